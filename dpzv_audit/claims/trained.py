@@ -19,8 +19,7 @@ from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Sub
 from dpzv_audit.evidence.verdict import Theory
 from dpzv_audit.findings import Interval
 from dpzv_audit.games.fitting import FittedScore, fit_score
-from dpzv_audit.games.outcome import Trials
-from dpzv_audit.games.planted import Planted, planted_named
+from dpzv_audit.games.planted import Planted, Trials, planted_named
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.scores import GameScores, scored_by
 from dpzv_audit.games.transcript import DrawnTrials

@@ -95,8 +95,8 @@ def show(outcome: AuditOutcome, table: str, game: GameFlags, output: Output) -> 
     """Write the run folder, print the result as the template `table` says, and exit as `--fail-on` asks."""
     result = outcome.result
     name = run_name("audit", result.method, result.dataset, seed=game.seed)
-    saved = save(result, game.out, name, files=outcome.files)
-    outcome.forget()
+    saved = save(result, game.out, name, files=outcome.found.files)
+    outcome.found.forget()
     output.finish(saved, table_from(table, result))
     game.fail(result.privacy.conclusion)
 
@@ -162,8 +162,8 @@ def audit_method(
         if dataset_size is None or rounds is None:
             missing = "--dataset-size" if dataset_size is None else "--rounds"
             raise InputError(f"{missing} is missing: --simulate needs --dataset-size D and --rounds T")
-        deployment = Deployment(records=dataset_size, clients=data.clients or 1, rounds=rounds)
-        play = partial(simulated_outcome, *configure(training), deployment, adversary=adversary, seed=game.seed)
+        deployment = Deployment(records=dataset_size, clients=data.clients or 1, seed=game.seed, rounds=rounds)
+        play = partial(simulated_outcome, *configure(training), deployment, adversary=adversary)
     else:
         refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
         choice = choose(training, data, quiet=output.quiet)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
-from dpzv_audit.accounting import Release
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import (
@@ -15,7 +12,6 @@ from dpzv_audit.evidence.bounding import (
     Bounded,
     Reporter,
     bounded,
-    score_files,
     silent,
     wealth_by_pairs,
 )
@@ -31,16 +27,13 @@ from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import Theory, largest_gating, verdict_on
 from dpzv_audit.files import Undigested
 from dpzv_audit.findings import EmpiricalBound
-from dpzv_audit.games.engine import Arrays
-from dpzv_audit.games.fitting import WORDS
 from dpzv_audit.games.game import CANARIES, CANARY, SCORES, Game
 from dpzv_audit.games.mechanism import MechanismTrials
-from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.planted import Planted
 from dpzv_audit.games.real import RealTrials, play_one_run
-from dpzv_audit.games.scores import GameScores, Given, scores_of
+from dpzv_audit.games.scores import GameScores
 from dpzv_audit.games.transcript import DrawnTrials, SimulatedTrials
-from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow
+from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy, Tradeoff
 from dpzv_audit.runs import versions
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from mechanisms import MethodSpec, TrainingConfig
@@ -50,11 +43,10 @@ from mechanisms.methods.dpzv import scalar_release
 
 @dataclass(frozen=True)
 class AuditOutcome:
-    """A result, further files of its run folder by name, and what forgets the stored chunks once that is written."""
+    """A result, and what it was made of: scores that are kept beside it, and stored chunks to forget once it is."""
 
     result: AuditResult
-    files: dict[str, bytes]
-    forget: Callable[[], None]
+    found: Bounded
 
 
 def audit_result(
@@ -74,12 +66,15 @@ def audit_result(
 
 
 def audit_outcome(case: Case, audit: AuditPlan, *, reporter: Reporter | None = None) -> AuditOutcome:
-    """Like `audit_result`, with the scores as files."""
-    game = game_of(case.method, noised(case.method, case.config), case.adversary, audit)
-    trials = RealTrials(game, case.dataset, case.seed, case.device)
+    """Like `audit_result`, with the scores."""
+    trials = _trials_of(case, audit)
     check_noise(trials.plan.sigma)
-    facts = provenance(case, chunk=audit.chunk)
-    return _outcome(trials, trials.plan, case.deployment, audit, facts, reporter)
+    return _outcome(trials, trials.plan, case.deployment, audit, provenance(case, chunk=audit.chunk), reporter)
+
+
+def _trials_of(case: Case, audit: AuditPlan) -> RealTrials:
+    game = game_of(case.method, noised(case.method, case.config), case.adversary, audit)
+    return RealTrials(game, case.dataset, case.seed, case.device)
 
 
 def simulated_outcome(
@@ -89,13 +84,12 @@ def simulated_outcome(
     *,
     adversary: str,
     audit: AuditPlan,
-    seed: int = 0,
     reporter: Reporter | None = None,
 ) -> AuditOutcome:
     """Play the worst-case game on simulated transcripts of a training of any size: scalars alone, nothing trained."""
-    config = noised(method, config)
+    config, seed = noised(method, config), deployment.seed
     game = game_of(method, config, adversary, audit)
-    the_plan = method.scalar_plan(config, replace(deployment, seed=seed))
+    the_plan = method.scalar_plan(config, deployment)
     check_noise(the_plan.sigma)
     trials = SimulatedTrials.of(game, the_plan, deployment.records, seed)
     facts = Provenance(
@@ -120,58 +114,40 @@ def _outcome(
     facts: Provenance,
     reporter: Reporter | None,
 ) -> AuditOutcome:
-    game, config, scored = trials.game, trials.game.config, partial(outcome_of, trials)
-    found = bounded(trials, audit, scored, delta=config.delta, seed=facts.seed, reporter=reporter)
-    assert found.done is not None
+    game, config = trials.game, trials.game.config
+    found = bounded(trials, audit, delta=config.delta, reporter=reporter)
+    privacy, tradeoff = _privacy(game, found, the_plan, deployment)
+    scores, done = found.scores, found.done
+    assert done is not None
+    caveats = said("caveats", scores.saturated, done.stopped, done.pairs, audit.runs)
     labels = trials.worlds.labels if isinstance(trials, RealTrials) else None
     wealth = None
     if config.epsilon is not None:
-        wealth = wealth_by_pairs(found.scores, epsilon=config.epsilon, delta=config.delta, confidence=audit.confidence)
-    return _judged(
-        found,
-        Claimed(config.epsilon, config.delta, game.adversary, game.neighbours),
-        scalar_release(config, the_plan, deployment),
-        the_plan,
-        replace(facts, compute={**facts.compute, **found.compute}),
-        caveats=said("caveats", found.scores.saturated, found.done.stopped, found.done.pairs, audit.runs),
-        game={**_game(game, found.scores, labels), **found.facts},
-        warnings=found.scores.warnings,
+        wealth = wealth_by_pairs(scores, epsilon=config.epsilon, delta=config.delta, confidence=audit.confidence)
+    facts = replace(facts, compute={**facts.compute, **found.compute})
+    result = AuditResult(
+        adversary=game.adversary,
+        privacy=privacy,
+        sentence=_warned(f"{said('privacy', privacy)} {caveats}".strip(), scores.warnings),
+        tradeoff=tradeoff,
+        warnings=scores.warnings,
+        game={**_game(game, scores, labels), **found.facts},
         by_runs=found.by_runs,
         wealth=wealth,
-    )
-
-
-def _judged(
-    found: Bounded,
-    claim: Claimed,
-    release: Release,
-    the_plan: Plan,
-    facts: Provenance,
-    *,
-    caveats: str = "",
-    warnings: Sequence[str] | None = None,
-    **parts: Any,
-) -> AuditOutcome:
-    """Set the bounds from the scores of a training beside those from its release; `parts` go into the result.
-
-    Without `warnings` there was one training, whose canaries depend on each other: their scores have no band.
-    """
-    privacy, tradeoff = privacy_of(claim, release, the_plan, found)
-    result = AuditResult(
-        adversary=claim.adversary,
-        privacy=privacy,
-        sentence=_warned(f"{said('privacy', privacy)} {caveats}".strip(), warnings or ()),
-        tradeoff=None if warnings is None else tradeoff,
-        **({} if warnings is None else {"warnings": warnings}),
-        **parts,
         **vars(facts),
     )
-    return _published(result, facts.config.get("sampler"), found)
+    return _published(result, config.sampler, found)
+
+
+def _privacy(game: Game, found: Bounded, the_plan: Plan, deployment: Deployment) -> tuple[Privacy, Tradeoff | None]:
+    """Set the bounds from the scores of a training beside those from its release."""
+    claim = Claimed(game.config.epsilon, game.config.delta, game.adversary, game.neighbours)
+    return privacy_of(claim, scalar_release(game.config, the_plan, deployment), the_plan, found)
 
 
 def _published(result: AuditResult, sampler: object, found: Bounded) -> AuditOutcome:
     published = published_by_simulation(result, sampler)
-    return AuditOutcome(result.model_copy(update={"published": published}), score_files(found.scores), found.forget)
+    return AuditOutcome(result.model_copy(update={"published": published}), found)
 
 
 def _warned(sentence: str, warnings: Sequence[str]) -> str:
@@ -218,14 +194,9 @@ def mechanism_outcome(
         InputError: No such mechanism, or an answer that is no score.
         MechanismFailed: It raised, or took too long.
     """
-    trials = MechanismTrials(path, seed, trial_seconds)
+    trials = MechanismTrials(path, seed, trial_seconds, exactly_gaussian=exactly_gaussian)
     audit, not_kept = _kept(trials, audit)
-
-    def scored(arrays: Arrays) -> GameScores:
-        given = Given(vouched=True) if exactly_gaussian else None
-        return replace(scores_of(arrays, ("linear",) if exactly_gaussian else tuple(WORDS)), given=given)
-
-    found = bounded(trials, audit, scored, delta=delta, seed=seed, reporter=reporter)
+    found = bounded(trials, audit, delta=delta, reporter=reporter)
     scores, warnings = found.scores, found.scores.warnings
     game: dict[str, Plain] = {
         "mechanism": path,
@@ -276,41 +247,40 @@ _OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": 
 
 def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Reporter | None = None) -> AuditOutcome:
     """Train once with `canaries` coin-flip labels and set what the guesses prove beside every upper bound."""
-    method, seed, adversary = case.method, case.seed, case.adversary
-    config = noised(method, case.config)
     for field, right in _OF_ONE_RUN.items():
         if getattr(audit, field) != right:
             raise InputError(f"must be {right} with ‹canaries›", field, getattr(audit, field))
+    trials = _trials_of(case, audit)
+    game, delta = trials.game, trials.game.config.delta
     stage = (reporter or silent()).stage("one training", 1)
-    played = play_one_run(
-        method, config, case.dataset, canaries=canaries, adversary=adversary, seed=seed, device=case.device
-    )
+    played = play_one_run(trials, canaries)
     stage(1)
-    check_noise(played.plan.sigma)
+    check_noise(trials.plan.sigma)
     inside, outside = played.sides
     if not (len(inside) and len(outside)):
         raise InputError(": all coins fell alike, must be more", "canaries", canaries)
     bounds = audit_scores(
         inside,
         outside,
-        delta=config.delta,
+        delta=delta,
         confidence=audit.confidence,
         estimators=("one-run", "one-run-fdp"),
         coin_flips=True,
-        seed=seed,
+        seed=case.seed,
     )
     scores = GameScores(inside, outside, "one-run", saturated=played.saturated)
-    return _judged(
-        Bounded(scores=scores, bounds=bounds, plan=audit, delta=config.delta, seed=seed),
-        Claimed(config.epsilon, config.delta, adversary, audit.neighbours),
-        scalar_release(config, played.plan, case.deployment),
-        played.plan,
-        provenance(case),
+    found = Bounded(scores=scores, bounds=bounds, plan=audit, delta=delta, seed=case.seed)
+    privacy, _ = _privacy(game, found, trials.plan, case.deployment)
+    result = AuditResult(
+        adversary=game.adversary,
+        privacy=privacy,
+        sentence=said("privacy", privacy),
+        tradeoff=None,  # the canaries of one training depend on each other: their scores have no band
         game={
             "mechanism": "one real training",
             "canary": f"{canaries} worst-case records ({CANARIES['worst-case']}), labels by fair coins",
-            "neighbours": audit.neighbours,
-            "adversary": adversary,
+            "neighbours": game.neighbours,
+            "adversary": game.adversary,
             "score": "best linear guess of every coin from the scalars of known batches",
             "canaries": canaries,
             "label_1": len(inside),
@@ -318,7 +288,9 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Re
             "rounds_seen": played.rounds_seen,
             "saturated": "yes" if played.saturated else "no: the server undid it",
         },
+        **vars(provenance(case)),
     )
+    return _published(result, game.config.sampler, found)
 
 
 def planted_row(
@@ -337,7 +309,7 @@ def planted_row(
         # Vectorised draws are cheap: a chunk of theirs is as large as their blocks.
         chunk = audit.chunk if not isinstance(trials, DrawnTrials) else max(audit.chunk, 4096)
         plan = replace(audit, runs=number, chunk=chunk, folder=None, confidence=shared)
-        found = bounded(trials, plan, partial(outcome_of, trials), delta=case.delta, seed=seed, reporter=reporter)
+        found = bounded(trials, plan, delta=case.delta, reporter=reporter)
         estimators += found.bounds
         facts = found.scores.fitted
         games[name or "the game"] = PlantedGame(

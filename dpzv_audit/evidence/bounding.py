@@ -116,25 +116,20 @@ class Bounded:
             )
         ]
 
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The scores as the run folder keeps them: `in.npz` and `out.npz`, which `audit scores` reads."""
+        sides = {"in": self.scores.in_scores, "out": self.scores.out_scores}
+        return {f"{side}.npz": npz_bytes({"scores": scores}) for side, scores in sides.items()}
+
     def forget(self) -> None:
         """Remove the stored chunks, unless a time limit left something to go on with."""
         if self.store is not None and self.done is not None and self.done.stopped is None:
             self.store.remove()
 
 
-def bounded(
-    trials: Trials,
-    plan: AuditPlan,
-    scored: Callable[[Arrays], GameScores],
-    *,
-    delta: float,
-    seed: int,
-    reporter: Reporter | None = None,
-) -> Bounded:
-    """Collect `plan.runs` pairs of `trials` and return what the scores that `scored` makes of them prove.
-
-    Progress shows the bound so far.
-    """
+def bounded(trials: Trials, plan: AuditPlan, *, delta: float, reporter: Reporter | None = None) -> Bounded:
+    """Collect `plan.runs` pairs of `trials` and return what their scores prove; progress shows the bound so far."""
     if plan.max_minutes is not None and not plan.max_minutes > 0.0:
         raise InputError("must be above 0", "max_minutes", plan.max_minutes)
     # A chunk counts trainings, of which a pair has two.
@@ -144,21 +139,17 @@ def bounded(
         key = run_key({**trials.facts(), "runs": plan.runs, "chunk": pairs})
         store = ChunkStore(plan.folder / key, resume=plan.resume)
     stage = (reporter or silent()).stage("audit", 2 * plan.runs)
-
-    def progress(done: int, arrays: Arrays) -> None:
-        stage(2 * done, note=_so_far(arrays, delta, plan.confidence))
-
     effort = Effort(
         chunk=pairs,
         workers=plan.workers,
         max_seconds=None if plan.max_minutes is None else 60.0 * plan.max_minutes,
         store=store,
-        progress=progress,
+        progress=lambda done, arrays: stage(2 * done, note=_so_far(arrays, delta, plan.confidence)),
     )
     done = collect(trials, plan.runs, effort)
-    scores = scored(done.arrays)
-    bounds = lower_bounds(scores, delta=delta, confidence=plan.confidence, seed=seed)
-    return Bounded(scores=scores, bounds=bounds, plan=plan, delta=delta, seed=seed, done=done, store=store)
+    scores = trials.scored(done.arrays)
+    bounds = lower_bounds(scores, delta=delta, confidence=plan.confidence, seed=trials.seed)
+    return Bounded(scores=scores, bounds=bounds, plan=plan, delta=delta, seed=trials.seed, done=done, store=store)
 
 
 def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
@@ -228,11 +219,3 @@ def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confide
         goal=goal,
         refuted_at=int(reached[0]) + 1 if reached.size else None,
     )
-
-
-def score_files(scores: GameScores) -> dict[str, bytes]:
-    """Return the scores as the run folder keeps them: `in.npz` and `out.npz`, which `audit scores` reads."""
-    return {
-        "in.npz": npz_bytes({"scores": scores.in_scores}),
-        "out.npz": npz_bytes({"scores": scores.out_scores}),
-    }

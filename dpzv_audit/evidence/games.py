@@ -12,9 +12,8 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.gathering import CUT_SHARE, Pool, Stage, Subject, all_at_once, two_stages
 from dpzv_audit.evidence.verdict import NO_NOISE, Theory
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from dpzv_audit.games.engine import run_chunk
+from dpzv_audit.games.engine import Trials, run_chunk
 from dpzv_audit.games.game import Canary, Game, GameAdversary, Neighbours, why_undefined
-from dpzv_audit.games.outcome import Trials, outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.scores import GameScores
 from dpzv_audit.games.transcript import SimulatedTrials
@@ -40,7 +39,7 @@ _PLAYED_BY = {"malicious-client": "client", "all-but-one": "colluding-clients"}
 
 def scored_block(trials: Trials, first: int, last: int) -> GameScores:
     """Return the scores of pairs `first` to `last` (exclusive) of `trials`."""
-    return outcome_of(trials, run_chunk(trials, first, last)[0])
+    return trials.scored(run_chunk(trials, first, last)[0])
 
 
 def games_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, cast
 
 from dpzv_audit.accounting import Release, gaps_of
@@ -23,7 +22,6 @@ from dpzv_audit.evidence.verdict import (
 )
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.games.game import Game, as_game_adversary
-from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.results import Privacy, Tradeoff
 from dpzv_audit.statistics.estimators import can_refute
@@ -78,8 +76,7 @@ def privacy_sections(
     if audit.runs and adversary in ("client", "colluding-clients"):
         game = game_of(method, noised, adversary, audit, repeats)
         trials = RealTrials(game, case.dataset, case.seed, case.device)
-        scored = partial(outcome_of, trials)
-        found = bounded(trials, audit, scored, delta=noised.delta, seed=case.seed, reporter=reporter)
+        found = bounded(trials, audit, delta=noised.delta, reporter=reporter)
     claim = Claimed(noised.epsilon, noised.delta, adversary, NEIGHBOURS)
     release = scalar_release(noised, the_plan, deployment)
     why_not = _UNAUDITED if audit.runs else "no audit was asked for"

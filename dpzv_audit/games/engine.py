@@ -23,17 +23,24 @@ from numpy.typing import NDArray
 
 from dpzv_audit.errors import AuditError, InputError, check_count
 from dpzv_audit.execution.executor import Workers, carry_out
+from dpzv_audit.games.scores import GameScores
 from dpzv_audit.halving import in_pieces
 from dpzv_audit.npy import read_npz
 from dpzv_audit.store import Store, hold
 
 Arrays = dict[str, NDArray[Any]]
+Play = Callable[[int, int], Arrays]
+"""Plays pairs `first` to `last` (exclusive)."""
 Span = tuple[int, int]
 """Pairs from the first to the last (exclusive)."""
 
 
 class Trials(Protocol):
     """The trials of one game; must pickle, since every worker process gets a copy, once."""
+
+    @property
+    def seed(self) -> int:
+        """Return the seed of every stream."""
 
     def facts(self) -> dict[str, object]:
         """Return what decides the numbers, as plain values: runs with equal facts may share stored chunks."""
@@ -43,6 +50,9 @@ class Trials(Protocol):
 
         Fewer rows than asked say that the mechanism failed after them; `failure` (one string) then says how.
         """
+
+    def scored(self, arrays: Arrays) -> GameScores:
+        """Return the scores that `arrays` of these trials hold, with a score fitted where need be."""
 
 
 class MechanismFailed(AuditError):
@@ -72,7 +82,7 @@ class Collected:
     """The pairs at once that memory sufficed for, where it did not for a chunk; the numbers are the same."""
 
 
-def collect(trials: Trials, pairs: int, effort: Effort) -> Collected:
+def collect(trials: Play, pairs: int, effort: Effort) -> Collected:
     """Run `pairs` pairs of `trials` and return their arrays.
 
     Chunks that `effort.store` holds are not run again. Past `effort.max_seconds` no new chunk starts and what worker
@@ -93,7 +103,7 @@ def collect(trials: Trials, pairs: int, effort: Effort) -> Collected:
 class _Collection:
     """One collection under way, as `execution.executor.Work`: a task is a chunk."""
 
-    def __init__(self, trials: Trials, pairs: int, effort: Effort) -> None:
+    def __init__(self, trials: Play, pairs: int, effort: Effort) -> None:
         self._trials = trials
         self._effort = effort
         self._here = effort.workers.kind == "here"
@@ -180,9 +190,7 @@ class _Collection:
             self._effort.progress(pairs, arrays)
 
 
-def run_chunk(
-    trials: Callable[[int, int], Arrays], first: int, last: int, at_once: int | None = None
-) -> tuple[Arrays, int | None]:
+def run_chunk(trials: Play, first: int, last: int, at_once: int | None = None) -> tuple[Arrays, int | None]:
     """Run pairs `first` to `last`, at most `at_once` at a time and half as many where memory does not suffice.
 
     Also return how many at a time it sufficed for, None where it sufficed for all that was tried. The numbers are

@@ -8,7 +8,7 @@ The mechanism is a function `run(world, rng)`, or an object with
     score(view) -> float                 optional: turns a view into the attack's score
 
 A run answers with a number, the attack's score; or with a view, a vector of numbers of one length. Views become scores
-by `score`, or else by a score fitted on separate runs (see `games.outcome`). All randomness must come from `rng`. The
+by `score`, or else by a score fitted on separate runs (see `games.scores`). All randomness must come from `rng`. The
 worlds are what the neighbour relation says: the same data set but for one record. Where it is named, as
 `pkg.mod:factory`, `pkg.mod` is imported and `factory()` returns it.
 """
@@ -39,6 +39,7 @@ from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.execution.executor import in_own_process, in_worker
 from dpzv_audit.files import python_files, tree_digest
 from dpzv_audit.games.engine import Arrays, MechanismFailed
+from dpzv_audit.games.scores import GameScores, Given, scores_of
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.signals import can_ring, until
 
@@ -213,6 +214,8 @@ class MechanismTrials:
     seed: int
     seconds: float
     folder: Path | None = None
+    exactly_gaussian: bool = False
+    """On the user's word: a score that is fitted to its views is then linear."""
 
     @cached_property
     def mechanism(self) -> Any:
@@ -236,6 +239,12 @@ class MechanismTrials:
             kind = "input" if isinstance(failure, InputError) else "failed"
             arrays["failure"] = np.array([kind, failure.words])
         return arrays
+
+    def scored(self, arrays: Arrays) -> GameScores:
+        """See `Trials.scored`."""
+        if not self.exactly_gaussian:
+            return scores_of(arrays)
+        return replace(scores_of(arrays, kinds=("linear",)), given=Given(vouched=True))
 
     def played(self, first: int, last: int, streams: Streams) -> tuple[Arrays, AuditError | None]:
         """Play pairs as `play` does; outside a main thread, which alone can be interrupted, in a process of its own."""

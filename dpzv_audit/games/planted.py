@@ -30,7 +30,6 @@ from dpzv_audit.errors import unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound, Verdict
 from dpzv_audit.games.fitting import Floats
 from dpzv_audit.games.game import Canary, Game, GameAdversary
-from dpzv_audit.games.outcome import Trials
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.transcript import Draw, DrawnTrials, Sampling, SimulatedTrials, World, mixture_score
 from mechanisms.core.context import Deployment
@@ -78,6 +77,9 @@ CLAIMED = Release(
 def claimed_view(rounds: int) -> Release:
     """Return the claimed release where the canary is in `rounds` rounds, one per pass."""
     return replace(CLAIMED, rounds=rounds * STEPS, participations=rounds, sigma=sigma_of(rounds))
+
+
+Trials = RealTrials | SimulatedTrials | DrawnTrials
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ each canary and c = C/B.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -35,17 +35,28 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import Arrays
 from dpzv_audit.games.game import CANARY, Game, Others, Worlds, score_kind, worlds_of
-from dpzv_audit.games.transcript import Sampling, cap_weights, known_ids_score, mixture_score, summaries
+from dpzv_audit.games.scores import GameScores, Given, scores_of, side_pair
+from dpzv_audit.games.transcript import (
+    Sampling,
+    cap_weights,
+    counted_law,
+    known_ids_score,
+    mixture_score,
+    summaries,
+    telling_count,
+)
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.channel import SERVER, Adversary, Message, View, ViewRecorder
+from mechanisms.core.channel import SERVER, Adversary, Message, Observer, View, ViewRecorder
 from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, Turn, dtype_of, repeats_of
 from mechanisms.core.federation import Federation
-from mechanisms.core.method import MethodSpec, Run
+from mechanisms.core.method import Run
 from mechanisms.core.replicas import Evaluator, ParameterStack
 from mechanisms.methods.dpzv import DPZVConfig, ScalarChannel
 
 Rows = dict[str, np.ndarray]
 """Arrays with a row a training."""
+_SAME = 1e-3
+"""Relative spread of the information up to which a replayed canary counts as saturated in every round."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ class RealTrials:
                 records=len(self.worlds.data[1].train),
                 clients=self.dataset.clients,
                 seed=self.seed,
-                repeats=repeats_of(self._canaries((CANARY,))),
+                repeats=repeats_of(self.canaries((CANARY,))),
             ),
         )
 
@@ -110,6 +121,32 @@ class RealTrials:
         # A replay needs both worlds to send the same messages, which they do not where one of them sends a 0.
         replayed = joint and self.sees_all and self.game.neighbours != "zero-out"
         return "replay" if kind == "residuals" and replayed else kind
+
+    def scored(self, arrays: Arrays) -> GameScores:
+        """See `Trials.scored`.
+
+        Residuals, and the replay of a worst-case canary that saturated the clip in every round, are Gaussian given the
+        participations. Where the other records' part is not known, the residuals of joint-zo are not.
+        """
+        found, config = scores_of(arrays, self.kind), self.game.config
+        replayed = found.kind == "replay" and self.game.canary == "worst-case"
+        residuals = found.kind == "residuals" and not (config.top_model and config.server_update == "joint-zo")
+        if found.saturated is False or self.plan.sigma == 0.0 or config.clip_rule != "symmetric":
+            return found
+        given = self.given(found) if replayed or residuals else None
+        if given is None or (replayed and not _alike(arrays, given.count)):
+            return found
+        return replace(found, given=given)
+
+    def given(self, found: GameScores) -> Given | None:
+        """Return the number of participations to condition on, by the sampler; None where its law is not known."""
+        cap = self.game.config.participation_cap
+        if cap is not None and not self.sees_all:
+            return None  # what counts for one client depends on batches that it does not see
+        if self.game.first_pass_repeats > 1:
+            least, most = found.participations or (0, 1)
+            return Given() if least == most else None
+        return telling_count(counted_law(self.sampling, None if self.sees_all else (1,), cap))
 
     def facts(self) -> dict[str, object]:
         """See `Trials.facts`."""
@@ -139,7 +176,7 @@ class RealTrials:
             f"{side}_{name}": rows for side, world in (("out", 0), ("in", 1)) for name, rows in sides[world].items()
         }
 
-    def _canaries(self, records: tuple[int, ...]) -> dict[int, CanaryClient]:
+    def canaries(self, records: tuple[int, ...]) -> dict[int, CanaryClient]:
         """All clients hold a part of a worst-case canary; client 1 repeats its first batches as an attacked training.
 
         For other canaries clients follow the protocol.
@@ -154,7 +191,7 @@ class RealTrials:
 
     def _play(self, dataset: VerticalDataset, replicas: Sequence[int], worlds: list[int]) -> Rows:
         """Train `replicas` in their `worlds` and score them."""
-        game, config = self.game, self.game.config
+        config = self.game.config
         twins = None
         rows, row_worlds = list(replicas), worlds
         if self.kind == "replay":
@@ -166,25 +203,64 @@ class RealTrials:
         if self.worlds.label_alone:
             labels[:, CANARY] = [self.worlds.labels[world] for world in row_worlds]
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=self.device, labels=labels)
-        canaries = self._canaries((CANARY,) if present else ())
-        clients = (1,) if game.adversary == "client" else tuple(range(1, self.dataset.clients + 1))
-        kind = "eavesdropper" if game.adversary == "release" else game.adversary
-        recorder = ViewRecorder(Adversary(kind, clients), kinds=("scalar",))
-        context = RunContext(
-            seed=self.seed,
-            replicas=rows,
-            behaviours=canaries,
-            observers=(twins,) if twins else (recorder,),
-            device=self.device,
-            plan=self.plan,
-            noised=twins,
-        )
-        run = game.method.start(data, config, context)
-        saturated = train_aimed(run, canaries, config, len(self.plan.active), self.seed)
+        canaries = self.canaries((CANARY,) if present else ())
+        recorder = self.recorder()
+        run, saturated = self.trained(data, canaries, twins or recorder, rows, twins)
         found = twins.scores() if twins else self._scored(recorder.view, run)
         if canaries:
             found["saturated"] = np.full(len(replicas), saturated)
         return found
+
+    def recorder(self) -> ViewRecorder:
+        """Return what records the scalars that the adversary sees."""
+        adversary = self.game.adversary
+        clients = (1,) if adversary == "client" else tuple(range(1, self.dataset.clients + 1))
+        return ViewRecorder(
+            Adversary("eavesdropper" if adversary == "release" else adversary, clients), kinds=("scalar",)
+        )
+
+    def trained(
+        self,
+        data: TrainingData,
+        canaries: Mapping[int, CanaryClient],
+        observer: Observer,
+        replicas: Sequence[int] = (0,),
+        noised: Twins | None = None,
+    ) -> tuple[Run, bool]:
+        """Train on `data` beside aimed canaries; also return whether each still saturated the clip after every pass.
+
+        Raises `InputError` unless each saturates it at the start, on both sides. A canary that does not would make the
+        audit blind without a word: a top model so small that all its hidden units are dead at the start has no
+        embedding to send.
+        """
+        config = self.game.config
+        context = RunContext(
+            seed=self.seed,
+            replicas=replicas,
+            behaviours=canaries,
+            observers=(observer,),
+            device=self.device,
+            plan=self.plan,
+            noised=noised,
+        )
+        run = self.game.method.start(data, config, context)
+        fed = run.federation
+        for number, canary in canaries.items():
+            candidates = _candidates(fed, config, number, self.seed)
+            canary.aim(candidates, loss_differences(fed, number, candidates), fed.data.labels)
+        wanted = saturating_difference(config)
+        reached = min((float(canary.reach.min()) for canary in canaries.values()), default=wanted)
+        if not reached >= wanted:
+            raise InputError(
+                f"the worst-case canary makes a loss difference of {reached:.3g} where the clip saturates at "
+                f"{wanted:.3g}: must reach it, so use more hidden units or a smaller clip or smoothing"
+            )
+        saturated = True
+        for done in range(1, len(self.plan.active) + 1):
+            run.step()
+            if done % fed.steps_per_pass == 0:
+                saturated = saturated and all(c.saturates(fed, m, config) for m, c in canaries.items())
+        return run, saturated
 
     def _scored(self, view: View, run: Run) -> Rows:
         game = self.game
@@ -241,6 +317,17 @@ class RealTrials:
         own = losses[:, int(inside.labels[CANARY])]
         difference = losses[:, self.worlds.labels[0]] - own if self.worlds.label_alone else -own
         return difference.nan_to_num(nan=0.0, posinf=1e30, neginf=-1e30).cpu().numpy()
+
+
+def _alike(arrays: Arrays, count: int | None) -> bool:
+    """Whether the information of all runs with `count` participations (None: of all runs), of both worlds, is one."""
+    sides = [
+        side if count is None else side[counts == count]
+        for side, counts in zip(side_pair(arrays, "information"), side_pair(arrays, "counts"), strict=True)
+    ]
+    information = np.concatenate(sides)
+    # Where a world has no such run there is too little to tell by.
+    return all(side.size for side in sides) and float(np.ptp(information)) <= _SAME * float(information.max())
 
 
 class Twins:
@@ -371,40 +458,6 @@ def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Ten
     return torch.stack(directions, 1)
 
 
-def aim_all(canaries: Mapping[int, CanaryClient], fed: Federation, config: DPZVConfig, seed: int) -> None:
-    """Aim every client's canary; `InputError` unless each saturates the clip at the start, on both sides.
-
-    A canary that does not would make the audit blind without a word: a top model so small that all its hidden units
-    are dead at the start has no embedding to send.
-    """
-    for number, canary in canaries.items():
-        candidates = _candidates(fed, config, number, seed)
-        canary.aim(candidates, loss_differences(fed, number, candidates), fed.data.labels)
-    wanted = saturating_difference(config)
-    reached = min(float(canary.reach.min()) for canary in canaries.values())
-    if not reached >= wanted:
-        raise InputError(
-            f"the worst-case canary makes a loss difference of {reached:.3g} where the clip saturates at "
-            f"{wanted:.3g}: must reach it, so use more hidden units or a smaller clip or smoothing"
-        )
-
-
-def train_aimed(run: Run, canaries: Mapping[int, CanaryClient], config: DPZVConfig, rounds: int, seed: int) -> bool:
-    """Aim the canaries and train `rounds` rounds; return whether each still saturated the clip after every pass.
-
-    Raises `InputError` as `aim_all`.
-    """
-    fed = run.federation
-    if canaries:
-        aim_all(canaries, fed, config, seed)
-    saturated = True
-    for done in range(1, rounds + 1):
-        run.step()
-        if done % fed.steps_per_pass == 0:
-            saturated = saturated and all(c.saturates(fed, m, config) for m, c in canaries.items())
-    return saturated
-
-
 def _candidates(fed: Federation, config: DPZVConfig, number: int, seed: int) -> Tensor:
     """Embeddings (K, n, width) of client `number` that may saturate: along the logits' gradients, and random ones."""
     centre = torch.zeros(fed.stack, 1, fed.table.shape[1], dtype=fed.dtype, device=fed.device)
@@ -432,7 +485,6 @@ def loss_differences(fed: Federation, number: int, candidates: Tensor) -> Tensor
 
 
 Floats = NDArray[np.float64]
-_ADVERSARIES = ("client", "colluding-clients")
 
 
 @dataclass(frozen=True)
@@ -441,7 +493,6 @@ class OneRun:
 
     scores: Floats
     coins: NDArray[np.bool_]
-    plan: Plan
     rounds_seen: int
     saturated: bool
 
@@ -452,46 +503,32 @@ class OneRun:
 
 
 @torch.no_grad()
-def play_one_run(
-    method: MethodSpec,
-    config: DPZVConfig,
-    dataset: VerticalDataset,
-    *,
-    canaries: int,
-    adversary: str,
-    seed: int = 0,
-    device: str = "cpu",
-) -> OneRun:
+def play_one_run(trials: RealTrials, canaries: int) -> OneRun:
     """Train once with `canaries` records of coin-flip labels and score each from the adversary's scalars.
 
     Raises:
         InputError: More canaries than records, an adversary without batch ids, or a configuration that does not fit.
     """
+    game, dataset = trials.game, trials.dataset
     count = len(dataset.train)
     if not 2 <= canaries <= count:
         raise InputError(f"must be from 2 to the {count} training records", "canaries", canaries)
-    if adversary not in _ADVERSARIES:
-        raise InputError(f"must be one of {', '.join(_ADVERSARIES)} with ‹canaries›", "adversary", adversary)
-    generator = stream(seed, Purpose.CANARY, 0)
+    if not game.knows_ids:
+        raise InputError("must be one of client, colluding-clients with ‹canaries›", "adversary", game.adversary)
+    generator = stream(trials.seed, Purpose.CANARY, 0)
     records = np.sort(generator.choice(count, canaries, replace=False))
     coins = generator.random(canaries) < 0.5
     labels = dataset.train.labels.copy()
     labels[records] = coins
-    data = TrainingData.of(dataset, dtype=dtype_of(config), device=device, labels=labels[None])
-    crafted = {m: CanaryClient(tuple(records.tolist())) for m in range(1, dataset.clients + 1)}
-    deployment = Deployment(records=count, clients=dataset.clients, seed=seed, repeats=repeats_of(crafted))
-    the_plan = method.scalar_plan(config, deployment)
-    clients = (1,) if adversary == "client" else tuple(crafted)
-    recorder = ViewRecorder(Adversary(adversary, clients), kinds=("scalar",))
-    context = RunContext(seed=seed, behaviours=crafted, observers=(recorder,), device=device, plan=the_plan)
-    run = method.start(data, config, context)
-    saturated = train_aimed(run, crafted, config, len(the_plan.active), seed)
+    config, recorder = game.config, trials.recorder()
+    data = TrainingData.of(dataset, dtype=dtype_of(config), device=trials.device, labels=labels[None])
+    _, saturated = trials.trained(data, trials.canaries(tuple(records.tolist())), recorder)
     scalars = recorder.view.scalars()[:, 0].double().cpu().numpy()
     held = _held(recorder.view.batches()[:, 0].cpu().numpy(), records)
-    if config.participation_cap is not None and len(clients) == dataset.clients:
+    if config.participation_cap is not None and trials.sees_all:
         held = held & (np.cumsum(held, 0) <= config.participation_cap)
-    scores = coin_scores(scalars, held, unit=config.clip / config.batch_size, sigma=the_plan.sigma)
-    return OneRun(scores, coins, the_plan, len(scalars), saturated)
+    scores = coin_scores(scalars, held, unit=config.clip / config.batch_size, sigma=trials.plan.sigma)
+    return OneRun(scores, coins, len(scalars), saturated)
 
 
 def _held(ids: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -122,15 +122,20 @@ def scored_by(model: FittedScore, arrays: Mapping[str, NDArray[Any]], *, first: 
     return GameScores(inside, outside, "fitted", fitted=model.facts)
 
 
-def scores_of(arrays: Mapping[str, NDArray[Any]], kinds: Sequence[str] = tuple(WORDS)) -> GameScores:
-    """Return the scores in `arrays`; of views those of a score that is fitted to the first of them.
+def scores_of(
+    arrays: Mapping[str, NDArray[Any]], kind: str = "own", *, kinds: Sequence[str] = tuple(WORDS)
+) -> GameScores:
+    """Return the scores of a `kind` in `arrays`; of views those of one of `kinds` of fits, fitted to the first of them.
 
     Raises `InputError` where there are too few views to leave any to score.
     """
+    counts = side_pair(arrays, "counts") if "in_counts" in arrays else None
+    saturated = bool(np.concatenate(side_pair(arrays, "saturated")).all()) if "in_saturated" in arrays else None
     if "in_features" not in arrays:
-        return GameScores(*side_pair(arrays, "scores"))
+        return GameScores(*side_pair(arrays, "scores"), kind, counts, saturated=saturated)
     inside, outside = side_pair(arrays, "features")
     pairs, cut = len(inside), fit_size(len(inside))
     if pairs <= cut:
         raise InputError(f"must be above {LEAST_FIT}: a fitted score takes so many for its fit", "runs", pairs)
-    return scored_by(fit_score(inside[:cut], outside[:cut], kinds=kinds), arrays, first=cut)
+    scores = scored_by(fit_score(inside[:cut], outside[:cut], kinds=kinds), arrays, first=cut)
+    return replace(scores, counts=counts, saturated=saturated)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,6 +30,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import Arrays
 from dpzv_audit.games.fitting import Floats
 from dpzv_audit.games.game import Game
+from dpzv_audit.games.scores import GameScores, Given, scores_of
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.context import Plan
 from mechanisms.methods.dpzv import DPZVConfig
@@ -190,10 +191,11 @@ def known_ids_score(
     return np.asarray(((scalars - others) * held).sum(0))
 
 
-def telling_count(law: Floats) -> tuple[int, float]:
+def telling_count(law: Floats) -> Given:
     """Return the number n of participations with the largest n p_n, and p_n: often enough, and telling enough."""
     count = int(np.argmax(np.arange(len(law)) * law))
-    return count, float(law[count])
+    probability = float(law[count])
+    return Given(probability=probability, count=count if probability < 1.0 else None)
 
 
 def summaries(scalars: Floats, held: NDArray[np.bool_] | None, *, skip_held: bool = False) -> Floats:
@@ -267,10 +269,11 @@ class SimulatedTrials:
         """Probability of 0, 1, ... rounds with the canary that count, in the adversary's view."""
         return counted_law(self.sampling, None if self._all_clients else (1,), self.game.config.participation_cap)
 
-    @property
-    def kind(self) -> str:
-        """How the game is scored, see `game.SCORES`."""
-        return "residuals" if self.game.knows_ids else "mixture"
+    def scored(self, arrays: Arrays) -> GameScores:
+        """See `Trials.scored`."""
+        if not self.game.knows_ids:
+            return scores_of(arrays, "mixture")
+        return replace(scores_of(arrays, "residuals"), given=telling_count(self.law) if self.sigma else None)
 
     def facts(self) -> dict[str, object]:
         """See `Trials.facts`."""
@@ -366,7 +369,10 @@ class DrawnTrials:
     seed: int
     exactly_gaussian: bool = False
 
-    kind = "residuals"
+    def scored(self, arrays: Arrays) -> GameScores:
+        """See `Trials.scored`."""
+        found = scores_of(arrays, "residuals")
+        return replace(found, given=Given()) if self.exactly_gaussian and not found.fitted else found
 
     def facts(self) -> dict[str, object]:
         """See `engine.Trials.facts`."""

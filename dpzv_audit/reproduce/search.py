@@ -230,10 +230,9 @@ class Federated:
         audited = simulated_outcome(
             method,
             config,
-            Deployment(records=deployment.records, clients=deployment.clients, rounds=len(the_plan.active)),
+            replace(deployment, rounds=len(the_plan.active)),
             adversary="client",
             audit=AuditPlan(runs=AUDIT_RUNS, chunk=AUDIT_RUNS),
-            seed=deployment.seed,
         )
         return {
             "sound": bound.sound,

@@ -6,7 +6,6 @@ import torch
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.games.engine import Effort, collect
-from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
 
 
@@ -40,7 +39,7 @@ def play():
 
     def played(game, data, *, runs, seed=0, chunk=128, progress=None):
         trials = RealTrials(game, data, seed)
-        return outcome_of(trials, collect(trials, runs, Effort(chunk=max(1, chunk // 2), progress=progress)).arrays)
+        return trials.scored(collect(trials, runs, Effort(chunk=max(1, chunk // 2), progress=progress)).arrays)
 
     return played
 

@@ -5,9 +5,10 @@ import pytest
 from scipy import stats
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.games.real import coin_scores, play_one_run
+from dpzv_audit.games.game import Game
+from dpzv_audit.games.real import RealTrials, coin_scores, play_one_run
 from mechanisms.core.context import TrainingData
-from mechanisms.methods.dpzv import DPZV, DPZVConfig
+from mechanisms.methods.dpzv import DPZVConfig
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
@@ -25,6 +26,10 @@ def test_scores_are_the_best_linear_guesses():
     assert np.allclose(coin_scores(scalars, held, unit=unit, sigma=sigma), wanted)
 
 
+def one_run(config, data, *, canaries, adversary, seed=0):
+    return play_one_run(RealTrials(Game(config=config, adversary=adversary), data, seed), canaries)
+
+
 def test_labels_follow_the_coins_and_the_scores_tell_them(dataset, monkeypatch):
     """With little noise every coin is read; chance alone would do so with probability 2^-30."""
     given = []
@@ -37,7 +42,7 @@ def test_labels_follow_the_coins_and_the_scores_tell_them(dataset, monkeypatch):
     monkeypatch.setattr(TrainingData, "of", classmethod(spy))
     data = dataset(records=40)
     config = DPZVConfig(**{**SMALL, "sigma": 0.001})
-    played = play_one_run(DPZV, config, data, canaries=30, adversary="colluding-clients", seed=3)
+    played = one_run(config, data, canaries=30, adversary="colluding-clients", seed=3)
     assert played.saturated
     assert ((played.scores > 0) == played.coins).all()
     changed = given[0][0] != data.train.labels
@@ -50,7 +55,7 @@ def test_labels_follow_the_coins_and_the_scores_tell_them(dataset, monkeypatch):
 
 def test_coins_are_fair_and_differ_by_seed(dataset):
     data, config = dataset(records=40), DPZVConfig(**{**SMALL, "epochs": 1})
-    coins = [play_one_run(DPZV, config, data, canaries=40, adversary="client", seed=seed).coins for seed in range(10)]
+    coins = [one_run(config, data, canaries=40, adversary="client", seed=seed).coins for seed in range(10)]
     assert len({tuple(row) for row in coins}) == 10
     assert stats.binomtest(int(np.sum(coins)), 400).pvalue > LEVEL
 
@@ -61,7 +66,7 @@ def test_noise_that_drowns_everything_leaves_guesses_of_a_coin(dataset):
     right = [
         (played.scores > 0) == played.coins
         for seed in range(10)
-        for played in [play_one_run(DPZV, config, data, canaries=40, adversary="colluding-clients", seed=seed)]
+        for played in [one_run(config, data, canaries=40, adversary="colluding-clients", seed=seed)]
     ]
     assert stats.binomtest(int(np.sum(right)), 400).pvalue > LEVEL
 
@@ -76,4 +81,4 @@ def test_noise_that_drowns_everything_leaves_guesses_of_a_coin(dataset):
 )
 def test_what_cannot_be_played_is_one_line(canaries, adversary, words, dataset):
     with pytest.raises(InputError, match=words):
-        play_one_run(DPZV, DPZVConfig(**SMALL), dataset(), canaries=canaries, adversary=adversary)
+        one_run(DPZVConfig(**SMALL), dataset(), canaries=canaries, adversary=adversary)

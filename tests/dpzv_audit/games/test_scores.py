@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dpzv_audit.games import outcome
+from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.scores import GameScores, Given, joined
 from dpzv_audit.statistics.sequential import likelihood_of
 
@@ -56,13 +56,11 @@ def test_scores_without_the_counts_they_are_given_are_not_taken_for_gaussian():
     ("outside", "information", "known"),
     [([1, 0], [2.0, 2.0], True), ([1, 0], [2.0, 2.1], False), ([0, 0], [2.0, 2.0], False)],
 )
-def test_a_replayed_canary_is_gaussian_where_runs_of_both_worlds_say_that_it_saturates(
-    monkeypatch, outside, information, known
-):
-    monkeypatch.setattr(outcome, "_count_of", lambda trials, arrays: (1, 0.05))
+def test_a_replayed_canary_is_gaussian_where_runs_of_both_worlds_say_that_it_saturates(outside, information, known):
     config = SimpleNamespace(top_model=False, server_update="sgd", clip_rule="symmetric")
     game = SimpleNamespace(config=config, canary="worst-case")
-    trials = SimpleNamespace(kind="replay", game=game, plan=SimpleNamespace(sigma=1.0))
+    plan = SimpleNamespace(sigma=1.0)
+    trials = SimpleNamespace(kind="replay", game=game, plan=plan, given=lambda found: GIVEN)
     arrays = {
         "in_scores": np.zeros(2),
         "out_scores": np.zeros(2),
@@ -71,4 +69,4 @@ def test_a_replayed_canary_is_gaussian_where_runs_of_both_worlds_say_that_it_sat
         "in_information": np.array([information[0], 0.0]),
         "out_information": np.array([information[1], 0.0]),
     }
-    assert outcome.outcome_of(trials, arrays).given == (GIVEN if known else None)
+    assert RealTrials.scored(trials, arrays).given == (GIVEN if known else None)

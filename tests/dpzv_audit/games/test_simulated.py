@@ -11,7 +11,6 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import lower_bounds
 from dpzv_audit.games.engine import Effort, collect
 from dpzv_audit.games.game import Game
-from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.transcript import Sampling, SimulatedTrials, participation_law
 from dpzv_audit.statistics.estimators import audit_scores
@@ -99,7 +98,7 @@ def test_the_paper_formula_is_refuted_with_known_ids_and_not_without():
     for adversary in ("colluding-clients", "client", "eavesdropper"):
         trials = simulated(config, 1000, 1000, 4, sigma, adversary=adversary)
         runs = 1000 if adversary == "eavesdropper" else 10_000
-        scores = outcome_of(trials, trials(0, runs))
+        scores = trials.scored(trials(0, runs))
         bounds = lower_bounds(scores, delta=1e-3, confidence=1 - 1e-5)
         found[adversary] = max(bound.epsilon_lower for bound in bounds if bound.assumes == "")
     assert found["colluding-clients"] > found["client"] > 1.0
@@ -110,7 +109,7 @@ def test_the_paper_formula_is_refuted_with_known_ids_and_not_without():
 def test_a_bound_on_one_count_of_participations_pays_for_it():
     """Runs with n participations are (epsilon, delta / p_n): the bound says so and is that of those runs alone."""
     trials = simulated(DPZVConfig(batch_size=3), 10, 21, 1, 5.0, adversary="client")
-    scores = outcome_of(trials, trials(0, 4000))
+    scores = trials.scored(trials(0, 4000))
     part, given = scores.gaussian
     assert 0 < given.probability < 1
     assert len(part.in_scores) == pytest.approx(4000 * given.probability, rel=0.2)
