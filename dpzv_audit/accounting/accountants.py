@@ -192,13 +192,16 @@ _ORDERS = np.geomspace(1e-6, 1e8, 4000)
 
 
 class _Renyi(NamedTuple):
-    """An `epsilon` from ln E[e^(s L)] = `log_moment` at order s > 0; without s: the largest loss there is."""
+    """An `epsilon` from ln E[e^(s L)] = `log_moment` at order s > 0; without s: the largest loss there is.
+
+    Attributes:
+        kind: Direction of sampling with secret ids; None: known ids.
+    """
 
     epsilon: float
     order: float | None
     log_moment: float
     kind: PairKind | None
-    """Direction of sampling with secret ids; None: known ids."""
 
 
 def _sampled_renyi(kind: PairKind, view: SampledView, delta: float) -> _Renyi:

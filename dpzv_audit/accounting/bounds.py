@@ -21,16 +21,19 @@ LARGEST_EPSILON = 1e150
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """What an accountant computes once it is known that there is something to compute."""
+    """What an accountant computes once it is known that there is something to compute.
+
+    Attributes:
+        note: What was computed, and why it has gaps of its own.
+        shown: What the accountant's macro in `templates/formulas.jinja` shows besides, where it does.
+        own_gaps: Gaps of this accountant's number besides those of the release.
+    """
 
     epsilon: EpsilonRange
     note: str
-    """What was computed, and why it has gaps of its own."""
     mu: float | None = None
     shown: object = None
-    """What the accountant's macro in `templates/formulas.jinja` shows besides, where it does."""
     own_gaps: tuple[str, ...] = ()
-    """Gaps of this accountant's number besides those of the release."""
 
 
 @dataclass(frozen=True)
@@ -181,15 +184,17 @@ class Accountant:
     """An upper bound on epsilon by name: `answer` computes it, and how it comes about.
 
     Called with a release, an adversary, a neighbour relation and delta it returns an `UpperBound`.
+
+    Attributes:
+        answer: What it has to say where no gap of the release leaves it nothing to say.
+        source: Paper and theorem.
     """
 
     answer: Callable[[Question], Number | Refusal]
-    """What it has to say where no gap of the release leaves it nothing to say."""
     _: KW_ONLY
     name: str
     summary: str
     source: str
-    """Paper and theorem."""
 
     def __call__(
         self,

@@ -95,7 +95,15 @@ _EXACT, _COMPOSED = 1e-10, 2e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The value of `unknown` that meets a target, or why none does."""
+    """The value of `unknown` that meets a target, or why none does.
+
+    Attributes:
+        value: sigma, T or B; None where the target cannot be reached.
+        release: The release with that value.
+        bound: The tightest sound bound of that release: its upper epsilon is at most the target.
+        reason: Why the target cannot be reached, or what the value is.
+        warning: Why the target promises little whatever the noise is, where it does.
+    """
 
     unknown: Unknown
     epsilon: float
@@ -104,15 +112,10 @@ class Calibration:
     neighbours: NeighbourRelation
     reached: bool
     value: float | int | None
-    """sigma, T or B; None where the target cannot be reached."""
     release: Release | None
-    """The release with that value."""
     bound: UpperBound | None
-    """The tightest sound bound of that release: its upper epsilon is at most the target."""
     reason: str
-    """Why the target cannot be reached, or what the value is."""
     warning: str | None = None
-    """Why the target promises little whatever the noise is, where it does."""
 
 
 def calibrate(

@@ -30,10 +30,13 @@ from dpzv_audit.findings import UpperBound
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """How a bound comes about."""
+    """How a bound comes about.
+
+    Attributes:
+        formula: Formulas with the numbers put in, one per line; empty where there is no number.
+    """
 
     formula: tuple[str, ...]
-    """Formulas with the numbers put in, one per line; empty where there is no number."""
     source: str
     assumes: tuple[str, ...]
 

@@ -178,14 +178,17 @@ _MOST_FACTOR = 2_000
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Distribution of a count: probability `weights[i]` of `low + i`, and what was left out."""
+    """Distribution of a count: probability `weights[i]` of `low + i`, and what was left out.
+
+    Attributes:
+        below: Upper limit on the mass below `low`.
+        above: Upper limit on the mass above `low + len(weights) - 1`.
+    """
 
     low: int
     weights: FloatArray
     below: float
-    """Upper limit on the mass below `low`."""
     above: float
-    """Upper limit on the mass above `low + len(weights) - 1`."""
 
 
 def binomial_counts(rounds: int, rate: float, *, tail: float, cap: int | None = None) -> Counts:
@@ -240,26 +243,32 @@ def _chernoff_limits(rounds: int, rate: float, tail: float) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Participation:
-    """How often a record takes part in one of several releases, and what each time costs (Gaussian-DP `mu`)."""
+    """How often a record takes part in one of several releases, and what each time costs (Gaussian-DP `mu`).
+
+    Attributes:
+        fixed: The number of times where it is fixed; None: min(Binomial(`rounds`, `rate`), `cap`).
+    """
 
     mu: float
     rounds: int
     rate: float
     fixed: int | None
-    """The number of times where it is fixed; None: min(Binomial(`rounds`, `rate`), `cap`)."""
     cap: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Squares:
-    """Distribution of mu^2 = n mu_1^2 summed over releases; `low` and `high` differ where values were binned."""
+    """Distribution of mu^2 = n mu_1^2 summed over releases; `low` and `high` differ where values were binned.
+
+    Attributes:
+        weights: Mass without what was left out.
+        padded: The same with what was left out below, as if at the smallest value kept.
+    """
 
     low: FloatArray
     high: FloatArray
     weights: FloatArray
-    """Mass without what was left out."""
     padded: FloatArray
-    """The same with what was left out below, as if at the smallest value kept."""
 
 
 def participations_epsilon(parts: Sequence[Participation], *, delta: float, certain_mu: float = 0.0) -> EpsilonRange:

@@ -222,19 +222,22 @@ _COARSER, _LARGE = 8.0, 2**18
 
 @dataclass(frozen=True, kw_only=True)
 class _Tail:
-    """delta(epsilon) of a composed loss, read off its tilted masses; precise near `near` and above it."""
+    """delta(epsilon) of a composed loss, read off its tilted masses; precise near `near` and above it.
+
+    Attributes:
+        t: Losses, the first above 0 or as far below `near` as e^(-s (t - near)) stays a float.
+        mass: Sums of q e^(-s (t - near)) from each loss up, where q are the tilted masses; e^`log_scale` makes them P.
+        lighter: The same with e^(near - t) in it as well, which makes them Q.
+        whole: Whether `t` goes down to 0.
+    """
 
     t: FloatArray
-    """Losses, the first above 0 or as far below `near` as e^(-s (t - near)) stays a float."""
     mass: FloatArray
-    """Sums of q e^(-s (t - near)) from each loss up, where q are the tilted masses; e^`log_scale` makes them P."""
     lighter: FloatArray
-    """The same with e^(near - t) in it as well, which makes them Q."""
     order: float
     near: float
     log_scale: float
     whole: bool
-    """Whether `t` goes down to 0."""
 
     def delta(self, epsilon: float) -> float:
         i = int(np.searchsorted(self.t, epsilon, side="right"))

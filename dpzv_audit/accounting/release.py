@@ -51,72 +51,77 @@ class Release:
     The scalar channel sends Delta = (1/B) sum_i clip_C(delta_i) + N(0, sigma^2), with B public and fixed; the gradient
     and embedding channels send a row clip_C(v_i) + N(0, sigma^2 I) for each record of the batch. Raises `InputError`
     naming the field and its allowed range.
+
+    Attributes:
+        batch_size: B, at most `dataset_size`: the public divisor, and where the sampler is `poisson` the expected size
+            of a batch unless `sample_rate` is given.
+        dataset_size: D, the number of records; may be left out where `sample_rate` is given.
+        rounds: T, the number of batches served, all clients together.
+        clip: C, the clipping norm of one record's part; for `zo-gradient` zeta, the largest norm that was seen.
+        sigma: Standard deviation of the noise on the message itself; for `zo-gradient` that of the estimate, sigma_s.
+        server_update: How the server's parameters move; `none` where it has none (it sums the embeddings, say).
+        sample_rate: Q, the chance that a record is in a batch, where Q and `rounds` are public constants; `poisson`
+            only. None: B/D, which one record more or less would move for every record, and floor(D/B) rounds with it.
+        directions: q, messages a round about the same batch: q directions of one estimate, or two embeddings (h+ and
+            h-).
+        participations: Realised largest count of rounds that a record takes part in, over all clients; `shuffled` only.
+            The schedule does not depend on the data, so the count may be read off it; None: passes begun.
+        whole_data_rounds: Messages about every record besides the sampled rounds, such as the server's table filled by
+            each client.
+        clip_scope: `batch`: one clip over the whole tensor of a batch (the public implementation of embedding noise).
+        participation_cap: Participations of a record, all clients' rounds together, that the server enforces; None: no
+            cap.
+        distinct_ids: The server refuses a batch that names a record twice.
+        batch_coupling: A layer mixes the records of a batch (batch statistics).
+        data_dependent_side: Something else was fitted on the data or published: scalers, vocabularies, best
+            checkpoints, logs of losses.
+        seeded_noise: The noise follows from a seed that is published, kept beside the result or shared: it can be
+            subtracted.
+        own_rounds_only: `rounds` counts one of several clients' rounds alone, which is too few for every adversary.
+        ids: Whether batch ids travel where an eavesdropper can read them.
+        padded: Messages have one length whatever the size of the batch.
+        secret_batches: Hidden batches reach later messages, or other records' numbers, otherwise than through what is
+            released. Amplification by sampling assumes that they do not; see `batches_reach_further`.
+        client_update: How clients step; `first-order` chains what they receive with derivatives at their clear
+            features.
+        noise: How noise is computed: `exact`, Gaussian noise as on paper; `grid`, a rounded Gaussian in whole steps of
+            a grid that each record is rounded to first, which is its post-processing; `float`, drawn and added in
+            floating point.
+        server_mu: Gaussian-DP parameter, under the relation asked about, of all the server's own noised updates; None:
+            not given. It counts the participations that are planned: against a malicious client it closes nothing.
+        server_noise_multiplier: dp-sgd on the batch of each round: noise on the summed gradients over their per-record
+            clip; None: not given so. Give one of the two: this one where participations are random, since both channels
+            then share a batch.
     """
 
     batch_size: int
-    """B, at most `dataset_size`: the public divisor, and where the sampler is `poisson` the expected size of a batch
-    unless `sample_rate` is given."""
     dataset_size: int | None = None
-    """D, the number of records; may be left out where `sample_rate` is given."""
     rounds: int
-    """T, the number of batches served, all clients together."""
     clip: float
-    """C, the clipping norm of one record's part; for `zo-gradient` zeta, the largest norm that was seen."""
     sigma: float
-    """Standard deviation of the noise on the message itself; for `zo-gradient` that of the estimate, sigma_s."""
     sampler: SamplerName
     server_update: ServerUpdate
-    """How the server's parameters move; `none` where it has none (it sums the embeddings, say)."""
     sample_rate: float | None = None
-    """Q, the chance that a record is in a batch, where Q and `rounds` are public constants; `poisson` only.
-
-    None: B/D, which one record more or less would move for every record, and floor(D/B) rounds with it."""
     clients: int = 1
     channel: Channel = "scalar"
     directions: int = 1
-    """q, messages a round about the same batch: q directions of one estimate, or two embeddings (h+ and h-)."""
     participations: int | None = None
-    """Realised largest count of rounds that a record takes part in, over all clients; `shuffled` only.
-
-    The schedule does not depend on the data, so the count may be read off it; None: passes begun."""
     whole_data_rounds: int = 0
-    """Messages about every record besides the sampled rounds, such as the server's table filled by each client."""
     clip_rule: ClipRule = "symmetric"
     clip_scope: ClipScope = "record"
-    """`batch`: one clip over the whole tensor of a batch (the public implementation of embedding noise)."""
     participation_cap: int | None = None
-    """Participations of a record, all clients' rounds together, that the server enforces; None: no cap."""
     distinct_ids: bool = False
-    """The server refuses a batch that names a record twice."""
     batch_coupling: bool = False
-    """A layer mixes the records of a batch (batch statistics)."""
     data_dependent_side: bool = False
-    """Something else was fitted on the data or published: scalers, vocabularies, best checkpoints, logs of losses."""
     seeded_noise: bool = False
-    """The noise follows from a seed that is published, kept beside the result or shared: it can be subtracted."""
     own_rounds_only: bool = False
-    """`rounds` counts one of several clients' rounds alone, which is too few for every adversary."""
     ids: IdsVisibility = "secret"
-    """Whether batch ids travel where an eavesdropper can read them."""
     padded: bool = False
-    """Messages have one length whatever the size of the batch."""
     secret_batches: bool = False
-    """Hidden batches reach later messages, or other records' numbers, otherwise than through what is released.
-
-    Amplification by sampling assumes that they do not; see `batches_reach_further`."""
     client_update: ClientUpdate = "zeroth-order"
-    """How clients step; `first-order` chains what they receive with derivatives at their clear features."""
     noise: NoiseForm = "exact"
-    """How noise is computed: `exact`, Gaussian noise as on paper; `grid`, a rounded Gaussian in whole steps of a grid
-    that each record is rounded to first, which is its post-processing; `float`, drawn and added in floating point."""
     server_mu: float | None = None
-    """Gaussian-DP parameter, under the relation asked about, of all the server's own noised updates; None: not given.
-
-    It counts the participations that are planned: against a malicious client it closes nothing."""
     server_noise_multiplier: float | None = None
-    """dp-sgd on the batch of each round: noise on the summed gradients over their per-record clip; None: not given so.
-
-    Give one of the two: this one where participations are random, since both channels then share a batch."""
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():

@@ -219,19 +219,22 @@ _DEVIATIONS = np.linspace(-6.0, 6.0, 25)
 
 @dataclass(frozen=True, kw_only=True)
 class LossMoments:
-    """Upper limits on ln E[e^(s L)] of the loss L of one round or more, cut to windows that P leaves with `outside`."""
+    """Upper limits on ln E[e^(s L)] of the loss L of one round or more, cut to windows that P leaves with `outside`.
+
+    Attributes:
+        up: ln E[e^(s L)] for each order s > 0 of `ORDERS`; infinite where the quadrature could not be trusted.
+        down: ln E[e^(-s L)].
+        ceiling: Largest loss of all rounds together in their windows.
+        floor: Smallest loss of all rounds together.
+        mean: Mean loss of all rounds together in their windows.
+    """
 
     up: FloatArray
-    """ln E[e^(s L)] for each order s > 0 of `ORDERS`; infinite where the quadrature could not be trusted."""
     down: FloatArray
-    """ln E[e^(-s L)]."""
     outside: float
     ceiling: float
-    """Largest loss of all rounds together in their windows."""
     floor: float
-    """Smallest loss of all rounds together."""
     mean: float
-    """Mean loss of all rounds together in their windows."""
 
     def epsilon(self, delta: float) -> float:
         """Return a certified epsilon at `delta`, infinite where there is none.
