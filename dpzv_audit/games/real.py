@@ -449,7 +449,7 @@ def _reach(differences: Tensor) -> Tensor:
 
 def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Tensor, classes: int) -> Tensor:
     """Gradient of every logit at one row of embeddings, shape (K, classes, M * width); `rows` (K, 1, M * width)."""
-    logits, pullback = server.forward_with_pullback(parameters, rows)
+    logits, pullback = server.vjp(parameters, rows)
     directions = []
     for label in range(classes):
         one = torch.zeros_like(logits)

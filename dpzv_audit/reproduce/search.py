@@ -207,11 +207,11 @@ class Federated:
         method, deployment, seed = method_named(self.method), deployed(data, context.seed), context.seed
         config = self.config(options, deployment)
         trained = train(method, data, config, seed=seed, replicas=context.replicas, device=context.device)
-        the_plan = method.scalar_plan(config, deployment)
+        plan = method.scalar_plan(config, deployment)
         return trained.correct[0], {
             "rounds": trained.rounds,
-            "participations": the_plan.participations,
-            "sigma": the_plan.sigma,
+            "participations": plan.participations,
+            "sigma": plan.sigma,
             "megabytes_up": trained.ledger.up / MEGABYTE,
             "megabytes_down": trained.ledger.down / MEGABYTE,
         }
@@ -219,9 +219,9 @@ class Federated:
     def guarantee(self, options: Row, deployment: Deployment) -> Row:
         """Return what the training of these options guarantees: one client, a record's label replaced."""
         method, config = method_named(self.method), self.config(options, deployment)
-        the_plan = method.scalar_plan(config, deployment)
+        plan = method.scalar_plan(config, deployment)
         (bound,) = upper_bounds(
-            scalar_release(config, the_plan, deployment),
+            scalar_release(config, plan, deployment),
             delta=self.delta,
             adversaries=("client",),
             neighbours=("replace-label",),
@@ -230,7 +230,7 @@ class Federated:
         audited = simulated_outcome(
             method,
             config,
-            replace(deployment, rounds=len(the_plan.active)),
+            replace(deployment, rounds=len(plan.active)),
             adversary="client",
             audit=AuditPlan(runs=AUDIT_RUNS, chunk=AUDIT_RUNS),
         )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from torch import Tensor
 from dpzv_audit.accounting import Release, calibrate
 from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.errors import InputError
-from dpzv_audit.findings import AdversaryName, NeighbourRelation
+from dpzv_audit.findings import AdversaryName
 from dpzv_audit.seeds import Purpose
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import (
@@ -39,16 +39,16 @@ from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, 
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Games, MethodSpec, Protection
 from mechanisms.core.noise import ROW_BITS, Grid, NoiseOrigin, gaussian, truncated_steps
-from mechanisms.core.replicas import ParameterStack
+from mechanisms.core.replicas import ParameterStack, ServerBatch
 from mechanisms.core.streams import Batch, DirectionKind, Directions, Drawn
 
+# Which channel a baseline's noise protects, in words for every result.
 PROTECTS = {
     "none": "nothing: no noise is added anywhere",
     "embedding": "embeddings sent to the server, hence features; labels stay open to clients",
     "embedding-batch": "embeddings sent to the server, clipped as one tensor a batch; labels stay open to clients",
     "gradient": "gradients sent to clients, hence labels; features stay open to the server",
 }
-"""Which channel a baseline's noise protects, in words for every result."""
 
 
 class ChannelNoise:
@@ -87,8 +87,8 @@ class ChannelNoise:
         """Pull a gradient at the clipped embeddings (K, B, width) back through the clip, to the model's own output."""
         if not self._config.dp.startswith("embedding"):
             return gradient
-        factor = self._clip_factor(embeddings)
-        norms: Tensor = torch.linalg.vector_norm(embeddings, dim=self._axes, keepdim=True)
+        norms = self._norms(embeddings)
+        factor = self._config.dp_clip / norms.clamp(min=self._config.dp_clip)
         unit = embeddings / norms.clamp(min=torch.finfo(self._dtype).tiny)
         along = (unit * gradient).sum(self._axes, keepdim=True) * unit
         return torch.where(factor < 1, factor * (gradient - along), gradient)
@@ -98,36 +98,28 @@ class ChannelNoise:
         """What is clipped as one vector: a record, or a whole message."""
         return (1, 2) if self._config.dp == "embedding-batch" else (2,)
 
-    def _clip_factor(self, values: Tensor) -> Tensor:
+    def _norms(self, values: Tensor) -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(values, dim=self._axes, keepdim=True)
-        return self._config.dp_clip / norms.clamp(min=self._config.dp_clip)
+        return norms
 
     def _noised(self, values: Tensor) -> Tensor:
         """Clip `values` (K, n, width) and add noise: on the grid in whole steps, which become floats at the end."""
-        grid, sigma = self._grid, self._config.dp_sigma
+        grid, sigma, clip = self._grid, self._config.dp_sigma, self._config.dp_clip
         if grid is not None:
             steps = truncated_steps(values, grid, self._axes).add_(self._draw(values, grid.steps(sigma)))
             return steps.mul_(grid.step).to(self._dtype)
-        clipped = values * self._clip_factor(values)
+        clipped = values * (clip / self._norms(values).clamp(min=clip))
         return clipped if sigma == 0.0 else clipped + self._draw(values, sigma).to(self._dtype)
 
     def _draw(self, values: Tensor, std: float) -> Tensor:
         """Noise for `values` in float64, whole numbers with a grid."""
-        shape, number, whole = tuple(values.shape[1:]), int(self.draws), self._grid is not None
+        number = int(self.draws)
         self.draws += 1
-        drawn = partial(gaussian, shape, std, self._origin, purpose=Purpose.NOISE, rounded=whole)
-        return self._drawn.stacked([drawn(key=(k, number)) for k in self._drawn.replicas])
+        draw = partial(gaussian, tuple(values.shape[1:]), std, self._origin, rounded=self._grid is not None)
+        return self._drawn.stacked([draw(Purpose.NOISE, k, number) for k in self._drawn.replicas])
 
 
 P = TypeVar("P", bound=ProtectedConfig)
-
-RowChannel = Literal["embedding", "gradient"]
-
-AUDIENCE: dict[RowChannel, tuple[AdversaryName, ...]] = {
-    "embedding": ("server",),
-    "gradient": ("client", "colluding-clients", "all-but-one"),
-}
-"""Whom the noise on a channel stands against; the first is meant where none is named."""
 
 
 def channel_protection(config: ProtectedConfig) -> Protection:
@@ -135,15 +127,13 @@ def channel_protection(config: ProtectedConfig) -> Protection:
     nothing = Protection(epsilon=config.epsilon, delta=config.delta)
     if not config.protected:
         return nothing
-    channel = channel_of(config)
-    return replace(
-        nothing,
-        words=PROTECTS[config.dp],
-        channel=channel,
-        audience=AUDIENCE[channel],
-        neighbours=relation_of(config),
-        draws=True,
-    )
+    words, own = PROTECTS[config.dp], config.neighbours
+    if config.dp == "gradient":
+        audience: tuple[AdversaryName, ...] = ("client", "colluding-clients", "all-but-one")
+        relation = own or "replace-label"
+    else:
+        audience, relation = ("server",), own or "replace-record"
+    return replace(nothing, words=words, channel=config.channel, audience=audience, neighbours=relation, draws=True)
 
 
 def channel_games(config: ProtectedConfig) -> Games:
@@ -161,24 +151,12 @@ def channel_releases(config: ProtectedConfig, deployment: Deployment) -> tuple[R
     return (channel_release(calibrated(config, deployment), deployment),)
 
 
-def channel_of(config: ProtectedConfig) -> RowChannel:
-    """Return the channel that the noise of `config` is on; `InputError` where it has none."""
-    if config.dp == "none":
-        raise InputError("must be embedding, embedding-batch or gradient: no channel is protected", "dp", config.dp)
-    return "gradient" if config.dp == "gradient" else "embedding"
-
-
-def relation_of(config: ProtectedConfig) -> NeighbourRelation:
-    """Return the neighbour relation of `config`: its own, or the one that the channel is about."""
-    return config.neighbours or ("replace-label" if config.dp == "gradient" else "replace-record")
-
-
 def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
     """Return the messages of a training noised by `dp_sigma`, as an accountant takes them.
 
-    Raises `InputError` where no channel is protected, or the schedule does not fit the clients.
+    Raises `InputError` where the schedule does not fit the clients.
     """
-    channel, clients, together = channel_of(config), deployment.clients, config.all_at_once
+    channel, clients, together = config.channel, deployment.clients, config.all_at_once
     return stated(
         config,
         deployment,
@@ -199,24 +177,20 @@ def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
 def stated(
     config: AsyncConfig,
     deployment: Deployment,
-    the_plan: Plan,
+    plan: Plan,
     *,
-    clip: float,
-    sigma: float,
     update: ServerUpdate,
     **own: Any,
 ) -> Release:
-    """Return the release of a plan's rounds under noise `sigma`, with what a method's `own` messages have beside it."""
+    """Return the release of a plan's rounds, with what a method's `own` messages have beside it."""
     moved: ServerUpdate = "frozen" if config.server_rate == 0 else update
     same = config.model_dump(include={"batch_size", "sampler", "sample_rate", "noise"})
     return Release(
         dataset_size=deployment.records,
-        rounds=len(the_plan.active),
-        clip=clip,
-        sigma=sigma,
+        rounds=len(plan.active),
         clients=own.pop("clients", deployment.clients),
         secret_batches=batches_reach_further(config.sampler, deployment.clients),
-        participations=the_plan.participations,
+        participations=plan.participations,
         server_update=moved if config.top_model else "none",
         seeded_noise=deployment.seeded_noise,
         data_dependent_side=deployment.data_dependent_side,
@@ -241,13 +215,14 @@ def calibrated(config: P, deployment: Deployment) -> P:
     release = channel_release(unit, replace(deployment, seeded_noise=False, data_dependent_side=False))
     if config.calibration == "messages":
         release = replace(release, client_update="frozen", server_update="none", noise="exact")
+    claim = channel_protection(config)
     answer = calibrate(
         release,
         unknown="sigma",
         epsilon=config.epsilon,
         delta=config.delta,
-        adversary=AUDIENCE[channel_of(config)][0],
-        neighbours=relation_of(config),
+        adversary=claim.faced,
+        neighbours=claim.neighbours,
     )
     if not answer.reached or answer.value is None:
         raise InputError(
@@ -334,11 +309,13 @@ class AsyncRun(Generic[A]):
             clients[other - 1].rounds += 1
         return numbers, own_round, batch
 
-    def rows(self, numbers: Sequence[int], batch: Batch, received: Sequence[Tensor]) -> Tensor:
-        """Return the server's rows (K, B, M * width): of what it `received` from all clients, or of its table."""
+    def server_batch(self, batch: Batch, received: Mapping[int, Tensor]) -> ServerBatch:
+        """Return what the server steps by: rows of what it `received` from all clients, or of its table."""
+        fed = self.federation
         if self.config.all_at_once:
-            return torch.cat(list(received), 2)
-        return self.federation.refresh(numbers[0], batch, received[0])
+            return fed.server_batch(torch.cat(list(received.values()), 2), batch)
+        ((number, embeddings),) = received.items()
+        return fed.server_batch(fed.refresh(number, batch, embeddings), batch)
 
     def two_point_round(
         self,
@@ -362,9 +339,8 @@ class AsyncRun(Generic[A]):
             pair = fed.deviation(number, self.round, own_round, batch)
             if pair is None:
                 honest.append(number)
-                fed.channel.note(
-                    number, self.round, "direction", partial(self._parties[number].directions.at, own_round)
-                )
+                direction = partial(self._parties[number].directions.at, own_round)
+                fed.channel.note(number, self.round, "direction", direction)
                 pair = embed(number, own_round, batch)
             received[number] = fed.upload(number, self.round, batch, pair)
         for number, told in serve(batch, received).items():
@@ -408,16 +384,15 @@ class FirstOrderRun(BaselineRun[BaselineConfig]):
         """Run the next round."""
         fed, noise = self.federation, self._noise
         numbers, _, batch = self.turn()
-        passes, received = [], []
+        passes, received = [], {}
         for number in numbers:
             client = fed.clients[number - 1]
             inputs = fed.inputs(client, batch)
-            output, pullback = client.evaluator.forward_with_pullback(client.parameters, inputs)
+            output, pullback = client.evaluator.vjp(client.parameters, inputs)
             output = batch.cleared(output)
-            received.append(fed.upload(number, self.round, batch, noise.embeddings(output), self.bits))
+            received[number] = fed.upload(number, self.round, batch, noise.embeddings(output), self.bits)
             passes.append((client, inputs, output, pullback))
-        rows = self.rows(numbers, batch, received)
-        server_gradient, at_rows = fed.server_gradients(fed.server_batch(rows, batch))
+        server_gradient, at_rows = fed.server_gradients(self.server_batch(batch, received))
         fed.step_server(server_gradient)
         for number, (client, inputs, output, pullback) in zip(numbers, passes, strict=True):
             part = batch.cleared(noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous()))
@@ -425,12 +400,12 @@ class FirstOrderRun(BaselineRun[BaselineConfig]):
             answer = fed.channel.send(message)
             for local in range(self.local_steps):
                 if local:
-                    output, pullback = client.evaluator.forward_with_pullback(client.parameters, inputs)
+                    output, pullback = client.evaluator.vjp(client.parameters, inputs)
                     output = batch.cleared(output)
                 gradient, _ = pullback(noise.through_clip(output, answer), at_inputs=False)
                 fed.step_client(number, gradient)
         self.round += 1
 
 
+# Makes a `MethodSpec` whose noise is that of the channel which its configuration protects.
 baseline_method = partial(MethodSpec, released=channel_releases, protection=channel_protection, games=channel_games)
-"""Make a `MethodSpec` whose noise is that of the channel which its configuration protects."""

@@ -197,6 +197,11 @@ class ProtectedConfig(AsyncConfig):
         return self.dp != "none" and (self.dp_sigma > 0 or self.epsilon is not None)
 
     @property
+    def channel(self) -> Literal["embedding", "gradient"]:
+        """The channel that noise is on, where there is any."""
+        return "gradient" if self.dp == "gradient" else "embedding"
+
+    @property
     def server_step(self) -> Literal["zo", "sgd"]:
         """How the server steps: by evaluations of the loss, or by its gradient."""
         return "sgd"

@@ -163,7 +163,7 @@ class Federation:
 
         Without `at_inputs` the second is of no use.
         """
-        logits, pullback = self.server.forward_with_pullback(self.server_parameters, batch.rows)
+        logits, pullback = self.server.vjp(self.server_parameters, batch.rows)
         gradient = loss_gradient(logits, batch.labels, batch.weights, self.config.batch_size)
         return pullback(gradient, at_inputs=at_inputs)
 

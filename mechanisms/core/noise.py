@@ -166,8 +166,8 @@ def _between(numerator: int, bits: int, scale: float) -> int | None:
 
 ClipRule = Literal["symmetric", "paper-one-sided"]
 NoiseKind = Literal["grid", "float"]
+# What noise is drawn from: secret bits, or the streams of a seed.
 NoiseOrigin = SecretBits | int
-"""What noise is drawn from: secret bits, or the streams of a seed."""
 _BLOCK = 256
 
 
@@ -186,9 +186,8 @@ def gaussian(
     shape: tuple[int, ...],
     std: float,
     origin: NoiseOrigin,
-    *,
     purpose: Purpose,
-    key: tuple[int, ...],
+    *key: int,
     rounded: bool = False,
 ) -> NDArray[np.float64]:
     """Return independent N(0, std^2) of `shape` from (purpose, key): a stream of the seed, or secret bits.
@@ -258,10 +257,9 @@ class GaussianNoise(Drawn):
             self.skip_to(self._block * self._rounds - len(self._ready))
         if not self._ready:
             self._key = self._present_key
-            shape, whole = (self._rounds, *self._shape), self.grid is not None
-            origin = self.seed if self.origin is None else self.origin
-            drawn = partial(gaussian, shape, self.std, origin, purpose=self.purpose, rounded=whole)
-            draws = [drawn(key=(k, self._block)) for k in self.replicas]
+            shape, origin = (self._rounds, *self._shape), self.seed if self.origin is None else self.origin
+            draw = partial(gaussian, shape, self.std, origin, self.purpose, rounded=self.grid is not None)
+            draws = [draw(k, self._block) for k in self.replicas]
             self._ready = list(self.stacked(draws, axis=1).unbind(0))[::-1]
             self._block += 1
         return self._ready.pop()
@@ -273,8 +271,8 @@ class GaussianNoise(Drawn):
 
 SCALAR_BITS = 20
 ROW_BITS = 20
+# A record's gradient is a product of two vectors, each of at most 2^9 steps: see `Grid.factor_dtype`.
 GRADIENT_BITS = 18
-"""A record's gradient is a product of two vectors, each of at most 2^9 steps: see `Grid.factor_dtype`."""
 _UNIT_BITS = 12
 # Products of vectors of 2^9 steps of so many records add up to at most 2^24, which single precision holds exactly.
 _SINGLE_RECORDS = 64

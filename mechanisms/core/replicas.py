@@ -190,7 +190,7 @@ class Evaluator(Protocol):
     def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
         """Return outputs of shape (S, n, out) for `inputs` of shape (S, n, ...)."""
 
-    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
+    def vjp(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
         """Return outputs, and the function that pulls a gradient at the outputs back to parameters and inputs."""
 
 
@@ -231,8 +231,8 @@ class FusedMLP:
         """See `Evaluator.forward`."""
         return self._run(parameters, inputs)[-1]
 
-    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
-        """See `Evaluator.forward_with_pullback`."""
+    def vjp(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
+        """See `Evaluator.vjp`."""
         values = self._run(parameters, inputs)
 
         def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
@@ -354,8 +354,8 @@ class ModuleEvaluator:
         """See `Evaluator.forward`."""
         return self._all(parameters.views, inputs)
 
-    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
-        """See `Evaluator.forward_with_pullback`."""
+    def vjp(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
+        """See `Evaluator.vjp`."""
         with torch.enable_grad():
             leaves = {name: value.detach().requires_grad_() for name, value in parameters.views.items()}
             source = inputs.detach().requires_grad_(inputs.is_floating_point())
@@ -394,6 +394,28 @@ def embeddings_of(evaluator: Evaluator, parameters: ParameterStack, features: Te
     return torch.cat(pieces, 1)
 
 
+class SumOfOutputs:
+    """The sum of the outputs (S, n, width) of `clients`, side by side in the inputs; an `Evaluator`, not trained."""
+
+    layout: Layout = ()
+
+    def __init__(self, clients: int) -> None:
+        self._clients = clients
+
+    def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
+        """See `Evaluator.forward`."""
+        summed: Tensor = inputs.unflatten(2, (self._clients, -1)).sum(2)
+        return summed
+
+    def vjp(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
+        """See `Evaluator.vjp`."""
+
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+            return gradient.new_empty(len(gradient), 0), gradient.repeat(1, 1, self._clients)
+
+        return self.forward(parameters, inputs), pullback
+
+
 class Server:
     """Maps rows (S, n, M * width) of the clients' embeddings side by side to logits; an `Evaluator`.
 
@@ -403,9 +425,8 @@ class Server:
     """
 
     def __init__(self, evaluator: Evaluator | None, *, clients: int = 1, softmax: bool = False) -> None:
-        self.layout: Layout = () if evaluator is None else evaluator.layout
-        self._evaluator = evaluator
-        self._clients = clients
+        self._evaluator = evaluator or SumOfOutputs(clients)
+        self.layout = self._evaluator.layout
         self._softmax = softmax
 
     @property
@@ -413,22 +434,16 @@ class Server:
         """Its evaluator where that is a fused MLP, whose per-record gradients need not be formed."""
         return self._evaluator if isinstance(self._evaluator, FusedMLP) and not self._softmax else None
 
-    def _logits(self, parameters: ParameterStack, rows: Tensor) -> Tensor:
-        if self._evaluator is not None:
-            return self._evaluator.forward(parameters, rows)
-        summed: Tensor = rows.unflatten(2, (self._clients, -1)).sum(2)
-        return summed
-
     def _outputs(self, logits: Tensor) -> Tensor:
         return torch.softmax(logits, 2) if self._softmax else logits
 
     def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
         """See `Evaluator.forward`."""
-        return self._outputs(self._logits(parameters, inputs))
+        return self._outputs(self._evaluator.forward(parameters, inputs))
 
-    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
-        """See `Evaluator.forward_with_pullback`."""
-        logits, inner = self._logits_with_pullback(parameters, inputs)
+    def vjp(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
+        """See `Evaluator.vjp`."""
+        logits, inner = self._evaluator.vjp(parameters, inputs)
         if not self._softmax:
             return logits, inner
         outputs = self._outputs(logits)
@@ -439,23 +454,14 @@ class Server:
 
         return outputs, pullback
 
-    def _logits_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
-        if self._evaluator is not None:
-            return self._evaluator.forward_with_pullback(parameters, inputs)
-
-        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
-            return gradient.new_empty(gradient.shape[0], 0), gradient.repeat(1, 1, self._clients)
-
-        return self._logits(parameters, inputs), pullback
-
     def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
         """Logits (K, 2B, classes) of `rows` (K, B, M * width) with `slot` replaced by either of `uploads`.
 
         `uploads` (K, 2, B, width) are evaluated one after the other: first the B rows of h+, then those of h-. Both
         evaluations share the parameters, so they go as one batch of 2B rows; of a sum, what others add is summed once.
         """
-        if self._evaluator is None:
-            others = self._logits(parameters, rows).sub_(rows[..., slot])
+        if isinstance(self._evaluator, SumOfOutputs):
+            others = self._evaluator.forward(parameters, rows).sub_(rows[..., slot])
             return self._outputs((others.unsqueeze(1) + uploads).flatten(1, 2))
         pair = torch.cat((rows, rows), 1)
         pair.unflatten(1, (2, -1))[..., slot] = uploads
@@ -468,8 +474,8 @@ class Server:
 
         `shifts` (K, q, B, width) are scaled by `scale`; all go through the server in one batched product.
         """
-        if self._evaluator is None:
-            base = self._logits(parameters, rows).unsqueeze(1)
+        if isinstance(self._evaluator, SumOfOutputs):
+            base = self._evaluator.forward(parameters, rows).unsqueeze(1)
             return self._outputs(torch.cat((base, torch.add(base, shifts, alpha=scale)), 1).flatten(1, 2))
         if isinstance(self._evaluator, FusedMLP):
             return self._outputs(self._evaluator.forward_moved(parameters, rows, shifts, slot, scale))
@@ -520,7 +526,7 @@ def per_record_gradients(server: Evaluator, parameters: ParameterStack, batch: S
     A record is treated as a stack of its own, so that any evaluator serves; K * B copies of the gradient are held.
     """
     repeated = ParameterStack(parameters.flat.repeat_interleave(batch.labels.shape[1], 0), parameters.layout)
-    logits, pullback = server.forward_with_pullback(repeated, batch.rows.flatten(0, 1).unsqueeze(1))
+    logits, pullback = server.vjp(repeated, batch.rows.flatten(0, 1).unsqueeze(1))
     gradients, _ = pullback(loss_gradient(logits, batch.labels.flatten().unsqueeze(1)), at_inputs=False)
     return gradients.view(*batch.labels.shape, -1)
 

@@ -68,7 +68,7 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         fed, config = self.federation, self.config
         (number,), own_round, batch = self.turn()
         client = fed.clients[number - 1]
-        output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
+        output, pullback = client.evaluator.vjp(client.parameters, fed.inputs(client, batch))
         sent = fed.upload(number, self.round, batch, self._noise.embeddings(output), config.forward_bits)
 
         directions = self._directions_of(number, own_round, batch)

@@ -106,39 +106,44 @@ class DPZVConfig(AsyncConfig):
             raise InputError(rule, "calibration", self.calibration)
 
 
-def plan(config: DPZVConfig, deployment: Deployment) -> Plan:
+def plan_run(config: DPZVConfig, deployment: Deployment) -> Plan:
     """Decide the schedule and the noise of a run; `InputError` where the configuration does not fit the data.
 
     The noise is a property of the system that is deployed: whoever attacks or audits it, under whatever neighbour
     relation, meets the same.
     """
-    the_plan = schedule(config, deployment)
-    participations = the_plan.participations
+    plan = schedule(config, deployment)
+    participations = plan.participations
     if participations is None and any(r > 1 for r in deployment.repeats.values()):
         raise InputError("must be shuffled where a client queries a batch repeatedly", "sampler", config.sampler)
     if config.participation_cap is not None and participations is not None:
         participations = min(participations, config.participation_cap)
-    sigma = _sigma(config, deployment.records, len(the_plan.active), participations)
-    return replace(the_plan, participations=participations, sigma=sigma)
+    plan = replace(plan, participations=participations)
+    return replace(plan, sigma=_sigma(config, deployment.records, plan))
 
 
-def scalar_release(config: DPZVConfig, the_plan: Plan, deployment: Deployment) -> Release:
-    """Return the noised scalars of `the_plan` as an accountant takes them."""
-    # dp-sgd steps on the batch of each round: a record joins both releases or neither, however often it takes part.
-    stepped = config.server_update == "dp-sgd"
+def scalar_release(config: DPZVConfig, plan: Plan, deployment: Deployment) -> Release:
+    """Return the noised scalars of `plan` as an accountant takes them."""
     return stated(
         config,
         deployment,
-        the_plan,
-        clip=config.clip,
-        sigma=the_plan.sigma,
+        plan,
+        sigma=plan.sigma,
         update=config.server_update,
-        **config.model_dump(include={"clip_rule", "participation_cap", "distinct_ids"}),
-        server_noise_multiplier=config.server_noise_multiplier if stepped else None,
+        **config.model_dump(include={"clip", "clip_rule", "participation_cap", "distinct_ids"}),
+        server_noise_multiplier=_server_noise(config),
     )
 
 
-def _sigma(config: DPZVConfig, records: int, rounds: int, participations: int | None) -> float:
+def _server_noise(config: DPZVConfig) -> float | None:
+    """Return the noise multiplier of the server's own release, None where it makes none.
+
+    dp-sgd steps on the batch of each round: a record joins both releases or neither, however often it takes part.
+    """
+    return config.server_noise_multiplier if config.server_update == "dp-sgd" else None
+
+
+def _sigma(config: DPZVConfig, records: int, plan: Plan) -> float:
     """Return the scalar's noise; sound calibration is for a record's label or features replaced, batches known."""
     if config.sigma is not None:
         return config.sigma
@@ -147,17 +152,18 @@ def _sigma(config: DPZVConfig, records: int, rounds: int, participations: int | 
     if config.calibration == "paper":
         # Noise that followed from D would differ between data sets of which one has a record more.
         size = records if config.sample_rate is None else 1
+        rounds = len(plan.active)
         sigma = sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=size, rounds=rounds)
         return sigma if config.sample_rate is None else sigma / (config.batch_size / config.sample_rate)
-    assert participations is not None  # `check_sampler` refuses other samplers
+    assert plan.participations is not None  # `check_sampler` refuses other samplers
     return sigma_sound(
         config.epsilon,
         config.delta,
         clip=config.clip,
         batch_size=config.batch_size,
-        participations=participations,
+        participations=plan.participations,
         neighbours="replace-label",
-        server_noise_multiplier=config.server_noise_multiplier if config.server_update == "dp-sgd" else None,
+        server_noise_multiplier=_server_noise(config),
     )
 
 
@@ -281,7 +287,7 @@ class DPZVRun(AsyncRun[DPZVConfig]):
             seed=context.seed,
             repeats=repeats_of(context.behaviours),
         )
-        self.plan = context.plan or plan(config, deployment)
+        self.plan = context.plan or plan_run(config, deployment)
         super().__init__(data, config, context, iter(self.plan.active))
         fed, self._context = self.federation, context
         self._channel = ScalarChannel(config, self.plan.sigma, context)
@@ -368,14 +374,13 @@ def _first_occurrences(ids: Tensor) -> Tensor:
     return torch.empty_like(first).scatter_(1, order, first)
 
 
-_PROTECTS = "the scalar from the server to the client, hence labels; nothing protects the embeddings sent up"
-_SOUND = "; the server's state is a function of released scalars"
-
-
 def _protection(config: DPZVConfig) -> Protection:
+    words = "the scalar from the server to the client, hence labels; nothing protects the embeddings sent up"
+    if config.server_update == "joint-zo":
+        words += "; the server's state is a function of released scalars"
     scalars = config.sigma != 0.0 if config.sigma is not None else config.calibration != "none"
     return Protection(
-        words=_PROTECTS + (_SOUND if config.server_update == "joint-zo" else ""),
+        words=words,
         channel="scalar",
         audience=("client", "colluding-clients", "all-but-one", "malicious-client", "eavesdropper", "release"),
         draws=scalars or config.server_update == "dp-sgd",
@@ -386,8 +391,8 @@ def _protection(config: DPZVConfig) -> Protection:
 
 
 def _releases(config: DPZVConfig, deployment: Deployment) -> tuple[Release, ...]:
-    the_plan = plan(config, deployment)
-    return (scalar_release(config, the_plan, deployment),) if the_plan.sigma > 0.0 else ()
+    plan = plan_run(config, deployment)
+    return (scalar_release(config, plan, deployment),) if plan.sigma > 0.0 else ()
 
 
 def _differences(config: DPZVConfig) -> Differences:
@@ -422,7 +427,7 @@ DPZV = MethodSpec(
     protection=_protection,
     games=lambda config: Games(("scalars",)),
     downlink="scalar",
-    plan=plan,
+    plan=plan_run,
     differences=_differences,
     deviation="uploads",
     own_noise=True,

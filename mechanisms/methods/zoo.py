@@ -73,10 +73,8 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
 
     def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
         """Return the two losses for each client; the server steps once they are computed."""
-        fed = self.federation
-        rows = self.rows(tuple(uploads), batch, [pair[:, 0] for pair in uploads.values()])
-        seen = fed.server_batch(rows, batch)
-        answers = {m: self._losses(seen, pair, fed.slots[m - 1]) for m, pair in uploads.items()}
+        seen, slots = self.server_batch(batch, {m: pair[:, 0] for m, pair in uploads.items()}), self.federation.slots
+        answers = {m: self._losses(seen, pair, slots[m - 1]) for m, pair in uploads.items()}
         self._server_step(seen)
         return answers
 

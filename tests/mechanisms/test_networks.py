@@ -139,7 +139,7 @@ def test_a_stack_is_its_replicas(name, strategy):
     inputs = torch.stack([draw(4), draw(4)])
     inputs = inputs.double() if inputs.is_floating_point() else inputs
     evaluator = evaluator_by(strategy, architecture)
-    outputs, pullback = evaluator.forward_with_pullback(stack, inputs)
+    outputs, pullback = evaluator.vjp(stack, inputs)
     gradient, _ = pullback(torch.ones_like(outputs), at_inputs=False)
     for place in range(2):
         module = module_of(architecture, stack, place).double()

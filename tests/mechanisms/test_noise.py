@@ -140,7 +140,7 @@ def test_noise_scales_with_sigma_alone():
 @pytest.mark.parametrize("origin", [SecretBits(bytes(32)), 0])
 def test_a_rounded_zero_has_no_sign(origin):
     """A minus sign would let a sum of -0, which only some records make, through to what is released."""
-    draws = gaussian((4000,), 0.3, origin, purpose=Purpose.NOISE, key=(0,), rounded=True)
+    draws = gaussian((4000,), 0.3, origin, Purpose.NOISE, 0, rounded=True)
     zeros = draws[draws == 0.0]
     assert len(zeros) > 1000
     assert not np.signbit(zeros).any()

@@ -12,17 +12,17 @@ from dpzv_audit.errors import InputError
 from mechanisms.core.config import build_config
 from mechanisms.core.context import Deployment
 from mechanisms.core.streams import BatchStream, by_compute_times, random_activation
-from mechanisms.methods.dpzv import DPZVConfig, plan, scalar_release
+from mechanisms.methods.dpzv import DPZVConfig, plan_run, scalar_release
 
 
 def made(config=None, *, records=24, clients=3, seed=0, **options):
     config = config or DPZVConfig(batch_size=6, epochs=5)
-    return plan(config, Deployment(records=records, clients=clients, seed=seed, **options))
+    return plan_run(config, Deployment(records=records, clients=clients, seed=seed, **options))
 
 
 def released(config, *, records=24, clients=3):
     deployment = Deployment(records=records, clients=clients)
-    return scalar_release(config, plan(config, deployment), deployment)
+    return scalar_release(config, plan_run(config, deployment), deployment)
 
 
 def counted(config, the_plan, *, records, clients, seed, repeats):
@@ -165,7 +165,7 @@ def test_sound_noise_counts_the_updates_of_a_server_by_dp_sgd():
     assert best.epsilon.upper == pytest.approx(1.0, rel=1e-9)
     less = DPZVConfig(**sizes, server_update="dp-sgd", server_noise_multiplier=2.0)
     with pytest.raises(InputError, match=r"server_noise_multiplier is 2\.0, must be above "):
-        plan(less, Deployment(records=40, clients=2))
+        plan_run(less, Deployment(records=40, clients=2))
 
 
 def test_with_a_public_rate_one_record_more_changes_nothing_that_is_seen():

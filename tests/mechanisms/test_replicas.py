@@ -54,7 +54,7 @@ def check(architecture, strategies, shape, *, stack=3, records=4, seed=0):
         evaluator = evaluator_by(strategy, architecture)
         with torch.no_grad():
             plain = evaluator.forward(parameters, inputs)
-            output, pullback = evaluator.forward_with_pullback(parameters, inputs)
+            output, pullback = evaluator.vjp(parameters, inputs)
             flat, at_inputs = pullback(gradient)
         assert not output.requires_grad
         for got, want in zip((plain, output, flat, at_inputs), (wanted[0], *wanted), strict=True):

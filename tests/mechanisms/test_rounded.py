@@ -26,7 +26,7 @@ def probabilities(scale):
 @pytest.mark.parametrize("scale", [0.3, 1.0, 4.7])
 def test_the_law_on_small_grids_is_that_of_the_rounded_gaussian(scale, shape, origin):
     """Chi-square on 20,000 draws, cells of at least 5 expected: level 1e-4."""
-    drawn = gaussian(shape, scale, origin, purpose=Purpose.NOISE, key=(0, 1), rounded=True)
+    drawn = gaussian(shape, scale, origin, Purpose.NOISE, 0, 1, rounded=True)
     values, expected = probabilities(scale)
     drawn = np.clip(drawn.ravel(), values[0], values[-1])
     counts = np.array([(drawn == n).sum() for n in values])
@@ -39,7 +39,7 @@ def test_the_law_on_small_grids_is_that_of_the_rounded_gaussian(scale, shape, or
 
 def test_a_law_that_is_a_little_off_is_found():
     """What the test above is for: a scale 5% too small."""
-    drawn = gaussian((20_000,), 0.95 * 4.7, 3, purpose=Purpose.NOISE, key=(0, 1), rounded=True)
+    drawn = gaussian((20_000,), 0.95 * 4.7, 3, Purpose.NOISE, 0, 1, rounded=True)
     values, expected = probabilities(4.7)
     counts = np.array([(np.clip(drawn, values[0], values[-1]) == n).sum() for n in values])
     kept = expected * drawn.size >= 5

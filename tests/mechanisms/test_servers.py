@@ -29,7 +29,7 @@ def test_sum_server_sums_and_spreads_the_gradient():
     server = Server(None, clients=3)
     rows = random(2, 5, 3 * 4)
     nothing = ParameterStack(torch.empty(2, 0), ())
-    logits, pullback = server.forward_with_pullback(nothing, rows)
+    logits, pullback = server.vjp(nothing, rows)
     expected = rows[..., 0:4] + rows[..., 4:8] + rows[..., 8:12]
     assert torch.allclose(logits, expected)
     assert torch.equal(server.forward(nothing, rows), logits)
@@ -65,7 +65,7 @@ def test_a_softmax_server_gives_probabilities_and_their_gradient(stack, records,
     labels = torch.randint(classes, (stack, records), generator=torch.Generator().manual_seed(seed))
     outputs = functional.softmax(rows[..., :classes] + rows[..., classes:], dim=-1)
     (expected,) = torch.autograd.grad(cross_entropy(outputs, labels).sum() / 7, rows)
-    got, pullback = server.forward_with_pullback(nothing, rows.detach())
+    got, pullback = server.vjp(nothing, rows.detach())
     assert torch.allclose(got, outputs, atol=1e-12)
     assert torch.equal(got, server.forward(nothing, rows.detach()))
     assert torch.allclose(pullback(loss_gradient(got, labels, None, 7))[1], expected, atol=1e-12)
@@ -189,7 +189,7 @@ def test_per_record_gradients_of_a_convolution():
     )
     rows, labels = random(2, 3, 1, 4, 4), torch.tensor([[0, 1, 1], [1, 0, 1]])
     each = per_record_gradients(server, parameters, ServerBatch(rows, labels))
-    logits, pullback = server.forward_with_pullback(parameters, rows)
+    logits, pullback = server.vjp(parameters, rows)
     together, _ = pullback(loss_gradient(logits, labels, None, 1))
     assert torch.allclose(each.sum(1), together, rtol=1e-10, atol=1e-12)
 

@@ -32,7 +32,7 @@ class NoisyRun(FirstOrderRun):
         fed = self.federation
         origin = fed.context.seed if fed.context.origin is None else fed.context.origin
         drawn = [
-            gaussian((fed.server_parameters.flat.shape[1],), 1.0, origin, purpose=Purpose.NOISE, key=(k, self.round))
+            gaussian((fed.server_parameters.flat.shape[1],), 1.0, origin, Purpose.NOISE, k, self.round)
             for k in fed.replicas
         ]
         fed.server_parameters.flat += torch.stack([torch.from_numpy(row) for row in drawn]).to(fed.dtype)

@@ -142,7 +142,7 @@ def test_first_order_steps_are_autograds(folder, dataset):
         evaluator.layout, seed=0, party=1, replicas=(0,), dtype=torch.float64, device="cpu", given=model.pretrained()
     )
     ids = data_of(dataset).features[0][:5].unsqueeze(0)
-    outputs, pullback = evaluator.forward_with_pullback(parameters, ids)
+    outputs, pullback = evaluator.vjp(parameters, ids)
     gradient = torch.randn(outputs.shape, dtype=torch.float64)
     flat, _ = pullback(gradient, at_inputs=False)
     module = module_of(model, parameters, 0)

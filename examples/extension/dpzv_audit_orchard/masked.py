@@ -64,7 +64,7 @@ class MaskedRun:
         fed, number = self.federation, next(self._active)
         client = fed.clients[number - 1]
         batch = client.next_batch(1, fed.steps_per_pass)
-        output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
+        output, pullback = client.evaluator.vjp(client.parameters, fed.inputs(client, batch))
         rows = fed.refresh(number, batch, fed.upload(number, self.round, batch, output))
         server_gradient, at_rows = fed.server_gradients(fed.server_batch(rows, batch))
         fed.step_server(server_gradient)
@@ -82,10 +82,7 @@ class MaskedRun:
         grid = Grid.fit(config.clip, config.sigma, bits=ROW_BITS)
         origin = context.seed if context.origin is None else context.origin
         shape, std = tuple(parts.shape[1:]), grid.steps(config.sigma)
-        draws = [
-            gaussian(shape, std, origin, purpose=Purpose.NOISE, key=(k, self.round), rounded=True)
-            for k in context.replicas
-        ]
+        draws = [gaussian(shape, std, origin, Purpose.NOISE, k, self.round, rounded=True) for k in context.replicas]
         steps = truncated_steps(parts * config.batch_size, grid, (2,)) + torch.from_numpy(np.stack(draws))
         return (steps * grid.step / config.batch_size).to(parts)
 

@@ -23,7 +23,7 @@ from dpzv_audit.signals import TimeIsUp, until
 from mechanisms.core.config import check_sizes
 from mechanisms.core.context import Deployment
 from mechanisms.methods.czofo import CZOFOConfig
-from mechanisms.methods.dpzv import DPZVConfig, plan
+from mechanisms.methods.dpzv import DPZVConfig, plan_run
 
 HUGE = 10**12
 METHOD = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\n'
@@ -188,7 +188,7 @@ def test_products_of_legal_sizes_are_refused():
 def test_rounds_by_client_are_counted_once_for_all_clients():
     config = DPZVConfig(epochs=1000, batch_size=64)
     started = time.process_time()
-    made = plan(config, Deployment(records=64_000, clients=limits.MOST_CLIENTS))
+    made = plan_run(config, Deployment(records=64_000, clients=limits.MOST_CLIENTS))
     assert time.process_time() - started < 5.0, "1,000 passes over 1,000,000 rounds take 15 s"
     assert made.rounds_by_client == (1000,) * 1000
 

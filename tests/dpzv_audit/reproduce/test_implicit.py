@@ -42,7 +42,7 @@ def measured(digits, monkeypatch):
     def spy(self, run):
         estimates = original(self, run)
         fed, size = run.federation, self.config.batch_size
-        logits, pullback = fed.server.forward_with_pullback(fed.server_parameters, fed.table[:size].unsqueeze(0))
+        logits, pullback = fed.server.vjp(fed.server_parameters, fed.table[:size].unsqueeze(0))
         _, at_rows = pullback(loss_gradient(logits, self.data.labels[None, :size], None, 1))
         seen.append((estimates, at_rows[0][:, fed.slots[0]]))
         return estimates

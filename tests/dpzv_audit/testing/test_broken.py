@@ -102,7 +102,7 @@ def test_a_message_that_bypasses_the_channel(masked):
             fed, number = self.federation, next(self._active)
             client = fed.clients[number - 1]
             batch = client.next_batch(1, fed.steps_per_pass)
-            output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
+            output, pullback = client.evaluator.vjp(client.parameters, fed.inputs(client, batch))
             rows = fed.refresh(number, batch, fed.upload(number, self.round, batch, output))
             server_gradient, at_rows = fed.server_gradients(fed.server_batch(rows, batch))
             fed.step_server(server_gradient)
