@@ -16,8 +16,6 @@ from dpzv_audit.errors import AuditError, InputError
 if TYPE_CHECKING:
     from urllib.request import OpenerDirector
 
-TIMEOUT_SECONDS = 30.0
-LOOPBACK = "127.0.0.1"
 CHUNK = 1 << 20
 
 Progress = Callable[[str, int], Callable[[int], None]]
@@ -47,8 +45,8 @@ def check_url(url: str, first: str) -> None:
     """Raise `AuditError` unless `url` is https; http is only for a server on this machine that `first` names."""
     from urllib.parse import urlsplit
 
-    parts, origin = urlsplit(url), urlsplit(first)
-    local = parts.scheme == "http" and parts.hostname == LOOPBACK and origin.hostname == LOOPBACK
+    parts = urlsplit(url)
+    local = parts.scheme == "http" and {parts.hostname, urlsplit(first).hostname} == {"127.0.0.1"}
     if parts.scheme != "https" and not local:
         raise AuditError(f"{first} leads to {url}, must stay with https")
 
@@ -59,7 +57,7 @@ def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:
         return path
     check_url(file.url, file.url)
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=folder)
+        handle, temporary = tempfile.mkstemp(".part", f".{file.name}.", folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written to ({error.strerror}); must be a folder to write to") from error
     try:
@@ -91,7 +89,7 @@ def _received(file: RemoteFile, folder: Path) -> Iterator[bytes]:
     digest = hashlib.new(file.algorithm, usedforsecurity=False)
     done = 0
     try:
-        with _opener(file.url).open(file.url, timeout=TIMEOUT_SECONDS) as response:
+        with _opener(file.url).open(file.url, timeout=30.0) as response:
             # one byte more than the right size tells that there is more
             while done <= file.size and (chunk := response.read(min(CHUNK, file.size + 1 - done))):
                 done += len(chunk)

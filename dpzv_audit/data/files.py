@@ -56,7 +56,8 @@ def check_size(path: Path, limit: int, *, advice: str = "") -> int:
     with reading(path):
         size = path.stat().st_size
     if size > limit:
-        raise InputError(f"{path}: has {size} bytes, must have {limit} at most{'; ' if advice else ''}{advice}")
+        hint = f"; {advice}" if advice else ""
+        raise InputError(f"{path}: has {size} bytes, must have {limit} at most{hint}")
     return size
 
 
@@ -91,7 +92,7 @@ def memory_available() -> int | None:
 
     The least of what the machine has and what the control groups of this process leave it.
     """
-    found = [_kernel_available(Path("/proc/meminfo")), _group_available(Path("/sys/fs/cgroup"))]
+    found = (_kernel_available(Path("/proc/meminfo")), _group_available(Path("/sys/fs/cgroup")))
     return min((number for number in found if number is not None), default=None)
 
 
@@ -105,18 +106,19 @@ def model_digest(source: str | None) -> str | None:
 
 def check_memory(needed: int, what: str) -> None:
     """Raise `MemoryError` where `needed` bytes for `what` are not free: the system might end the process instead."""
-    had = memory_available()
-    if had is not None and needed > had:
-        raise MemoryError(f"{what}: {needed} bytes, of {had} that are free")
+    free = memory_available()
+    if free is not None and needed > free:
+        raise MemoryError(f"{what}: {needed} bytes, of {free} that are free")
 
 
 def _kernel_available(path: Path) -> int | None:
-    return 1024 * found if (found := _numbers(path).get("MemAvailable:")) is not None else None
+    found = _numbers(path).get("MemAvailable:")
+    return None if found is None else 1024 * found
 
 
 def _group_available(folder: Path) -> int | None:
     try:
-        most, used = (int((folder / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
+        most, used = (int((folder / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):  # no such group, or one without a limit ("max")
         return None
     pages = _numbers(folder / "memory.stat")
@@ -127,13 +129,13 @@ def _group_available(folder: Path) -> int | None:
 def _numbers(path: Path) -> dict[str, int]:
     """Return the numbers of a file of lines `NAME NUMBER ...`; none where it is absent or holds others."""
     try:
-        lines = (line.split() for line in path.read_text(encoding="ascii").splitlines())
+        lines = (line.split() for line in path.read_text("ascii").splitlines())
         return {name: int(number) for name, number, *_ in lines}
     except (OSError, ValueError):
         return {}
 
 
-PLAIN_FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
+Wanted = Callable[[str], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,7 @@ class TarLimits:
     total_bytes: int
 
 
-def read_tar_members(path: Path, wanted: Callable[[str], bool], limits: TarLimits) -> Iterator[tuple[str, bytes]]:
+def read_tar_members(path: Path, wanted: Wanted, limits: TarLimits) -> Iterator[tuple[str, bytes]]:
     """Yield (name, content) of the regular files in the tar.gz at `path` whose name is `wanted`, in its order.
 
     Names have no leading `./`. Raises `InputError` naming the archive, and the member where there is one, for
@@ -164,7 +166,7 @@ def read_tar_members(path: Path, wanted: Callable[[str], bool], limits: TarLimit
             raise ValueError(f"is truncated or no tar.gz archive ({reason})") from error
 
 
-def _members(archive: tarfile.TarFile, wanted: Callable[[str], bool], limits: TarLimits) -> Iterator[tuple[str, bytes]]:
+def _members(archive: tarfile.TarFile, wanted: Wanted, limits: TarLimits) -> Iterator[tuple[str, bytes]]:
     """Yield what `read_tar_members` does; here and below errors do not name the archive."""
     seen: set[str] = set()
     for number, member in enumerate(archive, start=1):
@@ -175,7 +177,7 @@ def _members(archive: tarfile.TarFile, wanted: Callable[[str], bool], limits: Ta
             raise InputError(f"member {member.name!r} points outside the archive, must be a relative path within")
         if member.isdir():
             continue
-        if member.type not in PLAIN_FILES or member.issparse():
+        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
             raise InputError(f"member {member.name!r} is a link or a special file, must be a plain file or folder")
         plain = member.name.removeprefix("./")
         if plain in seen:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from dpzv_audit.data.files import file_digest
 from dpzv_audit.data.vertical import Records, VerticalDataset, split_evenly, split_records
-from dpzv_audit.errors import InputError, check_count, unknown_name
+from dpzv_audit.errors import InputError, check_count, check_names
 from dpzv_audit.files import data_digest
 
 T = TypeVar("T")
@@ -128,9 +128,8 @@ class DataRequest:
             about["notes"] = (f"a subset: {found:,} of {complete[0]:,} {complete[1]}",)
         digests = {path.name: file_digest(path) for path in self.read}
         about = {"name": self.spec.name, "classes": self.spec.classes, "digests": digests, **about}
-        return VerticalDataset(
-            train=train, test=test, partition=f"{self.clients} clients, {self.partition}: {held}", **about
-        )
+        partition = f"{self.clients} clients, {self.partition}: {held}"
+        return VerticalDataset(train=train, test=test, partition=partition, **about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,10 +178,9 @@ class DataSpec:
     ) -> VerticalDataset:
         """Return the data set for `clients` by the way that `partition` names; see `dpzv_audit.data.load`."""
         for option in options:
-            if option not in self.options:
-                if not self.options:
-                    raise InputError(f"option {option!r} is not for {self.name}, which has no options")
-                raise unknown_name(f"option of {self.name}", option, self.options)
+            if not self.options:
+                raise InputError(f"option {option!r} is not for {self.name}, which has no options")
+        check_names(f"option of {self.name}", options, self.options)
         kind, count = self.choose(clients, partition)
         return self.reader(DataRequest(self, kind, count, data_dir), **options)
 
@@ -191,13 +189,14 @@ class DataSpec:
 
         Where none is named it is a fixed one of as many clients, else the first that takes other numbers.
         """
-        fixed = [name for name, way in self.partitions.items() if way.fixed and way.clients == clients]
-        open_ = [name for name, way in self.partitions.items() if clients is None or not way.fixed]
-        kind = partition or [*fixed, *open_, *self.partitions][0]
-        if kind not in self.partitions:
-            has = "has only one" if len(self.partitions) == 1 else "has"
-            raise InputError(f"{self.name} {has}: {', '.join(self.partitions)}", "partition", partition)
-        chosen = self.partitions[kind]
+        ways = self.partitions
+        fixed = [name for name, way in ways.items() if way.fixed and way.clients == clients]
+        free = [name for name, way in ways.items() if clients is None or not way.fixed]
+        kind = partition or [*fixed, *free, *ways][0]
+        if kind not in ways:
+            has = "has only one" if len(ways) == 1 else "has"
+            raise InputError(f"{self.name} {has}: {', '.join(ways)}", "partition", partition)
+        chosen = ways[kind]
         count = chosen.clients if clients is None else check_count("clients", clients)
         if chosen.fixed and count != chosen.clients:
             of = f" ({chosen.of})" if chosen.of else ""
@@ -231,26 +230,26 @@ class DataSpec:
 
         Raises `InputError` naming the flag or the variable if neither is set or the folder does not exist.
         """
-        if self.source is None:
+        source = self.source
+        if source is None:
             raise InputError(f"{self.name} has no folder of files of its own")
-        right = f"the folder that holds {self.source.folder}/ or {self.source.holds}"
-        given, value = ("data_dir", str(data_dir)) if data_dir else (DATA_VARIABLE, os.environ.get(DATA_VARIABLE))
+        right = f"the folder that holds {source.folder}/ or {source.holds}"
+        value = data_dir or os.environ.get(DATA_VARIABLE)
         if not value:
             needs = f"{self.name} needs its files: give ‹data_dir› DIR, {right}, or set {DATA_VARIABLE}"
-            raise InputError(f"{needs}; {self.source.origin}")
+            raise InputError(f"{needs}; {source.origin}")
         place = Path(value)
         if not place.is_dir():
             found = "is no folder" if place.exists() else "does not exist"
-            raise InputError(f"which {found}; must be {right}", given, place)
-        inner = place / self.source.folder
+            raise InputError(f"which {found}; must be {right}", "data_dir" if data_dir else DATA_VARIABLE, place)
+        inner = place / source.folder
         return inner if inner.is_dir() else place
 
     def missing(self, path: Path) -> InputError:
         """Return an `InputError` for the absent `path`, which says what to download and where to put it."""
         assert self.source is not None
-        return InputError(
-            f"{path}: no such file; {self.source.origin}, to go into {self.source.folder}/ of the data folder"
-        )
+        origin, folder = self.source.origin, self.source.folder
+        return InputError(f"{path}: no such file; {origin}, to go into {folder}/ of the data folder")
 
 
 def declared(name: str, section: str, kind: type[T]) -> T:

@@ -32,7 +32,6 @@ from dpzv_audit.data.vertical import (
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.files import open_plain
 
-PADDING = 0
 WORD = re.compile(rb"[a-z0-9\x80-\xff]+(?:'[a-z]+)?")
 """Bytes of UTF-8 after ASCII lower-casing: what a word is depends on no version of the Unicode tables."""
 
@@ -61,13 +60,14 @@ class HashTokenizer:
 
     def encode(self, texts: Sequence[str]) -> TokenArray:
         """Return ids, int64 (N, length); 0 pads."""
-        lower = (text.encode("utf-8", "surrogatepass").lower() for text in texts)
-        words = (islice(WORD.finditer(text), self.length) for text in lower)
-        found = [[word_id(word[0], self.vocabulary) for word in some] for some in words]
-        return _padded(found, self.length, PADDING)
+        rows = []
+        for text in texts:
+            words = islice(WORD.finditer(text.encode("utf-8", "surrogatepass").lower()), self.length)
+            rows.append([word_id(word[0], self.vocabulary) for word in words])
+        return _padded(rows, self.length)
 
 
-def _padded(rows: Sequence[Sequence[int]], length: int, padding: int) -> TokenArray:
+def _padded(rows: Sequence[Sequence[int]], length: int, padding: int = 0) -> TokenArray:
     """Return ids as int64 (N, length), a shorter row filled up with `padding`."""
     ids = np.full((len(rows), length), padding, dtype=np.int64)
     for row, numbers in zip(ids, rows, strict=True):
@@ -97,13 +97,9 @@ def text_dataset(
     A note says where there are other than `complete` reviews.
     """
     train, test = (Records(equal_runs(part.features[0], request.clients), part.labels) for part in parts)
-    return request.dataset(
-        train,
-        test,
-        f"{tokenizer.length // request.clients} of {tokenizer.length} tokens each; {tokenizer.name}",
-        vocabulary=tokenizer.vocabulary,
-        complete=(complete, "reviews"),
-    )
+    length, vocabulary = tokenizer.length, tokenizer.vocabulary
+    held = f"{length // request.clients} of {length} tokens each; {tokenizer.name}"
+    return request.dataset(train, test, held, vocabulary=vocabulary, complete=(complete, "reviews"))
 
 
 def read_pretrained(kind: str, source: str, **options: Any) -> Any:
@@ -115,9 +111,8 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
     try:
         import transformers
     except ImportError:
-        raise InputError(
-            "which needs the extra [text]: pip install 'dpzv-audit[text]'", "transformer", source
-        ) from None
+        needs = "which needs the extra [text]: pip install 'dpzv-audit[text]'"
+        raise InputError(needs, "transformer", source) from None
     logs = transformers.utils.logging
     verbosity, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
     logs.set_verbosity_error()
@@ -128,12 +123,10 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
         )
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"must be a folder with config.json, model.safetensors and a tokenizer, "
-            f"or a name on the Hugging Face hub: {reason}",
-            "transformer",
-            source,
-        ) from None
+        right = (
+            "must be a folder with config.json, model.safetensors and a tokenizer, or a name on the Hugging Face hub"
+        )
+        raise InputError(f"{right}: {reason}", "transformer", source) from None
     finally:
         logs.set_verbosity(verbosity)
         if bars:
@@ -182,7 +175,8 @@ Tokenizer = HashTokenizer | PretrainedTokenizer
 """Turns texts into ids: `vocabulary` ids in all, `length` of them for each text, and a `name` for the record."""
 
 
-REVIEW = re.compile(r"aclImdb/(?P<part>train|test)/(?P<side>pos|neg)/(?P<id>[0-9]{1,9})_(?P<rating>[0-9]{1,2})\.txt")
+REVIEW = re.compile(r"aclImdb/(train|test)/(pos|neg)/([0-9]{1,9})_([0-9]{1,2})\.txt")
+"""Part, side, number and rating."""
 LIMITS = TarLimits(members=250_000, member_bytes=1 << 18, total_bytes=1 << 30)
 RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
 
@@ -221,9 +215,8 @@ def read_imdb(
 
 
 def _archive(request: DataRequest, *, subset: bool) -> Path:
-    remote = request.spec.remote[0]
-    original = request.folder / remote.name
-    others = sorted(request.folder.glob("aclImdb*.tar.gz"))
+    remote, folder = request.spec.remote[0], request.folder
+    original, others = folder / remote.name, sorted(folder.glob("aclImdb*.tar.gz"))
     if subset and others:
         return original if original in others else others[0]
     if not original.is_file():
@@ -236,24 +229,22 @@ def _archive(request: DataRequest, *, subset: bool) -> Path:
 def _reviews(path: Path) -> dict[tuple[str, str, int], str]:
     """Return the texts of the labelled reviews by (part, side, number)."""
     reviews: dict[tuple[str, str, int], str] = {}
-    for name, content in read_tar_members(path, lambda name: REVIEW.fullmatch(name) is not None, LIMITS):
-        match = REVIEW.fullmatch(name)
-        assert match is not None
-        if int(match["rating"]) not in RATINGS[match["side"]]:
-            raise InputError(f"{path}: {name!r} has rating {match['rating']}, which is not {match['side']}")
+    for name, content in read_tar_members(path, lambda name: bool(REVIEW.fullmatch(name)), LIMITS):
+        (part, side, number, rating), where = REVIEW.findall(name)[0], f"{path}: {name!r}"
+        if int(rating) not in RATINGS[side]:
+            raise InputError(f"{where} has rating {rating}, which is not {side}")
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(f"{path}: {name!r} is no UTF-8 text ({error.reason})") from error
-        key = (match["part"], match["side"], int(match["id"]))
+            raise InputError(f"{where} is no UTF-8 text ({error.reason})") from error
+        key = (part, side, int(number))
         if key in reviews:
-            raise InputError(f"{path}: {name!r} is a second review of number {match['id']}")
+            raise InputError(f"{where} is a second review of number {number}")
         # line breaks of the source's HTML, which are no words
         reviews[key] = text.replace("<br />", " ")
     return reviews
 
 
-TRAIN_FILE, TEST_FILE = "train.ft.txt", "test.ft.txt"
 TRAIN_LINES, TEST_LINES = 3_600_000, 400_000
 LABELS = {"__label__1": 0, "__label__2": 1}
 FILE_LIMIT = 4 << 30
@@ -277,9 +268,10 @@ def read_amazon_polarity(
     whatever is malformed.
     """
     chosen = choose_tokenizer(tokenizer, clients=request.clients, length=length, vocabulary=vocabulary)
-    train_path = request.find(TRAIN_FILE)
-    test_path = train_path.with_name(TEST_FILE)
-    if not subset and not test_path.is_file():
+    train_path = request.find("train.ft.txt")
+    test_path = train_path.with_name("test.ft.txt")
+    there = test_path.is_file()
+    if not subset and not there:
         raise request.spec.missing(test_path).placed("", "; or give ‹subset›, whose test is a part of train")
 
     def read(path: Path, right: int) -> Records:
@@ -290,7 +282,6 @@ def read_amazon_polarity(
         return Records((ids,), labels)
 
     train = read(train_path, TRAIN_LINES)
-    there = test_path.is_file()
     parts = (train, read(request.found(test_path), TEST_LINES)) if there else request.split(train)
     return text_dataset(request, chosen, parts, complete=TRAIN_LINES + TEST_LINES)
 
