@@ -19,8 +19,6 @@ from reports.text import clean
 from reports.verification import MEANINGS, ORDER, words_of
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-MOST_ROWS = 500
-"""A step summary holds a megabyte at most."""
 
 
 def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) -> str:
@@ -117,4 +115,5 @@ def _result(claim: ClaimResult, result: VerifyResult) -> dict[str, object]:
 
 def to_summary(result: VerifyResult) -> str:
     """Return the verdicts on a claims file as a table in Markdown, and what the claims that fail lack."""
-    return environment().get_template("summary.md").render(result=result, most=MOST_ROWS).rstrip() + "\n"
+    # A step summary holds a megabyte at most.
+    return environment().get_template("summary.md").render(result=result, most=500).rstrip() + "\n"

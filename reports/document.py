@@ -160,7 +160,8 @@ class Report:
         stressed: set[int] = set()
 
         def add(row: Row, *, strong: bool = False) -> None:
-            stressed.update({len(rows)} if strong else ())
+            if strong:
+                stressed.add(len(rows))
             rows.append(row)
 
         if caller is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from reports import svg
 from reports.svg import ACCENT, INK, MUTED, RULE, WIDTH
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from dpzv_audit.findings import Interval
     from dpzv_audit.results import Ages, Reconstructions
 
-_LONGEST_LABEL = 34
-_AXIS_LINE = 52
 _SHADES = 32
 """Shades of grey in a drawing of records."""
 _Bar = tuple[float, float, float]
@@ -37,11 +36,11 @@ class Mark:
     @property
     def text(self) -> str:
         """The row's numbers as printed beside it."""
-        interval = "" if self.ends is None else f"  [{', '.join(proportion(end, 3) for end in self.ends)}]"
-        return proportion(self.value, 3) + interval
+        value, *ends = (proportion(number, 3) for number in (self.value, *(self.ends or ())))
+        return f"{value}  [{', '.join(ends)}]" if ends else value
 
 
-def short(text: object, length: int = _LONGEST_LABEL) -> str:
+def short(text: object, length: int = 34) -> str:
     """Return `text` on one line, cut to `length` characters with an ellipsis."""
     line = " ".join(clean(text).split())
     return line if len(line) <= length else line[: length - 1] + "…"
@@ -63,15 +62,14 @@ def mark(label: str, measurement: Interval | float | None, *, least: float = 0.0
 
 def control_label(name: str, measurement: Interval | float) -> str:
     """Return what a control is in words: its name, and what it ran on where the result says so."""
-    words = name.replace("_", " ")
-    what = getattr(measurement, "what", None)
+    words, what = name.replace("_", " "), getattr(measurement, "what", None)
     return f"{words}: {what}" if what else words
 
 
 def chance_level(baselines: Mapping[str, Interval | float]) -> float | None:
     """Return the best success without seeing anything, the largest baseline; None where there is none."""
-    marks = (mark(name, found) for name, found in baselines.items())
-    return max((found.value for found in marks if found is not None), default=None)
+    marks = filter(None, map(mark, baselines, baselines.values()))
+    return max((found.value for found in marks), default=None)
 
 
 def alt_of(rows: Sequence[Mark]) -> str:
@@ -81,21 +79,18 @@ def alt_of(rows: Sequence[Mark]) -> str:
 
 def _paint_rows(axes: Axes, rows: Sequence[tuple[str, str]], strong: int, reference: float | None) -> None:
     """Stack rows from the top: a name and numbers as text over the marks of each, and one value marked on all."""
-    axes.set_ylim(len(rows) - 0.2, -0.62)
-    axes.set_yticks([])
+    axes.set(ylim=(len(rows) - 0.2, -0.62), yticks=[])
     axes.spines["left"].set_visible(False)
-    place = axes.get_yaxis_transform()
+    look: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "bottom", "color": INK}
     for row, (left, right) in enumerate(rows):
         axes.axhline(row, color=RULE, linewidth=0.8, zorder=0.5)
-        weight = "bold" if row == strong else "normal"
-        look: dict[str, Any] = {"transform": place, "va": "bottom", "weight": weight, "color": INK}
+        look["weight"] = "bold" if row == strong else "normal"
         axes.text(0.0, row - 0.26, left, ha="left", **look)
         axes.text(1.0, row - 0.26, right, ha="right", **look)
     if reference is not None:
         # Between the lines of text that it would otherwise strike through.
-        starts = [row - 0.17 for row in range(len(rows))]
-        ends = [row + 0.17 for row in range(len(rows))]
-        axes.vlines([reference] * len(rows), starts, ends, color=INK, linewidth=1.3)
+        places = np.arange(len(rows))
+        axes.vlines([reference] * len(rows), places - 0.17, places + 0.17, color=INK, linewidth=1.3)
 
 
 def success_figure(
@@ -111,18 +106,18 @@ def success_figure(
     the best that a guess reaches without seeing anything. All values are proportions, or cosines in [-1, 1].
     """
     measured = mark(attack or "attack", success, least=-1.0)
-    found = {f"baseline: {name}": value for name, value in baselines.items()}
-    found |= {f"control: {name}": value for name, value in controls.items()}
-    marks = [mark(name.replace("_", " "), value, least=-1.0) for name, value in found.items()]
-    rows = [row for row in (measured, *marks) if row is not None]
+    marks = [measured]
+    for role, found in (("baseline", baselines), ("control", controls)):
+        marks += (mark(f"{role}: {name.replace('_', ' ')}", value, least=-1.0) for name, value in found.items())
+    rows = [row for row in marks if row is not None]
     if not rows:
         return ""
-    across = "\n".join(wrap(short(metric or "labels found", 2 * _AXIS_LINE), _AXIS_LINE))
+    across = "\n".join(wrap(short(metric or "labels found", 104), 52))
     least = min(0.0, *(min(row.ends or (row.value,)) for row in rows))
 
     def paint(axes: Axes) -> None:
-        strong = -1 if measured is None else 0
-        _paint_rows(axes, [(row.label, row.text) for row in rows], strong, chance_level(baselines))
+        texts = [(row.label, row.text) for row in rows]
+        _paint_rows(axes, texts, -1 if measured is None else 0, chance_level(baselines))
         ticks = [tick / 4 for tick in range(-4, 5) if tick / 4 >= least]
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set(xlim=(least - 0.01, 1.01), xlabel=across)
@@ -144,13 +139,14 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
     A claim and an audit whose bars share no value contradict each other. "" where there are fewer than two of the
     three numbers.
     """
-    known = {
-        "the claim": (claimed, f"ε ≤ {number(claimed)}"),
-        "the audit, from below": (lower, f"ε ≥ {lower_bound(lower)}"),
-        "the theory, from above": (upper, f"ε ≤ {upper_bound(upper)}"),
-    }
-    rows = {label: (value, text) for label, (value, text) in known.items() if value is not None}
-    if len(rows) < 2:
+    known = (
+        (claimed, "the claim", f"ε ≤ {number(claimed)}"),
+        (lower, "the audit, from below", f"ε ≥ {lower_bound(lower)}"),
+        (upper, "the theory, from above", f"ε ≤ {upper_bound(upper)}"),
+    )
+    values = [value for value, *_ in known if value is not None]
+    labels = [(label, text) for value, label, text in known if value is not None]
+    if len(labels) < 2:
         return ""
     floor = max(claimed or 0.0, lower or 0.0)
     # An upper bound far out would squeeze everything else against zero: its bar then runs off the axis.
@@ -159,19 +155,17 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
 
     def paint(axes: Axes) -> None:
         strong = -1 if lower is None else int(claimed is not None)
-        labels = [(label, text) for label, (_, text) in rows.items()]
         _paint_rows(axes, labels, strong, claimed)
         axes.set(xlim=(0, end), xlabel="ε")
-        for index, (value, _) in enumerate(rows.values()):
+        for index, value in enumerate(values):
             low, high = (value, end) if index == strong else (0.0, min(value, end))
             colour = ACCENT if index == strong else MUTED
             axes.barh(index, high - low, left=low, height=0.2, color=colour)
             if high >= end:
                 axes.plot(end, index, ">", color=colour, markersize=9, clip_on=False)
 
-    said = "; ".join(f"{label} {text}" for label, (_, text) in rows.items())
-    alt = f"What is known about epsilon: {said}"
-    return svg.draw("epsilon", alt, 0.66 + 0.5 * len(rows), paint)
+    alt = f"What is known about epsilon: {'; '.join(map(' '.join, labels))}"
+    return svg.draw("epsilon", alt, 0.66 + 0.5 * len(labels), paint)
 
 
 def staleness_figure(distribution: Sequence[Ages]) -> str:
@@ -220,12 +214,15 @@ def records_figure(found: Reconstructions) -> str:
 
     `found` holds the (height, width) of a record, and rows of records, each a flat list of greys in [0, 1].
     """
-    shape = found.shape if all(1 <= side <= 10_000 for side in found.shape) else []
-    fitting = [(clean(row.what), [r for r in row.records if len(r) == math.prod(shape)]) for row in found.rows]
-    rows = [(what, records) for what, records in fitting if records]
-    if len(shape) != 2 or not rows:
+    if len(found.shape) != 2 or not all(1 <= side <= 10_000 for side in found.shape):
         return ""
-    height, width = shape
+    height, width = found.shape
+    rows = []
+    for row in found.rows:
+        if records := [record for record in row.records if len(record) == height * width]:
+            rows.append((clean(row.what), records))
+    if not rows:
+        return ""
     count = max(len(records) for _, records in rows)
     gap = max(1.0, 0.12 * width)
     across = count * (width + gap) - gap
@@ -245,8 +242,7 @@ def records_figure(found: Reconstructions) -> str:
                 frame = {"fill": False, "edgecolor": MUTED, "linewidth": 0.6, "zorder": 2}
                 svg.rectangle(axes, left, top, width, height, **frame)
         _paint_bars(axes, bars)
-        axes.set_xlim(-0.01 * across, 1.01 * across)
-        axes.set_ylim(len(rows) * pitch - 2.0 * line, -1.6 * line)
+        axes.set(xlim=(-0.01 * across, 1.01 * across), ylim=(len(rows) * pitch - 2.0 * line, -1.6 * line))
         axes.set_aspect("equal")
         axes.set_axis_off()
 
@@ -259,10 +255,10 @@ def _bars(record: Sequence[float], width: int, left: float, top: float) -> Itera
     """Shade and bar of every run of equal greys in a row of a record: (left, right, top) in units of pixels."""
     shades = [round(value * (_SHADES - 1)) for value in record]
     for y in range(len(shades) // width):
-        start = 0
+        start = left
         for shade, run in groupby(shades[y * width : (y + 1) * width]):
             end = start + len(list(run))
-            yield shade, (left + start, left + end, top + y)
+            yield shade, (start, end, top + y)
             start = end
 
 

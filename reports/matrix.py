@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 ROOMY = 14
 """Columns of the heat map that leave room for their numbers; with more the map is turned, or its numbers smaller."""
-DARK = 0.55
-"""Damage above which the text on its colour is light."""
 
 
 def never_applied(cells: Sequence[Cell], name: Callable[[Cell], str]) -> list[str]:
@@ -44,7 +42,11 @@ def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
 
 def by_damage(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells that were measured, the worst first."""
-    return _worst_first(sorted(cells, key=lambda cell: (row_of_cell(cell), column_of_cell(cell))))
+    return _worst_first(sorted(cells, key=_names))
+
+
+def _names(cell: Cell) -> tuple[str, str]:
+    return row_of_cell(cell), column_of_cell(cell)
 
 
 def reasons(cells: Sequence[Cell], state: str) -> list[Row]:
@@ -81,7 +83,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
 
     def paint(axes: Axes) -> None:
         size = 7.0 if len(across) <= ROOMY else 5.5
-        place = {(row_of_cell(cell), column_of_cell(cell)): cell for cell in shown}
+        place = {_names(cell): cell for cell in shown}
         for y, row in enumerate(rows):
             for x, column in enumerate(across):
                 cell = place.get((column, row) if turned else (row, column), Cell())
@@ -92,7 +94,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
 
-    said = (f"{row_of_cell(c)} on {column_of_cell(c)} {proportion(c.damage, 3)}" for c in worst)
+    said = (f"{' on '.join(_names(cell))} {proportion(cell.damage, 3)}" for cell in worst)
     alt = f"Damage of attacks on methods; the worst: {'; '.join(said)}"
     # Columns are named along a slope below the map: the longest name sets its room.
     room = max(0.7, 0.062 * max(map(len, across)))
@@ -116,7 +118,7 @@ def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
         ha="center",
         va="center",
         fontsize=size,
-        color=ON_ACCENT if (damage or 0.0) > DARK else INK,
+        color=ON_ACCENT if (damage or 0.0) > 0.55 else INK,
         fontweight="bold" if bold else "normal",
         url=None if damage is None else cell.run,
     )

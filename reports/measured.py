@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +11,6 @@ from dpzv_audit.results import Epoch, Result, Tradeoff
 from reports.document import Row
 from reports.text import exact, number, percent, proportion
 
-_HISTORY_ROWS = 40
 _CURVE_ROWS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 _OF_THE_RUN: tuple[str, ...] = ("method", "dataset", "attack", "adversary", "seed", "run")
 _OF_THE_RUN += ("delta", "confidence", "exactly_gaussian", "family", "coin_flips", "rounds")
@@ -39,10 +39,9 @@ def _trainings(measurement: Interval) -> str:
     """How trainings differ: an interval over them, or of few the least and the most; and a control's p-value."""
     over = measurement.over_trainings
     parts = []
-    if over is not None and over.low is not None:
-        parts.append(f"{number(over.count)}: {span(over.low, over.high)}")
-    elif over is not None:
+    if over is not None:
         reach = "" if over.count == 1 else f", from {span(over.least, over.most)}"
+        reach = reach if over.low is None else f": {span(over.low, over.high)}"
         parts.append(f"{number(over.count)}{reach}")
     if isinstance(measurement, Control) and measurement.kind == "negative":
         p, by = measurement.p_value, measurement.tested_by or "its interval"
@@ -62,7 +61,7 @@ def point_row(point: Row, first: Row) -> Row:
 
 def thinned(history: Sequence[Epoch]) -> list[Epoch]:
     """Return epochs at even distances, few enough for a table, the last among them."""
-    stride = max(1, -(-len(history) // _HISTORY_ROWS))
+    stride = max(1, math.ceil(len(history) / 40))
     last = [] if (len(history) - 1) % stride == 0 else history[-1:]
     return [*history[::stride], *last]
 
@@ -85,8 +84,8 @@ def curve_rows(tradeoff: Tradeoff) -> list[Row]:
 
 def is_sound_at(bound: UpperBound, upper: float | None, adversary: str | None) -> bool:
     """Return whether a bound is the sound one, `upper`, against the adversary."""
-    sound = bound.sound and bound.epsilon is not None and bound.epsilon.upper == upper
-    return sound and bound.adversary == adversary
+    same = bound.epsilon is not None and bound.epsilon.upper == upper
+    return bound.sound and same and bound.adversary == adversary
 
 
 def settings_of(result: Result) -> dict[str, Row]:

@@ -63,12 +63,11 @@ _RC: dict[str, Any] = {
 
 def _dark_rules() -> str:
     # No ancestor in the selector: markers live in shadow trees, where none would be found.
-    rules = (
-        f'[style*="{role}: {light}"]{{{role}:{dark}!important}}'
-        for light, dark in _DARK.items()
-        for role in ("fill", "stroke")
-    )
-    return "@media screen and (prefers-color-scheme:dark){" + "".join(rules) + "}"
+    rules = ""
+    for light, dark in _DARK.items():
+        for role in ("fill", "stroke"):
+            rules += f'[style*="{role}: {light}"]{{{role}:{dark}!important}}'
+    return f"@media screen and (prefers-color-scheme:dark){{{rules}}}"
 
 
 def _own_ids(tag: str, name: str) -> str:

@@ -32,11 +32,8 @@ audited again."""
 
 def ranked(claims: Sequence[ClaimResult]) -> list[tuple[int, ClaimResult]]:
     """Return the gravest claims with their places in the file, those that failed the gate first."""
-    found = sorted(
-        enumerate(claims, start=1),
-        key=lambda pair: (not pair[1].fails, ORDER.index(pair[1].verdict)),
-    )
-    return found[:MOST_SECTIONS]
+    found = enumerate(claims, start=1)
+    return sorted(found, key=lambda pair: (not pair[1].fails, ORDER.index(pair[1].verdict)))[:MOST_SECTIONS]
 
 
 def word_of(result: VerifyResult) -> str:
