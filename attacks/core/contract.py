@@ -7,7 +7,7 @@ model does not grant: the truth is used by the metric alone (attacks.md, rules 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -31,13 +31,21 @@ from dpzv_audit.halving import as_share, in_pieces
 from mechanisms import METHODS, MethodSpec, TrainingConfig, train
 from mechanisms.core.channel import Adversary, View
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Behaviour, Deployment, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
+from mechanisms.core.context import (
+    Behaviour,
+    Deployment,
+    Plan,
+    RunContext,
+    TrainedStack,
+    TrainingData,
+    dtype_of,
+    repeats_of,
+)
 from mechanisms.core.method import Differences
 from mechanisms.core.replicas import Evaluator, ParameterStack
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
-StackWork = Callable[[slice, Progress], T]
 # The client that is curious; which one makes no difference to a server that sums.
 ATTACKER = 1
 
@@ -107,15 +115,30 @@ class AttackSetting:
         """Return the data as trainings take them, with `labels` (N,) or (K, N) in the place of the true ones."""
         return TrainingData.of(self.dataset, dtype=dtype_of(self.config), device=self.device, labels=labels)
 
-    def train(self, data: TrainingData, replicas: Sequence[int], **options: Any) -> TrainedStack:
-        """Return the `replicas`, trained on `data` as one stack with further `options` of `mechanisms.train`."""
-        return train(self.method, data, self.config, replicas=replicas, seed=self.seed, device=self.device, **options)
+    def context(self, **more: Any) -> RunContext:
+        """Return where and for whom a method runs, with `more` of it."""
+        return RunContext(seed=self.seed, replicas=self.replicas, device=self.device, **more)
 
-    def in_stacks(self, work: StackWork[T], rounds: int, *, whole: bool = False) -> tuple[list[T], int | None]:
+    def train(self, data: TrainingData, **options: Any) -> TrainedStack:
+        """Return the replicas, trained on `data` as one stack with further `options` of `mechanisms.train`."""
+        return train(
+            self.method,
+            data,
+            self.config,
+            replicas=self.replicas,
+            seed=self.seed,
+            device=self.device,
+            progress=self.progress,
+            **options,
+        )
+
+    def in_stacks(
+        self, work: Callable[[AttackSetting, slice], T], rounds: int, *, whole: bool = False
+    ) -> tuple[list[T], int | None]:
         """Do `work` for all `trials` at once or, where memory runs out, for ever fewer at a time.
 
         Args:
-            work: Gets the places of the trainings of a stack, and what hears of its progress, 0 to `rounds`.
+            work: Gets the setting of a stack, whose progress goes from 0 to `rounds`, and the places of its trainings.
             rounds: Rounds that the work on a stack counts.
             whole: Whether they must be one stack, whatever memory there is.
 
@@ -126,7 +149,8 @@ class AttackSetting:
         def piece(first: int, last: int) -> T:
             progress = as_share(self.progress, (first, last), of=self.trials, rounds=rounds)
             progress(0)
-            return work(slice(first, last), progress)
+            one = replace(self, first=self.first + first, trials=last - first, progress=progress)
+            return work(one, slice(first, last))
 
         if whole:
             return [piece(0, self.trials)], None
@@ -402,7 +426,7 @@ class AttackSpec:
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
     least_success: float = 0.0
     needs: tuple[Callable[[AttackSetting], str | None], ...] = ()
-    behave: Callable[[AttackSetting, range], Mapping[int, Behaviour]] = lambda setting, replicas: {}
+    behave: Callable[[AttackSetting], Mapping[int, Behaviour]] = lambda setting: {}
     baselines: Callable[[View, Knowledge], Mapping[str, LabelGuesses]] = lambda view, known: {}
     queries: int = 1
     trials: int = 64

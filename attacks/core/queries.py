@@ -69,7 +69,7 @@ class QueryingClient:
         return torch.from_numpy(np.stack(rows)).to(device=turn.device, dtype=turn.dtype)
 
 
-def querying_client(setting: AttackSetting, replicas: range) -> Mapping[int, ClientBehaviour]:
+def querying_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
     """Return the querying client where the adversary is a client of a method that answers queries; nobody otherwise."""
     measured = setting.method.differences(setting.config)
     if setting.adversary != "client" or measured is None or measured.shared:
@@ -79,7 +79,7 @@ def querying_client(setting: AttackSetting, replicas: range) -> Mapping[int, Cli
         smoothing=measured.smoothing,
         steps_per_pass=setting.config.steps_per_pass(len(setting.dataset.train)),
         seed=setting.seed,
-        replicas=replicas,
+        replicas=setting.replicas,
         one_sided=not measured.two_sided,
     )
     return {ATTACKER: client}

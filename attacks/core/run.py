@@ -19,14 +19,13 @@ from attacks.core.contract import (
     FewLabels,
     Knowledge,
     OwnParty,
-    Progress,
     SomeFeatures,
 )
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import BatchLog, Observer, View, ViewRecorder
-from mechanisms.core.context import Behaviour, Plan, RunContext, TrainedStack, TrainingData, dtype_of, repeats_of
+from mechanisms.core.context import Behaviour, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
 from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.joining import joined
 from mechanisms.core.replicas import ParameterStack, evaluator_for
@@ -108,25 +107,19 @@ def attacked_run(
     check_memory(8 * setting.trials * batches * config.batch_size, f"batch ids of {setting.trials} trainings")
     data = setting.data(labels)
     attacked = (ATTACKER,) if looks.clients or setting.method.downlink == "gradient" else None
-    replicas = setting.replicas
-    behaviours = spec.behave(setting, replicas)
+    behaviours = spec.behave(setting)
     plan = _plan(setting, behaviours)
     public = public_knowledge(spec, setting, plan)
     grants: list[object] = []
     if spec.few_labels:
         grants.append(granted or few_labels(data.labels, setting, public.options["labels_per_class"]))
 
-    def part(places: slice, progress: Progress) -> tuple[tuple[View, BatchLog, TrainedStack], Any]:
+    def part(one: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], Any]:
         recorder, log = ViewRecorder(looks, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
         some = data.of_replicas(places.start, places.stop)
         watching = watch(some.labels) if watch else None
-        trained = setting.train(
-            some,
-            replicas[places],
-            behaviours=spec.behave(setting, replicas[places]),
-            observers=(recorder, log, watching) if watching else (recorder, log),
-            progress=progress,
-        )
+        observers = (recorder, log, watching) if watching else (recorder, log)
+        trained = one.train(some, behaviours=spec.behave(one), observers=observers)
         if watching:
             watching.finish()
         return (recorder.view, log, trained), watching
@@ -175,8 +168,7 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
     place = ATTACKER - 1
     model = architectures_of(data, setting.config)[0][place]
     evaluator = evaluator_for(model, stack=setting.trials, device=setting.device)
-    context = RunContext(seed=setting.seed, replicas=setting.replicas, device=setting.device)
-    streams = context.streams(dtype_of(setting.config))
+    streams = setting.context().streams(dtype_of(setting.config))
     start = partial(ParameterStack.initial, evaluator.layout, party=ATTACKER, given=pretrained(model), **streams)
     return OwnParty(data.features[place], data.test_features[place], evaluator, trained.clients[place], start)
 

@@ -231,7 +231,7 @@ class MaliciousOptimiser:
         return gradient * (1.0 + ratio).clamp(LEAST, MOST)
 
 
-def malicious_client(setting: AttackSetting, replicas: range) -> Mapping[int, GradientBehaviour]:
+def malicious_client(setting: AttackSetting) -> Mapping[int, GradientBehaviour]:
     """Return the adversary's client with its own optimiser."""
     return {ATTACKER: MaliciousOptimiser()}
 

@@ -9,7 +9,6 @@ float that does: then the label is impossible, whatever the standard deviation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +23,6 @@ from attacks.core.contract import (
     CoinGame,
     Knowledge,
     Positive,
-    Progress,
     granted,
 )
 from attacks.core.controls import CERTAIN, at_chance, by_fair_coins, labels_by_heart, reaches
@@ -237,44 +235,40 @@ def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) ->
     may round otherwise.
     """
     plan, rounds = granted(setting.plan(), "scalars of DPZV"), setting.rounds
-    replicas = setting.replicas
     given, coins = _deal(setting)
-    public = public_knowledge(spec, setting, plan)
 
-    def part(places: slice, progress: Progress) -> tuple[np.ndarray, TrainedStack | None]:
-        recorder = ViewRecorder(setting.looks, kinds=("scalar",))
+    def part(one: AttackSetting, places: slice) -> tuple[np.ndarray, TrainedStack | None]:
+        recorder, progress = ViewRecorder(one.looks, kinds=("scalar",)), granted(one.progress, "progress")
         own = replace(
             given,
             records=given.records[places],
             candidates=given.candidates[places],
             progress=lambda done: progress(rounds + done),
         )
-        data = setting.data(labels_under(own, coins[places]))
+        data = one.data(labels_under(own, coins[places]))
         trained = None
         if planted:
-            own = replace(own, unit=_round_too_late(setting, data, replicas[places], recorder, plan))
+            own = replace(own, unit=_round_too_late(one, data, recorder, plan))
         else:
-            trained = setting.train(data, replicas[places], observers=(recorder,), progress=progress)
-        known = replace(public, replicas=tuple(replicas[places]), grants=(own,))
+            trained = one.train(data, observers=(recorder,))
+        known = replace(public_knowledge(spec, one, plan), grants=(own,))
         return spec.infer(recorder.view, known), trained
 
     found, fitted = setting.in_stacks(part, 3 * rounds)
     possible = np.concatenate([one for one, _ in found])
-    ties = np.array([stream(setting.seed, Purpose.ATTACK, k, 3).integers(2) for k in replicas])
+    ties = np.array([stream(setting.seed, Purpose.ATTACK, k, 3).integers(2) for k in setting.replicas])
     guesses = np.where(possible.sum(1) == 1, possible.argmax(1), ties)
     return _Played([stack for _, stack in found if stack], coins, possible, guesses, fitted)
 
 
 @torch.no_grad()
-def _round_too_late(
-    setting: AttackSetting, data: TrainingData, replicas: Sequence[int], recorder: ViewRecorder, plan: Plan
-) -> float:
+def _round_too_late(setting: AttackSetting, data: TrainingData, recorder: ViewRecorder, plan: Plan) -> float:
     """Train with whole steps of noise on the mean of float differences: each round is rounded too late.
 
     Returns what a step stands for.
     """
     config = granted(scalar_config(setting.method, setting.config), "scalars of DPZV")
-    context = RunContext(seed=setting.seed, replicas=replicas, device=setting.device, plan=plan)
+    context = setting.context(plan=plan)
     whole = ScalarChannel(config.model_copy(update={"noise": "grid"}), plan.sigma, context)
     unit = _unit(whole, config)
 

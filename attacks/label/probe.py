@@ -7,7 +7,7 @@ makes the loss differ by about L in one direction or the other. DPZV clips that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -93,7 +93,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     return LabelGuesses(scores.argmax(3), torch.stack(ids, 1).unsqueeze(0), scores)
 
 
-def probing_client(setting: AttackSetting, replicas: Sequence[int]) -> Mapping[int, ClientBehaviour]:
+def probing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
     """Return the malicious client, whose step is far beyond the clip."""
     config = setting.config
     own = SPEC.own_options(setting)
@@ -102,9 +102,9 @@ def probing_client(setting: AttackSetting, replicas: Sequence[int]) -> Mapping[i
     # The loss difference of the step, about 2 L, is divided by 2 lambda: ten times the clip, and enough to tell.
     measured = setting.method.differences(config)
     reach = REACH
-    if measured is not None and measured.clip is not None:
+    if measured and measured.clip:
         reach = max(REACH, 20.0 * measured.clip * measured.smoothing)
-    if measured is not None and not measured.two_sided:
+    if measured and not measured.two_sided:
         reach = -reach
     client = ProbingClient(
         classes=setting.dataset.classes,

@@ -20,7 +20,6 @@ from attacks.core.contract import (
     AttackSpec,
     CoinGame,
     Population,
-    Progress,
 )
 from attacks.core.controls import at_chance, by_coins, labels_by_heart
 from attacks.core.metrics import auc_interval, low_rates
@@ -173,16 +172,14 @@ def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
     return replace(pool, train=_rows(pool.train, chosen_rows(coins[None])[0]))
 
 
-def train_on_coins(
-    pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, replicas: Sequence[int]
-) -> ShadowRun:
+def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray) -> ShadowRun:
     """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail."""
     rows, labels = chosen_rows(coins), pool.train.labels
     data = replace(setting, dataset=pool).data(labels[rows])
     selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
     mail = MailReader(ATTACKER, labels.reshape(-1, 2), pool.classes)
     observers = [mail] if setting.adversary == "client" else []
-    trained = setting.train(selected, replicas, observers=observers, progress=setting.progress)
+    trained = setting.train(selected, observers=observers)
     members = np.zeros((len(coins), len(labels)), dtype=bool)
     np.put_along_axis(members, rows, True, axis=1)
     if observers:
@@ -201,9 +198,8 @@ def train_all(
     for all.
     """
 
-    def part(places: slice, progress: Progress) -> ShadowRun:
-        replicas = range(places.start, places.stop)
-        return train_on_coins(pool, replace(setting, progress=progress), coins[places], replicas=replicas)
+    def part(one: AttackSetting, places: slice) -> ShadowRun:
+        return train_on_coins(pool, one, coins[places])
 
     runs, at_once = replace(setting, trials=len(coins)).in_stacks(part, rounds_of(setting.config, coins.shape[1]))
     run = joined(runs)

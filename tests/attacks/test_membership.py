@@ -120,12 +120,12 @@ def test_members_are_what_a_replica_trained_on():
     """A replica's released model depends on the records that `members` names and on no other."""
     data = random_dataset(records=20)
     spec = ATTACKS["membership_loss"]
-    setting = small_setting(spec, "split", data, options={"batch_size": 5, "epochs": 2})
+    setting = small_setting(spec, "split", data, options={"batch_size": 5, "epochs": 2}, trials=3)
     pool = pool_of(setting, 20)
     coins = coins_of(0, range(3), 10)
-    run = train_on_coins(pool, setting, coins, replicas=range(3))
+    run = train_on_coins(pool, setting, coins)
     changed = replace(pool, train=replace(pool.train, labels=(pool.train.labels + ~run.members[1]) % 4))
-    again = train_on_coins(changed, setting, coins, replicas=range(3))
+    again = train_on_coins(changed, setting, coins)
     assert np.array_equal(run.trained.server.flat[1], again.trained.server.flat[1])
     assert not np.array_equal(run.trained.server.flat[0], again.trained.server.flat[0])
     assert run.members.sum(1).tolist() == [10, 10, 10]
@@ -177,9 +177,10 @@ def test_coins_that_memory_cannot_hold_are_refused_before_they_are_drawn(monkeyp
 
 def test_confidence_is_the_log_odds_of_the_label():
     data = random_dataset(records=20)
-    setting = small_setting(ATTACKS["membership_loss"], "split", data, options={"top_model": False, "batch_size": 5})
+    options = {"top_model": False, "batch_size": 5}
+    setting = small_setting(ATTACKS["membership_loss"], "split", data, options=options, trials=2)
     pool = pool_of(setting, 20)
-    run = train_on_coins(pool, setting, coins_of(0, range(2), 10), replicas=range(2))
+    run = train_on_coins(pool, setting, coins_of(0, range(2), 10))
     logits = np.zeros((2, 20, 4))
     for client, block in zip(run.trained.clients, pool.train.features, strict=True):
         views = {name: value.double().numpy() for name, value in client.views.items()}

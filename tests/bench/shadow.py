@@ -73,8 +73,8 @@ def shadow_run(
         bare += seconds(products, rounds - done, device=setting.device) * (rounds - done)
         done = rounds
 
-    watched = replace(setting, progress=after_epoch)
-    whole = seconds(lambda: train_on_coins(pool, watched, coins, replicas=range(len(coins))), device=setting.device)
+    watched = replace(setting, progress=after_epoch, trials=len(coins))
+    whole = seconds(lambda: train_on_coins(pool, watched, coins), device=setting.device)
     return whole - bare, bare
 
 
