@@ -86,7 +86,7 @@ def account(
     if explain:
         result = result.model_copy(update={"explanations": list(view.explained(whole, bounds))})
     if out is not None:
-        figures, drawings = view.figures(of.method, parts, whole, bounds, delta=delta, fast=fast)
+        figures, drawings = view.figures(of.method, whole, bounds, fast=fast)
         kept = result.model_copy(update={"figures": figures})
         result = save(kept, out, run_name("account", of.method, seed=of.seed), files=drawings, report=False)
     # What is printed has never had the schema and the command line that the file begins with.

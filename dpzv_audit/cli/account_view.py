@@ -14,7 +14,6 @@ from dpzv_audit.accounting import (
     Release,
     epsilon_delta_tradeoff,
     gaussian_tradeoff,
-    gdp_paper,
     tightest_sound,
     upper_bounds,
 )
@@ -22,7 +21,7 @@ from dpzv_audit.accounting.bounds import meanings
 from dpzv_audit.accounting.explain import SERVER_ASSUMPTIONS, explain
 from dpzv_audit.accounting.release import AnyRelease, parts_of
 from dpzv_audit.cli.output import table_of
-from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
+from dpzv_audit.findings import AdversaryName, UpperBound
 from reports.curves import curves_figure, rounds_figure
 from reports.text import upper_bound
 
@@ -46,30 +45,27 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
     star marks the tightest sound number of its column. Adversaries with equal columns share one; adversaries and
     accountants without any number have a line below instead.
     """
-    numbered = [bound for bound in bounds if bound.epsilon is not None]
-    accountants = list(dict.fromkeys(bound.accountant for bound in numbered))
-    title = f"epsilon, neighbours {bounds[0].neighbours}"
-    columns = []
-    for adversary in dict.fromkeys(bound.adversary for bound in numbered):
-        column = [bound for bound in bounds if bound.adversary == adversary]
+    accountants = list(dict.fromkeys(bound.accountant for bound in bounds if bound.epsilon is not None))
+    columns, absent, present = [], [], []
+    for adversary, column in _by_adversary(bounds).items():
+        if all(bound.epsilon is None for bound in column):
+            absent += [(adversary, bound) for bound in column]
+            continue
         best = tightest_sound(column)
         cells = tuple(_cell(bound, bound is best) for bound in column if bound.accountant in accountants)
         columns.append((cells, adversary))
+        present += [(bound.accountant, bound) for bound in column if bound.accountant not in accountants]
+    title = f"epsilon, neighbours {bounds[0].neighbours}"
     shown: list[Table | str] = [title]
     if columns:
         alike = _grouped(columns)
         names = {"accountant": "name", **{"\n".join(names): "text" for names in alike.values()}}
-        result = table_of(names, title, show_lines=any("\n" in cell for key in alike for cell in key))
+        ruled = any("\n" in cell for cells in alike for cell in cells)
+        table = table_of(names, title, show_lines=ruled)
         for row in zip(accountants, *alike, strict=True):
-            result.add_row(*row)
-        shown = [result]
-    absent = [bound for bound in bounds if bound.adversary not in {b.adversary for b in numbered}]
-    present = [bound for bound in bounds if bound not in absent and bound.accountant not in accountants]
-    return [
-        *shown,
-        *_reasons((bound.adversary, bound) for bound in absent),
-        *_reasons((bound.accountant, bound) for bound in present),
-    ]
+            table.add_row(*row)
+        shown = [table]
+    return [*shown, *_reasons(absent), *_reasons(present)]
 
 
 def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
@@ -78,6 +74,10 @@ def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+def _by_adversary(bounds: Iterable[UpperBound]) -> dict[AdversaryName, list[UpperBound]]:
+    return _grouped((bound.adversary, bound) for bound in bounds)
 
 
 def _cell(bound: UpperBound, best: bool) -> str:
@@ -91,8 +91,9 @@ def _cell(bound: UpperBound, best: bool) -> str:
 def tightest(bounds: Sequence[UpperBound]) -> list[str]:
     """Return the tightest sound bound against each adversary as a line, alike ones once, or that there is none."""
     says = []
-    for relation, adversary in dict.fromkeys((bound.neighbours, bound.adversary) for bound in bounds):
-        best = tightest_sound(b for b in bounds if (b.neighbours, b.adversary) == (relation, adversary))
+    asked = _grouped(((bound.neighbours, bound.adversary), bound) for bound in bounds)
+    for (relation, adversary), alike in asked.items():
+        best = tightest_sound(alike)
         found = "no sound bound on epsilon"
         if best is not None and best.epsilon is not None:
             found = f"epsilon <= {_up(best.epsilon.upper)} ({best.accountant})"
@@ -146,21 +147,15 @@ def explained(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
 
 
 def figures(
-    method: str | None,
-    parts: Sequence[Release],
-    whole: AnyRelease,
-    bounds: Sequence[UpperBound],
-    *,
-    delta: float,
-    fast: bool,
+    method: str | None, whole: AnyRelease, bounds: Sequence[UpperBound], *, fast: bool
 ) -> tuple[dict[str, object], dict[str, str]]:
     """Return the numbers of the figures on the first relation, and the drawings by file, those that show anything."""
-    relation = bounds[0].neighbours
-    ask = partial(upper_bounds, neighbours=[relation], fast=fast)
-    adversaries = list(dict.fromkeys(bound.adversary for bound in bounds))
+    relation, delta = bounds[0].neighbours, bounds[0].delta
+    ask = partial(upper_bounds, delta=delta, neighbours=[relation], fast=fast)
+    shown = [bound for bound in bounds if bound.neighbours == relation]
     alpha = [i / 200.0 for i in range(201)]
-    by_alpha = _curves(whole, [bound for bound in bounds if bound.neighbours == relation], alpha, ask)
-    lines = _rounds_lines(parts[0], relation, delta, adversaries, ask) if len(parts) == 1 else {}
+    by_alpha = _curves(whole, shown, alpha, ask)
+    lines = _rounds_lines(whole, list(_by_adversary(bounds)), ask) if isinstance(whole, Release) else {}
     subject = f"{method or 'one channel'}, {relation}, delta {delta:g}"
     drawings = {
         "epsilon-rounds.svg": rounds_figure(lines, subject=subject, strong=_strong(lines)),
@@ -175,21 +170,22 @@ def _strong(lines: Iterable[str]) -> str:
 
 
 def _rounds_lines(
-    release: Release, relation: NeighbourRelation, delta: float, adversaries: Sequence[AdversaryName], ask: Ask
+    release: Release, adversaries: Sequence[AdversaryName], ask: Ask
 ) -> dict[str, list[tuple[int, float]]]:
     """Return the tightest sound epsilon against rounds for each adversary, alike ones once, and theorem 5.1's.
 
     A realised count of participations holds for fewer rounds too, and so do the passes begun.
     """
-    grid = sorted({max(1, round(release.rounds ** (i / (FIGURE_POINTS - 1)))) for i in range(FIGURE_POINTS)})
+    shares = [i / (FIGURE_POINTS - 1) for i in range(FIGURE_POINTS)]
+    grid = sorted({max(1, round(release.rounds**share)) for share in shares})
     found = []
     for rounds in grid:
         made = replace(release, rounds=rounds, participations=None)
         if release.participations is not None:
             made = replace(made, participations=min(release.participations, made.passes_begun))
-        numbers: dict[str, UpperBound | None] = {CLAIMED: gdp_paper(made, adversaries[0], relation, delta)}
-        numbers |= {name: tightest_sound(ask(made, delta=delta, adversaries=[name])) for name in adversaries}
-        for name, bound in numbers.items():
+        (claimed,) = ask(made, adversaries=adversaries[:1], accountants=["gdp-paper"])
+        tightest = [(name, tightest_sound(ask(made, adversaries=[name]))) for name in adversaries]
+        for name, bound in ((CLAIMED, claimed), *tightest):
             if bound is not None and bound.epsilon is not None:
                 found.append((name, (rounds, bound.epsilon.upper)))
     return _merged(_grouped(found))
@@ -203,11 +199,9 @@ def _curves(
     A Gaussian curve where the bound has a mu, else the highest that the bounds at several deltas together leave.
     """
     claimed = next((b for b in bounds if b.accountant == "gdp-paper" and b.mu is not None), None)
-    chosen = {CLAIMED: claimed}
-    for adversary in dict.fromkeys(bound.adversary for bound in bounds):
-        chosen[adversary] = tightest_sound(bound for bound in bounds if bound.adversary == adversary)
+    tightest = [(adversary, tightest_sound(alike)) for adversary, alike in _by_adversary(bounds).items()]
     found = {}
-    for name, bound in chosen.items():
+    for name, bound in ((CLAIMED, claimed), *tightest):
         if bound is not None and bound.mu is not None:
             found[name] = gaussian_tradeoff(alpha, bound.mu).tolist()
         elif bound is not None:

@@ -162,9 +162,10 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
             method, config = configure(training)
             records, clients = self.dataset_size, self.clients or 1
             if config.batch_size > records:
-                right = f"must be at most the {records} training records"
                 cure = "give --batch-size B, or a larger --dataset-size"
-                raise InputError(f"{right}; {cure}", "batch_size", config.batch_size)
+                raise InputError(
+                    f"must be at most the {records} training records; {cure}", "batch_size", config.batch_size
+                )
         releases = method.releases(config, Deployment(records=records, clients=clients, seed=self.seed))
         if not releases:
             noised(method, config)
