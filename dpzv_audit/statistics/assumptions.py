@@ -6,7 +6,7 @@ variances. Sources: Stephens, "Tests based on EDF statistics", in D'Agostino and
 70 (1983) for the law of the kurtosis.
 
 Order: scores of one world are exchangeable, so an estimator that reads pairs in order may read them in any order that
-does not depend on them, and files that are sorted or drift do no harm. Floats that depend on each other are another
+does not depend on them, and files that are sorted or drift do no harm. Scores that depend on each other are another
 matter: no order mends them. The test is the serial correlation of ranks (Wald and Wolfowitz, Annals of Mathematical
 Statistics 14, 1943), with its exact variance over permutations.
 """
@@ -74,7 +74,7 @@ def anderson_darling_p_value(scores: Floats) -> float:
     """Return the p-value of normality with mean and variance estimated, for (n,) finite scores, n >= 8.
 
     Simulated with 40,000 Gaussian samples a size (n = 8, 20, 200), p falls below 0.1, 0.05 and 0.01 at rates
-    within 8% of these, and below 1e-3 at 0.7e-3 to 0.9e-3. Floats that do not vary give 0.
+    within 8% of these, and below 1e-3 at 0.7e-3 to 0.9e-3. Scores that do not vary give 0.
     """
     z = _standardised(scores)
     if z is None:
@@ -102,7 +102,7 @@ def equal_variance_p_value(first: Floats, second: Floats) -> float:
 def kurtosis_p_value(scores: Floats) -> float:
     """Return the two-sided p-value of the kurtosis of (n,) scores, n >= 20: of tails unlike Gaussian ones.
 
-    Source: Anscombe and Glynn, section 2. Floats that do not vary give 0.
+    Source: Anscombe and Glynn, section 2. Scores that do not vary give 0.
     """
     z = _standardised(scores)
     if z is None:
@@ -112,12 +112,8 @@ def kurtosis_p_value(scores: Floats) -> float:
     mean = 3.0 * (n - 1.0) / (n + 1.0)
     variance = 24.0 * n * (n - 2.0) * (n - 3.0) / ((n + 1.0) ** 2 * (n + 3.0) * (n + 5.0))
     x = (kurtosis - mean) / np.sqrt(variance)
-    skewness = (
-        6.0
-        * (n**2 - 5.0 * n + 2.0)
-        / ((n + 7.0) * (n + 9.0))
-        * np.sqrt(6.0 * (n + 3.0) * (n + 5.0) / (n * (n - 2.0) * (n - 3.0)))
-    )
+    spread = np.sqrt(6.0 * (n + 3.0) * (n + 5.0) / (n * (n - 2.0) * (n - 3.0)))
+    skewness = 6.0 * (n**2 - 5.0 * n + 2.0) / ((n + 7.0) * (n + 9.0)) * spread
     a = 6.0 + 8.0 / skewness * (2.0 / skewness + np.sqrt(1.0 + 4.0 / skewness**2))
     ratio = (1.0 - 2.0 / a) / (1.0 + x * np.sqrt(2.0 / (a - 4.0)))
     deviate = (1.0 - 2.0 / (9.0 * a) - np.cbrt(ratio)) / np.sqrt(2.0 / (9.0 * a))

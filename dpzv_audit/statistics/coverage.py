@@ -69,13 +69,11 @@ class CheckRow:
         return self.allowed is None or self.exceeded <= self.allowed
 
 
-def _shifted(
-    name: str, noise: Callable[[np.random.Generator, float, int], Floats], family: CurveFamily, shift: float
-) -> KnownMechanism:
-    """Return `noise` (of a generator, its centre and n) around `shift` against the same around 0."""
+def _shifted(name: str, noise: str, family: CurveFamily, shift: float) -> KnownMechanism:
+    """Return `noise`, which a generator's method draws, of scale 1 around `shift` against the same around 0."""
     return KnownMechanism(
         name=f"{name}={shift:g}",
-        draw=lambda rng, n: (noise(rng, shift, n), noise(rng, 0.0, n)),
+        draw=lambda rng, n: (getattr(rng, noise)(shift, 1.0, n), getattr(rng, noise)(0.0, 1.0, n)),
         epsilon=lambda delta: family.epsilon(shift, delta),
         family=family,
     )
@@ -83,12 +81,12 @@ def _shifted(
 
 def gaussian_mechanism(mu: float) -> KnownMechanism:
     """Return N(mu, 1) against N(0, 1), mu > 0."""
-    return _shifted("gaussian mu", lambda rng, centre, n: rng.normal(centre, 1.0, n), GAUSSIAN, mu)
+    return _shifted("gaussian mu", "normal", GAUSSIAN, mu)
 
 
 def laplace_mechanism(epsilon: float) -> KnownMechanism:
     """Return Laplace noise of scale 1 on a shift of `epsilon` > 0."""
-    return _shifted("laplace epsilon", lambda rng, centre, n: rng.laplace(centre, 1.0, n), LAPLACE, epsilon)
+    return _shifted("laplace epsilon", "laplace", LAPLACE, epsilon)
 
 
 def response_mechanism(epsilon: float) -> KnownMechanism:
@@ -105,7 +103,7 @@ def response_mechanism(epsilon: float) -> KnownMechanism:
 def four_point_mechanism(epsilon: float, delta: float) -> KnownMechanism:
     """Return the tight (`epsilon`, `delta`) mechanism: with chance `delta` it tells the world, else it is a response.
 
-    Floats are -1 and 2 where it tells, 0 and 1 else (Kairouz, Oh and Viswanath, ICML 2015, section 3).
+    Scores are -1 and 2 where it tells, 0 and 1 else (Kairouz, Oh and Viswanath, ICML 2015, section 3).
     """
     response = response_mechanism(epsilon)
 
@@ -154,7 +152,7 @@ MECHANISMS: tuple[KnownMechanism, ...] = (
 )
 
 
-def speaks_about(estimator: str, mechanism: KnownMechanism) -> bool:
+def applies(estimator: str, mechanism: KnownMechanism) -> bool:
     """Return whether the bound of `estimator` is about this mechanism: it is general, or the curve is the right one."""
     if ESTIMATORS[estimator].claim_kind == "epsilon-delta" or estimator == "curve":
         return True
@@ -200,7 +198,7 @@ def coverage_check(
     check_count("n", n)
     check_probability("delta", delta)
     check_probability("confidence", confidence)
-    cells = [(mechanism, name) for mechanism in mechanisms for name in names if speaks_about(name, mechanism)]
+    cells = [(mechanism, name) for mechanism in mechanisms for name in names if applies(name, mechanism)]
     claims = sum(ESTIMATORS[name].refutes for _, name in cells)
     allowed = most_exceedances(audits, 1.0 - confidence, false_alarm / max(claims, 1))
     rows = []

@@ -22,9 +22,9 @@ from statistics import NormalDist
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.errors import InputError, check_count, check_probability
 from dpzv_audit.findings import ClaimKind, EpsilonRange
-from dpzv_audit.statistics.binomial import Floats
+from dpzv_audit.statistics.binomial import Curve, Floats
 
 _NORMAL = NormalDist()
 _SQRT_HALF = math.sqrt(0.5)
@@ -41,7 +41,6 @@ class CurveFamily:
     """
 
     name: str
-    parameter: str
     curve: Callable[[Floats, float], Floats]
     epsilon: Callable[[float, float], float]
     blow_up: Callable[[float, float], float] | None = None
@@ -69,6 +68,10 @@ class CurveFamily:
     def at(self, place: int) -> float:
         """Theta at a place of the lattice; 0 stands before the first."""
         return self.least * self.ratio**place if place >= 0 else 0.0
+
+    def of(self, theta: float) -> Curve:
+        """Return the curve of one theta."""
+        return lambda alpha: self.curve(alpha, theta)
 
 
 def _gaussian_curve(alpha: Floats, mu: float) -> Floats:
@@ -136,7 +139,6 @@ def epsilon_delta_family(delta: float) -> CurveFamily:
 
     return CurveFamily(
         name="epsilon-delta",
-        parameter="epsilon",
         curve=curve,
         epsilon=lambda epsilon, _delta: epsilon,
         blow_up=blow_up,
@@ -147,14 +149,12 @@ def epsilon_delta_family(delta: float) -> CurveFamily:
 
 GAUSSIAN = CurveFamily(
     name="gaussian",
-    parameter="mu",
     curve=_gaussian_curve,
     epsilon=gaussian_epsilon,
     blow_up=_gaussian_blow_up,
 )
 LAPLACE = CurveFamily(
     name="laplace",
-    parameter="epsilon",
     curve=_laplace_curve,
     epsilon=_laplace_epsilon,
     blow_up=_laplace_blow_up,
@@ -181,8 +181,7 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
     Raises `InputError` for numbers out of range.
     """
     check_count("rounds", rounds)
-    if not 0.0 < rate < 1.0:
-        raise InputError("must lie strictly between 0 and 1", "rate", rate)
+    check_probability("rate", rate)
     if pair not in PAIRS:
         raise InputError(f"must be one of {', '.join(PAIRS)}", "pair", pair)
 
@@ -195,7 +194,6 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
 
     return CurveFamily(
         name=f"sampled-gaussian(rate={rate:g}, rounds={rounds}, pair={pair})",
-        parameter="1 / noise multiplier",
         curve=curve,
         epsilon=epsilon,
         least=_LEAST,

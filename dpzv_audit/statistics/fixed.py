@@ -26,9 +26,10 @@ informs and refutes nothing.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import product
 from typing import Literal
 
@@ -43,7 +44,6 @@ from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_
 from dpzv_audit.statistics.settings import AuditSettings, Proof, check_scores
 from dpzv_audit.statistics.thresholds import (
     LEAST_A_SIDE,
-    Objective,
     Pilot,
     Rule,
     choose_rule,
@@ -55,85 +55,149 @@ from dpzv_audit.statistics.thresholds import (
 TestName = Literal["joint", "clopper-pearson", "gaussian", "curve"]
 
 TOO_FEW = f"none: fewer than {LEAST_A_SIDE} scores on a side leave nothing to test after a pilot"
-_EPSILON_SHARES, _MU_SHARES = (0.5, 0.7, 0.8, 0.9), (0.5,)
 _DEVIATES = np.linspace(-7.0, 7.0, 281)
 
 
-def epsilon_objective(delta: float) -> Objective:
-    """Return (strict, other) -> log((1 - delta - other) / strict), the epsilon that two such limits prove."""
-
-    def objective(strict: Floats, other: Floats) -> Floats:
-        room = 1.0 - delta - other
-        positive = room > 0.0
-        log_ratio = np.log(np.where(positive, room, 1.0)) - np.log(strict)
-        return np.where(positive, log_ratio, -np.inf)
-
-    return objective
+def epsilon_objective(delta: float, strict: Floats, other: Floats) -> Floats:
+    """Return log((1 - delta - other) / strict), the epsilon that two such limits prove, `-inf` for none."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.maximum(1.0 - delta - other, 0.0)) - np.log(strict))
 
 
-def mu_objective(strict: Floats, other: Floats) -> Floats:
+def mu_objective(_delta: float, strict: Floats, other: Floats) -> Floats:
     """Return Phi^-1(1 - strict) - Phi^-1(other), the mu that two such limits prove."""
     return np.asarray(-ndtri(strict) - ndtri(other))
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How the errors of one rule prove a parameter theta of `family`.
+_LIMITS: dict[str, tuple[Callable[[float, Floats, Floats], Floats], tuple[float, ...]]] = {
+    "clopper-pearson": (epsilon_objective, (0.5, 0.7, 0.8, 0.9)),
+    "gaussian": (mu_objective, (0.5,)),
+}
+"""What limits on both rates prove, and the shares of the error that the strict one's may take."""
 
-    By one exact test of both counts, or, with an `objective`, by a limit on each rate; the strict rate's limit then
-    takes one of `shares` of the error.
+
+@dataclass(frozen=True, kw_only=True)
+class FixedTest(Counts):
+    """One rule's errors on scores that had no part in choosing it; n_in = 0 where there were too few.
+
+    `joint` and `clopper-pearson` speak about (epsilon, delta) of any mechanism (`joint` where its two sides are
+    independent); `gaussian` and `curve` about mu of Gaussian DP, which stands for an epsilon only where the view is
+    Gaussian by construction. The rule `chosen` on a `pilot` of so many scores a side is None where there were too few.
+    It is plain data, which evidence is told apart by.
     """
 
-    family: CurveFamily
-    objective: Objective | None = None
-    shares: tuple[float, ...] = (0.5,)
+    name: TestName
+    delta: float
+    chosen: Rule | None = None
+    pilot: tuple[int, int] = (0, 0)
 
-    def choose(self, pilot: Pilot, error: float) -> Rule:
-        """Return the rule that should prove most from further scores at `error`."""
-        if self.objective is None:
-            return choose_cut(pilot, error, family=self.family)
-        return choose_rule(pilot, error, objective=self.objective, shares=self.shares)
+    @property
+    def family(self) -> CurveFamily:
+        """The family of curves whose theta is bounded."""
+        return GAUSSIAN if self.name in ("gaussian", "curve") else epsilon_delta_family(self.delta)
 
-    def proved(self, counts: Counts, error: float) -> float:
-        """Return the theta that `counts` prove at `error`, 0 for none."""
-        if counts.n_in == 0:
+    @property
+    def claim_kind(self) -> ClaimKind:
+        """The kind of claim that this test can refute."""
+        return self.family.claim_kind
+
+    def epsilon_lower(self, error: float) -> float:
+        """Lower bound on epsilon, >= 0, which exceeds the truth with probability at most `error` in (0, 1)."""
+        return self.family.proves(self.proved(error), self.delta)
+
+    def ceiling(self, error: float) -> float:
+        """Return the largest epsilon that as many scores could have proved at `error`: that of no error at all."""
+        return self.family.proves(self.provable(error), self.delta)
+
+    def proved(self, error: float) -> float:
+        """Return the theta that the counts prove at `error`, 0 for none."""
+        if self.n_in == 0:
             return 0.0
-        if self.objective is None:
-            return largest_ruled_out(self.family, oriented(self.family, counts), error)
+        if self.name not in _LIMITS:
+            return largest_ruled_out(self.family, oriented(self.family, self), error)
         # The union bound joins both limits, so the sides may depend on each other (runs paired by seed).
-        seen = counts if counts.strict_on_fpr else counts.exchanged
+        seen = self if self.strict_on_fpr else self.exchanged
         strict = upper_limit(seen.false_positives, seen.n_out, error * seen.share)
         other = upper_limit(seen.false_negatives, seen.n_in, error * (1.0 - seen.share))
-        return max(0.0, float(self.objective(strict, other)))
+        objective, _ = _LIMITS[self.name]
+        return max(0.0, float(objective(self.delta, strict, other)))
 
-    def provable(self, n_in: int, n_out: int, error: float) -> float:
-        """Return the theta that `n_in` + `n_out` scores without any error prove, at the best share and tail."""
-        if self.objective is None:
-            return largest_provable(self.family, n_in, n_out, error)
-        ways = product((True, False), self.shares)
-        return max(self.proved(Counts(n_in=n_in, n_out=n_out, strict_on_fpr=t, share=s), error) for t, s in ways)
+    def provable(self, error: float) -> float:
+        """Return the theta that as many scores without any error prove, at the best share and tail."""
+        if self.n_in == 0:
+            return 0.0
+        if self.name not in _LIMITS:
+            return largest_provable(self.family, self.n_in, self.n_out, error)
+        none = replace(self, false_positives=0, false_negatives=0)
+        ways = product((True, False), _LIMITS[self.name][1])
+        return max(replace(none, strict_on_fpr=tail, share=share).proved(error) for tail, share in ways)
 
-    def p_value(self, counts: Counts, theta: float) -> float:
-        """Return the least error at which `counts` refute `theta` > 0, rounded up; 1 where none below 1 does."""
-        if counts.n_in == 0:
+    def p_value(self, epsilon: float) -> float:
+        """Return the least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none is."""
+        theta = check_positive("epsilon", epsilon)
+        if self.claim_kind == "trade-off":
+            from dpzv_audit.accounting.gaussian import mu_from_epsilon
+
+            theta = float(mu_from_epsilon(epsilon, self.delta))
+        if self.n_in == 0:
             return 1.0
-        if self.objective is not None:
-            return _least_error(lambda error: self.proved(counts, error) > theta)
-        seen = oriented(self.family, counts)
-        through = self.family.at(_last_above(self.family, *seen.rates))
-        if theta > through:
+        if self.name in _LIMITS:
+            return _least_error(lambda error: self.proved(error) > theta)
+        seen = oriented(self.family, self)
+        top = self.family.at(_last_above(self.family, *seen.rates))
+        if theta > top:
             return 1.0
-        return _least_error(lambda error: _p_value(self.family, theta, through, seen, error) <= error)
+        null, through = self.family.of(theta), self.family.of(top)
+        return _least_error(lambda error: p_value(null, seen, through, error) <= error)
+
+    @property
+    def rule(self) -> str:
+        """The rule with its errors, as one sentence."""
+        return self.in_words(
+            f": {self.false_positives:,} false positives of {self.n_out:,}, "
+            f"{self.false_negatives:,} false negatives of {self.n_in:,}"
+        )
+
+    def spending(self, error: float) -> str:
+        """Return the rule, how it came about and how its `error` is spent, as one sentence."""
+        others, how = f"the other {self.n_in} + {self.n_out}", "chosen with its direction on"
+        if self.name not in _LIMITS:
+            spent = (
+                f"; one exact test of both rates on {others}, on which the error {error:.3g} is spent, {CONFINED:.0%} "
+                "of it to confine one of the rates"
+            )
+        else:
+            by = "a Gaussian fit of" if self.chosen and self.chosen.fitted else "the scores of"
+            few = "positives" if self.strict_on_fpr else "negatives"
+            how = f"chosen with direction and tail by {by}"
+            spent = (
+                f" and tested once on {others}; few false {few}, on whose limit {error * self.share:.3g} of the error "
+                f"{error:.3g} is spent"
+            )
+        return self.in_words(f"{spent}; a score equal to the threshold counts as an error", how)
+
+    def in_words(self, rest: str, how: str = "chosen with its direction on") -> str:
+        """Return the rule and where it comes from, and the `rest` of the sentence."""
+        if self.chosen is None:
+            return TOO_FEW
+        side = "above" if self.chosen.in_is_high else "below"
+        inside, outside = self.pilot
+        return (
+            f"'in' when the score is {side} {self.chosen.threshold:.6g}, {how} a random pilot of {inside} + {outside} "
+            f"scores (in + out){rest}"
+        )
 
 
-def reading_of(name: TestName, delta: float, family: CurveFamily = GAUSSIAN) -> Reading:
-    """Return how the test `name` reads its counts; `family` is that of `curve`."""
-    return {
-        "joint": lambda: Reading(epsilon_delta_family(delta)),
-        "clopper-pearson": lambda: Reading(epsilon_delta_family(delta), epsilon_objective(delta), _EPSILON_SHARES),
-        "gaussian": lambda: Reading(GAUSSIAN, mu_objective, _MU_SHARES),
-        "curve": lambda: Reading(family),
-    }[name]()
+@dataclass(frozen=True, kw_only=True)
+class CurveTest(FixedTest):
+    """`curve` about theta of any family of `curves`."""
+
+    curves: CurveFamily
+
+    @property
+    def family(self) -> CurveFamily:
+        """The family of curves whose theta is bounded."""
+        return self.curves
 
 
 def _least_error(passes: Callable[[float], bool]) -> float:
@@ -141,84 +205,13 @@ def _least_error(passes: Callable[[float], bool]) -> float:
 
     The search starts at 1e-12, below which few verdicts look.
     """
-    low, high = float(np.log10(LEAST_P)), 0.0
     if not passes(1.0 - 1e-12):
         return 1.0
-    middle = -12.0
+    low, middle, high = float(np.log10(LEAST_P)), -12.0, 0.0
     while high - low > 1e-3:
         low, high = (low, middle) if passes(10.0**middle) else (middle, high)
         middle = 0.5 * (low + high)
     return LEAST_P if high <= np.log10(LEAST_P) + 1e-2 else float(10.0**high)
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A rule that was chosen on a pilot, and its errors on the others."""
-
-    rule: Rule
-    counts: Counts
-    pilot: Pilot
-
-    def words(self, chosen: str = "chosen with its direction on") -> str:
-        """Return the rule and where it comes from, the opening of a sentence."""
-        side = "above" if self.rule.in_is_high else "below"
-        return (
-            f"'in' when the score is {side} {self.rule.threshold:.6g}, {chosen} a random pilot of "
-            f"{self.pilot.inside.size} + {self.pilot.outside.size} scores (in + out)"
-        )
-
-
-def counted(in_scores: Floats, out_scores: Floats, reading: Reading, *, error: float, seed: int) -> Counted | None:
-    """Choose a rule for `reading` on a random pilot and count its errors on the rest; None where too few are left."""
-    if min(in_scores.size, out_scores.size) < LEAST_A_SIDE:
-        return None
-    pilot_in, rest_in = split_pilot(in_scores, seed)
-    pilot_out, rest_out = split_pilot(out_scores, seed)
-    pilot = Pilot(pilot_in, pilot_out, rest_in.size, rest_out.size)
-    rule = reading.choose(pilot, error)
-    return Counted(rule, error_counts(rest_in, rest_out, rule), pilot)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FixedTest(Counts):
-    """One rule's errors on scores that had no part in choosing it, as plain data; n_in = 0 where there were too few.
-
-    `joint` and `clopper-pearson` speak about (epsilon, delta) of any mechanism (`joint` where its two sides are
-    independent); `gaussian` and `curve` about mu of Gaussian DP, which stands for an epsilon only where the view is
-    Gaussian by construction.
-    """
-
-    name: TestName
-    delta: float
-    rule: str
-
-    @property
-    def claim_kind(self) -> ClaimKind:
-        """The kind of claim that this test can refute."""
-        return self._reading.family.claim_kind
-
-    def epsilon_lower(self, error: float) -> float:
-        """Lower bound on epsilon, >= 0, which exceeds the truth with probability at most `error` in (0, 1)."""
-        return self._reading.family.proves(self._reading.proved(self, error), self.delta)
-
-    def ceiling(self, error: float) -> float:
-        """Return the largest epsilon that as many scores could have proved at `error`: that of no error at all."""
-        if self.n_in == 0:
-            return 0.0
-        return self._reading.family.proves(self._reading.provable(self.n_in, self.n_out, error), self.delta)
-
-    def p_value(self, epsilon: float) -> float:
-        """Return the least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none is."""
-        claimed = check_positive("epsilon", epsilon)
-        if self.claim_kind == "trade-off":
-            from dpzv_audit.accounting.gaussian import mu_from_epsilon
-
-            claimed = float(mu_from_epsilon(epsilon, self.delta))
-        return self._reading.p_value(self, claimed)
-
-    @property
-    def _reading(self) -> Reading:
-        return reading_of(self.name, self.delta)
 
 
 def fixed_test(
@@ -245,19 +238,25 @@ def fixed_test(
     Raises:
         InputError: empty, many-dimensional or infinite scores, or a number out of range.
     """
-    check_probability("delta", delta)
-    check_probability("design_error", design_error)
-    seed = check_count("seed", seed, least=0)
-    inside, outside = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
-    found = counted(inside, outside, reading_of(name, delta), error=design_error, seed=seed)
-    if found is None:
-        return FixedTest(name=name, delta=delta, rule=TOO_FEW, n_in=0, n_out=0)
-    counts = found.counts
-    rule = (
-        f"{found.words()}: {counts.false_positives:,} false positives of {counts.n_out:,}, "
-        f"{counts.false_negatives:,} false negatives of {counts.n_in:,}"
-    )
-    return FixedTest(name=name, delta=delta, rule=rule, **vars(counts))
+    test = FixedTest(name=name, delta=check_probability("delta", delta), n_in=0, n_out=0)
+    error, seed = check_probability("design_error", design_error), check_count("seed", seed, least=0)
+    return counted(test, check_scores("in_scores", in_scores), check_scores("out_scores", out_scores), error, seed)
+
+
+def counted(test: FixedTest, in_scores: Floats, out_scores: Floats, error: float, seed: int) -> FixedTest:
+    """Return `test` with a rule chosen for `error` on a random pilot, and its errors on the rest; as it is for few."""
+    if min(in_scores.size, out_scores.size) < LEAST_A_SIDE:
+        return test
+    pilot_in, rest_in = split_pilot(in_scores, seed)
+    pilot_out, rest_out = split_pilot(out_scores, seed)
+    pilot = Pilot(pilot_in, pilot_out, rest_in.size, rest_out.size)
+    if test.name in _LIMITS:
+        objective, shares = _LIMITS[test.name]
+        rule = choose_rule(pilot, error, objective=partial(objective, test.delta), shares=shares)
+    else:
+        rule = choose_joint_rule(pilot, error, family=test.family)
+    errors = vars(error_counts(rest_in, rest_out, rule))
+    return replace(test, chosen=rule, pilot=(pilot_in.size, pilot_out.size), **errors)
 
 
 def fixed_bound(name: TestName, in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
@@ -269,38 +268,17 @@ def fixed_bound(name: TestName, in_scores: Floats, out_scores: Floats, settings:
     holds only for a view that is exactly Gaussian: `assumes` says so unless `exactly_gaussian` is set and a test of
     normality does not object. `mu_lower` is theta for the Gaussian family, else None.
     """
-    error, reading = settings.error, reading_of(name, settings.delta, settings.family)
-    found = counted(in_scores, out_scores, reading, error=error, seed=settings.seed)
-    if found is None:
-        return Proof(family=reading.family, rule=TOO_FEW)
+    test = FixedTest(name=name, delta=settings.delta, n_in=0, n_out=0)
+    if name == "curve":
+        test = CurveTest(**vars(test), curves=settings.family)
+    test = counted(test, in_scores, out_scores, settings.error, settings.seed)
     return Proof(
-        family=reading.family,
-        proved=reading.proved(found.counts, error),
-        provable=reading.provable(found.counts.n_in, found.counts.n_out, error),
-        rule=_in_words(found, reading, error),
-        looks=1,
+        family=test.family,
+        proved=test.proved(settings.error),
+        provable=test.provable(settings.error),
+        rule=test.spending(settings.error),
+        looks=min(test.n_in, 1),
     )
-
-
-def _in_words(found: Counted, reading: Reading, error: float) -> str:
-    """Return the rule, how it came about and how its error is spent, as one sentence."""
-    rule, counts = found.rule, found.counts
-    others = f"the other {counts.n_in} + {counts.n_out}"
-    if reading.objective is None:
-        how = found.words()
-        spent = (
-            f"; one exact test of both rates on {others}, on which the error {error:.3g} is spent, {CONFINED:.0%} of "
-            "it to confine one of the rates"
-        )
-    else:
-        how = found.words(
-            f"chosen with direction and tail by {'a Gaussian fit of' if rule.fitted else 'the scores of'}"
-        )
-        spent = (
-            f" and tested once on {others}; few false {'positives' if rule.strict_on_fpr else 'negatives'}, on whose "
-            f"limit {error * rule.share:.3g} of the error {error:.3g} is spent"
-        )
-    return f"{how}{spent}; a score equal to the threshold counts as an error"
 
 
 def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confidence: float = 0.95) -> float:
@@ -319,11 +297,11 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
     mu = mu_from_epsilon(epsilon, delta)
     if min(n_in, n_out) < LEAST_A_SIDE:
         return 0.0
-    reading, error = reading_of("joint", delta), 1.0 - confidence
+    error, family = 1.0 - confidence, epsilon_delta_family(delta)
     rest_in, rest_out = n_in - pilot_size(n_in), n_out - pilot_size(n_out)
     t = mu / 2.0 + _DEVIATES
     fpr, fnr = ndtr(-t), ndtr(t - mu)
-    seen = promised(reading.family, rest_out * fpr, rest_out, rest_in * fnr, rest_in, error)
+    seen = promised(family, rest_out * fpr, rest_out, rest_in * fnr, rest_in, error)
     found = []
     for strict_on_fpr in (True, False):
         best = int(np.argmax(np.where((fpr < fnr) == strict_on_fpr, seen, -1.0)))
@@ -334,7 +312,7 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
             n_in=rest_in,
             strict_on_fpr=strict_on_fpr,
         )
-        found.append(reading.proved(counts, error))
+        found.append(largest_ruled_out(family, oriented(family, counts), error))
     return max(found)
 
 
@@ -379,10 +357,10 @@ def _interpolated(
     return np.where((last < 0) | (last == thetas.size - 1), otherwise, found)
 
 
-def choose_cut(pilot: Pilot, error: float, *, family: CurveFamily) -> Rule:
+def choose_joint_rule(pilot: Pilot, error: float, *, family: CurveFamily) -> Rule:
     """Return the rule whose expected counts on further scores promise the largest theta."""
-    rates, n_in, n_out = pilot.plan()
-    fpr, fnr = (np.stack(rate) for rate in zip(*(rates.errors(d) for d in (True, False)), strict=True))
+    rates, n_in, n_out = pilot.candidates()
+    fpr, fnr = (np.stack(rate) for rate in zip(*(rates.errors[d] for d in (True, False)), strict=True))
     worth = np.stack([promised(family, n_out * a, n_out, n_in * b, n_in, error) for a, b in zip(fpr, fnr, strict=True)])
     # Symmetrical worlds tie exactly: the smallest false positive rate decides, not the last digit.
     tied = worth >= worth.max() * (1.0 - _TIE)
@@ -420,9 +398,11 @@ def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> floa
     if top < 0:
         return 0.0
 
+    through = family.of(family.at(top))
+
     def excess(place: int) -> float:
         """Return the normal deviate of p less that of the error: at most 0 where theta is ruled out."""
-        p = _p_value(family, family.at(place), family.at(top), counts, error)
+        p = p_value(family.of(family.at(place)), counts, through, error)
         return float(ndtri(min(max(p, LEAST_P), 1.0 - 1e-15)) - ndtri(error))
 
     limits = _limits(counts.false_positives, counts.n_out, counts.false_negatives, counts.n_in, error)
@@ -446,20 +426,11 @@ def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> floa
     return family.at(low)
 
 
-def _p_value(family: CurveFamily, theta: float, through: float, counts: Counts, error: float) -> float:
-    return p_value(lambda alpha: family.curve(alpha, theta), counts, lambda alpha: family.curve(alpha, through), error)
-
-
 def _last_above(family: CurveFamily, fpr: Floats | float, fnr: Floats | float) -> int:
     """Return the last place of the lattice whose curve lies above the one point (fpr, fnr); -1 for none."""
-    low, high = -1, family.steps + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if np.all(family.curve(np.atleast_1d(fpr), family.at(middle)) >= fnr):
-            low = middle
-        else:
-            high = middle
-    return low
+    alpha = np.atleast_1d(fpr)
+    places = range(family.steps + 1)
+    return bisect_left(places, True, key=lambda place: bool(family.curve(alpha, family.at(place))[0] < fnr)) - 1
 
 
 @lru_cache(maxsize=256)
@@ -548,17 +519,18 @@ def credible_epsilon(counts: Counts, delta: float, error: float) -> float:
 def bayes(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
     """Return the credible lower end of epsilon from (n,) and (m,) finite scores; right when no errors were seen."""
     error, delta = settings.error, settings.delta
-    reading = reading_of("clopper-pearson", delta)
-    found = counted(in_scores, out_scores, reading, error=error, seed=settings.seed)
-    if found is None:
+    test = FixedTest(name="clopper-pearson", delta=delta, n_in=0, n_out=0)
+    test = counted(test, in_scores, out_scores, error, settings.seed)
+    if test.chosen is None:
         return Proof(rule=TOO_FEW, assumes=ASSUMPTION)
-    n_in, n_out = found.counts.n_in, found.counts.n_out
-    proved = credible_epsilon(found.counts, delta, error)
+    proved = credible_epsilon(test, delta, error)
     return Proof(
         proved=proved,
-        provable=max(proved, credible_epsilon(Counts(n_in=n_in, n_out=n_out), delta, error)),
-        rule=f"{found.words()}; posterior of both rates from the other {n_in} + {n_out}, with the whole error "
-        f"{error:.3g} as the mass below the bound; a score equal to the threshold counts as an error",
+        provable=max(proved, credible_epsilon(Counts(n_in=test.n_in, n_out=test.n_out), delta, error)),
+        rule=test.in_words(
+            f"; posterior of both rates from the other {test.n_in} + {test.n_out}, with the whole error {error:.3g} as "
+            "the mass below the bound; a score equal to the threshold counts as an error"
+        ),
         looks=1,
         assumes=ASSUMPTION,
     )

@@ -119,7 +119,7 @@ _WRONG = np.geomspace(1e-5, 0.4, 24)
 
 @dataclass(frozen=True)
 class Canaries:
-    """Floats (m,) and fair bits (m,) of the canaries to guess, and the scores of a pilot whose bits are known."""
+    """Scores (m,) and fair bits (m,) of the canaries to guess, and the scores of a pilot whose bits are known."""
 
     scores: Floats
     bits: NDArray[np.bool_]
@@ -155,11 +155,11 @@ def draw_canaries(in_scores: Floats, out_scores: Floats, settings: AuditSettings
         total = in_scores.size + out_scores.size
         if total < 2 * LEAST_A_SIDE:
             return None
-        order, cut = rng.permutation(total), pilot_size(total)
+        order, size = rng.permutation(total), pilot_size(total)
         scores = np.concatenate([in_scores, out_scores])[order]
         bits = order < in_scores.size
-        pilot, known = scores[:cut], bits[:cut]
-        found = Canaries(scores[cut:], bits[cut:], pilot[known], pilot[~known])
+        pilot, known = scores[:size], bits[:size]
+        found = Canaries(scores[size:], bits[size:], pilot[known], pilot[~known])
     else:
         fewer = min(in_scores.size, out_scores.size)
         if fewer < LEAST_A_SIDE:
@@ -198,11 +198,13 @@ def search_guesses(canaries: Canaries, promise: Callable[[float, float], float])
     options, _ = _options(canaries)
     both = [o for o in options if o.both and o.made <= _MOST_GUESSES] or [o for o in options if o.both] or options
     known: dict[int, float] = {}
-    for stride in (4, 1):
-        centre = max(known, key=lambda i: known[i]) if known else 0
-        reach = range(0, len(both), 4) if stride == 4 else range(max(centre - 3, 0), min(centre + 4, len(both)))
-        known.update({i: promise(both[i].made, both[i].right) for i in reach if i not in known})
-    best = max(known, key=lambda i: known[i])
+
+    def best_of(places: range) -> int:
+        known.update({i: promise(both[i].made, both[i].right) for i in places if i not in known})
+        return max(known, key=known.__getitem__)
+
+    centre = best_of(range(0, len(both), 4))
+    best = best_of(range(max(centre - 3, 0), min(centre + 4, len(both))))
     tried = [(known[best], both[best].rule)]
     tried += [(promise(o.made, o.right), o.rule) for o in options if not o.both and o.wrong == both[best].wrong]
     return max(tried, key=itemgetter(0))[1]
@@ -222,24 +224,27 @@ class _Option:
 def _options(canaries: Canaries) -> tuple[list[_Option], bool]:
     """Return rules that err equally often on either side, each side of them alone too, and whether by a fit."""
     rates, m = candidate_rates(canaries.pilot_in, canaries.pilot_out), canaries.scores.size
-    high, low = (float(np.max(1.0 - np.add(*rates.errors(d)))) for d in (True, False))
+    high, low = (float(np.max(1.0 - np.add(*rates.errors[d]))) for d in (True, False))
     in_is_high = high >= low
     order = np.argsort(rates.threshold if in_is_high else -rates.threshold)
     t = rates.threshold[order]
-    fpr, fnr = (side[order] for side in rates.errors(in_is_high))
-    never_in, never_out = (math.inf, -math.inf) if in_is_high else (-math.inf, math.inf)
+    fpr, fnr = (side[order] for side in rates.errors[in_is_high])
+    # The last place of each stands for no guess on that side.
+    none, end = t.size, math.inf if in_is_high else -math.inf
+    above, right_in, wrong_in = (np.append(*pair) for pair in ((t, end), (1.0 - fnr, 0.0), (fpr, 0.0)))
+    below, right_out, wrong_out = (np.append(*pair) for pair in ((t, -end), (1.0 - fpr, 0.0), (fnr, 0.0)))
     found = []
     for wrong in _WRONG:
-        a = int(np.argmax(fpr <= wrong)) if (fpr <= wrong).any() else -1
-        b = int(t.size - 1 - np.argmax((fnr <= wrong)[::-1])) if (fnr <= wrong).any() else -1
-        for use_in, use_out in ((True, True), (True, False), (False, True)):
-            if (use_in and a < 0) or (use_out and b < 0) or (use_in and use_out and b > a):
-                continue
-            right = 0.5 * m * ((1.0 - fnr[a] if use_in else 0.0) + (1.0 - fpr[b] if use_out else 0.0))
-            errors = 0.5 * m * ((fpr[a] if use_in else 0.0) + (fnr[b] if use_out else 0.0))
-            above, below = float(t[a]) if use_in else never_in, float(t[b]) if use_out else never_out
-            rule = GuessRule(above, below, in_is_high)
-            found.append(_Option(rule, float(wrong), use_in and use_out, float(right + errors), float(right)))
+        a = int(np.argmax(wrong_in <= wrong))
+        b = int(np.max(np.flatnonzero(fnr <= wrong), initial=-1))
+        pairs = [(a, b)] if a < none and 0 <= b <= a else []
+        pairs += [(a, -1)] if a < none else []
+        pairs += [(none, b)] if b >= 0 else []
+        for i, j in pairs:
+            right = 0.5 * m * float(right_in[i] + right_out[j])
+            errors = 0.5 * m * float(wrong_in[i] + wrong_out[j])
+            rule = GuessRule(float(above[i]), float(below[j]), in_is_high)
+            found.append(_Option(rule, float(wrong), i < none and j >= 0, right + errors, right))
     if not found:
         middle = float(t[int(np.argmin(fpr + fnr))])
         found = [_Option(GuessRule(middle, middle, in_is_high), 0.5, True, float(m), 0.5 * m)]

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -51,16 +52,10 @@ _MUS = np.geomspace(_LEAST_MU, _MOST_MU, (_AT_ONCE - 1) ** _PASSES + 1)
 def claims(pairs: int, delta: float, confidence: float) -> Floats:
     """Return the claims of epsilon that `sequential` tests, as far as any result of so many pairs could refute them.
 
-    Steps of 0.1 to 6 and of 0.2 to 20; the first stands whatever the number.
+    Steps of 0.1 to 6 and of 0.2 to 20; the first, 0, stands whatever the number.
     """
     within = [c for c in _CLAIMS if pairs_needed(float(c), delta, confidence) <= pairs - FIRST]
     return np.array(within or _CLAIMS[:1])
-
-
-def most_refutable(pairs: int, delta: float, confidence: float) -> float:
-    """Return the largest claim that `pairs` pairs refute if every one pays; 0 for none."""
-    tested = claims(pairs, delta, confidence)
-    return float(np.max(tested, initial=0.0)) if pairs - FIRST >= pairs_needed(0.0, delta, confidence) else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +103,7 @@ class SequentialTest:
     def provable(self, error: float) -> float:
         """Return the largest claim that so many pairs could have refuted at `error`."""
         if self.name == "sequential":
-            return max(self.proved(error), most_refutable(self.n_in, self.delta, 1.0 - error))
+            return max(self.proved(error), float(claims(self.n_in, self.delta, 1.0 - error)[-1]))
         return _MOST_MU if self.n_in > ESTIMATED else 0.0
 
     def ceiling(self, error: float) -> float:
@@ -301,6 +296,7 @@ FIRST = 16
 _GROWTH = 1.3
 _HISTORY = 20_000
 _MOST_STAKE = 0.99
+_WAYS = tuple(product((True, False), repeat=2))
 _FRACTIONS = (1.0, 0.4)
 """The wealth is shared equally between these fractions of the stake that grows fastest by what is known."""
 
@@ -379,13 +375,11 @@ def wealth_against(
 def _choose(epsilons: Floats, inside: Floats, outside: Floats, delta: float) -> Iterator[tuple[_Bet | None, float]]:
     """Yield the bet against each claim, None for none, and its stake, from pairs so far, at most the last 20,000."""
     rates = candidate_rates(inside[-_HISTORY:], outside[-_HISTORY:])
-    ways, win, lose = [], [], []
-    for in_is_high in (True, False):
-        fpr, fnr = rates.errors(in_is_high)
-        for in_pays in (True, False):
-            win.append(1.0 - fnr if in_pays else 1.0 - fpr)
-            lose.append(fpr if in_pays else fnr)
-            ways.append((in_is_high, in_pays))
+    win, lose = [], []
+    for in_is_high, in_pays in _WAYS:
+        fpr, fnr = rates.errors[in_is_high]
+        win.append(1.0 - fnr if in_pays else 1.0 - fpr)
+        lose.append(fpr if in_pays else fnr)
     p, q = np.concatenate(win), np.concatenate(lose)
     size = rates.threshold.size
     for epsilon in epsilons:
@@ -400,8 +394,8 @@ def _choose(epsilons: Floats, inside: Floats, outside: Floats, delta: float) -> 
             + (1.0 - p) * (1.0 - q) * np.log1p(-gain * delta)
         )
         best = int(np.argmax(growth))
-        worth = growth[best] > 0.0
-        yield _Bet(float(rates.threshold[best % size]), *ways[best // size]) if worth else None, float(stake[best])
+        bet = _Bet(float(rates.threshold[best % size]), *_WAYS[best // size])
+        yield bet if growth[best] > 0.0 else None, float(stake[best])
 
 
 def _log_gains(pays: Bools, costs: Bools, stake: float, epsilon: float, delta: float) -> Floats:
@@ -431,7 +425,7 @@ def evidence_against(mus: Floats, inside: Floats, outside: Floats) -> Floats:
     # In units of the largest score the squares stay floats.
     unit = unit_of(*first)
     x, y = (side / unit for side in first)
-    # Floats that do not vary are not Gaussian: nothing is ever proved from them.
+    # Scores that do not vary are not Gaussian: nothing is ever proved from them.
     if inside.size <= ESTIMATED or not min(np.ptp(x), np.ptp(y)) > 0.0:
         return best
     shift = unit * float(0.5 * (np.mean(x) + np.mean(y)))

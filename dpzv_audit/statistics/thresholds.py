@@ -48,18 +48,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Rates:
-    """Four (t,) arrays of chances at candidate thresholds: a score of the side at or below, at or above."""
+    """Candidate thresholds (t,), and (false positive rates, false negative rates) at them of "in" where `in_is_high`.
+
+    Under False of "in" below the threshold; a score equal to it is an error either way.
+    """
 
     threshold: Floats
-    in_below: Floats
-    in_above: Floats
-    out_below: Floats
-    out_above: Floats
+    errors: dict[bool, tuple[Floats, Floats]]
     fitted: bool
-
-    def errors(self, in_is_high: bool) -> tuple[Floats, Floats]:
-        """Return (false positive rates, false negative rates) of "in beyond the threshold"."""
-        return (self.out_above, self.in_below) if in_is_high else (self.out_below, self.in_above)
 
 
 def pilot_size(n: int) -> int:
@@ -77,9 +73,8 @@ def split_pilot(scores: Floats, seed: int) -> tuple[Floats, Floats]:
     Two sides of one size give the same places to their pilots, so that where row i of both files came from
     one pair of runs, no pair has a half in the pilot and a half outside.
     """
-    order = stream(seed, Purpose.SPLIT).permutation(scores.size)
-    cut = pilot_size(scores.size)
-    return scores[order[:cut]], scores[np.sort(order[cut:])]
+    order, size = stream(seed, Purpose.SPLIT).permutation(scores.size), pilot_size(scores.size)
+    return scores[order[:size]], scores[np.sort(order[size:])]
 
 
 def _fitted_rates(pilot_in: Floats, pilot_out: Floats) -> Rates | None:
@@ -98,7 +93,7 @@ def _fitted_rates(pilot_in: Floats, pilot_out: Floats) -> Rates | None:
         return None
     t = np.concatenate([mean_out + sd_out * _DEVIATES, mean_in + sd_in * _DEVIATES])
     z_in, z_out = (t - mean_in) / sd_in, (t - mean_out) / sd_out
-    return Rates(t, ndtr(z_in), ndtr(-z_in), ndtr(z_out), ndtr(-z_out), True)
+    return Rates(t, {True: (ndtr(-z_out), ndtr(z_in)), False: (ndtr(z_out), ndtr(-z_in))}, True)
 
 
 def _counted_rates(pilot_in: Floats, pilot_out: Floats) -> Rates:
@@ -117,7 +112,8 @@ def _counted_rates(pilot_in: Floats, pilot_out: Floats) -> Rates:
         above = side.size - np.searchsorted(ordered, t, side="left")
         return (below + 0.5) / (side.size + 1.0), (above + 0.5) / (side.size + 1.0)
 
-    return Rates(t, *rates(pilot_in), *rates(pilot_out), False)
+    (in_below, in_above), (out_below, out_above) = rates(pilot_in), rates(pilot_out)
+    return Rates(t, {True: (out_above, in_below), False: (out_below, in_above)}, False)
 
 
 def candidate_rates(pilot_in: Floats, pilot_out: Floats) -> Rates:
@@ -137,14 +133,14 @@ def candidate_rates(pilot_in: Floats, pilot_out: Floats) -> Rates:
 
 @dataclass(frozen=True)
 class Pilot:
-    """Floats of each side on which a rule is chosen for `n_in` + `n_out` further ones."""
+    """Scores of each side on which a rule is chosen for `n_in` + `n_out` further ones."""
 
     inside: Floats
     outside: Floats
     n_in: int
     n_out: int
 
-    def plan(self) -> tuple[Rates, int, int]:
+    def candidates(self) -> tuple[Rates, int, int]:
         """Return candidates with their rates, and for how many scores of each side a rule is planned.
 
         Counts of a pilot are as uncertain as so few scores are: as a fit they would promise much where they know
@@ -159,11 +155,11 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
 
     Searches thresholds, both directions, both tails and the `shares` of `error` given to the strict rate.
     """
-    rates, n_in, n_out = pilot.plan()
+    rates, n_in, n_out = pilot.candidates()
     spent = np.array(shares)[:, None]
     best_value, best = -math.inf, (0, 0, True, True)
     for in_is_high in (True, False):
-        fpr, fnr = rates.errors(in_is_high)
+        fpr, fnr = rates.errors[in_is_high]
         kept = np.flatnonzero(fpr + fnr < 1.0)  # the rest is worse than a coin and proves nothing
         if kept.size == 0:
             continue

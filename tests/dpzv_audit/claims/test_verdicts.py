@@ -106,7 +106,6 @@ def exact_test(**changes):
         "false_positives": 3,
         "false_negatives": 400,
         "strict_on_fpr": True,
-        "rule": "",
     }
     return FixedTest(**{**base, **changes})
 

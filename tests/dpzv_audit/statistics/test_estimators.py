@@ -131,7 +131,7 @@ def test_the_bound_is_what_the_counts_of_the_rule_prove():
     found = error_counts(inside, outside, rule)
     false_positives, false_negatives = found.false_positives, found.false_negatives
     counts = {"n_in": 1500, "n_out": 1500, "false_positives": false_positives, "false_negatives": false_negatives}
-    test = FixedTest(name="clopper-pearson", delta=DELTA, strict_on_fpr=True, share=0.8, rule="", **counts)
+    test = FixedTest(name="clopper-pearson", delta=DELTA, strict_on_fpr=True, share=0.8, **counts)
     strict = float(upper_limit(np.sum(outside >= 2.0), 1500, 0.04))
     other = float(upper_limit(np.sum(inside <= 2.0), 1500, 0.05 * (1 - 0.8)))
     assert test.epsilon_lower(0.05) == pytest.approx(np.log((1.0 - DELTA - other) / strict), rel=1e-12)
