@@ -20,16 +20,16 @@ Point = tuple[float, ...]
 Look = dict[str, Any]
 _CORNER = {"loc": "upper right", "bbox_to_anchor": None, "borderaxespad": 0.3}
 _ABOVE = {"bbox_to_anchor": (-0.14, 1.0), "ncols": 3, "columnspacing": 1.0, "handlelength": 2.0}
-_STRONG: Look = {"color": ACCENT, "linewidth": 2.2}
+_STRONG: Look = {"color": ACCENT, "lw": 2.2}
 _TRADEOFFS: dict[str, Look] = {
-    "claimed": {"color": INK, "linestyle": DASHED},
-    "recomputed": {"color": MUTED, "linestyle": DOTTED},
+    "claimed": {"color": INK, "ls": DASHED},
+    "recomputed": {"color": MUTED, "ls": DOTTED},
     "measured": _STRONG,
 }
 _ESTIMATORS: dict[str, Look] = {
     "ridge": _STRONG,
-    "ridge, without the noise": {"color": INK, "linestyle": LINES[1]},
-    "ridge, directions unknown": {"color": MUTED, "linestyle": LINES[2]},
+    "ridge, without the noise": {"color": INK, "ls": LINES[1]},
+    "ridge, directions unknown": {"color": MUTED, "ls": LINES[2]},
 }
 _COLOURS = (ACCENT, INK, MUTED)
 
@@ -105,7 +105,7 @@ def accuracy_figure(utility: Utility, method: str, *, by_bytes: bool = False) ->
     chart = Chart(across, "test accuracy", "plain", bottom=0, top=1)
     for index, level in enumerate(levels):
         label = f"{level.label} {proportion(level.value, 3)}"
-        chart.level(label, level.value, color=MUTED, linestyle=DASHES[index % len(DASHES)])
+        chart.level(label, level.value, color=MUTED, ls=DASHES[index % len(DASHES)])
     chart.line(method, points, **_STRONG)
     first, last = (proportion(points[i][1], 3) for i in (0, -1))
     span = f"by {number(points[-1][0])} MB sent" if by_bytes else "over training"
@@ -129,11 +129,11 @@ def runs_figure(rows: Sequence[BoundByRuns], claimed: float | None) -> str:
         return ""
     chart = Chart("runs in each world", "certified ε", "log", bottom=0)
     if claimed is not None:
-        chart.level(f"claimed {number(claimed)}", claimed, color=INK, linestyle=DASHED)
+        chart.level(f"claimed {number(claimed)}", claimed, color=INK, ls=DASHED)
     said = []
     for index, (name, points) in enumerate(lines.items()):
         label, colour = (f"{name} (assumes)", MUTED) if name in assumed else (name, ACCENT)
-        chart.line(label, points, color=colour, linestyle=("-", *DASHES[1:])[index % len(DASHES)])
+        chart.line(label, points, color=colour, ls=("-", *DASHES[1:])[index % len(DASHES)])
         said.append(f"{name} {number(points[-1][1])} from {number(points[-1][0])}")
     return chart.draw("runs", f"Certified epsilon by number of runs: {'; '.join(said)} runs", 3.2)
 
@@ -149,11 +149,11 @@ def wealth_figure(wealth: Wealth | None) -> str:
     at, against = wealth.refuted_at, number(wealth.epsilon)
     found = "never reached" if at is None else f"reached at pair {number(at)}"
     chart = Chart("pairs of runs, in the order of the runs", "log10 of the wealth")
-    chart.level("refuted from here on", wealth.goal, color=INK, linestyle=DASHED)
+    chart.level("refuted from here on", wealth.goal, color=INK, ls=DASHED)
     points = [*zip(wealth.pairs, wealth.log10_wealth, strict=False)]
     chart.line(f"wealth against ε = {against}", points, color=ACCENT)
     if at is not None:
-        chart.level(found, at, upright=True, color=MUTED, linestyle=DOTTED)
+        chart.level(found, at, upright=True, color=MUTED, ls=DOTTED)
     subject = f"Wealth of the betting test against epsilon {against}"
     return chart.draw("wealth", f"{subject}: the level that refutes it is {found}", 3.2)
 
@@ -181,13 +181,13 @@ def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
     lowest = min(point[2] for points in lines.values() for point in points)
     labels = ("queries about one batch", "cosine with the true gradient")
     chart = Chart(*labels, "log", bottom=min(-0.05, lowest - 0.02), top=1.04)
-    chart.level(None, 0.0, color=RULE, linewidth=0.8)
+    chart.level(None, 0.0, color=RULE, lw=0.8)
     both = {"ridge", "ridge, without the noise"} <= set(lines)
     for name, points in lines.items():
         label = "ridge, with the noise" if name == "ridge" and both else name
-        chart.line(label, points, marker="o", markersize=4.5, **_ESTIMATORS[name])
+        chart.line(label, points, marker="o", ms=4.5, **_ESTIMATORS[name])
     if theory:
-        chart.line("expected by theory", theory, color=INK, linestyle="", marker="x", markersize=7, mew=1.3)
+        chart.line("expected by theory", theory, color=INK, ls="", marker="x", ms=7, mew=1.3)
     alt = f"Cosine of estimated with true gradients by number of queries: {_ends(lines)}"
     return chart.draw("gradients", alt, 3.1 + 0.2 * len(lines))
 
@@ -214,7 +214,7 @@ def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: 
 def _bound_look(index: int, strong: bool) -> Look:
     """Return the look of a line: solid in the accent colour where stressed, one of several dashes otherwise."""
     dots = (*DASHES[1:], (0, (8, 3)))
-    return _STRONG if strong else {"color": INK, "linewidth": 1.6, "linestyle": dots[index % len(dots)]}
+    return _STRONG if strong else {"color": INK, "lw": 1.6, "ls": dots[index % len(dots)]}
 
 
 def curves_figure(
@@ -279,19 +279,19 @@ def _epsilon_figure(name: str, cells: Sequence[Cell]) -> str:
     chart = Chart("ε from which the noise follows", metric, "log", bottom=min(0.0, lowest - 0.02), top=1.04)
     for index, (method, points) in enumerate(curves.items()):
         turn, colour = divmod(index, len(_COLOURS))
-        look = {"color": _COLOURS[colour], "linestyle": LINES[turn % len(LINES)], "linewidth": 1.6}
-        chart.line(method, points, marker="osD^vP*"[index % 7], markersize=4.5, **look)
+        look = {"color": _COLOURS[colour], "ls": LINES[turn % len(LINES)], "lw": 1.6}
+        chart.line(method, points, marker="osD^vP*"[index % 7], ms=4.5, **look)
     alike: dict[float, list[str]] = {}
     for cell in cells:
         if cell.epsilon is None and cell.success is not None:
             alike.setdefault(round(cell.success, 2), []).append(method_of(cell))
             alt += f"; {method_of(cell)} without noise {proportion(cell.success, 3)}"
     for index, (value, methods) in enumerate(alike.items()):
-        look = {"color": MUTED, "linestyle": LINES[1 + index % (len(LINES) - 1)], "linewidth": 1.0}
+        look = {"color": MUTED, "ls": LINES[1 + index % (len(LINES) - 1)], "lw": 1.0}
         chart.level(f"no noise: {short(', '.join(methods), 60)}", value, **look)
     chance = max((cell.reference for cell in cells if cell.reference is not None), default=None)
     if chance is not None:
-        chart.level("without an attack", chance, color=INK, linestyle=(0, (1, 2.5)), linewidth=1.0)
+        chart.level("without an attack", chance, color=INK, ls=(0, (1, 2.5)), lw=1.0)
         alt += f"; without an attack {proportion(chance, 3)}"
     entries = len(curves) + len(alike) + (chance is not None)
     return chart.draw(name, alt, 2.9 + 0.18 * entries, handlelength=3.4, fontsize=9)

@@ -83,14 +83,14 @@ def _paint_rows(axes: Axes, rows: Sequence[tuple[str, str]], strong: int, refere
     axes.spines["left"].set_visible(False)
     look: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "bottom", "color": INK}
     for row, (left, right) in enumerate(rows):
-        axes.axhline(row, color=RULE, linewidth=0.8, zorder=0.5)
+        axes.axhline(row, color=RULE, lw=0.8, zorder=0.5)
         look["weight"] = "bold" if row == strong else "normal"
         axes.text(0.0, row - 0.26, left, ha="left", **look)
         axes.text(1.0, row - 0.26, right, ha="right", **look)
     if reference is not None:
         # Between the lines of text that it would otherwise strike through.
         places = np.arange(len(rows))
-        axes.vlines([reference] * len(rows), places - 0.17, places + 0.17, color=INK, linewidth=1.3)
+        axes.vlines([reference] * len(rows), places - 0.17, places + 0.17, color=INK, lw=1.3)
 
 
 def success_figure(
@@ -124,10 +124,10 @@ def success_figure(
         for index, row in enumerate(rows):
             colour = ACCENT if row is measured else MUTED
             if row.ends is None:
-                axes.plot(row.value, index, "D", color=colour, markersize=5.5, mfc="none", mew=1.5)
+                axes.plot(row.value, index, "D", color=colour, ms=5.5, mfc="none", mew=1.5)
                 continue
-            axes.plot(row.ends, [index, index], color=colour, linewidth=5, alpha=0.45)
-            axes.plot(row.value, index, "o", color=colour, markersize=7, clip_on=False)
+            axes.plot(row.ends, [index, index], color=colour, lw=5, alpha=0.45)
+            axes.plot(row.value, index, "o", color=colour, ms=7, clip_on=False)
 
     height = 0.66 + 0.5 * len(rows) + (0.18 if "\n" in across else 0.0)
     return svg.draw("success", f"Attack success: {alt_of(rows)}", height, paint)
@@ -162,7 +162,7 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
             colour = ACCENT if index == strong else MUTED
             axes.barh(index, high - low, left=low, height=0.2, color=colour)
             if high >= end:
-                axes.plot(end, index, ">", color=colour, markersize=9, clip_on=False)
+                axes.plot(end, index, ">", color=colour, ms=9, clip_on=False)
 
     alt = f"What is known about epsilon: {'; '.join(map(' '.join, labels))}"
     return svg.draw("epsilon", alt, 0.66 + 0.5 * len(labels), paint)
@@ -176,7 +176,8 @@ def staleness_figure(distribution: Sequence[Ages]) -> str:
     bars = {}
     for row in distribution:
         last = "" if row.first == row.last else f" to {row.last:.0f}"
-        bars[f"{row.first:.0f}{last}"] = row.share, _share(row.share)
+        small = 0 < row.share < 0.001
+        bars[f"{row.first:.0f}{last}"] = row.share, "less than 0.1%" if small else percent(round(row.share, 3))
     if not bars:
         return ""
     said = "; ".join(f"{label} {text}" for label, (_, text) in bars.items())
@@ -194,7 +195,7 @@ def bars_figure(
         places, values = range(len(bars)), [value for value, _ in bars.values()]
         axes.barh(places, values, height=0.62, color=ACCENT if level is None else MUTED)
         if level is not None:
-            axes.axvline(level, color=ACCENT, linestyle="--", linewidth=1.4)
+            axes.axvline(level, color=ACCENT, ls="--", lw=1.4)
         for place, (value, text) in enumerate(bars.values()):
             axes.text(value + 0.012, place, text, va="center", ha="left", color=INK)
         axes.set_yticks(places, [*bars])
@@ -203,10 +204,6 @@ def bars_figure(
         axes.set(xlim=(0, 1.12 * max(values) + 0.02), ylim=(len(bars) - 0.4, -0.6), **names)
 
     return svg.draw(name, alt, 0.7 + 0.32 * len(bars), paint)
-
-
-def _share(share: float) -> str:
-    return "less than 0.1%" if 0 < share < 0.001 else percent(round(share, 3))
 
 
 def records_figure(found: Reconstructions) -> str:
@@ -239,7 +236,7 @@ def records_figure(found: Reconstructions) -> str:
                 left = index * (width + gap)
                 for shade, bar in _bars(record, width, left, top):
                     bars.setdefault(shade, []).append(bar)
-                frame = {"fill": False, "edgecolor": MUTED, "linewidth": 0.6, "zorder": 2}
+                frame = {"fill": False, "edgecolor": MUTED, "lw": 0.6, "zorder": 2}
                 svg.rectangle(axes, left, top, width, height, **frame)
         _paint_bars(axes, bars)
         axes.set(xlim=(-0.01 * across, 1.01 * across), ylim=(len(rows) * pitch - 2.0 * line, -1.6 * line))
@@ -271,4 +268,4 @@ def _paint_bars(axes: Axes, bars: Mapping[int, Sequence[_Bar]]) -> None:
         outlines = [Path([(x, y), (end, y), (end, y + 1), (x, y + 1), (x, y)], closed=True) for x, end, y in places]
         grey = str(shade / (_SHADES - 1))
         # The thin edge closes the seams that a browser leaves between shapes that touch.
-        axes.add_patch(PathPatch(Path.make_compound_path(*outlines), facecolor=grey, edgecolor=grey, linewidth=0.2))
+        axes.add_patch(PathPatch(Path.make_compound_path(*outlines), facecolor=grey, edgecolor=grey, lw=0.2))

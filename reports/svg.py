@@ -103,7 +103,7 @@ class Chart:
     def of_tests(cls) -> Chart:
         """Return a chart for trade-off curves, with the line of what a test reaches without any information."""
         chart = cls("false positive rate", "false negative rate", "rates", bottom=0, top=1)
-        chart.line("no information", [(0, 1), (1, 0)], color=MUTED, linewidth=0.8)
+        chart.line("no information", [(0, 1), (1, 0)], color=MUTED, lw=0.8)
         return chart
 
     def line(self, label: str, points: Sequence[tuple[float, ...]], *, upright: bool = False, **look: Any) -> None:
@@ -114,13 +114,13 @@ class Chart:
         places, values, *ends = zip(*points, strict=True)
         name, along = ("hlines", (values, places)) if upright else ("vlines", (places, values))
         if ends:
-            bars = {"color": look["color"], "linewidth": 4, "alpha": 0.35}
+            bars = {"color": look["color"], "lw": 4, "alpha": 0.35}
             self.painters.append(lambda axes: getattr(axes, name)(places, *ends, **bars))
         self.painters.append(lambda axes: axes.plot(*along, label=label, **look))
 
     def band(self, label: str, places: Sequence[float], low: Sequence[float], high: Sequence[float]) -> None:
         """Add the area between two curves, below all lines."""
-        look: dict[str, Any] = {"color": BAND, "linewidth": 0, "zorder": 1, "label": label}
+        look: dict[str, Any] = {"color": BAND, "lw": 0, "zorder": 1, "label": label}
         self.painters.append(lambda axes: axes.fill_between(places, low, high, **look))
 
     def level(self, label: str | None, at: float, *, upright: bool = False, **look: Any) -> None:

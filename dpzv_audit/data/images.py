@@ -234,11 +234,11 @@ def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, byt
 def _unpacked(archive: Path, size: int, url: str) -> dict[str, bytes]:
     limits = TarLimits(members=64, member_bytes=size, total_bytes=len(BATCHES) * size + (1 << 20))
     wanted = {f"{CIFAR_FOLDER}/{name}": name for name in BATCHES}
-    contents = {wanted[name]: content for name, content in read_tar_members(archive, wanted.__contains__, limits)}
-    for name in BATCHES:
-        if len(contents.get(name, b"")) != size:
-            raise InputError(f"{archive}: holds no complete {CIFAR_FOLDER}/{name}; download {url} again")
-    return contents
+    found = dict(read_tar_members(archive, wanted.__contains__, limits))
+    for place in wanted:
+        if len(found.get(place, b"")) != size:
+            raise InputError(f"{archive}: holds no complete {place}; download {url} again")
+    return {name: found[place] for place, name in wanted.items()}
 
 
 def _parsed(name: str, content: bytes) -> Labelled:
@@ -248,10 +248,6 @@ def _parsed(name: str, content: bytes) -> Labelled:
         row = int(np.argmax(labels >= CLASSES))
         raise InputError(f"{name}: row {row} has label {labels[row]}, must lie in 0 .. {CLASSES - 1}")
     return labels, table[:, 1:].reshape(-1, *PIXELS)
-
-
-DIGIT_MAXIMUM = 16.0
-"""The largest grey value of the digits' format: a public constant, so scaling looks at no record."""
 
 
 def read_digits(request: DataRequest) -> VerticalDataset:
@@ -264,7 +260,8 @@ def read_digits(request: DataRequest) -> VerticalDataset:
     bunch: Any = datasets.load_digits()
     columns = 8 // request.clients
     images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
-    blocks = scaled(patches(images, rows=1, columns=request.clients), DIGIT_MAXIMUM)
+    # the largest grey value of the format: a public constant, so scaling looks at no record
+    blocks = scaled(patches(images, rows=1, columns=request.clients), 16.0)
     flat = tuple(block.reshape(len(images), -1) for block in blocks)
     return request.dataset(
         *request.split(Records(flat, labels)),

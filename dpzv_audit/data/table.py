@@ -27,14 +27,11 @@ from dpzv_audit.errors import InputError, check_count, check_positive, unknown_n
 from dpzv_audit.files import first_not_utf8, open_plain
 
 FILE_LIMIT = 2 << 30
-FEATURE_LIMIT = 2 << 30
-"""The most bytes that the features of one file may take, as float32."""
+FEATURE_LIMIT = 2 << 30  # bytes that the features of one file may take, as float32
 
-LOADING = 3.5
-"""Loading takes so many times the features' own bytes at its height (pieces, columns, blocks, parts) ..."""
-
-ROW_BYTES = 100
-"""... and so many for a row's label and line number."""
+# Loading takes so many times the features' own bytes at its height (pieces, columns, blocks, parts), and so many for a
+# row's label and line number.
+LOADING, ROW_BYTES = 3.5, 100
 
 LINE_LIMIT = 1 << 20
 CHUNK = 8192
@@ -46,12 +43,11 @@ Groups = Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Number:
-    """A number, divided by the public constant `scale`."""
+    """A number, divided by the public constant `scale`; `own` in the user's own table, where options would help."""
 
     name: str
     scale: float = 1.0
     own: bool = False
-    """Whether the column is of the user's own table, where other options would help."""
     width: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -144,12 +140,11 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Encoded rows of the file at `path`: `blocks[name]`, float32 (N, width), for each column; labels; line numbers."""
+    """Encoded rows of the file at `path`: `blocks[name]`, float32 (N, width), by column; label cells; line numbers."""
 
     path: Path
     blocks: dict[str, FloatArray]
     labels: tuple[str, ...]
-    """Label cells as they stand."""
     lines: tuple[int, ...]
 
     def records(self, groups: Groups, classes: Mapping[str, int]) -> Records:
@@ -192,8 +187,8 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
             for column in columns:
                 parts[column.name].append(_encoded(column, names.index(column.name), chunk))
             place = names.index(label)
-            labels.extend(intern(row[place]) for _, row in chunk)  # one string a class, not one a row
-            lines.extend(line for line, _ in chunk)
+            labels += (intern(row[place]) for _, row in chunk)  # one string a class, not one a row
+            lines += (line for line, _ in chunk)
         if not labels:
             raise ValueError("has no rows, must have at least one")
     blocks = {name: np.concatenate(blocks) for name, blocks in parts.items()}

@@ -89,16 +89,7 @@ class VerticalDataset:
             raise InputError(f"{self.name}: train and test blocks differ in number or shape, must be the same")
         if [block.dtype for block in train] != [block.dtype for block in test]:
             raise InputError(f"{self.name}: train and test blocks differ in type, must be the same")
-        self._check_tokens()
-        for part, records in (("train", self.train), ("test", self.test)):
-            low, high = int(records.labels.min()), int(records.labels.max())
-            if low < 0 or high >= self.classes:
-                found = f"{self.name}: {part} labels run from {low} to {high}"
-                raise InputError(f"{found}, must lie in 0 .. {self.classes - 1}")
-
-    def _check_tokens(self) -> None:
-        every = (*self.train.features, *self.test.features)
-        blocks = [block for block in every if block.dtype == np.int64]
+        blocks = [block for block in (*train, *test) if block.dtype == np.int64]
         if bool(blocks) != (self.vocabulary is not None):
             right = "must be None where no block is int64 and a number of token ids where one is"
             raise InputError(f"{self.name}: vocabulary is {self.vocabulary}, {right}")
@@ -107,6 +98,11 @@ class VerticalDataset:
             largest = max(int(block.max()) for block in blocks)
             if largest >= self.vocabulary:
                 raise InputError(f"{self.name}: token id {largest} must lie in 0 .. {self.vocabulary - 1}")
+        for part, records in (("train", self.train), ("test", self.test)):
+            low, high = int(records.labels.min()), int(records.labels.max())
+            if low < 0 or high >= self.classes:
+                found = f"{self.name}: {part} labels run from {low} to {high}"
+                raise InputError(f"{found}, must lie in 0 .. {self.classes - 1}")
 
     @property
     def clients(self) -> int:

@@ -60,8 +60,8 @@ def line_figure(result: Row, chart: Chart, lines: Mapping[str, Points], subject:
         return ""
     for index, (label, points) in enumerate(drawn.items()):
         dashes, marker = LINES[index % len(LINES)], "o" if len(points) < 8 else ""
-        look = {"color": _COLOURS[index % 3], "linestyle": dashes, "linewidth": 1.5, "marker": marker}
-        chart.line(f"{label}  {points[-1][1]:.1f}", points, markersize=4, **look)
+        look = {"color": _COLOURS[index % 3], "ls": dashes, "lw": 1.5, "marker": marker}
+        chart.line(f"{label}  {points[-1][1]:.1f}", points, ms=4, **look)
     ends = "; ".join(f"{label} {points[-1][1]:.1f}" for label, points in drawn.items())
     return chart.draw(result["table"], f"{subject}. At the right end: {ends}", 2.8 + 0.2 * len(drawn))
 
@@ -78,13 +78,13 @@ def interval_figure(result: Row, rows: Mapping[str, Mapping[str, Row]], subject:
     chart = Chart("share of labels found; dashed: guessing", "", bottom=len(rows) - 0.4, top=-0.4)
     chart.settings |= {"xlim": (-0.02, 1.02), "yticks": range(len(rows))}
     chart.settings["yticklabels"] = ["\n".join(wrap(label, 26)) for label in rows]
-    chart.level(None, chance, upright=True, color=MUTED, linestyle="--", linewidth=1.0)
+    chart.level(None, chance, upright=True, color=MUTED, ls="--", lw=1.0)
     names = list(dict.fromkeys(name for series in rows.values() for name in series))
     for index, name in enumerate(names):
         found = [(place, series[name]) for place, series in enumerate(rows.values()) if name in series]
         points = [(place + 0.2 * index, each["value"], each["low"], each["high"]) for place, each in found]
         look = {"color": INK, "mfc": "none"} if index else {"color": ACCENT}
-        chart.line(name, points, upright=True, linestyle="", marker="oDs"[index % 3], markersize=4.5, **look)
+        chart.line(name, points, upright=True, ls="", marker="oDs"[index % 3], ms=4.5, **look)
     said = []
     for label, series in rows.items():
         values = (f"{name} {found['value']:.3f}" for name, found in series.items())
@@ -130,11 +130,11 @@ def tried_settings(result: Row) -> str:
     chart = Chart("rounds, all clients together", "held-out accuracy, %", "log")
     for control in of_kind(result["rows"], "control")[:1]:
         label = f"{control['label']}, {shown(control['validation'], '.1p')}"
-        chart.level(label, 100 * control["validation"], color=INK, linestyle=DASHED)
+        chart.level(label, 100 * control["validation"], color=INK, ls=DASHED)
     for index, row in enumerate(rows):
         points = [(trial["rounds"], 100 * trial["accuracy"]) for trial in row["tried"]]
         colour = MUTED if row["kind"] == "claimed" else ACCENT
         label = f"{row['label']}, best {shown(row['validation'], '.1p')}"
-        chart.line(label, points, color=colour, linestyle="", marker="os^xD"[index % 5], markersize=5)
+        chart.line(label, points, color=colour, ls="", marker="os^xD"[index % 5], ms=5)
     words = "; ".join(f"{row['label']} at best {shown(row['validation'], '.1p')}" for row in result["rows"])
     return chart.draw(result["table"], f"Held-out accuracy of every setting tried, by its rounds: {words}", 4.4)

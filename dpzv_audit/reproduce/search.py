@@ -75,6 +75,7 @@ class Searched(Item):
         variants = {name: trained(options)["accuracy"] for name, options in counted(further.items(), done)}
         finals = [trained(chosen, replica) for replica in counted(range(setting.seeds), done, start=len(variants))]
         guarantee = after_search(trainer.guarantee(chosen, deployed(data, setting.seed)), tried=len(tried))
+        counts = ("accuracy", "right", "records")
         # Of each run the number of right records is kept: the interval needs no more.
         correct = np.array([np.arange(run["records"]) < run["right"] for run in finals])
         return {
@@ -85,7 +86,7 @@ class Searched(Item):
             "variants": variants,
             "accuracy": to_jsonable(shared_rate(correct)),
             "by_seed": [run["accuracy"] for run in finals],
-            "facts": {key: value for key, value in finals[0].items() if key not in ("right", "records", "accuracy")},
+            "facts": {key: value for key, value in finals[0].items() if key not in counts},
             "guarantee": guarantee,
         }
 
