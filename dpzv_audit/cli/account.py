@@ -13,14 +13,13 @@ from dpzv_audit.accounting import calibrate as solved
 from dpzv_audit.accounting.explain import table_markdown
 from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease
 from dpzv_audit.cli import account_view as view
-from dpzv_audit.cli.flags import DEFAULT_DELTA, Positive, flags_given, refuse, takes
+from dpzv_audit.cli.flags import DEFAULT_DELTA, OutFlags, Positive, flags_given, refuse, takes
 from dpzv_audit.cli.output import Output, print_table, save
 from dpzv_audit.cli.releases import ReleaseFlags, others
 from dpzv_audit.cli.summary import sentence_of
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import AdversaryName, NeighbourRelation, to_jsonable
 from dpzv_audit.results import AccountResult
-from dpzv_audit.runs import run_name
 
 
 @takes
@@ -88,7 +87,7 @@ def account(
     if out is not None:
         figures, drawings = view.figures(of.method, whole, bounds, fast=fast)
         kept = result.model_copy(update={"figures": figures})
-        result = save(kept, out, run_name("account", of.method, seed=of.seed), files=drawings, report=False)
+        result = save(kept, OutFlags(out=out, seed=of.seed), "account", of.method or "", files=drawings, report=False)
     # What is printed has never had the schema and the command line that the file begins with.
     output.result(result.model_dump(include={"release", "bounds", "explanations", "run"}, exclude_unset=True))
     if output.quiet and out is None:

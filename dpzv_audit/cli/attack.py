@@ -13,7 +13,6 @@ from dpzv_audit.cli.options import DataFlags, choose, parsed_settings
 from dpzv_audit.cli.output import Output, choose_device, print_table, save
 from dpzv_audit.cli.summary import table_from
 from dpzv_audit.errors import AuditError, InputError, check_names
-from dpzv_audit.runs import run_name
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
@@ -104,7 +103,7 @@ def attack(
     with output.progress() as reporter:
         plan = AuditPlan(runs=runs, chunk=chunk, confidence=confidence)
         result = attack_result(spec, setting, plan, reporter=reporter)
-    saved = save(result, run.out, run_name("attack", result.method, result.dataset, spec.name, seed=run.seed))
+    saved = save(result, run, "attack", result.method, result.dataset, spec.name)
     output.finish(saved, table_from("attack", result))
 
 

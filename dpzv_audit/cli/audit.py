@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -28,7 +27,6 @@ from dpzv_audit.cli.output import Output, choose_device, save
 from dpzv_audit.cli.summary import planted_markdown, planted_table, table_from
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.execution.executor import Workers
-from dpzv_audit.runs import run_name
 from dpzv_audit.signals import TRIAL_SECONDS
 
 if TYPE_CHECKING:
@@ -75,15 +73,10 @@ class GameFlags(OutFlags, WorkerFlags):
             confidence=self.confidence,
             workers=self.workers(),
             max_minutes=self.max_minutes,
-            folder=self.chunks,
+            folder=self.out / "audits",
             resume=self.resume,
             **game,
         )
-
-    @property
-    def chunks(self) -> Path:
-        """Where the chunks of audits are kept."""
-        return self.out / "audits"
 
     def fail(self, verdict: str | None) -> None:
         """Exit with 1 where `--fail-on` asks for it."""
@@ -94,8 +87,7 @@ class GameFlags(OutFlags, WorkerFlags):
 def show(outcome: AuditOutcome, table: str, game: GameFlags, output: Output) -> None:
     """Write the run folder, print the result as the template `table` says, and exit as `--fail-on` asks."""
     result = outcome.result
-    name = run_name("audit", result.method, result.dataset, seed=game.seed)
-    saved = save(result, game.out, name, files=outcome.found.files)
+    saved = save(result, game, "audit", result.method, result.dataset, files=outcome.found.files)
     outcome.found.forget()
     output.finish(saved, table_from(table, result))
     game.fail(result.privacy.conclusion)
@@ -171,7 +163,7 @@ def audit_method(
         play = partial(audit_outcome, case)
         if canaries is not None:
             play = partial(one_run_outcome, case, canaries=canaries)
-    with output.progress(game.chunks) as reporter:
+    with output.progress(plan.folder) as reporter:
         outcome = play(audit=plan, reporter=reporter)
     show(outcome, "audit", game, output)
 
@@ -220,7 +212,7 @@ def audit_mechanism(
     if plan.workers.kind == "here":
         # In a process of its own: a run that hangs in native code or takes its process down ends nothing else.
         plan = replace(plan, workers=Workers(kind="loky", jobs=1))
-    with output.progress(game.chunks) as reporter:
+    with output.progress(plan.folder) as reporter:
         outcome = mechanism_outcome(
             mechanism,
             plan,
@@ -243,10 +235,9 @@ def _planted(name: str, plan: AuditPlan, game: GameFlags, output: Output) -> Non
     chosen = list(PLANTED.values())
     if not every:
         chosen = [planted_named(name, what="--mechanism planted:NAME", also=("all",))]
-    with output.progress(game.chunks) as reporter:
+    with output.progress(plan.folder) as reporter:
         result = planted_result(chosen, plan, runs=game.runs, seed=game.seed, reporter=reporter)
-    name = run_name("audit", result.method, seed=game.seed)
-    saved = save(result, game.out, name, files={"table.md": planted_markdown(result)}, report=False)
+    saved = save(result, game, "audit", result.method, files={"table.md": planted_markdown(result)}, report=False)
     output.finish(saved, planted_table(result))
     rows = result.rows
     if not all(row.as_expected for row in rows):

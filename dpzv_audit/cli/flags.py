@@ -275,23 +275,17 @@ def option_of(flag: str) -> str:
     return flag.lstrip("-").replace("-", "_")
 
 
-def as_given(ctx: typer.Context) -> Mapping[str, str]:
-    """Return what the user typed for each field that a flag gave: the flag, or `--set KEY`."""
-    given = flags_given(ctx)
-    for parameter, name in PAIRS.items():
-        keys = [item.partition("=")[0].replace("-", "_") for item in ctx.params.get(parameter) or ()]
-        given |= {key: f"{name} {key}" for key in keys}
-        if parameter == "settings" and keys:
-            given["configuration"] = f"{name} {', '.join(keys)}"
-    return given
-
-
 def said(error: AuditError) -> str:
     """Return the error's message with flags for what flags gave; a default keeps its field's name."""
     running = RUNNING.get()
     if running is None:
         return error.said(flag)
-    given = as_given(running)
+    given = flags_given(running)
+    for parameter, pair in PAIRS.items():
+        keys = [item.partition("=")[0].replace("-", "_") for item in running.params.get(parameter) or ()]
+        given |= {key: f"{pair} {key}" for key in keys}
+        if parameter == "settings" and keys:
+            given["configuration"] = f"{pair} {', '.join(keys)}"
 
     def named(field: str) -> str:
         if field in ARGUMENTS or field in SAID_ALWAYS:

@@ -25,11 +25,11 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from dpzv_audit.cli.flags import GIVEN
+from dpzv_audit.cli.flags import GIVEN, OutFlags
 from dpzv_audit.errors import InputError, Interrupted, inert_json
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.results import MatrixResult, PlantedResult, Result, Run, TrainResult
-from dpzv_audit.runs import RESULT_FILE, environment, write_run
+from dpzv_audit.runs import RESULT_FILE, environment, run_name, write_run
 from reports.render import write_report
 from reports.verification import Drawings
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dpzv_audit.evidence.bounding import Reporter, Stage
 
 R = TypeVar("R", bound=Result)
+Files = Mapping[str, str | bytes]
 GO_ON = "the same command with --resume goes on from there"
 
 
@@ -155,26 +156,25 @@ def progress_bars(*columns: ProgressColumn, quiet: bool) -> Progress:
     )
 
 
-def save(result: R, out: Path, name: str, *, files: Mapping[str, str | bytes] | None = None, report: bool = True) -> R:
+def save(result: R, run: OutFlags, *words: str, files: Files | None = None, report: bool = True) -> R:
     """Write the run folder of `result`; return what goes out as JSON: it, with the folder's path as `run`."""
     stored = result.with_command_line(repeatable_command_line())
-    return stored.model_copy(update={"run": str(write_folder(stored, out, name, files=files, report=report))})
+    return stored.model_copy(update={"run": str(write_folder(stored, run, *words, files=files, report=report))})
 
 
 def write_folder(
     stored: object,
-    out: Path,
-    name: str,
-    *,
-    files: Mapping[str, str | bytes] | None = None,
+    run: OutFlags,
+    *words: str,
+    files: Files | None = None,
     report: bool = True,
     drawings: Drawings | None = None,
 ) -> Path:
-    """Write a run folder under `out`, with further `files` by name and its `report`, as one step; return its path.
+    """Write a run folder named by `words`, with further `files` by name and its `report`, as one step; return its path.
 
     Nothing is left behind if anything fails.
     """
-    with write_run(out, name) as folder:
+    with write_run(run.out, run_name(*words, seed=run.seed)) as folder:
         for file, content in {RESULT_FILE: stored, "environment.json": environment(), **(files or {})}.items():
             folder.write(file, content)
         if report:

@@ -12,7 +12,6 @@ from dpzv_audit.cli.output import Output
 from dpzv_audit.runs import load_run
 from reports.render import check_formats, write_report
 
-SCHEMA = "dpzv-audit/report/1"
 Format = Literal["html", "md", "json", "junit", "sarif"]
 
 
@@ -43,4 +42,4 @@ def report(
         if not output.as_json:
             for file in files[:1] if output.quiet else files:
                 typer.echo(str(file))
-    output.result({"schema": SCHEMA, "runs": done})
+    output.result({"schema": "dpzv-audit/report/1", "runs": done})

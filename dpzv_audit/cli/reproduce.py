@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +12,6 @@ from dpzv_audit.cli.flags import Count, RunFlags, takes
 from dpzv_audit.cli.output import Output, choose_device, write_folder
 from dpzv_audit.data import VerticalDataset, load
 from dpzv_audit.errors import InputError
-from dpzv_audit.runs import run_name
 from dpzv_audit.store import hold
 
 
@@ -59,10 +56,7 @@ def reproduce(
     count = seeds or table.seeds
     facts = {"table": name, "epochs": epochs, "seeds": count, "records": records, "seed": run.seed, "rows": row or []}
     lock = unfinished / f"{run_key(facts)}.lock"
-    with (
-        _named_by_flag(records),
-        hold(lock, f"the unfinished {name} in {unfinished}", cure="or give another --out DIR"),
-    ):
+    with hold(lock, f"the unfinished {name} in {unfinished}", cure="or give another --out DIR"):
         with output.progress() as reporter:
             setting = Setting(
                 load=lambda keywords: loaded(tuple(keywords.items())),
@@ -74,24 +68,18 @@ def reproduce(
                 kept=kept,
                 stage=reporter.stage,
             )
-            result = run_table(table, setting)
+            try:
+                result = run_table(table, setting)
+            except InputError as error:
+                if records is None or error.field != "batch_size":
+                    raise
+                raise InputError(f"must be at least a batch: {error.words}", "records", records) from None
         text = to_markdown(table, result)
         files: dict[str, str | bytes] = {"table.md": text}
         if table.figure is not None:
             files["figure.svg"] = table.figure(result)
-        folder = write_folder(result, run.out, run_name("reproduce", name, seed=run.seed), files=files, report=False)
+        folder = write_folder(result, run, "reproduce", name, files=files, report=False)
         kept.remove()
     output.result({**result, "run": str(folder)})
     output.say(text)
     output.path(folder)
-
-
-@contextmanager
-def _named_by_flag(records: int | None) -> Iterator[None]:
-    """Let an error of the block that says that a batch holds more records than there are name `--records`."""
-    try:
-        yield
-    except InputError as error:
-        if records is None or error.field != "batch_size":
-            raise
-        raise InputError(f"must be at least a batch: {error.words}", "records", records) from None

@@ -5,9 +5,6 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
 from dpzv_audit.cli.options import DataFlags, choose
@@ -15,11 +12,8 @@ from dpzv_audit.cli.output import GO_ON, Output, choose_device, save
 from dpzv_audit.cli.summary import table_from
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.errors import Interrupted
-from dpzv_audit.runs import MEASURED_FILE, json_text, run_name
+from dpzv_audit.runs import MEASURED_FILE, json_text
 from dpzv_audit.store import hold
-
-if TYPE_CHECKING:
-    from dpzv_audit.checkpoints import FileCheckpoints
 
 
 @takes
@@ -52,7 +46,7 @@ def train(
             sound.
     """
     choice = choose(training, data, claims=("epsilon", "delta", "calibration"), quiet=output.quiet)
-    where = choose_device(run.device)
+    device = choose_device(run.device)
     from dpzv_audit.checkpoints import FileCheckpoints, run_key
     from dpzv_audit.evidence.training import train_result
     from mechanisms.core.replicas import to_safetensors
@@ -71,18 +65,23 @@ def train(
     lock = run.out / "checkpoints" / f"{key}.lock"
     with hold(lock, f"the training that {checkpoints.path} is of", cure="or give another --out DIR"):
         started = time.monotonic()
-        with output.progress() as reporter, _kept(checkpoints, choice.config.epochs):
-            result, trained = train_result(
-                **vars(choice),
-                seed=run.seed,
-                trials=trials,
-                controls=not no_controls,
-                device=where,
-                confidence=confidence,
-                checkpoints=checkpoints,
-                reporter=reporter,
-                noise_seed=noise_seed,
-            )
+        with output.progress() as reporter:
+            try:
+                result, trained = train_result(
+                    **vars(choice),
+                    seed=run.seed,
+                    trials=trials,
+                    controls=not no_controls,
+                    device=device,
+                    confidence=confidence,
+                    checkpoints=checkpoints,
+                    reporter=reporter,
+                    noise_seed=noise_seed,
+                )
+            except KeyboardInterrupt:
+                kept = checkpoints.kept(choice.config.epochs)
+                how = f"{kept}; {GO_ON}" if kept else "no epoch was done, so nothing is kept"
+                raise Interrupted(how) from None
         measured = {
             "wall_seconds": round(time.monotonic() - started, 3),
             "resumed_at_epoch": checkpoints.resumed_at,
@@ -93,19 +92,9 @@ def train(
             "models.safetensors": to_safetensors(models),
             MEASURED_FILE: json_text(measured),
         }
-        saved = save(result, run.out, run_name("train", result.method, result.dataset, seed=run.seed), files=files)
+        saved = save(result, run, "train", result.method, result.dataset, files=files)
         checkpoints.remove()
     output.finish(saved, table_from("train", result, measured), **measured)
-
-
-@contextmanager
-def _kept(checkpoints: FileCheckpoints, epochs: int) -> Iterator[None]:
-    """Let an interrupt of the block say what is kept and how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = checkpoints.kept(epochs)
-        raise Interrupted(f"{kept}; {GO_ON}" if kept else "no epoch was done, so nothing is kept") from None
 
 
 def _peak_memory_mb() -> float:

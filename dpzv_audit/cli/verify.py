@@ -33,7 +33,7 @@ from dpzv_audit.cli.output import (
 from dpzv_audit.errors import AuditError, InputError, Interrupted, inert
 from dpzv_audit.findings import down, up
 from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
-from dpzv_audit.runs import MEASURED_FILE, json_text, run_name, versions
+from dpzv_audit.runs import MEASURED_FILE, json_text, versions
 from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.store import write_atomically
 from reports.ci import to_junit, to_sarif, to_summary
@@ -174,8 +174,8 @@ def verify(
     result = verify_result(file, runs, settled, options, seed=run.seed, interrupted=interrupted)
     result = result.with_command_line(_command_line()).model_copy(update={"versions": versions()})
     costs = measured(runs)
-    name = run_name("verify", Path(result.claims_file).stem, seed=result.seed)
-    folder = write_folder(result, run.out, name, files={MEASURED_FILE: json_text(costs)}, drawings=gate.cache.drawing)
+    files = {MEASURED_FILE: json_text(costs)}
+    folder = write_folder(result, run, "verify", claims.stem, files=files, drawings=gate.cache.drawing)
     reports.write(result, costs)
     cached = [run.placed.name for run in runs if run.cached]
     not_cached = {} if no_cache else {run.placed.name: run.unkept for run in runs if run.unkept}
