@@ -29,7 +29,6 @@ from dpzv_audit.seeds import Purpose
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import (
     AsyncConfig,
-    BaselineConfig,
     Bits,
     Downlink,
     ProtectedConfig,
@@ -358,13 +357,17 @@ class BaselineRun(AsyncRun[P]):
         config = calibrated(config, Deployment(records=data.records, clients=clients, seed=context.seed))
         super().__init__(data, config, context, active_clients(config, clients, context.seed))
         self._noise = ChannelNoise(config, context)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Set up what a method needs beside its federation and its noise."""
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
         return {"noise-draws": self._noise.draws}
 
 
-class FirstOrderRun(BaselineRun[BaselineConfig]):
+class FirstOrderRun(BaselineRun[P]):
     """Embeddings go up, dL/dh_m of every record comes down; clients and server step by their gradients.
 
     Embeddings travel in `bits` a value where that is set. A client takes `local_steps`, pulling the one gradient that
@@ -374,10 +377,10 @@ class FirstOrderRun(BaselineRun[BaselineConfig]):
     bits: Bits | None = None
     local_steps = 1
 
-    def __init__(self, data: TrainingData, config: BaselineConfig, context: RunContext) -> None:
-        super().__init__(data, config, context)
+    def prepare(self) -> None:
+        """See `BaselineRun.prepare`."""
         # All clients send every batch in the synchronous methods: nothing is ever read from a table.
-        if not config.all_at_once:
+        if not self.config.all_at_once:
             self.federation.fill_table(protect=self._noise.embeddings, bits=self.bits)
 
     def step(self) -> None:

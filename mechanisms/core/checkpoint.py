@@ -16,7 +16,6 @@ from torch import Tensor
 
 from dpzv_audit.errors import InputError
 from mechanisms.core.channel import Ledger
-from mechanisms.core.federation import Federation
 from mechanisms.core.method import Run
 from mechanisms.core.replicas import serialized
 from mechanisms.core.training import History
@@ -61,7 +60,13 @@ def load_checkpoint(run: Run, data: bytes, key: str) -> History:
     for name, tensor in tensors.items():
         tensor.copy_(saved[name])
     fed = run.federation
-    _restore_counters(fed, facts)
+    for client, rounds, drawn in zip(fed.clients, facts["client_rounds"], facts["client_batches"], strict=True):
+        client.rounds = rounds
+        # The last batch is drawn again: it may serve further rounds.
+        client.batches.skip_to(max(0, drawn - 1))
+        client.batch = client.batches.next() if drawn else None
+    ledger = facts["ledger"]
+    fed.channel.ledger = Ledger(ledger["up"], ledger["down"], ledger["messages"])
     fed.traffic = [(int(up), int(down)) for up, down in facts["traffic"]]
     run.skip_to(facts["round"])
     return [(int(epoch), float(accuracy), float(loss)) for epoch, accuracy, loss in facts["history"]]
@@ -77,16 +82,6 @@ def _tensors(run: Run) -> dict[str, Tensor]:
     if hasattr(fed, "table"):  # synchronous first-order methods keep none
         tensors["table"] = fed.table
     return tensors | run.own_tensors() | fed.channel.observer_tensors()
-
-
-def _restore_counters(fed: Federation, facts: dict[str, Any]) -> None:
-    for client, rounds, drawn in zip(fed.clients, facts["client_rounds"], facts["client_batches"], strict=True):
-        client.rounds = rounds
-        # The last batch is drawn again: it may serve further rounds.
-        client.batches.skip_to(max(0, drawn - 1))
-        client.batch = client.batches.next() if drawn else None
-    ledger = facts["ledger"]
-    fed.channel.ledger = Ledger(ledger["up"], ledger["down"], ledger["messages"])
 
 
 def _read(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -56,18 +56,13 @@ class TrainingConfig(BaseModel):
         False, description="A softmax before the cross-entropy's own, as paper 003's public code has on MNIST."
     )
     client_model: ClientModel = Field("auto", description="The clients' model; by default what fits the features.")
-    transformer: str | None = Field(
-        None,
-        min_length=1,
-        max_length=limits.LONGEST_TEXT,
-        description="Folder or hub name of a pre-trained transformer for token ids.",
+    transformer: Annotated[str, Field(min_length=1, max_length=limits.LONGEST_TEXT)] | None = Field(
+        None, description="Folder or hub name of a pre-trained transformer for token ids."
     )
     sampler: SamplerName = Field("shuffled", description="How a client draws its batches.")
-    sample_rate: float | None = Field(
+    sample_rate: Annotated[float, Field(ge=1e-9, le=1)] | None = Field(
         None,
-        ge=1e-9,
-        le=1,
-        description="Public chance Q of a record to be in a Poisson batch, not B/D; an epoch is floor(1/Q) rounds.",
+        description="Public chance Q of a record to be in a Poisson batch, not B/D; epochs are floor(1/Q) rounds.",
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the simulation.")
 

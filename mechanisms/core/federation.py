@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import cast
 
 import numpy as np
@@ -77,10 +78,7 @@ class Federation:
         self.traffic: list[tuple[int, int]] = []
         client_models, server_model = architectures_of(data, config)
         self.width = config.embedding if config.top_model else data.classes
-        self.clients = [
-            self._client(number, features, model)
-            for number, (features, model) in enumerate(zip(data.features, client_models, strict=True), start=1)
-        ]
+        self.clients = list(map(self._client, count(1), data.features, client_models))
         self.slots = tuple(slice(m * self.width, (m + 1) * self.width) for m in range(len(self.clients)))
         self.server = server_of(server_model, config, clients=len(self.clients), stack=self.stack, device=self.device)
         self.server_parameters = ParameterStack.initial(self.server.layout, party=SERVER, **self.streams)
@@ -198,19 +196,16 @@ class Federation:
             if number in silent:
                 rows = table.new_zeros(self.stack, self.records, self.width)
             else:
-                rows = protect(self._own_records(self.embed_all(client, client.features)))
+                rows = self.embed_all(client, client.features)
+                if self.data.selection is not None:
+                    rows = rows.gather(1, self.data.selection.unsqueeze(2).expand(-1, -1, self.width))
+                rows = protect(rows)
             sent, size = quantised(rows, bits)
             table[:, :, number - 1] = self.channel.send(Message(-1, number, SERVER, "table", sent, bits=size))
         rows = table.flatten(2).flatten(0, 1)
         # The scratch row at the end takes what padded places write and is never counted.
         self.table = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))
         self._columns = tuple(self.table[:, slot] for slot in self.slots)
-
-    def _own_records(self, embeddings: Tensor) -> Tensor:
-        """Embeddings (K, N, width) of what each replica trains on, of those of all rows of the features."""
-        if self.data.selection is None:
-            return embeddings
-        return embeddings.gather(1, self.data.selection.unsqueeze(2).expand(-1, -1, self.width))
 
     def refresh(self, number: int, batch: Batch, embeddings: Tensor) -> Tensor:
         """Put a client's embeddings (K, B, width) of `batch` in the table; return its rows (K, B, M * width)."""

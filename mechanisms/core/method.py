@@ -19,19 +19,9 @@ from mechanisms.core.noise import SecretBits
 
 # Clients whose runs tell whether a method draws noise.
 _FEW = 3
-_BLANK = {
-    "batch_size": 2,
-    "sample_rate": None,
-    "embedding": 2,
-    "hidden": 2,
-    "client_model": "auto",
-    "transformer": None,
-}
-"""What a configuration is set to for a run on blank records."""
-
+# What a configuration is set to for a run on blank records.
+_BLANK = dict(batch_size=2, sample_rate=None, embedding=2, hidden=2, client_model="auto", transformer=None)  # noqa: C408
 _NO_SCALARS = "the games are played on noised scalars, and there are none"
-GameName = Literal["scalars"]
-"""`scalars`: the games on DPZV's noised scalars; the configuration then extends `DPZVConfig`."""
 
 
 class Run(Protocol):
@@ -105,9 +95,12 @@ class Differences:
 
 @dataclass(frozen=True)
 class Games:
-    """Which games can be played on a configuration; where none can, `why_not` says why it is not auditable."""
+    """Which games can be played on a configuration; where none can, `why_not` says why it is not auditable.
 
-    played: tuple[GameName, ...] = ()
+    `scalars` are the games on DPZV's noised scalars; the configuration then extends `DPZVConfig`.
+    """
+
+    played: tuple[Literal["scalars"], ...] = ()
     why_not: str = ""
 
 

@@ -27,6 +27,7 @@ from mechanisms.core.noise import Grid, outer_steps, summed_products, truncated_
 from mechanisms.core.streams import Directions, Drawn, Streams
 
 Views = dict[str, Tensor]
+Gradients = tuple[Tensor, Tensor]
 # How often a safetensors file is in memory while it is made: its tensors, the file, and the bytes that we get.
 _COPIES = 3
 
@@ -175,7 +176,7 @@ _LANES = 16
 class Pullback(Protocol):
     """Pulls a gradient at the outputs (S, n, out) back."""
 
-    def __call__(self, gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+    def __call__(self, gradient: Tensor, at_inputs: bool = True) -> Gradients:
         """(flat parameter gradient (S, d), gradient at the inputs; without `at_inputs` the latter means nothing).
 
         The flat gradient may be storage that the next pullback through the same parameters writes again.
@@ -235,7 +236,7 @@ class FusedMLP:
         """See `Evaluator.vjp`."""
         values = self._run(parameters, inputs)
 
-        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> Gradients:
             deltas = self._deltas(parameters, values, gradient)
             _sums_into(parameters.gradient, deltas, values)
             if at_inputs:
@@ -361,7 +362,7 @@ class ModuleEvaluator:
             source = inputs.detach().requires_grad_(inputs.is_floating_point())
             outputs = self._all(leaves, source)
 
-        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> Gradients:
             wanted = [*leaves.values(), source] if at_inputs else [*leaves.values()]
             parts = torch.autograd.grad(outputs, wanted, gradient, allow_unused=True, materialize_grads=True)
             flat = torch.cat([part.flatten(1) for part in parts[: len(leaves)]], 1)
@@ -410,7 +411,7 @@ class SumOfOutputs:
     def vjp(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
         """See `Evaluator.vjp`."""
 
-        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> Gradients:
             return gradient.new_empty(len(gradient), 0), gradient.repeat(1, 1, self._clients)
 
         return self.forward(parameters, inputs), pullback
@@ -448,7 +449,7 @@ class Server:
             return logits, inner
         outputs = self._outputs(logits)
 
-        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> Gradients:
             centred = gradient - (gradient * outputs).sum(2, keepdim=True)
             return inner(outputs * centred, at_inputs=at_inputs)
 

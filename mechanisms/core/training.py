@@ -18,12 +18,10 @@ from mechanisms.core.models import dimension, layout_of
 from mechanisms.core.noise import SecretBits
 
 Progress = Callable[[int], None]
+# (epoch, mean test accuracy, mean test loss).
 History = list[tuple[int, float, float]]
-"""(epoch, mean test accuracy, mean test loss)."""
-
-
+# Where noise comes from: another seed than the run's, or keys of the operating system, which nobody is to have.
 NoiseSource = int | Literal["os"]
-"""Where noise comes from: another seed than the run's, or keys of the operating system, which nobody is to have."""
 
 
 class Checkpoints(Protocol):
@@ -95,13 +93,15 @@ def train(
     Raises:
         InputError: The configuration is of another method or does not fit the data, or behaviours do not fit either.
     """
-    keeper = checkpoints if isinstance(checkpoints, KeepsNoiseKeys) else None
-    if noise_from == "os" and checkpoints is not None and keeper is None:
-        raise ValueError("noise_from is 'os', but the checkpoints keep no keys: a round could be released twice")
-    taken_up = noise_from == "os" and keeper is not None and keeper.takes_up()
-    secret = None
-    if noise_from == "os":
-        secret = SecretBits(None if keeper is None else keeper.first_noise_key(device))
+    secret = keeper = None
+    taken_up = False
+    if noise_from == "os" and checkpoints is None:
+        secret = SecretBits()
+    elif noise_from == "os":
+        if not isinstance(checkpoints, KeepsNoiseKeys):
+            raise ValueError("noise_from is 'os', but the checkpoints keep no keys: a round could be released twice")
+        keeper, taken_up = checkpoints, checkpoints.takes_up()
+        secret = SecretBits(keeper.first_noise_key(device))
     context = RunContext(
         seed=seed,
         replicas=replicas,
@@ -116,7 +116,7 @@ def train(
     history: History = [] if checkpoints is None else checkpoints.load(run)
 
     def renew_noise() -> None:
-        if secret is not None and keeper is not None:
+        if secret and keeper:
             secret.renew(keeper.noise_key(run.round, device))
 
     renew_noise()
@@ -179,6 +179,10 @@ def train_in_stacks(
         share = as_share(progress, (first, last), of=trials, rounds=rounds)
         alone = last - first == trials
         which = "" if alone else f"trainings {first + 1} to {last}, "
+
+        def tell(epoch: int, accuracy: float, loss: float) -> None:
+            on_epoch(f"{which}epoch {epoch}: accuracy {accuracy:.3f}, loss {loss:.3g}")
+
         trained = train(
             method,
             data.of_replicas(first, last),
@@ -189,9 +193,7 @@ def train_in_stacks(
             device=device,
             progress=share,
             evaluate_epochs=True,
-            on_epoch=lambda epoch, accuracy, loss: on_epoch(
-                f"{which}epoch {epoch}: accuracy {accuracy:.3f}, loss {loss:.3g}"
-            ),
+            on_epoch=tell,
             checkpoints=checkpoints(first, last),
             noise_from=noise_from,
         )

@@ -14,7 +14,6 @@ from pydantic import Field
 from dpzv_audit.limits import MOST_LOCAL_STEPS
 from mechanisms.core.baselines import FirstOrderRun, baseline_method
 from mechanisms.core.config import BaselineConfig, ClientMomentum, ForwardBits, ServerMomentum
-from mechanisms.core.context import RunContext, TrainingData
 
 
 class CompressedConfig(BaselineConfig):
@@ -42,12 +41,13 @@ class SplitConfig(CompressedConfig):
     server_momentum: ServerMomentum = 0.9
 
 
-class CompressedRun(FirstOrderRun):
+class CompressedRun(FirstOrderRun[CompressedConfig]):
     """Compressed VFL, and split learning, which is the case without compression; see `FirstOrderRun`."""
 
-    def __init__(self, data: TrainingData, config: CompressedConfig, context: RunContext) -> None:
-        self.bits, self.local_steps = config.forward_bits, config.local_steps
-        super().__init__(data, config, context)
+    def prepare(self) -> None:
+        """See `BaselineRun.prepare`."""
+        self.bits, self.local_steps = self.config.forward_bits, self.config.local_steps
+        super().prepare()
 
 
 SPLIT = baseline_method(

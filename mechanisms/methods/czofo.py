@@ -18,7 +18,6 @@ from dpzv_audit.limits import MOST_DIRECTIONS, MOST_EMBEDDED
 from mechanisms.core.baselines import BaselineRun, baseline_method
 from mechanisms.core.channel import SERVER, Message, quantised
 from mechanisms.core.config import BaselineConfig, Bits, ForwardBits, Smoothing
-from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Differences
 from mechanisms.core.replicas import ServerBatch, cross_entropy
 from mechanisms.core.streams import Batch, DirectionKind, Directions, dimension_factor
@@ -53,9 +52,9 @@ class CZOFOConfig(BaselineConfig):
 class CZOFORun(BaselineRun[CZOFOConfig]):
     """VFL-CZOFO; see `BaselineRun`."""
 
-    def __init__(self, data: TrainingData, config: CZOFOConfig, context: RunContext) -> None:
-        super().__init__(data, config, context)
-        fed = self.federation
+    def prepare(self) -> None:
+        """See `BaselineRun.prepare`."""
+        fed, config = self.federation, self.config
         # Gaussian draws for a whole batch; `_directions_of` puts each record's row on its sphere where asked.
         drawn = config.directions * config.batch_size * fed.width
         self._draws = [

@@ -66,18 +66,13 @@ class DPZVConfig(AsyncConfig):
     )
     server_clip: Positive = Field(1.0, description="Per-record gradient clip of dp-sgd.")
     server_noise_multiplier: float = Field(
-        0.0,
-        ge=0,
-        description="dp-sgd: noise of this multiple of server_clip is added to the sum over the batch.",
+        0.0, ge=0, description="dp-sgd: noise on the sum over the batch, as a multiple of server_clip."
     )
     perturbation: Literal["functional", "in-place"] = Field(
         "functional", description="Perturb copies, or in place with u drawn again from its seed (MeZO)."
     )
     directions: int = Field(
-        1,
-        ge=1,
-        le=MOST_DIRECTIONS,
-        description="Own rounds, each a direction and a release, that a party averages into one step, q.",
+        1, ge=1, le=MOST_DIRECTIONS, description="Own rounds, each with its release, averaged into one step, q."
     )
     participation_cap: int | None = Field(
         None, ge=1, le=MOST_ROUNDS, description="The server ignores a record past so many rounds."

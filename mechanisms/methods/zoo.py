@@ -17,7 +17,6 @@ from torch import Tensor
 from mechanisms.core.baselines import BaselineRun, ZerothOrderParty, baseline_method
 from mechanisms.core.channel import SERVER
 from mechanisms.core.config import ClientMomentum, ClientRate, ProtectedConfig, ServerMomentum, ServerRate, Smoothing
-from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Differences
 from mechanisms.core.replicas import ServerBatch, cross_entropy
 from mechanisms.core.streams import Batch, DirectionKind, dimension_factor
@@ -53,14 +52,14 @@ class ZerothOrderConfig(ProtectedConfig):
 class ZOORun(BaselineRun[ZerothOrderConfig]):
     """ZOO-VFL, where `synchronous` activates all clients in every round; see `AsyncRun.two_point_round`."""
 
-    def __init__(self, data: TrainingData, config: ZerothOrderConfig, context: RunContext) -> None:
-        super().__init__(data, config, context)
+    def prepare(self) -> None:
+        """See `BaselineRun.prepare`."""
         fed = self.federation
         numbers = range(len(fed.clients) + 1)
-        self._parties = {m: ZerothOrderParty(fed, m, config.direction) for m in numbers}
+        self._parties = {m: ZerothOrderParty(fed, m, self.config.direction) for m in numbers}
         # All clients send every batch in the synchronous methods: nothing is ever read from a table.
-        if not config.synchronous:
-            fed.fill_table(context.behaviours, protect=self._noise.embeddings)
+        if not self.config.synchronous:
+            fed.fill_table(fed.context.behaviours, protect=self._noise.embeddings)
 
     def step(self) -> None:
         """Run the next round: one client, or all of them."""
