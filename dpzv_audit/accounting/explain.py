@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,11 @@ from dpzv_audit.accounting.release import (
     SAMPLERS,
     AnyRelease,
     Release,
+    SamplerName,
     ServerUpdate,
     batches_reach_further,
 )
-from dpzv_audit.findings import UpperBound
+from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +47,20 @@ def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     accountant, assumes = ACCOUNTANTS[bound.accountant], _assumptions(asked.parts, bound)
     if bound.epsilon is None:
         return Explanation(formula=(), source=accountant.source, assumes=(bound.note, *assumes))
-    text = getattr(_formulas(), accountant.answer.__name__)(asked, accountant.answer(asked), bound.epsilon)
+    formulas = _templates().get_template("formulas.jinja").module
+    text = getattr(formulas, accountant.answer.__name__)(asked, accountant.answer(asked), bound.epsilon)
     formula = tuple(line for line in text.splitlines() if line)
     return Explanation(formula=formula, source=accountant.source, assumes=assumes)
 
 
 @cache
-def _formulas() -> Any:
-    """Return the macros of `templates/formulas.jinja`."""
+def _templates() -> Environment:
     loader = PackageLoader("dpzv_audit.accounting")
-    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
     made.filters |= {"n": "{:.6g}".format, "hypot": lambda numbers: math.hypot(*numbers)}
-    return made.get_template("formulas.jinja").module
+    return made
 
 
 _TABLES = Path(__file__).parent / "tables"
@@ -83,9 +85,7 @@ def _assumptions(parts: tuple[Release, ...], bound: UpperBound) -> tuple[str, ..
         "secret": noised and not has(seeded_noise=True),
         "grid": has(noise="grid"),
         "clipped": has(channel="scalar"),
-        **{
-            update: not server and has(server_update=update) for update in dict.fromkeys(p.server_update for p in parts)
-        },
+        **{part.server_update: not server for part in parts},
         "turns": passes and several,
         "passes": passes and not several,
         "poisson": secret and has(sampler="poisson"),
@@ -102,56 +102,34 @@ def _assumptions(parts: tuple[Release, ...], bound: UpperBound) -> tuple[str, ..
     return tuple(found)
 
 
-def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
-
-
-def _cells() -> list[str]:
-    lines: list[str] = []
-    reasons: dict[str, int] = {}
-    for channel, what in CHANNELS.items():
-        rows = []
-        for adversary in ADVERSARY_NAMES:
-            for relation in NEIGHBOURS:
-                cells = [treatment(adversary, relation, sampler, channel=channel) for sampler in SAMPLERS]
-                cells.append(treatment(adversary, relation, "poisson", channel=channel, public_rate=True))
-                notes = [reasons.setdefault(cell.reason, len(reasons) + 1) for cell in cells]
-                words = [f"{cell.treatment} [{note}]" for cell, note in zip(cells, notes, strict=True)]
-                rows.append((f"`{adversary}`", f"`{relation}`", *words))
-        lines += ["", f"### Channel `{channel}`", "", f"{what[0].upper()}{what[1:]}.", ""]
-        lines += _rows(("adversary", "relation", *SAMPLERS, "poisson, public rate"), rows)
-    lines += ["", "### Reasons", ""]
-    return lines + [f"{number}. {reason[0].upper()}{reason[1:]}." for reason, number in reasons.items()]
-
-
-def _sound(content: Mapping[str, Any]) -> list[str]:
-    rows = []
-    for configuration, sampler in product(content["configuration"], SAMPLERS):
-        hidden = batches_reach_further(sampler, clients=2)
-        settings = {**content["release"], **configuration["settings"]}
-        made = Release(sampler=sampler, secret_batches=hidden, **settings)
-        row = [configuration["name"], sampler]
-        for adversary in ADVERSARY_NAMES:
-            relation = configuration["neighbours"]
-            bounds = upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=[relation], fast=True)
-            sound = [f"`{bound.accountant}`" for bound in bounds if bound.sound]
-            by_name = {bound.accountant: bound for bound in bounds}
-            exact, claimed = by_name["gdp-exact"], by_name["czofo-theorem"]
-            gap = claimed.gap if exact.gap == "no-accountant" and claimed.epsilon is not None else exact.gap
-            row.append(", ".join(sound) or (gap or "").replace(",", ", "))
-        rows.append(row)
-    return _rows(("configuration", "sampler", *(f"`{name}`" for name in ADVERSARY_NAMES)), rows)
+def _sound(
+    settings: Mapping[str, Any], sampler: SamplerName, adversary: AdversaryName, relation: NeighbourRelation
+) -> str:
+    """Return which accountants are sound for a release of `settings`, or the gaps why none is."""
+    hidden = batches_reach_further(sampler, clients=2)
+    made = Release(sampler=sampler, secret_batches=hidden, **settings)
+    bounds = upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=[relation], fast=True)
+    sound = [f"`{bound.accountant}`" for bound in bounds if bound.sound]
+    by_name = {bound.accountant: bound for bound in bounds}
+    exact, claimed = by_name["gdp-exact"], by_name["czofo-theorem"]
+    gap = claimed.gap if exact.gap == "no-accountant" and claimed.epsilon is not None else exact.gap
+    return ", ".join(sound) or (gap or "").replace(",", ", ")
 
 
 def table_markdown() -> str:
     """Return the page as Markdown; the same code gives the same text."""
-    content = tomllib.loads((_TABLES / "bounds.toml").read_text("utf-8"))
-    accountants = ((f"`{name}`", one.summary) for name, one in ACCOUNTANTS.items())
-    parts = {
-        "cells": _cells(),
-        "sound": _sound(content),
-        "accountants": _rows(("accountant", "what it does"), accountants),
-        "gaps": _rows(("gap", "meaning"), ((f"`{name}`", meaning) for name, meaning in GAPS.items())),
-    }
-    return str(content["page"].format(**{name: "\n".join(lines) for name, lines in parts.items()}))
+    return (
+        _templates()
+        .get_template("bounds.jinja")
+        .render(
+            tomllib.loads((_TABLES / "bounds.toml").read_text("utf-8")),
+            accountants=ACCOUNTANTS,
+            adversaries=ADVERSARY_NAMES,
+            channels=CHANNELS,
+            gaps=GAPS,
+            relations=NEIGHBOURS,
+            samplers=SAMPLERS,
+            sound=_sound,
+            treatment=treatment,
+        )
+    )
