@@ -60,6 +60,7 @@ _HOMES = {
     ),
     "dpzv_audit.statistics.estimators": "audit_scores",
     "dpzv_audit.claims.api": "ClaimVerdict verify_claim",
+    "dpzv_audit.data": "load_dataset",
     "dpzv_audit.errors": "AuditError InputError",
     "dpzv_audit.evidence.auditing": "audit_result",
     "dpzv_audit.evidence.training": "attack_result train_result",
@@ -72,10 +73,8 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
     if name in __all__:
         check_not_shadowed()
-    if name == "load_dataset":
-        return importlib.import_module("dpzv_audit.data").load
     if name in _HOME_OF:
-        return getattr(importlib.import_module(_HOME_OF[name]), name)
+        return getattr(importlib.import_module(_HOME_OF[name]), "load" if name == "load_dataset" else name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -118,17 +118,13 @@ MOST_DATA_BYTES = 400_000_000
 _NOT_DATA = frozenset({"__pycache__", "site-packages", "dist-packages", "node_modules"}) | {
     f".{name}" for name in ("git", "hg", "svn", "mypy_cache", "ruff_cache", "pytest_cache", "hypothesis", "tox", "nox")
 }
+# Run folders of this tool, whole or being written (`dpzv_audit.runs.run_name`).
 _OWN_FOLDER = re.compile(
     r"\d{8}-\d{6}-(attack|train|audit|verify|matrix|reproduce)(-[\w-]+)?-seed\d+(-\d+)?|\..+-[0-9a-f]{8}\.partial"
 )
-"""Run folders of this tool, whole or being written (`dpzv_audit.runs.run_name`)."""
 _OWN_FILE = re.compile(r"\..+\.[0-9a-f]{8}\.partial|dpzv-audit-error-[\d-]+-[0-9a-f]{8}\.log")
-_KEPT = {
-    # What is kept between runs, by the pattern of the folder around it.
-    r"audits|checkpoints": re.compile(r"[0-9a-f]{16}(\..+)?"),
-    r"[0-9a-f]{2}": re.compile(r"[0-9a-f]{64}"),
-    r"ledgers": re.compile(r"[0-9a-f]{64}\.json"),
-}
+# What is kept between runs, after the name of the folder around it.
+_KEPT = re.compile(r"(audits|checkpoints)/[0-9a-f]{16}(\..+)?|[0-9a-f]{2}/[0-9a-f]{64}|ledgers/[0-9a-f]{64}\.json")
 
 
 class Undigested(AuditError):
@@ -221,11 +217,9 @@ def _files(place: Path, left_out: Collection[str]) -> Iterator[tuple[str, Path]]
 
 
 def _of_the_tool(path: Path) -> bool:
-    if path.is_dir() and _OWN_FOLDER.fullmatch(path.name):
-        return True
-    if any(re.fullmatch(around, path.parent.name) and own.fullmatch(path.name) for around, own in _KEPT.items()):
-        return True
-    return bool(_OWN_FILE.fullmatch(path.name))
+    kept = _KEPT.fullmatch(f"{path.parent.name}/{path.name}")
+    folder = path.is_dir() and _OWN_FOLDER.fullmatch(path.name)
+    return bool(kept or folder or _OWN_FILE.fullmatch(path.name))
 
 
 def _content(path: Path) -> tuple[int, bytes]:

@@ -53,8 +53,8 @@ Success = Annotated[StrictInt | StrictFloat, _between(-1.0, 1.0)]
 """A share of guesses that are right, or a cosine."""
 Plain = Number | StrictBool | str | None
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+# Context of a validation that reads a file: what is made here is right by construction and not checked again.
 _READING = {"reading": True}
-"""Context of a validation that reads a file: what is made here is right by construction and not checked again."""
 
 
 def _as_it_is(value: object, handler: ValidatorFunctionWrapHandler) -> object:
@@ -67,6 +67,8 @@ def _as_it_is(value: object, handler: ValidatorFunctionWrapHandler) -> object:
 
 Read = WrapValidator(_as_it_is)
 Measurement = Annotated[Interval, Read]
+Upper = Annotated[UpperBound, Read]
+Lower = Annotated[EmpiricalBound, Read]
 
 
 def _curve(values: list[float], info: ValidationInfo) -> list[float]:
@@ -154,8 +156,8 @@ class Privacy(Part):
     conclusion: Verdict | None = None
     given: str | None = None
     verdict_given: str | None = None
-    bounds: list[Annotated[UpperBound, Read]] = []
-    estimators: list[Annotated[EmpiricalBound, Read]] = []
+    bounds: list[Upper] = []
+    estimators: list[Lower] = []
     gap_explanations: dict[str, str] = {}
     release: dict[str, object] = {}
     not_audited: str | None = None
@@ -274,15 +276,16 @@ class Wealth(Part):
 
 
 class Result(Part):
-    """What the results of all commands share: a schema that names command and version, and what it says in words."""
+    """What the results of all commands share: a schema that names command and version, and what it says in words.
+
+    `KIND` is what a report on it is called. A file that lacks a part, or holds a wrong one, is refused where `STRICT`:
+    a verdict must not rest on half a result. `ORDER` has the keys of the file where shared fields do not come first.
+    """
 
     SCHEMA: ClassVar[str]
     KIND: ClassVar[str]
-    """What a report on it is called."""
     STRICT: ClassVar[bool] = False
-    """Whether a file that lacks a part, or holds a wrong one, is refused: a verdict must not rest on half a result."""
     ORDER: ClassVar[str] = ""
-    """The keys of `result.json` where fields that results share do not come first."""
 
     @classmethod
     def in_order(cls, found: Mapping[str, object]) -> dict[str, object]:
@@ -550,7 +553,7 @@ class ClaimResult(Part):
     accountant: str
     gap: str
     explanations: dict[str, str]
-    bounds: list[Annotated[UpperBound, Read]]
+    bounds: list[Upper]
     looks: list[ClaimLook]
     attack: AttackRates
     rates: list[Number]
@@ -643,7 +646,7 @@ class PlantedGame(Part):
     """The bounds from one game on a planted mechanism, and what its score was fitted on where it was."""
 
     empirical_lower: Number | None
-    estimators: list[Annotated[EmpiricalBound, Read]]
+    estimators: list[Lower]
     fitted_score: str | None = None
     fitted_on: str | None = None
     chosen_by: str | None = None
@@ -671,7 +674,7 @@ class AccountResult(Result):
 
     command_line: list[str] | None = None
     release: dict[str, object]
-    bounds: list[Annotated[UpperBound, Read]]
+    bounds: list[Upper]
     explanations: list[str] = []
     figures: dict[str, object] = {}
     run: str | None = None

@@ -40,13 +40,9 @@ OWNER_FOLDER = 0o700
 """Permissions of a folder that holds what follows from records."""
 
 
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def private_file(path: Path, mode: str) -> BinaryIO:
     """Open `path` to write bytes to, `wb` or `xb`; a file that this makes is readable by its owner alone (0600)."""
-    return open(path, mode, opener=_for_the_owner)  # type: ignore[return-value]
+    return open(path, mode, opener=functools.partial(os.open, mode=0o600))  # type: ignore[return-value]
 
 
 def private_folder(path: Path) -> None:
@@ -105,8 +101,8 @@ def verified(content: bytes) -> Any:
         raise ValueError(f"its {len(content)} bytes are no digest with a value, or were cut short")
     digest = hashlib.sha256(found[2]).hexdigest()
     if digest.encode() != found[1]:
-        at, said = found.start(2), found[1].decode()
-        raise ValueError(f"the value from byte {at + 1} on has digest {digest[:16]}, must have {said[:16]}")
+        said = found[1][:16].decode()
+        raise ValueError(f"the value from byte {found.start(2) + 1} on has digest {digest[:16]}, must have {said}")
     return json.loads(found[2])
 
 

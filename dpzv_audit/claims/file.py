@@ -31,7 +31,6 @@ from dpzv_audit.limits import (
 LARGEST_FILE = 8_000_000
 """Bytes; ten thousand claims take three million."""
 MOST_CLAIMS = 20_000
-_LONGEST_KEY = 100
 
 Model = TypeVar("Model", bound=BaseModel)
 Loc = tuple[str | int, ...]
@@ -39,7 +38,6 @@ Loc = tuple[str | int, ...]
 
 _KEY_PART = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\]|\\.)*\"|'[^']*')"
 _KEYS = re.compile(rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*")
-_PART = re.compile(_KEY_PART)
 # What may open or close something, or hide such a character: strings of all four kinds, comments, brackets.
 _TOKEN = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*(?:"""|$)|\'\'\'(?:[^\']|\'(?!\'\'))*(?:\'\'\'|$)'
@@ -125,7 +123,7 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
     """Return the claims of the TOML `text`, which stands in the file `path`; errors as `load_claims`."""
     shown = str(path)
     nested = InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables")
-    if longest_key(text) > _LONGEST_KEY:
+    if longest_key(text) > 100:
         raise nested
     try:
         data = tomllib.loads(text)
@@ -134,9 +132,10 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
     except ValueError as error:  # also a number longer than Python converts
         raise InputError(f"{shown}: is no TOML: {error}") from None
     lines = _Lines(key_lines(text), shown)
+    tables = ("claim", "defaults")
     for key in data:
-        if key not in ("claim", "defaults"):
-            raise InputError(f"{lines.at((key,))}{_unknown(key, ['claim', 'defaults'])}")
+        if key not in tables:
+            raise InputError(f"{lines.at((key,))}{_unknown(key, tables)}")
     claims = data.get("claim")
     if not isinstance(claims, list) or not claims or not all(isinstance(entry, dict) for entry in claims):
         raise InputError(f"{shown}: holds no [[claim]], must hold one or more: an array of tables")
@@ -173,21 +172,24 @@ def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any],
     loc: Loc = ("claim", index)
     name = entry.get("name")
     label = f"claim {name!r}" if isinstance(name, str) and len(name) < 100 else f"claim {index + 1}"
-    where = f"{lines.at(loc)}{label}"
+
+    def wrong(what: str, *key: str) -> InputError:
+        return InputError(f"{lines.at((*loc, *key))}{label}{what}")
+
     form = form_of(entry) or ("method" if "method" in defaults else None)
     if form is None:
         # A misspelt key comes first: it also explains the one that is missing.
         known = list(dict.fromkeys(key for model in FORMS.values() for key in _aliases(model)))
-        unknown = next((key for key in entry if key not in known), None)
-        if unknown is not None:
-            raise InputError(f"{lines.at((*loc, unknown))}{label}: {_unknown(unknown, known)}")
-        raise InputError(f"{where} has none of the keys method, scores and mechanism, must have one of them")
+        for key in entry:
+            if key not in known:
+                raise wrong(f": {_unknown(key, known)}", key)
+        raise wrong(" has none of the keys method, scores and mechanism, must have one of them")
     kind = entry.get("kind", "epsilon")
     if kind not in ("epsilon", "attack"):
-        raise InputError(f"{lines.at((*loc, 'kind'))}{label}: kind is {_short(kind)}, must be epsilon or attack")
+        raise wrong(f": kind is {_short(kind)}, must be epsilon or attack", "kind")
     others = [key for key in ("method", "scores", "mechanism") if key in entry]
     if len(others) > 1:
-        raise InputError(f"{where} has the keys {' and '.join(others)}, must have one of them")
+        raise wrong(f" has the keys {' and '.join(others)}, must have one of them")
     model = FORMS[form]
     merged = {**{key: value for key, value in defaults.items() if key in _aliases(model)}, **entry}
     if isinstance(merged.get("config"), dict):
@@ -284,7 +286,7 @@ def longest_key(text: str) -> int:
 
 
 def _parts(keys: str) -> Loc:
-    return tuple(part.group().strip("\"'") for part in _PART.finditer(keys))
+    return tuple(part.group().strip("\"'") for part in re.finditer(_KEY_PART, keys))
 
 
 def key_lines(text: str) -> dict[Loc, int]:

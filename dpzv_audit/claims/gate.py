@@ -201,18 +201,9 @@ class Gate:
         return replace(asked, success_at_most=claim.success_at_most, least_success=least)
 
     def _key(self, placed: PlacedClaim, data: str) -> str:
-        return evidence_key(
-            {
-                "claim": placed.digest(),
-                "data": data,
-                "code": code_digest(),
-                "alpha": self.file.alpha,
-                "stop": self._stop,
-                "seed": self.seed,
-                "max_trials": self.max_trials,
-                "device": self.access.device,
-            }
-        )
+        parts = {"claim": placed.digest(), "data": data, "code": code_digest(), "alpha": self.file.alpha}
+        parts |= {"stop": self._stop, "seed": self.seed, "max_trials": self.max_trials}
+        return evidence_key(parts | {"device": self.access.device})
 
     @contextmanager
     def _in_time(self, placed: PlacedClaim) -> Iterator[None]:
@@ -228,14 +219,12 @@ class Gate:
         """Whether what was found may be kept; where files changed meanwhile, it may be of others than its key says."""
         if run.unkept or self.cache.folder is None or not run.key:
             return False
-        try:
-            same = self._key(run.placed, data_key(run.placed.claim, self.access)) == run.key
-        except AuditError:
-            same = False
-        if not same:
-            run.unkept = "files that it depends on changed while it was audited"
-            self.cache.forget_blocks(run.key)
-        return same
+        with suppress(AuditError):
+            if self._key(run.placed, data_key(run.placed.claim, self.access)) == run.key:
+                return True
+        run.unkept = "files that it depends on changed while it was audited"
+        self.cache.forget_blocks(run.key)
+        return False
 
 
 @dataclass
@@ -270,8 +259,8 @@ class _Schedule:
 
     def _add(self, index: int, opened: _Open) -> None:
         self._open[index] = opened
-        opened.results = [None] * len(opened.step.tasks)
         opened.pending = len(opened.step.tasks)
+        opened.results = [None] * opened.pending
         for number in range(opened.pending):
             heapq.heappush(self._queue, (opened.step.order, index, number))
         if not opened.pending:
@@ -281,17 +270,18 @@ class _Schedule:
         """See `Work`: blocks that are stored, and tasks whose time is over, need none."""
         while self._queue:
             _, index, number = heapq.heappop(self._queue)
-            opened = self._open[index]
-            block = self._gate.stored(opened.run, opened.step.tasks[number]) if self._drawn((index, number)) else None
-            end = self.ends((index, number))
+            task, opened, block = (index, number), self._open[index], None
+            tasks, end = opened.step.tasks, self.ends(task)
+            if self._drawn(task):
+                block = self._gate.stored(opened.run, tasks[number])
             if block is not None:
                 self._settle(index, number, block)
             elif end is not None and time.monotonic() >= end:
-                self.give_up((index, number))
+                self.give_up(task)
             else:
-                many = f" {number + 1}/{len(opened.step.tasks)}" if len(opened.step.tasks) > 1 else ""
+                many = f" {number + 1}/{len(tasks)}" if len(tasks) > 1 else ""
                 self._gate.status(index, opened.step.doing + many)
-                return index, number
+                return task
         return None
 
     def arguments(self, task: tuple[int, int]) -> tuple[Any, ...]:
@@ -346,9 +336,10 @@ class _Schedule:
             self._gate.ended(index, run)
             return
         started, step = time.monotonic(), None
+        unbroken = itertools.takewhile(lambda result: result is not None, opened.results)
         try:
             with named(self._gate.file.path, run.placed), until(self._gate.last):
-                step = opened.steps.send(Done(_unbroken(opened.results), opened.cut))
+                step = opened.steps.send(Done(tuple(unbroken), opened.cut))
         except StopIteration:
             pass
         except TimeIsUp:
@@ -363,11 +354,6 @@ class _Schedule:
 def _untested(run: ClaimRun, missing: str) -> Evidence:
     """Return the evidence about a claim of which nothing was found out in time."""
     return Evidence(p_value=1.0, facts={"seed": run.seed}, missing=missing, scores=scores_digest({}))
-
-
-def _unbroken(results: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the results up to the first that is missing."""
-    return tuple(itertools.takewhile(lambda result: result is not None, results))
 
 
 def perform(subject: Subject, question: Question, task: Task) -> tuple[Any, float]:

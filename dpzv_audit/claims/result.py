@@ -47,14 +47,15 @@ def verify_result(
     claims = [_claim_result(run, i, decided, adjusted[i], options) for i, run in enumerate(runs)]
     verdicts = [claim.verdict for claim in claims]
     simulated = any(claim.form != "scores" for claim in claims)
-    more = sum(_fails_for_strict_alone(claim, options) for claim in claims)
+    loose = {"allow_overclaimed": options.allow_overclaimed, "strict": False}
+    for_strict_alone = [c for c in claims if c.fails and not fails(c.verdict, audited=True, **loose)]
     result = VerifyResult(
         claims_file=shown_path(str(file.path)),
         alpha=file.alpha,
         level=decided.level,
         seed=seed,
         summary={verdict: verdicts.count(verdict) for verdict in VERDICTS},
-        sentence=said("verify", claims, VERDICTS, decided.level, more),
+        sentence=said("verify", claims, VERDICTS, decided.level, len(for_strict_alone)),
         noise=Noise.of_simulation(seed) if simulated else None,
         interrupted=interrupted,
         missing=[claim.name for claim in claims if claim.missing],
@@ -157,11 +158,6 @@ def _with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
     alpha, of_method = evidence.tradeoff["alpha"], isinstance(claim, MethodClaim)
     curves = theory_curves(alpha, evidence.theory, epsilon=claim.epsilon, delta=claim.delta, of_method=of_method)
     return {**evidence.tradeoff, **{name: curve for name, curve in curves.items() if curve is not None}}
-
-
-def _fails_for_strict_alone(claim: ClaimResult, options: GateOptions) -> bool:
-    allowed = options.allow_overclaimed
-    return claim.fails and not fails(claim.verdict, audited=True, allow_overclaimed=allowed, strict=False)
 
 
 @dataclass(frozen=True, kw_only=True)

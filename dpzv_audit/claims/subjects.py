@@ -32,8 +32,8 @@ from dpzv_audit.statistics.scores import load_scores
 RUNS = "runs"
 RUNS_A_BLOCK = 125
 """Pairs of runs, one in each world, that are drawn, kept and lost together."""
+# After the numbers of the worlds: runs that a score is fitted to draw from streams of their own.
 _FIT_STREAM = 2
-"""After the numbers of the worlds: runs that a score is fitted to draw from streams of their own."""
 SCORES = "scores"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MOST_FILES = 10_000
