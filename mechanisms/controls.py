@@ -151,12 +151,12 @@ def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) 
     grid = Grid.fit(config.clip, sigma, bits=_BITS, records=len(rows))
     # Whole numbers of at most 2^12: two bytes hold them, which for 60,000 records is worth it.
     units = torch.cat([unit_steps(some[None].double(), grid)[0][0].to(torch.int16) for some in rows.split(_ROWS)])
-    size = rows.shape[1] * data.classes
-    noise = GaussianNoise(sigma, size=size, purpose=Purpose.SERVER_NOISE, grid=grid, **fed.streams)
-    weights = torch.zeros(rows.shape[1], data.classes, dtype=fed.dtype, device=fed.device)
+    shape = rows.shape[1], data.classes
+    noise = GaussianNoise(sigma, shape=shape, purpose=Purpose.SERVER_NOISE, grid=grid, **fed.streams)
+    weights = torch.zeros(shape, dtype=fed.dtype, device=fed.device)
     velocity = torch.zeros_like(weights)
     for _ in range(config.steps):
-        steps = clipped_gradient_steps(rows, units, data.labels, weights, grid) + noise.next().view_as(weights)
+        steps = clipped_gradient_steps(rows, units, data.labels, weights, grid) + noise.next()[0]
         velocity = velocity.mul_(config.momentum).add_(steps.mul_(grid.step / len(rows)))
         weights -= config.rate * velocity
     test = _features(fed, data.test_features, config.feature_scale)

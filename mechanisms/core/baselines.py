@@ -135,11 +135,6 @@ def channel_protection(config: ProtectedConfig) -> Protection:
     return replace(nothing, words=words, channel=config.channel, audience=audience, neighbours=relation, draws=True)
 
 
-def channel_games(config: ProtectedConfig) -> Games:
-    """Return that no game is played on the channels of the baselines."""
-    return Games(why_not="the games are played on noised scalars; noise on another channel is accounted, not audited")
-
-
 def channel_releases(config: ProtectedConfig, deployment: Deployment) -> tuple[Release, ...]:
     """Return the noised messages of a training; () where no channel is protected.
 
@@ -410,5 +405,8 @@ class FirstOrderRun(BaselineRun[P]):
         self.round += 1
 
 
+_GAMES = Games(why_not="the games are played on noised scalars; noise on another channel is accounted, not audited")
 # Makes a `MethodSpec` whose noise is that of the channel which its configuration protects.
-baseline_method = partial(MethodSpec, released=channel_releases, protection=channel_protection, games=channel_games)
+baseline_method = partial(
+    MethodSpec, released=channel_releases, protection=channel_protection, games=lambda config: _GAMES
+)

@@ -25,7 +25,7 @@ _FORMAT = "dpzv-audit/checkpoint/4"
 
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
     """Return the state of `run` and its history as a safetensors file's bytes; `key` says which run it belongs to."""
-    fed = run.federation
+    fed, ledger = run.federation, run.federation.channel.ledger
     facts = {
         "format": _FORMAT,
         "key": key,
@@ -34,11 +34,7 @@ def save_checkpoint(run: Run, history: History, key: str) -> bytes:
         "client_batches": [client.batches.drawn for client in fed.clients],
         "history": history,
         "traffic": fed.traffic,
-        "ledger": {
-            "up": fed.channel.ledger.counted_up,
-            "down": fed.channel.ledger.counted_down,
-            "messages": fed.channel.ledger.messages,
-        },
+        "ledger": {"up": ledger.counted_up, "down": ledger.counted_down, "messages": ledger.messages},
     }
     # Tensors that share memory cannot be saved together, hence the clones.
     tensors = {name: t.detach().cpu().clone() for name, t in _tensors(run).items()}

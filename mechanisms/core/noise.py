@@ -227,7 +227,7 @@ class GaussianNoise(Drawn):
 
     std: float
     _: KW_ONLY
-    size: int | None = None
+    shape: tuple[int, ...] = ()
     purpose: Purpose = Purpose.NOISE
     origin: NoiseOrigin | None = None
     grid: Grid | None = None
@@ -238,9 +238,8 @@ class GaussianNoise(Drawn):
     def __post_init__(self) -> None:
         if self.grid is not None:
             self.std, self.dtype = self.grid.steps(self.std), torch.float64
-        self._shape = () if self.size is None else (self.size,)
-        self._rounds = max(1, _BLOCK // max(self.size or 1, 1))
-        self._zero = self.stacked([np.zeros(self._shape)] * len(self.replicas))
+        self._rounds = max(1, _BLOCK // max(math.prod(self.shape), 1))
+        self._zero = self.stacked([np.zeros(self.shape)] * len(self.replicas))
 
     def skip_to(self, rounds: int) -> None:
         """Go to where the noise of `rounds` rounds has been drawn."""
@@ -250,14 +249,15 @@ class GaussianNoise(Drawn):
             self.next()
 
     def next(self) -> Tensor:
-        """Noise of the next round, shape (K,), or (K, size) where a size was given."""
+        """Noise of the next round, shape (K, *shape)."""
         if self.std == 0.0:
             return self._zero
         if self._ready and self._key != self._present_key:
             self.skip_to(self._block * self._rounds - len(self._ready))
         if not self._ready:
             self._key = self._present_key
-            shape, origin = (self._rounds, *self._shape), self.seed if self.origin is None else self.origin
+            origin = self.seed if self.origin is None else self.origin
+            shape = (self._rounds, *self.shape)
             draw = partial(gaussian, shape, self.std, origin, self.purpose, rounded=self.grid is not None)
             draws = [draw(k, self._block) for k in self.replicas]
             self._ready = list(self.stacked(draws, axis=1).unbind(0))[::-1]

@@ -33,7 +33,6 @@ from mechanisms.core.config import AsyncConfig, Delta, Positive, TrainingConfig
 from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of, schedule
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Differences, Games, MethodSpec, Protection
-from mechanisms.core.models import dimension
 from mechanisms.core.noise import GRADIENT_BITS, SCALAR_BITS, ClipRule, GaussianNoise, Grid, clip, nearest_steps
 from mechanisms.core.replicas import (
     ServerBatch,
@@ -89,8 +88,7 @@ class DPZVConfig(AsyncConfig):
         infinite = "calibration sound needs clip_rule symmetric: one-sided clipping has no finite sensitivity"
         yield claimed and one_sided, infinite
         averaged = self.directions > 1 and self.perturbation == "in-place"
-        store = "directions above 1 needs perturbation functional: in place there is no store to average in"
-        yield averaged, store
+        yield averaged, "directions above 1 needs perturbation functional: in place there is no store to average in"
         noiseless = self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0
         yield noiseless, "server_update dp-sgd needs server_noise_multiplier above 0"
 
@@ -204,8 +202,7 @@ class ServerTrainer:
     def __init__(self, federation: Federation, config: DPZVConfig) -> None:
         self._fed = federation
         self._config = config
-        self._classes = federation.data.classes
-        d = dimension(federation.server.layout)
+        d = federation.server_parameters.flat.shape[1]
         self.update = config.server_update if d and config.server_rate > 0 else "frozen"
         count = config.directions if self.update == "joint-zo" else 1
         self.party = ZerothOrderParty(federation, SERVER, "sphere", count=count)
@@ -214,7 +211,7 @@ class ServerTrainer:
         grid = Grid.of(config.noise, config.server_clip, std, bits=GRADIENT_BITS, records=config.batch_size)
         self._noise = GaussianNoise(
             std / config.batch_size if grid is None else std,
-            size=d,
+            shape=(d,),
             purpose=Purpose.SERVER_NOISE,
             origin=federation.context.origin,
             grid=grid,
@@ -242,7 +239,7 @@ class ServerTrainer:
         """Losses at w_0 + lambda_0 u_0 less those at w_0 - lambda_0 u_0, (K, B); `rows` (2K, B, n) are of each."""
         smoothing = self._config.server_smoothing
         logits = self._fed.server.forward(self.party.moved(round_, smoothing, -smoothing), rows)
-        return loss_differences(logits.reshape(len(labels), -1, self._classes), labels)
+        return loss_differences(logits.reshape(len(labels), -1, logits.shape[2]), labels)
 
     def step(self, round_: int, batch: ServerBatch, scalar: Tensor) -> None:
         """Update w_0; `scalar` (K,) is what this round releases."""

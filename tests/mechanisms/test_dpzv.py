@@ -63,7 +63,7 @@ class Reference:
             )
             self.server_noise = GaussianNoise(
                 1.0,
-                size=len(vector(self.server)),
+                shape=(len(vector(self.server)),),
                 purpose=Purpose.SERVER_NOISE,
                 **own,
             )

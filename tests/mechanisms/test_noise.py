@@ -61,7 +61,9 @@ def test_nan_is_0_and_infinity_saturates():
 
 
 def noise(std=1.0, *, size=None, seed=0, replicas=(0,), dtype=torch.float64, **options):
-    return GaussianNoise(std, size=size, seed=seed, replicas=replicas, dtype=dtype, **options)
+    return GaussianNoise(
+        std, shape=() if size is None else (size,), seed=seed, replicas=replicas, dtype=dtype, **options
+    )
 
 
 def draws(source, rounds):
