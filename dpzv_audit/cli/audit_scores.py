@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.text import Text
@@ -27,8 +27,7 @@ from dpzv_audit.statistics.fixed import expected_bound
 from dpzv_audit.statistics.scores import load_scores
 from reports.text import percent, verdict_words
 
-Verdict = Literal["refuted", "not refuted", "cannot refute"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+VERDICTS = ("refuted", "not refuted", "cannot refute")
 """What an estimator says of a claim, the strongest first."""
 FAMILY_HELP = "gaussian, laplace, pure or sampled:rate=R,rounds=T[,pair=remove|replace]"
 CHECKED_SCORES = 1000

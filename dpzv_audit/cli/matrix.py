@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 ALL = "all"
 CHANNELS = ("gradient", "embedding", "embedding-batch")
-WORST = 15
-"""Cells that the terminal shows where the whole table is too wide for it."""
-NAMED_FAILURES = 5
-"""Failed cells that the terminal names; the report names all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +163,8 @@ def _finish(output: Output, folder: Path, found: Sequence[Outcome], dataset: str
     write_atomically(folder / "environment.json", json_text(environment()))
     write_report(folder)
     failed = [one.cell for one in found if one.cell.state == "failed"]
-    told = [f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}" for cell in failed[:NAMED_FAILURES]]
+    # The report names all.
+    told = [f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}" for cell in failed[:5]]
     output.finish(stored.model_copy(update={"run": str(folder)}), _table(output.console, cells), *told)
     if failed:
         where = folder / "report.html"
@@ -184,18 +181,17 @@ def _table(console: Console, cells: Sequence[Cell]) -> Table:
     """Return damage by attack and method, or the worst cells alone where that is too wide for the terminal."""
     place = {(_attacked(c), _named(c)): _shown(c) for c in cells}
     attacks, methods = (list(dict.fromkeys(names)) for names in zip(*place, strict=True))
-    # Whichever there are fewer of stands across: a terminal is narrow.
-    turned = len(methods) > len(attacks)
-    across, down = (attacks, methods) if turned else (methods, attacks)
-    first = "method" if turned else "attack, adversary"
-    table = table_of(
-        {first: "name", **dict.fromkeys(across, "number")}, "damage: 0 what needs no attack, 1 a perfect one"
-    )
-    for name in down:
-        table.add_row(name, *(place[(other, name) if turned else (name, other)] for other in across))
+    first = "attack, adversary"
+    if len(methods) > len(attacks):  # Whichever there are fewer of stands across: a terminal is narrow.
+        first, attacks, methods = "method", methods, attacks
+        place = {(method, attack): shown for (attack, method), shown in place.items()}
+    scale = "damage: 0 what needs no attack, 1 a perfect one"
+    table = table_of({first: "name", **dict.fromkeys(methods, "number")}, scale)
+    for name in attacks:
+        table.add_row(name, *(place[name, other] for other in methods))
     unbounded = console.options.update(max_width=10_000)
     if console.measure(table, options=unbounded).maximum > console.width:
-        worst = sorted((c for c in cells if c.state == "measured"), key=lambda c: -(c.damage or 0.0))[:WORST]
+        worst = sorted((c for c in cells if c.state == "measured"), key=lambda c: -(c.damage or 0.0))[:15]
         words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
         table = table_of({"attack, adversary": "text", "method": "text", "damage": "number"}, words)
         for cell in worst:

@@ -78,12 +78,12 @@ class Cells:
 
     def __init__(self, tasks: Sequence[CellTask], shown: Callable[[int], None]) -> None:
         self._tasks, self._shown = tasks, shown
-        self._waiting = list(reversed(range(len(tasks))))
+        self._waiting = iter(range(len(tasks)))
         self._found: dict[int, Outcome] = {}
 
     def take(self) -> int | None:
         """Take the next cell."""
-        return self._waiting.pop() if self._waiting else None
+        return next(self._waiting, None)
 
     def arguments(self, task: int) -> tuple[CellTask]:
         """Return what `run_cell` is called with."""

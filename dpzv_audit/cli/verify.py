@@ -248,9 +248,6 @@ def _write(named: str, path: Path, text: str, *, append: bool = False) -> None:
         raise AuditError(f"which cannot be written ({error.strerror}){cure}", named, path) from error
 
 
-STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
-
-
 @contextmanager
 def live_status(output: Output, names: Sequence[str]) -> Iterator[Callable[[int, str], None]]:
     """Show what each claim that is under way is doing, on stderr while the block runs, and how many are done."""
@@ -277,6 +274,7 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
     numbers = dict.fromkeys(("claimed", "measured", "proved", "p (Holm)"), "number")
     table = table_of({"claim": "text", "verdict": "text", **numbers}, rule=True)
     table.columns[1].min_width = len("inconclusive *")
+    styles = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
     for entry in claims:
         if entry.form == "attack":
             claimed = f"≤ {100 * entry.claimed:g}%"
@@ -287,6 +285,6 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
             measured = "–" if entry.epsilon_lower is None else f"≥ {down(entry.epsilon_lower)}"
             proved = "–" if entry.upper is None else f"≤ {up(entry.upper)}"
         words = verdict_words(entry.verdict, entry.verdict_given)
-        verdict = Text(words + (" *" if entry.missing else ""), style=STYLES[entry.verdict])
+        verdict = Text(words + (" *" if entry.missing else ""), style=styles[entry.verdict])
         table.add_row(Text(inert(entry.name)), verdict, claimed, measured, proved, f"{entry.adjusted_p_value:.1g}")
     return table
