@@ -97,7 +97,9 @@ class Audits(Commands):
         return super().parse_args(ctx, args)
 
     def _by_name(self, ctx: Any, args: list[str]) -> list[str]:
-        words = [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
+        words: list[str] = []
+        for word in args:
+            words += word.split("=", 1) if word.startswith("--") else [word]
         takers: dict[str, list[str]] = {}
         for by, (name, _) in self.FLAGS.items():
             for parameter in self.get_command(ctx, name).params:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -125,8 +126,9 @@ def _claims(method: MethodSpec, claimed: list[float], channels: list[str]) -> li
     """Channels of noise and epsilons that a method is run with: its own claim, or none and then each channel's."""
     if method.own_noise:
         return [(None, epsilon) for epsilon in claimed]
-    noised = [(on, epsilon) for on in channels for epsilon in claimed] if "dp" in method.config.model_fields else []
-    return [(None, None), *noised]
+    if "dp" not in method.config.model_fields:
+        channels = []
+    return [(None, None), *product(channels, claimed)]
 
 
 def _names(flag: str, given: str, known: Any) -> list[str]:
@@ -154,7 +156,7 @@ def _finish(output: Output, folder: Path, found: Sequence[Outcome], dataset: str
 
     cells = [one.cell for one in found if one.check is None]
     checks = [one.check for one in found if one.check is not None]
-    facts = {"epochs": flags.epochs, "batch_size": flags.batch_size, "confidence": flags.confidence}
+    facts = {key: getattr(flags, key) for key in ("epochs", "batch_size", "confidence")}
     facts = {key: value for key, value in facts.items() if value is not None}
     result = matrix_result(cells, checks, dataset=dataset, seeds=flags.seeds, seed=flags.seed, facts=facts)
     stored = result.with_command_line(repeatable_command_line())

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dpzv_audit.evidence.bounding import Reporter, Stage
 
 R = TypeVar("R", bound=Result)
+Saved = Run | PlantedResult | MatrixResult
 Files = Mapping[str, str | bytes]
 GO_ON = "the same command with --resume goes on from there"
 
@@ -94,7 +95,7 @@ class Output:
         if self.as_json:
             sys.stdout.write(inert_json(json.dumps(to_jsonable(value), indent=2, allow_nan=False)) + "\n")
 
-    def finish(self, saved: Run | PlantedResult | MatrixResult, table: Table, *words: str, **measured: object) -> None:
+    def finish(self, saved: Saved, table: Table, *words: str, **measured: object) -> None:
         """Print a `saved` result: as JSON with what was `measured`, or its table, its sentences and `words`."""
         self.result({**saved.to_json(), **measured})
         print_table(self.console, table)
@@ -131,7 +132,7 @@ class Output:
                 raise Interrupted(f"what was done is kept in {folder}; {GO_ON}") from None
 
 
-def _sentences(saved: Run | PlantedResult | MatrixResult) -> Iterator[str]:
+def _sentences(saved: Saved) -> Iterator[str]:
     """Yield what a result says: its sentence, where noise came from, and where memory did not suffice at once."""
     yield saved.sentence
     if isinstance(saved, TrainResult):

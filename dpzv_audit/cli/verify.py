@@ -6,9 +6,9 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -53,7 +53,35 @@ def _a_file(name: str, path: Path) -> None:
         raise InputError("must be in a folder that exists", name, path)
 
 
-File = Annotated[Path | None, _a_file]
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFlags:
+    """Files that the verdicts are written to beside the run folder.
+
+    Options:
+        junit FILE: Write the verdicts as JUnit XML too.
+        sarif FILE: Write the verdicts as SARIF 2.1.0 too.
+    """
+
+    junit: Annotated[Path | None, _a_file] = None
+    sarif: Annotated[Path | None, _a_file] = None
+
+    @property
+    def summary(self) -> Path | None:
+        """The file that GitHub shows on the page of the run; None elsewhere."""
+        named = os.environ.get(SUMMARY_VARIABLE)
+        return Path(named) if named else None
+
+    def write(self, result: VerifyResult, measured: Mapping[str, float]) -> None:
+        """Write the files that are asked for."""
+        if self.junit is not None:
+            _write("--junit", self.junit, to_junit(result, measured))
+        if self.sarif is not None:
+            _write("--sarif", self.sarif, to_sarif(result))
+        if self.summary is not None:
+            _write(SUMMARY_VARIABLE, self.summary, to_summary(result), append=True)
 
 
 @takes
@@ -72,8 +100,7 @@ def verify(
     root: Path | None = None,
     ledger: Path | None = None,
     new_ledger: bool = False,
-    junit: File = None,
-    sarif: File = None,
+    reports: ReportFlags,
     no_cache: bool = False,
     cache: Path | None = None,
     resume: bool = False,
@@ -102,8 +129,6 @@ def verify(
         root DIR: Folder that paths in the claims file must lie in; by default the file's own.
         ledger FILE: Share one error rate among all runs that use this file, and record their decisions in it.
         new_ledger: Begin a new ledger, with a new error rate, though another was used at the same path.
-        junit FILE: Write the verdicts as JUnit XML too.
-        sarif FILE: Write the verdicts as SARIF 2.1.0 too.
         no_cache: Audit everything again and keep nothing.
         cache DIR: Folder that evidence is kept in; by default dpzv-audit in the user's cache folder.
         resume: Go on where an interrupted run stopped.
@@ -135,8 +160,6 @@ def verify(
     if ledger is not None:
         # A wrong one is told now, not after an hour of audits.
         open_ledger(ledger, file.alpha, memory, new=new_ledger)
-    summary = os.environ.get(SUMMARY_VARIABLE)
-    reports = Reports(junit, sarif, Path(summary) if summary else None)
     gate = Gate(
         file=file,
         access=Access.of(
@@ -144,7 +167,7 @@ def verify(
             root=root,
             trust_code=trust_code,
             device=choose_device(run.device),
-            outputs=(*reports, *ledger_files(ledger)),
+            outputs=(reports.junit, reports.sarif, reports.summary, *ledger_files(ledger)),
             trial_seconds=trial_seconds,
         ),
         cache=Cache(None if no_cache else kept),
@@ -202,27 +225,8 @@ def verify(
         raise typer.Exit(1)
 
 
-SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _CHANGE_NOTHING = ("--out", "--cache", "--junit", "--sarif", "--jobs", "--executor", "--scheduler")
 """Flags on which no number depends; all have a value."""
-
-
-class Reports(NamedTuple):
-    """Files that the verdicts are written to beside the run folder, None where not asked for."""
-
-    junit: Path | None
-    sarif: Path | None
-    summary: Path | None
-    """What GitHub shows on the page of the run."""
-
-    def write(self, result: VerifyResult, measured: Mapping[str, float]) -> None:
-        """Write the files that are asked for."""
-        if self.junit is not None:
-            _write("--junit", self.junit, to_junit(result, measured))
-        if self.sarif is not None:
-            _write("--sarif", self.sarif, to_sarif(result))
-        if self.summary is not None:
-            _write(SUMMARY_VARIABLE, self.summary, to_summary(result), append=True)
 
 
 def _command_line() -> list[str]:
@@ -231,8 +235,11 @@ def _command_line() -> list[str]:
 
     parts = []
     for argument in repeatable_command_line(without=_CHANGE_NOTHING, plain=("--no-cache",)):
-        flag, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
-        parts.append(f"{flag}{equals}{shown_path(value)}")
+        flag, equals, value = argument.partition("=")
+        if argument.startswith("--"):
+            parts.append(f"{flag}{equals}{shown_path(value)}")
+        else:
+            parts.append(shown_path(argument))
     return parts
 
 
