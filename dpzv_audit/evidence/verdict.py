@@ -230,14 +230,14 @@ class Evidence:
     def given(self, error: float) -> str:
         """Return what the largest of the lower bounds at `error` takes as given by construction; "" for nothing."""
         best = max(self._gating, key=lambda look: look.test.epsilon_lower(error * look.weight), default=None)
-        return GIVEN_GAUSSIAN if best is not None and best.test.claim_kind == "trade-off" else ""
+        return GIVEN_GAUSSIAN if best is not None and best.test.family.claim_kind == "trade-off" else ""
 
     @property
     def general_p_value(self) -> float:
         """P-value of those gating looks alone that take nothing as given; that of an attack's success is one."""
         if not self.looks:
             return self.p_value
-        general = [look for look in self._gating if look.test.claim_kind == "epsilon-delta"]
+        general = [look for look in self._gating if look.test.family.claim_kind == "epsilon-delta"]
         return combined_p_value((look.p_value, look.weight) for look in general)
 
 

@@ -32,7 +32,6 @@ VOUCHED_SCORES, VOUCHED_LEVEL = 500, 0.05
 Of 200 pairs of samples with 500 scores a side, 97% of logistic ones are objected to and all Laplace ones; at 100 it is
 40%. A true word is not taken one time in twenty, which costs power and no claim its truth.
 """
-_LEAST_FOR_KURTOSIS = 20
 BUILT_LEVEL = 1e-3
 """The same where the tool's own game makes the view Gaussian: what may object is a mistake in the code."""
 
@@ -141,7 +140,7 @@ def normality_p_value(in_scores: Floats, out_scores: Floats) -> float:
     pooled = residuals(in_scores, out_scores)
     p_values = [anderson_darling_p_value(scores) for scores in (in_scores, out_scores, pooled)]
     p = 8.0 * min(*p_values, equal_variance_p_value(in_scores, out_scores))
-    if pooled.size >= _LEAST_FOR_KURTOSIS:
+    if pooled.size >= 20:
         p = min(p, 2.0 * kurtosis_p_value(pooled))
     return min(1.0, p)
 

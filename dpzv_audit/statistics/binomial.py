@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,13 +80,13 @@ class Counts:
     @property
     def exchanged(self) -> Counts:
         """The counts of the same rule where the worlds change names."""
-        return Counts(
+        return replace(
+            self,
             false_positives=self.false_negatives,
             n_out=self.n_in,
             false_negatives=self.false_positives,
             n_in=self.n_out,
             strict_on_fpr=not self.strict_on_fpr,
-            share=self.share,
         )
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtrc
 
 from dpzv_audit.errors import check_count, check_names, check_probability
@@ -29,11 +27,10 @@ from dpzv_audit.statistics.families import (
     sampled_family,
 )
 
-Draw = Callable[[np.random.Generator, int], tuple[NDArray[Any], NDArray[Any]]]
+Draw = Callable[[np.random.Generator, int], tuple[Floats, Floats]]
 
 FALSE_ALARM = 1e-3
 """Chance that estimators which are valid fail in any cell of one table."""
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +91,7 @@ def response_mechanism(epsilon: float) -> KnownMechanism:
     truthful = 1.0 / (1.0 + math.exp(-epsilon))
     return KnownMechanism(
         name=f"response epsilon={epsilon:g}",
-        draw=lambda rng, n: ((rng.random(n) < truthful) * 1.0, (rng.random(n) >= truthful) * 1.0),
+        draw=lambda rng, n: ((rng.random(n) < truthful).astype(float), (rng.random(n) >= truthful).astype(float)),
         epsilon=lambda delta: PURE.epsilon(epsilon, delta),
         family=PURE,
     )
@@ -107,7 +104,7 @@ def four_point_mechanism(epsilon: float, delta: float) -> KnownMechanism:
     """
     response = response_mechanism(epsilon)
 
-    def draw(rng: np.random.Generator, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def draw(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
         inside, outside = response.draw(rng, n)
         return np.where(rng.random(n) < delta, 2.0, inside), np.where(rng.random(n) < delta, -1.0, outside)
 
@@ -144,7 +141,7 @@ def sampled_mechanism(*, rate: float, noise: float, rounds: int) -> KnownMechani
     )
 
 
-MECHANISMS: tuple[KnownMechanism, ...] = (
+MECHANISMS = (
     *map(gaussian_mechanism, (0.4, 1.0, 3.0)),
     laplace_mechanism(1.0),
     response_mechanism(1.0),
@@ -221,7 +218,7 @@ def coverage_check(
             truth=truth,
             audits=audits,
             n=n,
-            exceeded=int(np.count_nonzero(found > truth + _ROUNDING)),
+            exceeded=int(np.count_nonzero(found > truth + 1e-9)),
             allowed=allowed if ESTIMATORS[name].refutes else None,
             mean=float(found.mean()),
             standard_error=float(found.std(ddof=1) / math.sqrt(audits)),

@@ -15,7 +15,7 @@ from dpzv_audit.statistics.one_run import one_run, one_run_fdp
 from dpzv_audit.statistics.sequential import sequential, sequential_gaussian
 from dpzv_audit.statistics.settings import AuditSettings, Estimator, check_scores
 
-ESTIMATORS: dict[str, Estimator] = {
+ESTIMATORS = {
     "joint": Estimator(
         partial(fixed_bound, "joint"),
         "epsilon-delta",

@@ -160,15 +160,13 @@ LAPLACE = CurveFamily(
     blow_up=_laplace_blow_up,
 )
 PURE = replace(epsilon_delta_family(0.0), name="pure", epsilon=_pure_epsilon, through=None, least=1e-4)
-FAMILIES: dict[str, CurveFamily] = {family.name: family for family in (GAUSSIAN, LAPLACE, PURE)}
+FAMILIES = {family.name: family for family in (GAUSSIAN, LAPLACE, PURE)}
 
 
 PAIRS = ("remove", "replace")
-_LEAST, _MOST, _RATIO = 0.02, 20.0, 1.004
 _CELL = 0.04
 """Width of a cell in standard deviations of one round's loss: it adds at most 0.0004 to the variance, relatively."""
 _FARTHEST = 8.0
-_TAIL = 1e-11
 _ORDERS = np.geomspace(1e-3, 300.0, 200)
 
 
@@ -196,9 +194,9 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
         name=f"sampled-gaussian(rate={rate:g}, rounds={rounds}, pair={pair})",
         curve=curve,
         epsilon=epsilon,
-        least=_LEAST,
-        most=_MOST,
-        ratio=_RATIO,
+        least=0.02,
+        most=20.0,
+        ratio=1.004,
     )
 
 
@@ -266,7 +264,7 @@ def _reach(losses: Floats, p: Floats, q: Floats, rounds: int) -> tuple[float, fl
     """Return an interval that the sum of losses leaves with chance 1e-11 at most, under P and Q (Chernoff)."""
     up = np.log(np.exp(np.minimum(_ORDERS[:, None] * losses, 700.0)) @ p)
     down = np.log(np.exp(np.minimum(-_ORDERS[:, None] * losses, 700.0)) @ q)
-    need = -math.log(_TAIL)
+    need = -math.log(1e-11)
     high = float(np.min((rounds * up + need) / _ORDERS))
     low = -float(np.min((rounds * down + need) / _ORDERS))
     return max(low, rounds * float(losses[0])), min(high, rounds * float(losses[-1]))

@@ -38,7 +38,6 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
 
 from dpzv_audit.errors import check_count, check_positive, check_probability
-from dpzv_audit.findings import ClaimKind
 from dpzv_audit.statistics.binomial import CONFINED, LEAST_P, Counts, Floats, p_value, upper_limit
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
 from dpzv_audit.statistics.settings import AuditSettings, Proof, check_scores
@@ -96,11 +95,6 @@ class FixedTest(Counts):
         """The family of curves whose theta is bounded."""
         return GAUSSIAN if self.name in ("gaussian", "curve") else epsilon_delta_family(self.delta)
 
-    @property
-    def claim_kind(self) -> ClaimKind:
-        """The kind of claim that this test can refute."""
-        return self.family.claim_kind
-
     def epsilon_lower(self, error: float) -> float:
         """Lower bound on epsilon, >= 0, which exceeds the truth with probability at most `error` in (0, 1)."""
         return self.family.proves(self.proved(error), self.delta)
@@ -135,7 +129,7 @@ class FixedTest(Counts):
     def p_value(self, epsilon: float) -> float:
         """Return the least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none is."""
         theta = check_positive("epsilon", epsilon)
-        if self.claim_kind == "trade-off":
+        if self.family.claim_kind == "trade-off":
             from dpzv_audit.accounting.gaussian import mu_from_epsilon
 
             theta = float(mu_from_epsilon(epsilon, self.delta))
@@ -301,7 +295,7 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
     rest_in, rest_out = n_in - pilot_size(n_in), n_out - pilot_size(n_out)
     t = mu / 2.0 + _DEVIATES
     fpr, fnr = ndtr(-t), ndtr(t - mu)
-    seen = promised(family, rest_out * fpr, rest_out, rest_in * fnr, rest_in, error)
+    seen = levels(family, *_limits(rest_out * fpr, rest_out, rest_in * fnr, rest_in, error))
     found = []
     for strict_on_fpr in (True, False):
         best = int(np.argmax(np.where((fpr < fnr) == strict_on_fpr, seen, -1.0)))
@@ -317,7 +311,6 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
 
 
 _COARSE_PLACES, _FINE_PLACES = 64, 33
-_FIRST_STEP = 8
 _TIE = 1e-9
 
 
@@ -361,7 +354,8 @@ def choose_joint_rule(pilot: Pilot, error: float, *, family: CurveFamily) -> Rul
     """Return the rule whose expected counts on further scores promise the largest theta."""
     rates, n_in, n_out = pilot.candidates()
     fpr, fnr = (np.stack(rate) for rate in zip(*(rates.errors[d] for d in (True, False)), strict=True))
-    worth = np.stack([promised(family, n_out * a, n_out, n_in * b, n_in, error) for a, b in zip(fpr, fnr, strict=True)])
+    limits = (_limits(n_out * a, n_out, n_in * b, n_in, error) for a, b in zip(fpr, fnr, strict=True))
+    worth = np.stack([levels(family, *both) for both in limits])
     # Symmetrical worlds tie exactly: the smallest false positive rate decides, not the last digit.
     tied = worth >= worth.max() * (1.0 - _TIE)
     side, place = np.unravel_index(int(np.argmin(np.where(tied, fpr, np.inf))), fpr.shape)
@@ -374,16 +368,10 @@ def choose_joint_rule(pilot: Pilot, error: float, *, family: CurveFamily) -> Rul
     )
 
 
-def promised(
-    family: CurveFamily, false_positives: Floats, n_out: int, false_negatives: Floats, n_in: int, error: float
-) -> Floats:
-    """Return about what the joint test will prove from (k,) counts: each limit errs as in a sum in quadrature."""
-    return levels(family, *_limits(false_positives, n_out, false_negatives, n_in, error))
-
-
 def _limits(
     false_positives: ArrayLike, n_out: int, false_negatives: ArrayLike, n_in: int, error: float
 ) -> tuple[Floats, Floats]:
+    """Return limits through which goes about what the joint test proves: each errs as in a sum in quadrature."""
     each = float(ndtr(ndtri(error) / math.sqrt(2.0)))
     return upper_limit(false_positives, n_out, each), upper_limit(false_negatives, n_in, each)
 
@@ -409,7 +397,7 @@ def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> floa
     guess = _last_above(family, *limits)
     low, high = -1, top + 1
     low_z, high_z = -np.inf, np.inf
-    step = _FIRST_STEP
+    step = 8
     while high - low > 1:
         guess = min(max(guess, low + 1), high - 1)
         width, z = high - low, excess(guess)
@@ -454,7 +442,6 @@ ASSUMPTION = "a Jeffreys prior on each of the two rates; credible, not a confide
 _FARTHEST = 8.0
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _LARGEST = 700.0
-_TOLERANCE = 1e-7
 
 
 def _quantiles(shape: tuple[float, float], z: Floats) -> Floats:
@@ -513,7 +500,7 @@ def credible_epsilon(counts: Counts, delta: float, error: float) -> float:
         return 0.0
     while high < _LARGEST and excess(high) < 0.0:
         low, high = high, 2.0 * high
-    return float(brentq(excess, low, high, xtol=_TOLERANCE))
+    return float(brentq(excess, low, high, xtol=1e-7))
 
 
 def bayes(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:

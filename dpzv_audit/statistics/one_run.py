@@ -34,7 +34,6 @@ from dpzv_audit.statistics.thresholds import LEAST_A_SIDE, candidate_rates, pilo
 
 NONE = "none: too few scores to leave canaries after a pilot"
 _SPREAD = 40.0
-_TOLERANCE = 1e-9
 _LARGEST = 700.0
 
 
@@ -58,7 +57,7 @@ def p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
 
 def largest_refuted(guesses: Guesses, delta: float, error: float) -> float:
     """Return the largest epsilon, to 1e-9, that the guesses refute at `error`; 0 for none."""
-    return _largest(lambda epsilon: p_value(guesses, epsilon, delta) <= error, 0.0, 1.0, _TOLERANCE)
+    return _largest(lambda epsilon: p_value(guesses, epsilon, delta) <= error, 0.0, 1.0, 1e-9)
 
 
 def _largest(refuted: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
@@ -74,8 +73,7 @@ def _largest(refuted: Callable[[float], bool], low: float, high: float, toleranc
 
 
 def guessed(
-    in_scores: Floats,
-    out_scores: Floats,
+    canaries: Canaries | None,
     settings: AuditSettings,
     *,
     choose: Callable[[Canaries], GuessRule],
@@ -86,7 +84,6 @@ def guessed(
 
     The canaries may share one training: nothing is assumed of how their scores depend on each other.
     """
-    canaries = draw_canaries(in_scores, out_scores, settings)
     if canaries is None:
         return Proof(family=family, rule=NONE)
     rule = choose(canaries)
@@ -105,15 +102,13 @@ def one_run(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> P
     """Return a lower bound on epsilon from (n,) and (m,) scores of canaries with bit 1 and bit 0."""
     delta, error = settings.delta, settings.error
     return guessed(
-        in_scores,
-        out_scores,
+        draw_canaries(in_scores, out_scores, settings),
         settings,
         choose=lambda canaries: choose_guesses(canaries, lambda made, right: lower_limit(right, made, error)),
         largest=lambda guesses: largest_refuted(guesses, delta, error),
     )
 
 
-_MARGIN = 4.0
 _WRONG = np.geomspace(1e-5, 0.4, 24)
 
 
@@ -164,7 +159,7 @@ def draw_canaries(in_scores: Floats, out_scores: Floats, settings: AuditSettings
         fewer = min(in_scores.size, out_scores.size)
         if fewer < LEAST_A_SIDE:
             return None
-        size = 2 * fewer - max(2 * pilot_size(fewer), math.ceil(_MARGIN * math.sqrt(2.0 * fewer)))
+        size = 2 * fewer - max(2 * pilot_size(fewer), math.ceil(4.0 * math.sqrt(2.0 * fewer)))
         bits = rng.random(size) < 0.5
         ones = int(bits.sum())
         if ones > in_scores.size or size - ones > out_scores.size:
@@ -335,4 +330,5 @@ def one_run_fdp(in_scores: Floats, out_scores: Floats, settings: AuditSettings) 
         m = canaries.scores.size
         return search_guesses(canaries, lambda made, right: largest(Guesses(m, round(made), round(right)), _COARSE))
 
-    return guessed(in_scores, out_scores, settings, choose=choose, largest=largest, family=family)
+    canaries = draw_canaries(in_scores, out_scores, settings)
+    return guessed(canaries, settings, choose=choose, largest=largest, family=family)

@@ -28,7 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.errors import AuditError, InputError, check_probability
-from dpzv_audit.findings import ClaimKind
 from dpzv_audit.statistics.assumptions import permuted, unit_of
 from dpzv_audit.statistics.binomial import LEAST_P, Floats
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
@@ -42,7 +41,6 @@ LEAST_ERROR, MOST_ERROR = 1e-12, 0.5
 _DESIGN_ERROR = 1e-3
 """A claim is bet on where as many pairs as are planned could refute it at this error."""
 _CLAIMS = np.concatenate([np.arange(0.0, 6.0, 0.1), np.arange(6.0, 20.0, 0.2)])
-_MOST_EPSILON = 300.0
 _LEAST_MU, _MOST_MU = 1e-3, 1e2
 _AT_ONCE, _PASSES = 16, 3
 _LARGEST_MU = 1e6
@@ -76,18 +74,13 @@ class SequentialTest:
     rule: str
 
     @property
-    def claim_kind(self) -> ClaimKind:
-        """The kind of claim that this test can refute."""
-        return self._family.claim_kind
-
-    @property
     def least_p_value(self) -> float:
         """P-value of the claim, valid at any time it is looked at."""
         return max(LEAST_P, math.exp(-self.against))
 
     def epsilon_lower(self, error: float) -> float:
         """Lower bound on epsilon, >= 0, which exceeds the truth at any time with probability at most `error`."""
-        return self._family.proves(self.proved(error), self.delta)
+        return self.family.proves(self.proved(error), self.delta)
 
     def proved(self, error: float) -> float:
         """Return the largest of `claims` that is refuted at `error`; 0 for none.
@@ -108,10 +101,11 @@ class SequentialTest:
 
     def ceiling(self, error: float) -> float:
         """Return the largest epsilon that so many pairs could have proved at `error`."""
-        return self._family.proves(self.provable(error), self.delta)
+        return self.family.proves(self.provable(error), self.delta)
 
     @property
-    def _family(self) -> CurveFamily:
+    def family(self) -> CurveFamily:
+        """The family of curves that the claims are about."""
         return epsilon_delta_family(self.delta) if self.name == "sequential" else GAUSSIAN
 
 
@@ -133,7 +127,7 @@ def bet_on(
     """
     needed: float = 0
     if epsilon is not None:
-        needed = math.inf if epsilon > _MOST_EPSILON else pairs_needed(epsilon, delta, 1.0 - _DESIGN_ERROR)
+        needed = math.inf if epsilon > 300.0 else pairs_needed(epsilon, delta, 1.0 - _DESIGN_ERROR)
     if needed > most_pairs:
         return None
     inside, outside = paired(inside, outside)
@@ -324,9 +318,8 @@ class _Bet:
     def events(self, inside: Floats, outside: Floats) -> tuple[Bools, Bools]:
         """Return (pays, costs) for (k,) pairs; a score equal to the threshold never pays and always costs."""
         winner, loser = (inside, outside) if self.in_pays else (outside, inside)
-        if self.in_is_high == self.in_pays:
-            return winner > self.threshold, loser >= self.threshold
-        return winner < self.threshold, loser <= self.threshold
+        sign = 1.0 if self.in_is_high == self.in_pays else -1.0
+        return sign * winner > sign * self.threshold, sign * loser >= sign * self.threshold
 
 
 def wealth_against(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,7 +29,7 @@ class AuditSettings:
     confidence: float = 0.95
     exactly_gaussian: bool = False
     built: bool = False
-    family: CurveFamily = field(default=GAUSSIAN)
+    family: CurveFamily = GAUSSIAN
     coin_flips: bool = False
     seed: int = 0
 

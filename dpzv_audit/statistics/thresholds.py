@@ -164,10 +164,9 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
         if kept.size == 0:
             continue
         fpr, fnr = fpr[kept], fnr[kept]
+        sides = ((fpr, n_out), (fnr, n_in))
         for strict_on_fpr in (True, False):
-            (strict, n_strict), (other, n_other) = (
-                ((fpr, n_out), (fnr, n_in)) if strict_on_fpr else ((fnr, n_in), (fpr, n_out))
-            )
+            (strict, n_strict), (other, n_other) = sides if strict_on_fpr else sides[::-1]
             value = objective(
                 upper_limit(n_strict * strict, n_strict, error * spent),
                 upper_limit(n_other * other, n_other, error * (1.0 - spent)),

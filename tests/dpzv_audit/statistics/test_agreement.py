@@ -35,7 +35,7 @@ def test_a_fixed_test_is_the_estimator_of_its_name(scores, name, error):
     # What the settings hold is 1 - confidence, which is the error but for its last digit.
     spent = 1.0 - (1.0 - error)
     test = fixed_test(*scores, name=name, delta=DELTA, design_error=spent, seed=7)
-    assert bound.claim_kind == test.claim_kind
+    assert bound.claim_kind == test.family.claim_kind
     assert bound.epsilon_lower == test.epsilon_lower(spent) > 0.0
     assert bound.ceiling == test.ceiling(spent)
 
