@@ -23,8 +23,6 @@ from dpzv_audit.results import BoundByRuns, Plain, Wealth
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
 from dpzv_audit.statistics.sequential import paired, wealth_against
 
-_LEAST_RUNS = 50
-_SIZES = 8
 _WEALTH_POINTS = 200
 NEIGHBOURS: NeighbourRelation = "replace-label"
 
@@ -110,7 +108,7 @@ class Bounded:
         total = min(len(self.scores.in_scores), len(self.scores.out_scores))
         return [
             BoundByRuns(runs=n, estimator=bound.name, epsilon_lower=bound.epsilon_lower, assumes=bound.assumes)
-            for n in sorted({int(n) for n in np.geomspace(min(_LEAST_RUNS, total), total, _SIZES)})
+            for n in sorted({int(n) for n in np.geomspace(min(50, total), total, 8)})
             for bound in lower_bounds(
                 self.scores, delta=self.delta, confidence=self.plan.confidence, seed=self.seed, share=n / total
             )

@@ -63,16 +63,11 @@ def games_of(
     relation: Neighbours = "replace-label" if neighbours == "replace-record" else neighbours
     canary: Canary = "mislabelled" if plays == "release" else "worst-case"
     the_plan, seed = method.scalar_plan(config, deployment), deployment.seed
-    why_not = why_undefined(relation, canary, plays, config.sampler, public_rate=config.sample_rate is not None)
+    why_not = why_undefined(relation, canary, plays, config)
     if why_not:
         return Subject(unaudited=f"no game against the {adversary} under {neighbours}: {why_not}")
-    game = Game(
-        method=method,
-        config=config,
-        adversary=cast(GameAdversary, plays),
-        neighbours=relation,
-        canary=canary,
-    )
+    player = cast(GameAdversary, plays)
+    game = Game(method=method, config=config, adversary=player, neighbours=relation, canary=canary)
     size, blocks = (_KNOWN_BLOCK, _KNOWN_BLOCKS) if game.knows_ids else (_SECRET_BLOCK, _SECRET_BLOCKS)
     simulated, no_simulation = _tried(lambda: SimulatedTrials.of(game, the_plan, deployment.records, seed))
     if simulated is not None and game.knows_ids and simulated.law[1:].sum() == 0.0:
@@ -85,15 +80,15 @@ def games_of(
         trained, no_training = _tried(lambda: RealTrials(game, dataset, seed, device))
     pools: dict[str, Pool] = {}
     stages: tuple[Stage, ...] = ()
-    alone = 1.0 - CUT_SHARE
+    shares = _SHARES
+    if simulated is None or trained is None:
+        shares = dict.fromkeys(_SHARES, 1.0 - CUT_SHARE)
     if simulated is not None:
         pools[SIMULATED] = pool_of(simulated, size, gaussian=game.knows_ids)
-        share = alone if trained is None else _SHARES[SIMULATED]
-        stages += all_at_once(SIMULATED, blocks=blocks, share=share)
+        stages += all_at_once(SIMULATED, blocks=blocks, share=shares[SIMULATED])
     if trained is not None:
         pools[TRAINED] = pool_of(trained, TRAINED_BLOCK, gaussian=game.knows_ids)
-        share = alone if simulated is None else _SHARES[TRAINED]
-        stages += two_stages(TRAINED, first=_FIRST_TRAINED, rest=_REST_TRAINED, share=share)
+        stages += two_stages(TRAINED, first=_FIRST_TRAINED, rest=_REST_TRAINED, share=shares[TRAINED])
     if not pools:
         return Subject(unaudited=no_training if canary == "mislabelled" else no_simulation or no_training)
     played = {"adversary": game.adversary, "neighbours": game.neighbours, "canary": game.canary}

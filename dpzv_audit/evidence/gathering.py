@@ -103,7 +103,7 @@ def result_of(subject: Subject, task: Task) -> Block | Theory:
 
 @dataclass
 class Gathering:
-    """The evidence about one subject as it grows, look by look."""
+    """The evidence about one subject as it grows, look by look, with the blocks so far by pool."""
 
     subject: Subject
     question: Question
@@ -111,7 +111,6 @@ class Gathering:
     looks: tuple[Look, ...] = ()
     rates: tuple[float, ...] = ()
     pools: dict[str, list[Block]] = field(default_factory=dict)
-    """Blocks so far by pool."""
     trials: int = 0
     missing: str = "interrupted before anything was done"
 
@@ -336,16 +335,16 @@ class Pool:
 class Subject:
     """What is put to the test: its theory, pools of trials by name, and the stages in which these are drawn.
 
-    `stages` is empty where no test can be made, and `unaudited` says why.
+    `stages` is empty where no test can be made, and `unaudited` says why. `gaussian_tests` are the full tests of mu
+    that the scores of Gaussian pools are put to. What is `quick` takes so little that it is one piece of work, and ends
+    though time is up.
     """
 
     theory: Callable[[], Theory] = Theory
     stages: tuple[Stage, ...] = ()
     pools: Mapping[str, Pool] = field(default_factory=dict)
     gaussian_tests: tuple[TestName, ...] = GAUSSIAN_TESTS
-    """Full tests of mu that the scores of Gaussian pools are put to."""
     quick: bool = False
-    """Whether all of it takes so little that it is one piece of work, and ends though time is up."""
     unaudited: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 

@@ -21,10 +21,9 @@ from dpzv_audit.evidence.verdict import (
     verdict_on,
 )
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from dpzv_audit.games.game import Game, as_game_adversary
+from dpzv_audit.games.game import Game, GameAdversary
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.results import Privacy, Tradeoff
-from dpzv_audit.statistics.estimators import can_refute
 from dpzv_audit.statistics.tradeoff import empirical_tradeoff
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
@@ -88,7 +87,7 @@ def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: Audit
     return Game(
         method=method,
         config=config,
-        adversary=as_game_adversary(adversary),
+        adversary=cast(GameAdversary, adversary),
         neighbours=audit.neighbours,
         canary=audit.canary,
         others=audit.others,
@@ -142,19 +141,14 @@ def section(
     **more: Any,
 ) -> Privacy:
     """Return what theory and an audit say of a claim; with `confidence`, by default the audit's, also the verdict."""
-    estimators = () if found is None else found.bounds
+    estimators = [] if found is None else list(found.bounds)
     confidence = confidence if found is None else found.plan.confidence
-    claimed, gating = claim.epsilon, [bound for bound in estimators if can_refute(bound)]
-    lower = largest_gating(estimators)
+    claimed, lower = claim.epsilon, largest_gating(estimators)
     if confidence is not None:
-        verdict = None if claimed is None else verdict_on(claimed, lower, theory.upper, theory=theory.applies)
-        more = {
-            "confidence": confidence,
-            "conclusion": verdict,
-            "given": given_by(gating),
-            "verdict_given": None if claimed is None else refuted_given(claimed, gating),
-            **more,
-        }
+        more |= {"confidence": confidence, "conclusion": None, "given": given_by(estimators), "verdict_given": None}
+        if claimed is not None:
+            more["conclusion"] = verdict_on(claimed, lower, theory.upper, theory=theory.applies)
+            more["verdict_given"] = refuted_given(claimed, estimators)
     refuted = None if lower is None or claimed is None else "refuted" if lower > claimed else "not refuted"
     return Privacy(
         claimed=claimed,
@@ -166,7 +160,7 @@ def section(
         neighbours=claim.neighbours,
         verdict=refuted,
         bounds=list(theory.bounds),
-        estimators=list(estimators),
+        estimators=estimators,
         gap_explanations=theory.explanations,
         **more,
     )

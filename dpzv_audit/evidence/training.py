@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from attacks import AttackSpec
-from attacks.core.contract import AttackSetting, CoinGame, Pictures
+from attacks.core.contract import AttackSetting, CoinGame
 from attacks.core.run import continuous
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
@@ -165,7 +164,6 @@ def attack_result(
     done = reporter.stage(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
     setting = replace(setting, progress=continuous(done))
     outcome = spec.mount(setting)
-    trained_on = outcome.dataset or setting.dataset
     case = Case(
         method=setting.method,
         config=setting.config,
@@ -174,16 +172,32 @@ def attack_result(
         seed=setting.seed,
         device=setting.device,
     )
+    facts = provenance(case, chunk=audit.chunk, at_once=outcome.at_once)
+    case = replace(case, dataset=outcome.dataset or setting.dataset)
     privacy, tradeoff = privacy_sections(
-        replace(case, dataset=trained_on),
+        case,
         outcome.plan,
         audit,
         repeats=setting.queries if setting.adversary == "client" else 1,
         reporter=reporter,
     )
     game = outcome.game
+    more: dict[str, object] = {} if game is not None else {"not_certified": outcome.no_game or NO_GAME}
+    if outcome.pictures is not None:
+        shown = outcome.pictures.rows.items()  # greys to three digits
+        rows = [PictureRow(what=what, records=np.round(greys, 3).tolist()) for what, greys in shown]
+        more["reconstructions"] = Reconstructions(shape=list(outcome.pictures.shape), rows=rows)
+    set_up = {}
+    if spec.requires:
+        listed = ", ".join(f"{key} {value}" for key, value in spec.requires.items())
+        set_up = {"set_up": f"trained with {listed}: {spec.requires_because}"}
     certified = None if game is None else _certified(game, setting)
-    frozen = _frozen_control(replace(case, dataset=trained_on), setting, outcome.at_once)
+    # The same training with frozen clients: what the clients' own learning adds nothing to.
+    context = RunContext(seed=setting.seed, replicas=range(setting.trials), device=setting.device)
+    control = frozen_clients(
+        case.training_data, case.config, context, rate=case.config.server_rate, at_once=outcome.at_once
+    )
+    frozen = {"frozen-clients": control_section(control.server_rate, control.correct, setting.confidence)}
     result = AttackResult(
         attack=spec.name,
         adversary=setting.adversary,
@@ -206,21 +220,12 @@ def attack_result(
             "estimator": "ridge",
             "trials": setting.trials,
             **spec.own_options(setting),
-            **_set_up(spec),
+            **set_up,
         },
-        **vars(provenance(case, chunk=audit.chunk, at_once=outcome.at_once)),
+        **more,
+        **vars(facts),
     )
-    further: dict[str, object] = {} if game is not None else {"not_certified": outcome.no_game or NO_GAME}
-    if outcome.pictures is not None:
-        further["reconstructions"] = _pictures(outcome.pictures)
-    result = result.model_copy(update=further)
     return result.model_copy(update={"published": published_by_simulation(result, setting.config.sampler)})
-
-
-def _pictures(found: Pictures) -> Reconstructions:
-    """Return pictures of an attack, greys to three digits."""
-    rows = [PictureRow(what=what, records=np.round(greys, 3).tolist()) for what, greys in found.rows.items()]
-    return Reconstructions(shape=list(found.shape), rows=rows)
 
 
 def _certified(game: CoinGame, setting: AttackSetting) -> CertifiedBound:
@@ -235,23 +240,3 @@ def _certified(game: CoinGame, setting: AttackSetting) -> CertifiedBound:
         seed=setting.seed,
     )
     return CertifiedBound(**vars(bound), neighbours=game.neighbours, game=game.what)
-
-
-def _set_up(spec: AttackSpec) -> Mapping[str, str]:
-    """Return what training was set up with because the attack needs it, in words."""
-    if not spec.requires:
-        return {}
-    listed = ", ".join(f"{key} {value}" for key, value in spec.requires.items())
-    return {"set_up": f"trained with {listed}: {spec.requires_because}"}
-
-
-def _frozen_control(case: Case, setting: AttackSetting, at_once: int | None) -> dict[str, ControlAccuracy]:
-    """Accuracy of the same training with frozen clients: what the clients' own learning adds nothing to."""
-    control = frozen_clients(
-        case.training_data,
-        case.config,
-        RunContext(seed=case.seed, replicas=range(setting.trials), device=case.device),
-        rate=case.config.server_rate,
-        at_once=at_once,
-    )
-    return {"frozen-clients": control_section(control.server_rate, control.correct, setting.confidence)}

@@ -107,9 +107,9 @@ def refuted_given(claimed: float, bounds: Sequence[EmpiricalBound]) -> str | Non
     return GIVEN_GAUSSIAN if refuting and not alone else None
 
 
-def given_by(gating: Sequence[EmpiricalBound]) -> str | None:
-    """Return what the largest bound takes as given: Gaussian noise where it is one on a trade-off curve."""
-    best = max(gating, key=lambda bound: bound.epsilon_lower, default=None)
+def given_by(bounds: Sequence[EmpiricalBound]) -> str | None:
+    """Return what the largest gating bound takes as given: Gaussian noise where it is one on a trade-off curve."""
+    best = max(filter(can_refute, bounds), key=lambda bound: bound.epsilon_lower, default=None)
     return GIVEN_GAUSSIAN if best is not None and best.claim_kind == "trade-off" else None
 
 
@@ -124,13 +124,14 @@ NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is
 
 @dataclass(frozen=True, kw_only=True)
 class Theory:
-    """What the accountants say of a release; where none is known to account for, nothing `applies`."""
+    """What the accountants say of a release; where none is known to account for, nothing `applies`.
+
+    `bounds` are every accountant's answers; `unaccounted` is the gap that leaves nothing to account for.
+    """
 
     applies: bool = False
     bounds: tuple[UpperBound, ...] = ()
-    """Every accountant's answer."""
     unaccounted: str = ""
-    """The gap that leaves nothing to account for."""
 
     @property
     def tightest(self) -> UpperBound | None:
@@ -182,30 +183,33 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Everything that was found out about one claim, apart from the verdict, which depends on the whole file."""
+    """Everything that was found out about one claim, apart from the verdict, which depends on the whole file.
+
+    Attributes:
+        rates: Success of an attack by block of trainings.
+        attack: Baselines and controls of an attack.
+        facts: Configuration, data and game: what a repeat needs.
+        trials: Trainings, or runs of the mechanism, in both worlds together.
+        missing: What a budget or an interrupt left out; "" where the evidence is complete.
+        unaudited: Why no test was made of this claim, where none can be.
+        warnings: What speaks against the tests, such as scores that do not look independent.
+        split: How the claim's one alpha was shared out before anything was drawn: shares by test.
+        scores: Digest of all that was drawn (`evidence.gathering.scores_digest`).
+    """
 
     p_value: float
     theory: Theory = field(default_factory=Theory)
     looks: tuple[Look, ...] = ()
     rates: tuple[float, ...] = ()
-    """Success of an attack by block of trainings."""
     attack: Mapping[str, Any] = field(default_factory=dict)
-    """Baselines and controls of an attack."""
     tradeoff: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Configuration, data and game: what a repeat needs."""
     trials: int = 0
-    """Trainings, or runs of the mechanism, in both worlds together."""
     missing: str = ""
-    """What a budget or an interrupt left out; "" where the evidence is complete."""
     unaudited: str = ""
-    """Why no test was made of this claim, where none can be."""
     warnings: tuple[str, ...] = ()
-    """What speaks against the tests, such as scores that do not look independent."""
     split: Mapping[str, float] = field(default_factory=dict)
-    """How the claim's one alpha was shared out before anything was drawn: shares by test."""
     scores: str = ""
-    """Digest of all that was drawn (`evidence.gathering.scores_digest`)."""
 
     @property
     def tested(self) -> bool:

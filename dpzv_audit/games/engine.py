@@ -61,25 +61,29 @@ class MechanismFailed(AuditError):
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How the trials are to be run: pairs in memory at once, workers, the time limit, and where chunks are kept."""
+    """How the trials are to be run: pairs in memory at once, workers, the time limit, and where chunks are kept.
+
+    `progress` is called with the pairs done and their arrays after each chunk, in the order in which chunks end.
+    """
 
     chunk: int = 128
     workers: Workers = field(default_factory=Workers)
     max_seconds: float | None = None
     store: ChunkStore | None = None
     progress: Callable[[int, Arrays], None] | None = None
-    """Called with the pairs done and their arrays after each chunk, in the order in which chunks end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """Arrays of all pairs that were done, in order, and why there are fewer than asked for, if so."""
+    """Arrays of all pairs that were done, in order, and why there are fewer than asked for, if so.
+
+    `fitted` is the pairs at once that memory sufficed for, where it did not for a chunk; the numbers are the same.
+    """
 
     arrays: Arrays
     pairs: int
     stopped: str | None = None
     fitted: int | None = None
-    """The pairs at once that memory sufficed for, where it did not for a chunk; the numbers are the same."""
 
 
 def collect(trials: Play, pairs: int, effort: Effort) -> Collected:

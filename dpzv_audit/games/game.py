@@ -8,13 +8,13 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from dpzv_audit.accounting.gaps import RATE_FOLLOWS
 from dpzv_audit.data.vertical import FeatureArray, Records, VerticalDataset
-from dpzv_audit.errors import InputError, check_positive, unknown_name
+from dpzv_audit.errors import InputError, check_names, check_positive
 from dpzv_audit.registry import code_digest
 from mechanisms.core.method import MethodSpec
 from mechanisms.methods.dpzv import DPZV, DPZVConfig
@@ -23,7 +23,6 @@ Neighbours = Literal["replace-label", "replace-record", "add-remove", "zero-out"
 Canary = Literal["worst-case", "state", "mislabelled", "random"]
 GameAdversary = Literal["client", "colluding-clients", "eavesdropper", "release"]
 Others = Literal["zero", "saturated"]
-ScoreKind = Literal["residuals", "mixture", "replay", "fitted", "membership"]
 
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 GAME_ADVERSARIES: tuple[GameAdversary, ...] = get_args(GameAdversary)
@@ -63,30 +62,18 @@ class Game:
     norm: float = DEFAULT_NORM
 
     def __post_init__(self) -> None:
-        for field, given, allowed in (
-            ("neighbours", self.neighbours, NEIGHBOURS),
-            ("canary", self.canary, tuple(CANARIES)),
-            ("others", self.others, get_args(Others)),
-        ):
-            if given not in allowed:
-                raise unknown_name(field, given, allowed)
+        check_names("neighbours", [self.neighbours], NEIGHBOURS)
+        check_names("canary", [self.canary], CANARIES)
+        check_names("others", [self.others], get_args(Others))
         check_positive("norm", self.norm)
         if self.others == "saturated" and self.canary != "worst-case":
             raise InputError(f"‹others› saturated goes with ‹canary› worst-case, not with {self.canary}")
         if self.others == "saturated" and self.neighbours == "zero-out":
             raise InputError("‹others› saturated does not go with ‹neighbours› zero-out, must be zero")
-        reason = why_undefined(
-            self.neighbours,
-            self.canary,
-            self.adversary,
-            self.config.sampler,
-            public_rate=self.config.sample_rate is not None,
-        )
+        reason = why_undefined(self.neighbours, self.canary, self.adversary, self.config)
         if reason:
-            raise InputError(
-                f"no game for ‹neighbours› {self.neighbours}, ‹canary› {self.canary}, ‹adversary› {self.adversary}: "
-                f"{reason}"
-            )
+            what = f"‹neighbours› {self.neighbours}, ‹canary› {self.canary}, ‹adversary› {self.adversary}"
+            raise InputError(f"no game for {what}: {reason}")
 
     def facts(self) -> dict[str, object]:
         """Return the method, the configuration and the rest of the game, as plain values.
@@ -112,23 +99,17 @@ _NO_VIEW = {
 }
 
 
-def why_undefined(
-    neighbours: str, canary: str, adversary: str, sampler: str, *, public_rate: bool = False
-) -> str | None:
-    """Return in words why a combination has no game, None where it has one; `InputError` for an unknown adversary.
-
-    `public_rate`: Poisson batches have a rate of their own, not B/D.
-    """
+def why_undefined(neighbours: str, canary: str, adversary: str, config: DPZVConfig) -> str | None:
+    """Return in words why a combination has no game, None where it has one; `InputError` for an unknown adversary."""
     if adversary in _NO_VIEW:
         return _NO_VIEW[adversary]
-    if adversary not in GAME_ADVERSARIES:
-        raise unknown_name("adversary", adversary, GAME_ADVERSARIES)
+    check_names("adversary", [adversary], GAME_ADVERSARIES)
     if neighbours == "add-remove":
         if adversary in _KNOWS_IDS:
             return "the batch ids themselves show whether the record is there"
-        if sampler != "poisson":
-            return f"with the {sampler} sampler the other records' batches change with the number of records"
-        if not public_rate:
+        if config.sampler != "poisson":
+            return f"with the {config.sampler} sampler the other records' batches change with the number of records"
+        if config.sample_rate is None:
             return f"{RATE_FOLLOWS}: set sample_rate"
         if canary == "mislabelled":
             return "a wrong label needs the record in both worlds"
@@ -137,20 +118,6 @@ def why_undefined(
     if canary == "state" and adversary not in _KNOWS_IDS:
         return "without batch ids nobody knows which rounds do not contain the record"
     return None
-
-
-def score_kind(game: Game, clients: int) -> ScoreKind:
-    """Return how a game is scored among `clients` clients: exactly wherever what the adversary knows allows it.
-
-    A transcript can be played again under both worlds by those who receive every scalar, where the server's own update
-    draws no noise that they do not see.
-    """
-    if game.canary == "worst-case":
-        return "residuals" if game.knows_ids else "mixture"
-    if game.adversary == "release":
-        return "membership"
-    sees_all = game.adversary == "colluding-clients" or (game.adversary == "client" and clients == 1)
-    return "replay" if sees_all and game.config.server_update != "dp-sgd" else "fitted"
 
 
 def _labels_of(game: Game, dataset: VerticalDataset) -> tuple[int, int]:
@@ -163,14 +130,6 @@ def _labels_of(game: Game, dataset: VerticalDataset) -> tuple[int, int]:
         return 0, 1
     own = int(dataset.train.labels[CANARY])
     return own, _unlikely_label(dataset) if game.canary == "mislabelled" else (own + 1) % dataset.classes
-
-
-def as_game_adversary(name: str) -> GameAdversary:
-    """Return `name` as an adversary of a game; `InputError` with the reason for one that plays none."""
-    reason = why_undefined("replace-label", "worst-case", name, "shuffled")
-    if reason:
-        raise InputError(f"no game for ‹adversary› {name}: {reason}")
-    return cast(GameAdversary, name)
 
 
 Features = tuple[FeatureArray, ...]

@@ -126,7 +126,10 @@ def play(
             for world in (0, 1):
                 rng = streams(world, None if at_once else begin)
                 pair.append((runner.batch if at_once else runner.once)(world, rng, begin, end))
-                runner.check_shape(pair[-1][0], (rows[0] or pair)[0][0], runner.runs(world, begin, end))
+                shape, before = pair[-1][0].shape, (rows[0] or pair)[0][0].shape
+                if shape != before:
+                    where = runner.runs(world, begin, end)
+                    raise InputError(f"{where} answered shape {shape} after shape {before}, must be the same always")
             for side, found in zip(rows, pair, strict=True):
                 side.append(found)
     except AuditError as error:
@@ -179,14 +182,6 @@ class _Runner:
             raise InputError(f"{where} answered an array of shape {found.shape}, {right}")
         return found
 
-    @staticmethod
-    def check_shape(found: Floats, before: Floats, where: str) -> None:
-        """Raise `InputError` for an answer of another shape than the one before it."""
-        if found.shape != before.shape:
-            raise InputError(
-                f"{where} answered shape {found.shape} after shape {before.shape}, must be the same always"
-            )
-
     def _scored(self, answer: Any) -> Any:
         score = getattr(self.made, "score", None)
         return score(answer) if callable(score) else answer
@@ -207,7 +202,8 @@ class MechanismTrials:
     """Trials of the mechanism at `path` (see `engine.Trials`), each run within `seconds`; arrays as `play` has them.
 
     Run k of a world draws from a stream of its own. With `run_batch` so does every batch, so that numbers depend on
-    the chunk. `folder` is where the user's modules are looked for, by default the current one.
+    the chunk. `folder` is where the user's modules are looked for, by default the current one. What is
+    `exactly_gaussian` is so on the user's word: a score that is fitted to its views is then linear.
     """
 
     path: str
@@ -215,7 +211,6 @@ class MechanismTrials:
     seconds: float
     folder: Path | None = None
     exactly_gaussian: bool = False
-    """On the user's word: a score that is fitted to its views is then linear."""
 
     @cached_property
     def mechanism(self) -> Any:
@@ -333,15 +328,16 @@ def code_of(mechanism: str, outputs: Collection[Path] = ()) -> str:
     found = {first: spec}
     waiting = [first]
     while waiting:
-        for name in sorted(_imported(_code(found[waiting.pop()]))):
+        imported = {name.partition(".")[0] for path in _code(found[waiting.pop()]) for name in _names(path)}
+        for name in sorted(imported):
             if name in found or name in _OWN_PACKAGES:
                 continue
             spec = _spec(name)
             if spec is not None and not _installed(spec):
                 found[name] = spec
                 waiting.append(name)
-    folders = [folder for name in sorted(found) for folder in _folders(found[name])]
-    return tree_digest(dict.fromkeys(folders), outputs=outputs)
+    folders = dict.fromkeys(folder for name in sorted(found) for folder in _folders(found[name]))
+    return tree_digest(folders, outputs=outputs)
 
 
 def _spec(top: str) -> ModuleSpec | None:
@@ -355,17 +351,15 @@ def _folders(spec: ModuleSpec) -> list[Path]:
     """Return the folders of a package, or the one that a module lies in; none of what is built in."""
     if spec.submodule_search_locations:
         return [Path(folder) for folder in spec.submodule_search_locations]
-    if spec.origin is None or not Path(spec.origin).is_file():
-        return []
     # Of an installed module its own file: beside it lie all others that are installed.
-    return [Path(spec.origin) if _installed(spec) else Path(spec.origin).parent]
+    return [path if _installed(spec) else path.parent for path in _code(spec)]
 
 
 def _code(spec: ModuleSpec) -> list[Path]:
     """Return the Python files of a package, or the one of a module."""
-    if not spec.submodule_search_locations:
-        return [Path(spec.origin)] if spec.origin is not None and Path(spec.origin).is_file() else []
-    return [path for folder in spec.submodule_search_locations for path in python_files(Path(folder))]
+    if spec.submodule_search_locations:
+        return [path for folder in _folders(spec) for path in python_files(folder)]
+    return [Path(spec.origin)] if spec.origin is not None and Path(spec.origin).is_file() else []
 
 
 def _installed(spec: ModuleSpec) -> bool:
@@ -378,12 +372,8 @@ def _installed(spec: ModuleSpec) -> bool:
     )
 
 
-def _imported(files: Collection[Path]) -> set[str]:
-    """Top-level names of the modules that the files import anywhere, those of their own package aside."""
-    return {name.partition(".")[0] for path in files for name in _names(path)}
-
-
 def _names(path: Path) -> Iterator[str]:
+    """Names of the modules that a file imports anywhere, those of its own package aside."""
     if path.suffix != ".py":
         return
     try:

@@ -132,14 +132,9 @@ _FACTS = tomllib.loads((Path(__file__).parent / "tables" / "planted.toml").read_
 _BUILDS: dict[str, Build] = {}
 
 
-def built(name: str, build: Build) -> None:
-    """Enter what builds the case of a seed as the mechanism of a function's name."""
-    _BUILDS[name.replace("_", "-")] = build
-
-
 def played(build: Build) -> Build:
     """Enter the decorated function, which builds the case of a seed, as a mechanism of its own name."""
-    built(build.__name__, build)
+    _BUILDS[build.__name__.replace("_", "-")] = build
     return build
 
 
@@ -150,9 +145,10 @@ def drawn(number: int, release: Release = CLAIMED, *, gaussian: bool = False) ->
     """
 
     def enter(draw: Draw) -> Draw:
-        built(
-            draw.__name__, lambda seed: Case(EPSILON, DELTA, release, {"": DrawnTrials(draw, number, seed, gaussian)})
-        )
+        def build(seed: int) -> Case:
+            return Case(EPSILON, DELTA, release, {"": DrawnTrials(draw, number, seed, gaussian)})
+
+        _BUILDS[draw.__name__.replace("_", "-")] = build
         return draw
 
     return enter
@@ -175,9 +171,9 @@ def _scalars(
     return mean * mask + sigma * world.generator.standard_normal(mask.shape), mask
 
 
-def _sums(world: World, sigma: float = SIGMA, shift: float | None = None) -> Floats:
+def _sums(world: World, **changed: float) -> Floats:
     """Return the sums of the canary's rounds, (n,)."""
-    scalars, mask = _scalars(world, sigma, shift)
+    scalars, mask = _scalars(world, **changed)
     return np.asarray((scalars * mask).sum(0))
 
 
@@ -195,13 +191,13 @@ def _views(world: World) -> Floats:
 @drawn(0, gaussian=True)
 def noise_over_b(world: World) -> Floats:
     """Divide the noise by B with the sum."""
-    return _sums(world, SIGMA / BATCH)
+    return _sums(world, sigma=SIGMA / BATCH)
 
 
 @drawn(1, gaussian=True)
 def sensitivity_halved(world: World) -> Floats:
     """Draw noise for a sensitivity of C/B, where a replaced label moves the scalar by 2C/B."""
-    return _sums(world, SIGMA / 2.0)
+    return _sums(world, sigma=SIGMA / 2.0)
 
 
 @drawn(2)
@@ -243,28 +239,9 @@ def noise_once(world: World) -> Floats:
     return np.asarray(np.where(bare.any(0), clear, (scalars * mask).sum(0) / PASSES))
 
 
-def _poisson(
-    records: int,
-    batch: int,
-    rounds: int,
-    *,
-    claim: tuple[float, float],
-    neighbours: NeighbourRelation,
-    sample_rate: float | None = None,
-) -> Release:
-    """Return Poisson sampling with padded messages, calibrated for a claim of (epsilon, delta) to an eavesdropper."""
-    release = Release(
-        batch_size=batch,
-        dataset_size=records,
-        rounds=rounds,
-        clip=1.0,
-        sigma=1.0,
-        sampler="poisson",
-        sample_rate=sample_rate,
-        server_update="joint-zo",
-        padded=True,
-    )
-    epsilon, delta = claim
+def _poisson(epsilon: float, delta: float, neighbours: NeighbourRelation, **sampled: Any) -> Release:
+    """Return Poisson sampling with padded messages, calibrated for (epsilon, delta) against an eavesdropper."""
+    release = replace(CLAIMED, sigma=1.0, sampler="poisson", padded=True, participations=None, **sampled)
     found = calibrate(
         release, unknown="sigma", epsilon=epsilon, delta=delta, adversary="eavesdropper", neighbours=neighbours
     ).release
@@ -275,7 +252,7 @@ def _poisson(
 @cache
 def _public_rate() -> Release:
     """Poisson sampling at a public rate of 1/2, for (2, 0.01) and `add-remove`."""
-    return _poisson(128, 64, 16, claim=(2.0, 0.01), neighbours="add-remove", sample_rate=0.5)
+    return _poisson(2.0, 0.01, "add-remove", dataset_size=128, batch_size=64, rounds=16, sample_rate=0.5)
 
 
 def _actual_divisor(world: World, *, others: float, canary: float, shift: float) -> Floats:
@@ -334,14 +311,12 @@ def _read_off(world: World) -> Floats:
 @played
 def own_rounds(seed: int) -> Case:
     """Claim a bound from client 1's own rounds, none of which holds the canary: next to nothing is released."""
-    release = Release(
-        batch_size=BATCH,
+    release = replace(
+        CLAIMED,
         dataset_size=160,
         rounds=_CANARY_ROUNDS * _READINGS,
-        clip=CLIP,
         sigma=2.0 * UNIT,
-        sampler="shuffled",
-        server_update="joint-zo",
+        participations=None,
         clients=2,
         own_rounds_only=True,
     )
@@ -420,7 +395,7 @@ def early_stop(world: World) -> Floats:
 @played
 def shuffled_as_poisson(seed: int) -> Case:
     """Shuffled batches, noise from the PRV bound of Poisson sampling, padded, at (1, 1e-3) with secret ids."""
-    believed = _poisson(1280, 128, 100, claim=(1.0, 1e-3), neighbours="replace-label")
+    believed = _poisson(1.0, 1e-3, "replace-label", dataset_size=1280, batch_size=128, rounds=100)
     return _simulated(replace(believed, sampler="shuffled", padded=False), seed)
 
 
@@ -472,16 +447,9 @@ def paper_secret_ids(seed: int) -> Case:
 def _by_the_paper(clients: int = 1) -> Release:
     """Return the release with the paper's noise for (1, 1e-3) at the size of its figure."""
     records, rounds = 60_000, 46_900
-    return Release(
-        batch_size=128,
-        dataset_size=records,
-        rounds=rounds,
-        clip=10.0,
-        sigma=sigma_from_paper(1.0, 1e-3, clip=10.0, dataset_size=records, rounds=rounds),
-        sampler="shuffled",
-        server_update="joint-zo",
-        clients=clients,
-    )
+    size: dict[str, Any] = {"clip": 10.0, "dataset_size": records, "rounds": rounds}
+    sigma = sigma_from_paper(1.0, 1e-3, **size)
+    return replace(CLAIMED, batch_size=128, sigma=sigma, participations=None, clients=clients, **size)
 
 
 def _simulated(release: Release, seed: int, adversary: GameAdversary = "eavesdropper") -> Case:

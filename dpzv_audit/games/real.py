@@ -34,7 +34,7 @@ from dpzv_audit.data.files import model_digest
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import Arrays
-from dpzv_audit.games.game import CANARY, Game, Others, Worlds, score_kind, worlds_of
+from dpzv_audit.games.game import CANARY, Game, Others, Worlds, worlds_of
 from dpzv_audit.games.scores import GameScores, Given, scores_of, side_pair
 from dpzv_audit.games.transcript import (
     Sampling,
@@ -115,12 +115,21 @@ class RealTrials:
 
     @property
     def kind(self) -> str:
-        """How the game is scored, see `game.SCORES`; joint-zo's other records are known to who plays it again."""
-        kind = score_kind(self.game, self.dataset.clients)
-        joint = self.game.config.top_model and self.game.config.server_update == "joint-zo"
-        # A replay needs both worlds to send the same messages, which they do not where one of them sends a 0.
-        replayed = joint and self.sees_all and self.game.neighbours != "zero-out"
-        return "replay" if kind == "residuals" and replayed else kind
+        """How the game is scored, see `game.SCORES`: exactly wherever what the adversary knows allows it.
+
+        A transcript can be played again under both worlds by those who receive every scalar, where the server's own
+        update draws no noise that they do not see; joint-zo's other records are known to who plays it again.
+        """
+        game, config = self.game, self.game.config
+        sees_all = game.knows_ids and self.sees_all
+        if game.canary == "worst-case":
+            # A replay needs both worlds to send the same messages, which they do not where one of them sends a 0.
+            if sees_all and config.top_model and config.server_update == "joint-zo" and game.neighbours != "zero-out":
+                return "replay"
+            return "residuals" if game.knows_ids else "mixture"
+        if game.adversary == "release":
+            return "membership"
+        return "replay" if sees_all and config.server_update != "dp-sgd" else "fitted"
 
     def scored(self, arrays: Arrays) -> GameScores:
         """See `Trials.scored`.
@@ -163,18 +172,14 @@ class RealTrials:
     @torch.no_grad()
     def __call__(self, first: int, last: int) -> Arrays:
         """Train pairs `first` to `last` and score every run."""
+        replicas = range(2 * first, 2 * last)
         if self.worlds.label_alone:
-            replicas = range(2 * first, 2 * last)
-            both = self._play(self.worlds.data[0], replicas, [k % 2 for k in replicas])
-            sides = {world: {name: rows[world::2] for name, rows in both.items()} for world in (0, 1)}
+            both = self._play(self.worlds.data[0], replicas)
+            sides = [{name: rows[world::2] for name, rows in both.items()} for world in (0, 1)]
         else:
-            sides = {}
-            for world, data in enumerate(self.worlds.data):
-                replicas = range(2 * first + world, 2 * last, 2)
-                sides[world] = self._play(data, replicas, [world] * len(replicas))
-        return {
-            f"{side}_{name}": rows for side, world in (("out", 0), ("in", 1)) for name, rows in sides[world].items()
-        }
+            sides = [self._play(data, replicas[world::2]) for world, data in enumerate(self.worlds.data)]
+        named = zip(("out", "in"), sides, strict=True)
+        return {f"{side}_{name}": rows for side, arrays in named for name, rows in arrays.items()}
 
     def canaries(self, records: tuple[int, ...]) -> dict[int, CanaryClient]:
         """All clients hold a part of a worst-case canary; client 1 repeats its first batches as an attacked training.
@@ -189,14 +194,15 @@ class RealTrials:
             for m in range(1, self.dataset.clients + 1)
         }
 
-    def _play(self, dataset: VerticalDataset, replicas: Sequence[int], worlds: list[int]) -> Rows:
-        """Train `replicas` in their `worlds` and score them."""
+    def _play(self, dataset: VerticalDataset, replicas: Sequence[int]) -> Rows:
+        """Train `replicas`, each in its world, and score them."""
+        worlds = [replica % 2 for replica in replicas]
         config = self.game.config
         twins = None
         rows, row_worlds = list(replicas), worlds
         if self.kind == "replay":
             # Two rows a training: what either world would send, given what was really sent.
-            twins = Twins(self, worlds, replicas)
+            twins = Twins(self, replicas)
             rows, row_worlds = twins.rows, twins.worlds
         labels = np.tile(dataset.train.labels, (len(rows), 1))
         present = self.worlds.present[worlds[0]]
@@ -333,11 +339,12 @@ def _alike(arrays: Arrays, count: int | None) -> bool:
 class Twins:
     """Two rows a training, one for each hypothesis; releases the real one's noised scalar to both, and scores it."""
 
-    def __init__(self, trials: RealTrials, worlds: Sequence[int], replicas: Sequence[int]) -> None:
+    def __init__(self, trials: RealTrials, replicas: Sequence[int]) -> None:
         self.rows = [k for k in replicas for _ in (0, 1)]
         self.worlds = [hypothesis for _ in replicas for hypothesis in (0, 1)]
         self._game = trials.game
-        self._real = torch.tensor([2 * place + world for place, world in enumerate(worlds)], device=trials.device)
+        real = [2 * place + replica % 2 for place, replica in enumerate(replicas)]
+        self._real = torch.tensor(real, device=trials.device)
         context = RunContext(seed=trials.seed, replicas=replicas, device=trials.device)
         self._noise = ScalarChannel(trials.game.config, trials.plan.sigma, context).noise
         self._terms: list[Tensor] = []

@@ -42,14 +42,16 @@ _EXPONENT = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How a record comes into batches: `records` D, `batch_size` B, sampler, and the active client of each round."""
+    """How a record comes into batches: `records` D, `batch_size` B, sampler, and the active client of each round.
+
+    `sample_rate` is the public rate of Poisson sampling; None: B/D.
+    """
 
     sampler: SamplerName
     records: int
     batch_size: int
     active: tuple[int, ...]
     sample_rate: float | None = None
-    """Public rate of Poisson sampling; None: B/D."""
 
     @classmethod
     def of(cls, config: DPZVConfig, records: int, active: Sequence[int]) -> Sampling:

@@ -33,9 +33,7 @@ def test_every_combination_is_played_or_refused(dataset):
     data, played = dataset(), 0
     for sampler, neighbours, canary, adversary in COMBINATIONS:
         sampling = SAMPLING[sampler]
-        reason = why_undefined(
-            neighbours, canary, adversary, sampling["sampler"], public_rate="sample_rate" in sampling
-        )
+        reason = why_undefined(neighbours, canary, adversary, DPZVConfig(**SMALL, **sampling))
         given = {"neighbours": neighbours, "canary": canary, "adversary": adversary}
         assert (reason is not None) == refused(sampler, neighbours, canary, adversary)
         if reason is not None:
