@@ -200,6 +200,12 @@ def test_a_flag_that_chooses_an_audit_needs_its_value(flags):
     assert said(error).startswith(f"{flags[0].rstrip('=')} has no value or too few, must be one: --method NAME")
 
 
+def test_a_flag_of_no_audit_is_named_with_the_nearest():
+    error = CliRunner().invoke(APP, ["--metod", "dpzv"]).exception
+    assert said(error) == "No such option: --metod, did you mean --method?"
+    assert said(CliRunner().invoke(APP, ["--unheard-of=1"]).exception) == "No such option: --unheard-of"
+
+
 def test_missing_scores_and_missing_files_are_named(files, tmp_path):
     assert "none of --method, --scores and --mechanism given" in said(CliRunner().invoke(APP, []).exception)
     assert "--epochs goes with --method" in str(

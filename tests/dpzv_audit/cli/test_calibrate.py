@@ -1,4 +1,5 @@
 import json
+import re
 import shlex
 
 import pytest
@@ -6,6 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from dpzv_audit.cli import account as command
+from dpzv_audit.cli import main
 from dpzv_audit.cli.commands import Command
 from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import InputError
@@ -145,3 +147,15 @@ def test_add_remove_is_solved_at_a_public_rate_alone():
     assert "removing a record moves every other record's rate B/D" in follows["reason"]
     refused = run(f"{flags} --sample-rate 0.01 --sigma 1 --solve batch-size").exception
     assert said(refused) == "--sample-rate is 0.01, must be left out with --solve batch-size"
+
+
+def test_help_lists_the_options_of_account_calibrate_and_attack_in_one_order(capsys):
+    shown = {}
+    for name in ("account", "calibrate", "attack"):
+        assert main([name, "--help"]) == 0
+        shown[name] = re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out.partition("\nOptions:\n")[2], re.MULTILINE)
+    account, calibrate, attack = shown.values()
+    assert [flag for flag in account if flag in calibrate] == [flag for flag in calibrate if flag in account]
+    training = attack[: attack.index("--set") + 1]
+    assert training[0] == "--method"
+    assert account[: len(training)] == calibrate[: len(training)] == training
