@@ -167,15 +167,18 @@ def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
     lines: dict[str, list[Point]] = {}
     theory: list[Point] = []
     for name in _ESTIMATORS:
-        found = [row for row in rows if row.get("estimator") == name]
-        places = [within(row.get("queries"), 1.0, 1e12) for row in found]
-        cosines = ([within(row.get(key), -1.0, 1.0) for key in ("cosine", "low", "high")] for row in found)
-        points = _known((x, *values) for x, values in zip(places, cosines, strict=True))
-        if points:
-            lines[name] = sorted(points)
+        points: list[tuple[float | None, ...]] = []
+        expected: list[tuple[float | None, ...]] = []
+        for row in rows:
+            if row.get("estimator") == name:
+                place = within(row.get("queries"), 1.0, 1e12)
+                cosines = (within(row.get(key), -1.0, 1.0) for key in ("cosine", "low", "high"))
+                points.append((place, *cosines))
+                expected.append((place, within(row.get("theory"), 0.0, 1.0)))
+        if drawn := _known(points):
+            lines[name] = sorted(drawn)
         if "unknown" not in name:
-            expected = (within(row.get("theory"), 0.0, 1.0) for row in found)
-            theory += _known(zip(places, expected, strict=True))
+            theory += _known(expected)
     if not lines:
         return ""
     lowest = min(point[2] for points in lines.values() for point in points)
@@ -183,9 +186,9 @@ def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
     chart = Chart(*labels, "log", bottom=min(-0.05, lowest - 0.02), top=1.04)
     chart.level(None, 0.0, color=RULE, lw=0.8)
     both = {"ridge", "ridge, without the noise"} <= set(lines)
-    for name, points in lines.items():
+    for name, line in lines.items():
         label = "ridge, with the noise" if name == "ridge" and both else name
-        chart.line(label, points, marker="o", ms=4.5, **_ESTIMATORS[name])
+        chart.line(label, line, marker="o", ms=4.5, **_ESTIMATORS[name])
     if theory:
         chart.line("expected by theory", theory, color=INK, ls="", marker="x", ms=7, mew=1.3)
     alt = f"Cosine of estimated with true gradients by number of queries: {_ends(lines)}"
@@ -260,13 +263,16 @@ def _curves_by_method(cells: Sequence[Cell]) -> dict[str, list[Point]]:
         ends = (cell.low, cell.high) if cell.over_low is None else (cell.over_low, cell.over_high)
         for point in _known([(cell.epsilon, cell.success, *ends)]):
             found.setdefault(method_of(cell), []).append(point)
-    alike: dict[tuple[object, ...], list[str]] = {}
+    alike: dict[tuple[str, tuple[Point, ...]], list[str]] = {}
     for name, points in found.items():
         points.sort()
         method, plus, noise = name.partition(" + ")
-        looks = ((x, round(y, 2)) for x, y, *_ in points)
-        alike.setdefault((plus + noise, *looks), []).append(method)
-    return {f"{', '.join(methods)}{noise}": found[f"{methods[0]}{noise}"] for (noise, *_), methods in alike.items()}
+        looks = tuple((x, round(y, 2)) for x, y, *_ in points)
+        alike.setdefault((plus + noise, looks), []).append(method)
+    curves = {}
+    for (noise, _), methods in alike.items():
+        curves[f"{', '.join(methods)}{noise}"] = found[f"{methods[0]}{noise}"]
+    return curves
 
 
 def _epsilon_figure(name: str, cells: Sequence[Cell]) -> str:

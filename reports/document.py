@@ -139,7 +139,8 @@ class Report:
 
     def pairs(self, caption: str, titles: tuple[str, str], values: Row, code: Collection[str] = ()) -> None:
         """Add a table of two columns, of keys and values, where there are any."""
-        self.table(caption, [dict(zip(titles, pair, strict=True)) for pair in values.items()], code=code)
+        key, value = titles
+        self.table(caption, [{key: name, value: found} for name, found in values.items()], code=code)
 
     def table(
         self,
@@ -168,14 +169,11 @@ class Report:
             caller(add)
         if not rows:
             return ""
-        kind_of = {title: kind for kind, titles in kinds.items() for title in titles}
-        table = Table(
-            caption=caption,
-            columns={title: kind_of.get(title, "text") for title in rows[0]},
-            rows=[{title: number(value) if value != "" else MISSING for title, value in row.items()} for row in rows],
-            strong=stressed,
-            note=note,
-        )
+        columns = dict.fromkeys(rows[0], "text")
+        for kind, titles in kinds.items():
+            columns |= {title: kind for title in titles if title in columns}
+        cells = [{title: MISSING if value == "" else number(value) for title, value in row.items()} for row in rows]
+        table = Table(caption=caption, columns=columns, rows=cells, strong=stressed, note=note)
         if hoist:
             table.hoist()
         self._add(table)

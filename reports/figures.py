@@ -265,7 +265,7 @@ def _paint_bars(axes: Axes, bars: Mapping[int, Sequence[_Bar]]) -> None:
     from matplotlib.path import Path
 
     for shade, places in sorted(bars.items()):
-        outlines = [Path([(x, y), (end, y), (end, y + 1), (x, y + 1), (x, y)], closed=True) for x, end, y in places]
-        grey = str(shade / (_SHADES - 1))
+        corners = ([(x, y), (end, y), (end, y + 1), (x, y + 1), (x, y)] for x, end, y in places)
+        shape = Path.make_compound_path(*(Path(outline, closed=True) for outline in corners))
         # The thin edge closes the seams that a browser leaves between shapes that touch.
-        axes.add_patch(PathPatch(Path.make_compound_path(*outlines), facecolor=grey, edgecolor=grey, lw=0.2))
+        axes.add_patch(PathPatch(shape, color=str(shade / (_SHADES - 1)), lw=0.2))

@@ -43,12 +43,16 @@ def _formatted(value: object, rounding: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}" if abs(value) < 10**15 else f"{value:.3e}" if abs(value) < 10**300 else "very large"
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return _rounded(value, rounding)
-        return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    return clean(value)
+        if abs(value) < 10**15:
+            return f"{value:,}"
+        return f"{value:.3e}" if abs(value) < 10**300 else "very large"
+    if not isinstance(value, float):
+        return clean(value)
+    if math.isfinite(value):
+        return _rounded(value, rounding)
+    if math.isnan(value):
+        return "not a number"
+    return "∞" if value > 0 else "−∞"
 
 
 def within(value: object, low: float, high: float) -> float | None:

@@ -38,7 +38,8 @@ def download(data: str | DataSpec, data_dir: Path, progress: Progress | None = N
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror}); must be a folder to write to") from error
-    return tuple(_fetch(file, folder, progress or (lambda name, total: lambda done: None)) for file in spec.remote)
+    shown = progress or (lambda name, total: lambda done: None)
+    return tuple(_fetch(file, folder, shown) for file in spec.remote)
 
 
 def check_url(url: str, first: str) -> None:
@@ -62,11 +63,10 @@ def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:
         raise InputError(f"{folder}: cannot be written to ({error.strerror}); must be a folder to write to") from error
     try:
         with os.fdopen(handle, "wb") as target:
-            advance, done = progress(file.name, file.size), 0
+            advance = progress(file.name, file.size)
             for chunk in _received(file, folder):
-                done += len(chunk)
                 target.write(chunk)
-                advance(min(done, file.size))
+                advance(min(target.tell(), file.size))
             target.flush()
             os.fsync(target.fileno())
         os.chmod(temporary, 0o644)  # as other files: the temporary one is made for its owner alone

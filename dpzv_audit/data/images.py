@@ -142,8 +142,8 @@ def _checked(stored: bytes, expected: IdxFile) -> bytes:
     if size >= 4 and header[:4] != right[:4]:
         raise ValueError(f"magic number is 0x{header[:4].hex()}, must be 0x{right[:4].hex()}")
     if size >= len(right) and header != right:
-        there, wanted = (" x ".join(map(str, np.frombuffer(sizes, ">u4", offset=4))) for sizes in (header, right))
-        raise ValueError(f"dimensions are {there}, must be {wanted}")
+        there = " x ".join(map(str, np.frombuffer(header, ">u4", offset=4)))
+        raise ValueError(f"dimensions are {there}, must be {' x '.join(map(str, expected.shape))}")
     if size < expected.size:
         raise ValueError(f"is truncated: {size} bytes, must be {expected.size}")
     if size > expected.size:
@@ -195,8 +195,9 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
 
     def records(batches: list[Labelled]) -> Records:
         # divided before joining: the bytes of one batch at a time are in memory beside the result
-        cut = [scaled(patches(images, rows=down, columns=across), PIXEL_MAXIMUM) for _, images in batches]
-        features = tuple(map(np.concatenate, zip(*cut, strict=True)))
+        cut = (patches(images, rows=down, columns=across) for _, images in batches)
+        small = [scaled(blocks, PIXEL_MAXIMUM) for blocks in cut]
+        features = tuple(map(np.concatenate, zip(*small, strict=True)))
         return Records(features, np.concatenate([labels for labels, _ in batches]))
 
     complete = (rows * len(BATCHES), "images")

@@ -54,12 +54,13 @@ def read_mfeat(request: DataRequest) -> VerticalDataset:
     each = len(VIEWS) // request.clients
     views, labels = _read(request.find(MFEAT_FILE))
     scaled = [scaled_view(view, kind) for view, kind in zip(views, VIEWS, strict=True)]
-    starts = range(0, len(VIEWS), each)
-    blocks = tuple(np.ascontiguousarray(np.hstack(scaled[start : start + each])) for start in starts)
-    return request.dataset(
-        *request.split(Records(blocks, labels)),
-        held="; ".join(" + ".join(kind.name for kind in VIEWS[start : start + each]) for start in starts),
-    )
+    blocks, held = [], []
+    for start in range(0, len(VIEWS), each):
+        part = slice(start, start + each)
+        blocks.append(np.ascontiguousarray(np.hstack(scaled[part])))
+        held.append(" + ".join(kind.name for kind in VIEWS[part]))
+    train, test = request.split(Records(tuple(blocks), labels))
+    return request.dataset(train, test, "; ".join(held))
 
 
 def scaled_view(view: Array, kind: FeatureSet) -> FloatArray:
@@ -139,7 +140,8 @@ def _matrix(data: bytes, limit: int, *, depth: int = 0) -> tuple[str, Array]:
     parts = _elements(data)
     flags_kind, flags = next(parts, (0, b""))
     sizes_kind, sizes = next(parts, (0, b""))
-    if (flags_kind, len(flags), sizes_kind) != (FLAGS, 8, DIMENSIONS) or len(sizes) % 4 or not 8 <= len(sizes) <= 32:
+    found = (flags_kind, len(flags), sizes_kind)
+    if found != (FLAGS, 8, DIMENSIONS) or len(sizes) not in range(8, 33, 4):
         raise ValueError("has a matrix without flags or dimensions, must be the original file")
     shape = struct.unpack(f"<{len(sizes) // 4}i", sizes)
     entries = math.prod(shape)

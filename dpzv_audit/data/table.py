@@ -157,8 +157,8 @@ class Table:
             row = found.index(-1)
             label, right = self.labels[row][:40], ", ".join(map(repr, [*classes][:20]))
             raise InputError(f"{self.path}: line {self.lines[row]} has label {label!r}, must be one of {right}")
-        blocks = (np.ascontiguousarray(np.hstack([self.blocks[name] for name in group])) for group in groups)
-        return Records(tuple(blocks), np.array(found, dtype=np.int64))
+        blocks = (np.hstack([self.blocks[name] for name in group]) for group in groups)
+        return Records(tuple(map(np.ascontiguousarray, blocks)), np.array(found, dtype=np.int64))
 
 
 def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str) -> Table:

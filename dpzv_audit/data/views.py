@@ -73,8 +73,8 @@ def view_blocks(views: FloatArray, clients: int, *, turned: bool = False) -> Blo
     count, all_views, channels, *side = views.shape
     each = all_views // clients
     shape = (count * each, channels, *side) if turned else (count, each * channels, *side)
-    starts = range(0, all_views, each)
-    return tuple(np.ascontiguousarray(views[:, start : start + each]).reshape(shape) for start in starts)
+    blocks = (views[:, start : start + each] for start in range(0, all_views, each))
+    return tuple(np.ascontiguousarray(block).reshape(shape) for block in blocks)
 
 
 VIEW_NAME = re.compile(r"(?P<shape>.+)[_.\-]v?(?P<view>[0-9]{1,4})\.(?:png|jpg|jpeg)", re.IGNORECASE)
@@ -278,21 +278,23 @@ def object_split(labels: LabelArray) -> tuple[LabelArray, LabelArray]:
     """Return the fixed train (8 a class) and test objects (2 a class) as positions in the file."""
     order = fixed_order(OBJECTS, seed=80)
     # an object's rank among those of its class, in the fixed order
-    rank = np.array([np.count_nonzero(labels[order[:place]] == labels[o]) for place, o in enumerate(order)])
+    same = labels[order, None] == labels[order]
+    rank = np.tril(same, -1).sum(axis=1)
     return order[rank < TRAIN_A_CLASS], order[rank >= TRAIN_A_CLASS]
 
 
 def _read(path: Path) -> tuple[Pixels, LabelArray]:
     right = {"images": ("u", 1, (OBJECTS, VIEWS, SIDE, SIDE, 3)), "labels": ("i", 8, (OBJECTS,))}
     with reading(path):
-        arrays = read_npz(path, {key: math.prod(shape) * size for key, (_, size, shape) in right.items()})
+        limits = {key: math.prod(shape) * size for key, (_, size, shape) in right.items()}
+        arrays = read_npz(path, limits)
         for key, (kind, size, shape) in right.items():
             array = arrays[key]
             if array.dtype.kind != kind or array.dtype.itemsize > size or array.shape != shape:
                 found = f"{key} has shape {array.shape} of {array.dtype}"
                 raise ValueError(f"{found}, must be {shape} of kind {kind!r}, {size} bytes each")
         labels = arrays["labels"].astype(np.int64)
-        counts = [int(np.count_nonzero(labels == value)) for value in range(CLASSES)]
+        counts = (labels == np.arange(CLASSES)[:, None]).sum(axis=1).tolist()
         if counts != [10] * CLASSES:
             raise ValueError(f"labels 0 .. {CLASSES - 1} have {counts} objects, must have 10 each")
     return arrays["images"], labels

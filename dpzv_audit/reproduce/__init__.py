@@ -134,9 +134,8 @@ def reproduce(table: PaperTable, setting: Setting) -> Row:
 
 def to_markdown(table: PaperTable, result: Row) -> str:
     """Return the reproduced `table` as Markdown: ours beside theirs."""
-    rows = result["rows"]
-    return page(
-        table=table,
-        result=result,
-        lines=[[filled(cell, {**DERIVED, **row, "row": row}) for _, cell in table.columns] for row in rows],
-    )
+    lines = []
+    for row in result["rows"]:
+        values = {**DERIVED, **row, "row": row}
+        lines.append([filled(cell, values) for _, cell in table.columns])
+    return page(table=table, result=result, lines=lines)

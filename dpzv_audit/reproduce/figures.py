@@ -36,7 +36,10 @@ def megabytes_by_accuracy(result: Row) -> str:
 
 def _histories(result: Row) -> dict[str, Points]:
     """Return the accuracy in percent of each row by the paper's epochs."""
-    return {row["label"]: [(p["epoch"], 100 * p["accuracy"]) for p in row["history"]] for row in result["rows"]}
+    lines: dict[str, Points] = {}
+    for row in result["rows"]:
+        lines[row["label"]] = [(point["epoch"], 100 * point["accuracy"]) for point in row["history"]]
+    return lines
 
 
 def accuracy_by_epsilon(result: Row) -> str:
@@ -48,7 +51,7 @@ def accuracy_by_epsilon(result: Row) -> str:
         at = infinity if row["epsilon"] is None else row["epsilon"]
         lines.setdefault(row["series"], []).append((at, 100 * row["accuracy"]["value"]))
     chart = Chart("claimed ε at δ = 0.001; ∞: no noise", "test accuracy, %", "log")
-    chart.settings |= {"xticks": [*claims, infinity], "xticklabels": [*(f"{claim:g}" for claim in claims), "∞"]}
+    chart.settings |= {"xticks": [*claims, infinity], "xticklabels": [*map("{:g}".format, claims), "∞"]}
     subject = f"Test accuracy against claimed epsilon after {result['epochs']} epochs"
     return line_figure(result, chart, {name: sorted(points) for name, points in lines.items()}, subject)
 

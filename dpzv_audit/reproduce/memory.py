@@ -37,7 +37,8 @@ class LiveBytes(TorchDispatchMode):
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        before = {t.untyped_storage()._cdata for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)}
+        given = (each for each in tree_iter((args, kwargs)) if isinstance(each, torch.Tensor))
+        before = {tensor.untyped_storage()._cdata for tensor in given}
         out = function(*args, **(kwargs or {}))
         for tensor in tree_iter(out):
             if isinstance(tensor, torch.Tensor) and not tensor.is_meta:

@@ -102,8 +102,9 @@ def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDat
     done = setting.stage("frozen clients", len(rates) + 2)
     tried = [_frozen(setting, short, dataset, rate) for rate in counted(rates, done)]
     best = max(tried, key=lambda control: control["train_accuracy"])["server_rate"]
-    both = counted({"frozen_clients": config.server_rate, "frozen_clients_tuned": best}.items(), done, start=len(rates))
-    return {name: _frozen(setting, config, dataset, rate) for name, rate in both}
+    both = {"frozen_clients": config.server_rate, "frozen_clients_tuned": best}
+    counting = counted(both.items(), done, start=len(rates))
+    return {name: _frozen(setting, config, dataset, rate) for name, rate in counting}
 
 
 def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Row:
