@@ -203,11 +203,11 @@ def test_a_noise_seed_moves_the_noise_alone(method, options, data, monkeypatch):
     assert not np.array_equal(other, train(data, config, seed=5).server.flat.numpy())
 
 
-@pytest.mark.parametrize(("size", "at"), [(None, 5), (None, 256), (None, 700), (3, 100), (300, 2)])
-def test_a_renewed_key_is_that_of_every_draw_after_it(size, at):
+@pytest.mark.parametrize(("shape", "at"), [((), 5), ((), 256), ((), 700), ((3,), 100), ((300,), 2)])
+def test_a_renewed_key_is_that_of_every_draw_after_it(shape, at):
     """As if the noise had been skipped to there under the new key, wherever in a block of draws that is."""
     first, second = bytes(32), bytes(range(32))
-    common = {"size": size, "seed": 1, "replicas": (0, 2), "dtype": torch.float64}
+    common = {"shape": shape, "seed": 1, "replicas": (0, 2), "dtype": torch.float64}
     secret = SecretBits(first)
     noise = GaussianNoise(1.0, origin=secret, **common)
     before = torch.stack([noise.next() for _ in range(at)])
