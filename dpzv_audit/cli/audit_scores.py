@@ -185,13 +185,9 @@ def audit_score_files(
     warning = dependence(one, other)
     claim = None
     if options.epsilon is not None:
-        strongest = min((bound.verdict for bound in bounds), key=VERDICTS.index)
-        claim = ScoresClaim(
-            epsilon=options.epsilon,
-            delta=options.delta,
-            verdict=strongest,
-            given=refuted_given(options.epsilon, bounds),
-        )
+        verdict = min((bound.verdict for bound in bounds), key=VERDICTS.index)
+        given = refuted_given(options.epsilon, bounds)
+        claim = ScoresClaim(epsilon=options.epsilon, delta=options.delta, verdict=verdict, given=given)
     result = ScoresResult(
         scores={"in": str(scores[0]), "out": str(scores[1]), "n_in": one.size, "n_out": other.size},
         **options._settings,
