@@ -71,9 +71,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
-    if name in __all__:
-        check_not_shadowed()
     if name in _HOME_OF:
+        check_not_shadowed()
         return getattr(importlib.import_module(_HOME_OF[name]), "load" if name == "load_dataset" else name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

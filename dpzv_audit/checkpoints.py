@@ -193,7 +193,8 @@ class NoiseKeyFile:
         here = arithmetic(device)
         other = [name for name, value in kept.arithmetic.items() if here.get(name) != value]
         if other:
-            then, now = (", ".join(f"{name} {facts.get(name)}" for name in other) for facts in (kept.arithmetic, here))
+            then = ", ".join(f"{name} {kept.arithmetic[name]}" for name in other)
+            now = ", ".join(f"{name} {here.get(name)}" for name in other)
             raise InputError(
                 f": the training was interrupted with {then}, here it is {now}: under the same noise its last rounds "
                 f"would differ by the arithmetic; go on as it was, or {_ANEW}",
@@ -211,10 +212,9 @@ class NoiseKeyFile:
 
     def _fresh(self, round_: int, device: str) -> bytes:
         key = os.urandom(KEY_BYTES)
+        kept = _NoiseKey(round=round_, key=key.hex(), arithmetic=arithmetic(device))
         with self._overwritten():
-            room = "make room and go on with ‹resume›"
-            kept = _NoiseKey(round=round_, key=key.hex(), arithmetic=arithmetic(device))
-            self._store.write(self.path.name, kept, cure=room, durable=True)
+            self._store.write(self.path.name, kept, cure="make room and go on with ‹resume›", durable=True)
         return key
 
     @contextmanager

@@ -32,11 +32,13 @@ def stoppable() -> Iterator[list[signal.Signals]]:
     came: list[signal.Signals] = []
     last = -_SAME_SIGNAL_SECONDS
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         nonlocal last
         if _importing_torch(frame):
             _send_later(number)
             return
+        if number == signal.SIGINT:
+            signal.default_int_handler(number, frame)
         came.append(signal.Signals(number))
         _leave_lost_terminals()
         if time.monotonic() - last < _SAME_SIGNAL_SECONDS:
@@ -44,20 +46,13 @@ def stoppable() -> Iterator[list[signal.Signals]]:
         last = time.monotonic()
         raise KeyboardInterrupt
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if _importing_torch(frame):
-            _send_later(number)
-        else:
-            signal.default_int_handler(number, frame)
-
     ours = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in SIGNALS if ours}
     taken = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
-    for number in taken:
-        signal.signal(number, stop)
     if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         taken[signal.SIGINT] = signal.default_int_handler
-        signal.signal(signal.SIGINT, interrupt)
+    for number in taken:
+        signal.signal(number, handle)
     try:
         yield came
     finally:

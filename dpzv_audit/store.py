@@ -244,13 +244,13 @@ def _acquired(path: Path, what: str, cure: str, shared: bool) -> int:
 
 
 def _self() -> bytes:
-    facts = {
+    holder = {
         "process": os.getpid(),
         "host": socket.gethostname(),
         "since": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
-    return json.dumps(facts).encode()
+    return json.dumps(holder).encode()
 
 
 def _holder(handle: int) -> str:

@@ -323,9 +323,6 @@ def _within(keys: Loc, arrays: Mapping[Loc, int]) -> Loc:
 
 
 DEFAULT_ALPHA = 1e-3
-DEFAULT_DELTA = 1e-5
-LONGEST_NAME = 200
-PLANTED_PREFIX = "planted:"
 
 
 def _readable(text: str) -> str:
@@ -338,7 +335,7 @@ def _readable(text: str) -> str:
 
 
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT), AfterValidator(_readable)]
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_readable)]
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_readable)]
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6, description="The claimed epsilon: a finite number above 0.")]
 Delta = Annotated[FiniteFloat, Field(gt=0, lt=1, description="The delta of (epsilon, delta), between 0 and 1.")]
 ExactlyGaussian = Annotated[bool, Field(description="The scores are Gaussian with one variance by construction.")]
@@ -384,7 +381,7 @@ class _Named(_Strict):
 class _EpsilonClaim(_Named):
     kind: Literal["epsilon"] = "epsilon"
     epsilon: Epsilon
-    delta: Delta = DEFAULT_DELTA
+    delta: Delta = 1e-5
     adversary: AdversaryName = Field("client", description="Who must not learn more than epsilon allows.")
     neighbours: NeighbourRelation = Field("replace-label", description="What may differ between the two worlds.")
 
@@ -458,9 +455,10 @@ class MechanismClaim(_EpsilonClaim):
     )
 
     @property
-    def planted(self) -> bool:
-        """Whether the mechanism is one of the tool's own that are wrong on purpose."""
-        return self.mechanism.startswith(PLANTED_PREFIX)
+    def planted(self) -> str:
+        """The name of the planted mechanism, one of the tool's own that are wrong on purpose; "" for another."""
+        module, _, name = self.mechanism.partition(":")
+        return name if module == "planted" else ""
 
 
 TrainedClaim = MethodClaim | AttackClaim

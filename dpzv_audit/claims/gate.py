@@ -244,9 +244,8 @@ class _Schedule:
     """The steps of all claims, as `execution.executor.Work`: a task is a claim's place and a number in its step."""
 
     def __init__(self, gate: Gate, runs: Sequence[ClaimRun]) -> None:
-        self._gate = gate
-        self._here = gate.workers.kind == "here"
-        self.job = perform if self._here else perform_apart
+        self.gate = gate
+        self.job = perform if gate.workers.kind == "here" else perform_apart
         self._open: dict[int, _Open] = {}
         self._queue: list[tuple[int, int, int]] = []
         for index, run in enumerate(runs):
@@ -273,14 +272,14 @@ class _Schedule:
             task, opened, block = (index, number), self._open[index], None
             tasks, end = opened.step.tasks, self.ends(task)
             if self._drawn(task):
-                block = self._gate.stored(opened.run, tasks[number])
+                block = self.gate.stored(opened.run, tasks[number])
             if block is not None:
                 self._settle(index, number, block)
             elif end is not None and time.monotonic() >= end:
                 self.give_up(task)
             else:
                 many = f" {number + 1}/{len(tasks)}" if len(tasks) > 1 else ""
-                self._gate.status(index, opened.step.doing + many)
+                self.gate.status(index, opened.step.doing + many)
                 return task
         return None
 
@@ -288,13 +287,13 @@ class _Schedule:
         """See `Work`."""
         opened = self._open[task[0]]
         run, gathering, what = opened.run, opened.gathering, opened.step.tasks[task[1]]
-        if self._here:
+        if self.job is perform:
             return gathering.subject, gathering.question, what
-        return run.placed, run.seed, self._gate.access, what, gathering.question
+        return run.placed, run.seed, self.gate.access, what, gathering.question
 
     def ends(self, task: tuple[int, int]) -> float | None:
         """See `Work`."""
-        return self._gate.deadline if self._drawn(task) else self._gate.last
+        return self.gate.deadline if self._drawn(task) else self.gate.last
 
     def _drawn(self, task: tuple[int, int]) -> bool:
         """Whether a task draws a block of trials, not theory or a whole quick claim, which have a grace."""
@@ -305,17 +304,17 @@ class _Schedule:
         opened, (found, seconds) = self._open[task[0]], result
         opened.run.seconds += seconds
         if self._drawn(task):
-            self._gate.keep(opened.run, opened.step.tasks[task[1]], found)
+            self.gate.keep(opened.run, opened.step.tasks[task[1]], found)
         self._settle(*task, found)
 
     def give_up(self, task: tuple[int, int]) -> None:
         """See `Work`."""
-        self._open[task[0]].cut = self._gate.over
+        self._open[task[0]].cut = self.gate.over
         self._settle(*task, None)
 
     def failed(self, task: tuple[int, int], error: BaseException, *, deaths: int = 0) -> None:
         """See `Work`."""
-        with named(self._gate.file.path, self._open[task[0]].run.placed):
+        with named(self.gate.file.path, self._open[task[0]].run.placed):
             if deaths:
                 raise AuditError(f"a worker died {deaths} times on it; ‹resume› goes on") from error
             raise error
@@ -333,20 +332,20 @@ class _Schedule:
         run = opened.run
         if opened.steps is None:
             run.found = opened.results[0] or _untested(run, f"{opened.cut} ended before any test")
-            self._gate.ended(index, run)
+            self.gate.ended(index, run)
             return
         started, step = time.monotonic(), None
         unbroken = itertools.takewhile(lambda result: result is not None, opened.results)
         try:
-            with named(self._gate.file.path, run.placed), until(self._gate.last):
+            with named(self.gate.file.path, run.placed), until(self.gate.last):
                 step = opened.steps.send(Done(tuple(unbroken), opened.cut))
         except StopIteration:
             pass
         except TimeIsUp:
-            opened.gathering.missing = f"{self._gate.over} ended in its tests"
+            opened.gathering.missing = f"{self.gate.over} ended in its tests"
         run.seconds += time.monotonic() - started
         if step is None:
-            self._gate.ended(index, run)
+            self.gate.ended(index, run)
         else:
             self._add(index, _Open(run, opened.gathering, opened.steps, step))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from dpzv_audit.claims.file import PLANTED_PREFIX, AttackClaim, MechanismClaim, MethodClaim, TrainedClaim
+from dpzv_audit.claims.file import AttackClaim, MechanismClaim, MethodClaim, TrainedClaim
 from dpzv_audit.claims.subjects import Access
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
@@ -172,7 +172,7 @@ def check_planted(claim: MechanismClaim) -> Planted:
 
     Raises `InputError` for an unknown name, and for keys that do not go with the mechanism.
     """
-    planted = planted_named(claim.mechanism.removeprefix(PLANTED_PREFIX))
+    planted = planted_named(claim.planted)
     for key in ("adversary", "neighbours"):
         given, own = getattr(claim, key), getattr(planted, key)
         if given != own:

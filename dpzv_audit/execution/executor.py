@@ -336,10 +336,9 @@ def _held_on_dask(job: Job) -> Any:
         def setup(self, worker: Any) -> None:
             self.local = threading.local()
 
-        def job(self) -> Job:
+        def job(self) -> Any:
             if not hasattr(self.local, "job"):
                 self.local.job = cloudpickle.loads(self.pickled)
-            unpickled: Job = self.local.job
-            return unpickled
+            return self.local.job
 
     return Held(cloudpickle.dumps(job))
