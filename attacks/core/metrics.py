@@ -54,11 +54,15 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
 
     values, truth = np.asarray(scores, np.float64), np.asarray(positive, bool)
     _check_alike("scores", values, truth)
-    if not np.isfinite(values).all():
-        raise NotFinite("scores holds a number that is not finite; every score must be")
+    _check_finite("scores", values)
     if not np.all(truth.any(1) & ~truth.all(1)):
         raise InputError("positive is the same for all records of a trial, must hold both kinds")
     return np.array([roc_auc_score(*pair) for pair in zip(truth, values, strict=True)])
+
+
+def _check_finite(what: str, values: Floats) -> None:
+    if not np.isfinite(values).all():
+        raise NotFinite(f"{what} holds a number that is not finite; every one must be")
 
 
 def _check_alike(what: str, found: NDArray[Any], truth: NDArray[Any]) -> None:
@@ -89,8 +93,8 @@ def low_rates(scores: Floats, members: Booleans, confidence: float) -> dict[str,
     def around(limits: Callable[[Booleans, float], Limits]) -> Limits:
         """Return the limits of `value` at the largest and the least threshold whose false positives may be `rate`."""
         # The further down, the more lies above: the first place that may be at `rate`, and the first that exceeds it.
-        first = bisect_left(thresholds, True, key=lambda threshold: limits(~members, threshold)[1] >= rate)
-        beyond = bisect_left(thresholds, True, key=lambda threshold: limits(~members, threshold)[0] > rate)
+        first = bisect_left(thresholds, True, key=lambda t: limits(~members, t)[1] >= rate)
+        beyond = bisect_left(thresholds, True, key=lambda t: limits(~members, t)[0] > rate)
         low, high = 0.0, 1.0
         if first > 0:
             low, _ = limits(members, thresholds[first - 1])
@@ -120,15 +124,15 @@ def _shares_above(scores: Floats, kind: Booleans, threshold: float) -> Floats:
 
 def majority_baseline(labels: ArrayLike, classes: int) -> float:
     """Return the success of always guessing the commonest of `labels`, integers (records,) < `classes`."""
-    return float(_frequencies(labels, classes).max())
+    return float(_shares(labels, classes).max())
 
 
 def prior_baseline(labels: ArrayLike, classes: int) -> float:
     """Return the expected success of guesses drawn from the distribution of `labels`: sum_k p_k^2."""
-    return float((_frequencies(labels, classes) ** 2).sum())
+    return float((_shares(labels, classes) ** 2).sum())
 
 
-def _frequencies(labels: ArrayLike, classes: int) -> Floats:
+def _shares(labels: ArrayLike, classes: int) -> Floats:
     values = np.asarray(labels)
     return np.bincount(values, minlength=classes) / values.size
 
@@ -142,7 +146,7 @@ def cosine_similarity(estimate: Floats, truth: Floats) -> Floats:
     _check_alike("estimate", estimate, truth)
     lengths, norms = (np.linalg.norm(vectors, axis=-1) for vectors in (estimate, truth))
     if np.any(norms == 0):
-        raise InputError("truth holds a gradient of norm 0, which has no direction; leave such records out")
+        raise InputError("truth holds a gradient of norm 0, must hold none: it has no direction")
     lengths[lengths == 0] = 1.0
     return np.asarray(((estimate * truth).sum(axis=-1) / (lengths * norms)).clip(-1.0, 1.0))
 
@@ -271,7 +275,7 @@ def shared_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
 def _outcomes(correct: ArrayLike) -> Floats:
     outcomes = np.asarray(correct, dtype=np.float64)
     if outcomes.ndim != 2 or outcomes.size == 0:
-        raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records) with one of each at least")
+        raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records), one of each at least")
     return outcomes
 
 
@@ -320,8 +324,7 @@ def cosine_interval(cosines: ArrayLike, confidence: float = 0.95) -> Interval:
     That trainings have means of their own makes it cover no less. `NotFinite` for a cosine that is no number.
     """
     found = np.clip(np.asarray(cosines, np.float64), -1.0, 1.0)
-    if np.isnan(found).any():
-        raise NotFinite("cosines holds one that is no number; every one must be")
+    _check_finite("cosines", found)
     low, high = betting_limits(0.5 * (found.ravel() + 1.0), confidence)
     over = over_trainings(found.mean(1), confidence, least=-1.0)
     return _interval(found.mean(), (2.0 * low - 1.0, 2.0 * high - 1.0), found.size, confidence, over)
@@ -353,8 +356,7 @@ def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
     found = np.asarray(values, np.float64)
     if found.size < 2:
         raise InputError(f"values has shape {found.shape}, must be (clusters,), two at least")
-    if not np.isfinite(found).all():
-        raise NotFinite("values holds a number that is not finite; every one must be")
+    _check_finite("values", found)
     mean = found.mean()
     half = stdtrit(found.size - 1, (1.0 + confidence) / 2.0) * found.std(ddof=1) / np.sqrt(found.size)
     return _interval(mean, (mean - half, mean + half), n, confidence)

@@ -117,7 +117,7 @@ def answers_of(view: View, known: Knowledge, most: int) -> Answers:
     if losses:
         told = told[..., 1] - told[..., 0]
     # A method that does not say how its answers measure a gradient has them read as they are.
-    unit = measured.smoothing if measured is not None and (losses or measured.shared) else 1.0
+    unit = measured.smoothing if measured and (losses or measured.shared) else 1.0
     return Answers(told, unit, torch.stack(ids) if ids else None)
 
 
@@ -155,10 +155,11 @@ def first_pass(view: View, known: Knowledge) -> tuple[Tensor, Tensor | None, Ten
     if shared:
         return found.scalars, directions, found.ids
 
-    scalars = found.scalars[: batches * q].unflatten(0, (batches, q)).transpose(1, 2)
-    if directions is not None:
-        directions = directions.unflatten(0, (batches, q)).transpose(1, 2)
-    return scalars, directions, None if found.ids is None else found.ids[: batches * q : q]
+    def by_batch(answers: Tensor) -> Tensor:
+        return answers[: batches * q].view(batches, q, *answers.shape[1:]).transpose(1, 2)
+
+    ids = None if found.ids is None else found.ids[: batches * q : q]
+    return by_batch(found.scalars), None if directions is None else by_batch(directions), ids
 
 
 def error_of(known: Knowledge) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from attacks.core.contract import (
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.channel import BatchLog, Observer, View, ViewRecorder
+from mechanisms.core.channel import BatchLog, View, ViewRecorder
 from mechanisms.core.context import Behaviour, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
 from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.joining import joined
@@ -67,20 +67,13 @@ def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None
     )
 
 
-class Watcher(Observer, Protocol):
-    """An observer that lets go of what it needs no more when the training has ended."""
-
-    def finish(self) -> None:
-        """Finish what was begun; called once, after the last message."""
-
-
 def attacked_run(
     spec: AttackSpec,
     setting: AttackSetting,
     *,
     labels: np.ndarray | None = None,
     granted: FewLabels | None = None,
-    watch: Callable[[Tensor], Watcher] | None = None,
+    watch: Callable[[AttackSetting, Tensor], Any] | None = None,
 ) -> AttackedRun:
     """Train `setting.trials` replicas with the adversary in place, in ever smaller stacks where memory runs out.
 
@@ -91,8 +84,8 @@ def attacked_run(
         setting: What is attacked, and how.
         labels: (trials, N) training labels in place of the true ones: labels permuted before training.
         granted: Labels that the threat model grants; by default drawn from those that are trained on.
-        watch: Makes one more observer of a stack, which keeps the truth for scoring, of the labels (N,) or (K, N) that
-            it trains on.
+        watch: Makes one more observer of a stack, which keeps the truth for scoring, of its setting and the labels
+            (N,) or (K, N) that it trains on; its `finish` is called after the last message.
 
     Raises:
         InputError: The configuration does not fit the attack or the data; `DoesNotApply` where a class has fewer
@@ -117,7 +110,7 @@ def attacked_run(
     def part(one: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], Any]:
         recorder, log = ViewRecorder(looks, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
         some = data.of_replicas(places.start, places.stop)
-        watching = watch(some.labels) if watch else None
+        watching = watch(one, some.labels) if watch else None
         observers = (recorder, log, watching) if watching else (recorder, log)
         trained = one.train(some, behaviours=spec.behave(one), observers=observers)
         if watching:
@@ -152,14 +145,11 @@ def attacked_run(
 def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan | None:
     """Schedule and noise of DPZV with the adversary in place; `InputError` where its rounds are too few for it."""
     found = setting.plan(behaviours)
-    if found is None or not behaviours:
-        return found
-    rounds = found.rounds_by_client[ATTACKER - 1]
-    if rounds < setting.queries:
-        raise InputError(
-            f"‹epochs› {setting.config.epochs} gives client {ATTACKER} "
-            f"{rounds} rounds, too few for ‹queries› {setting.queries}"
-        )
+    if found and behaviours:
+        rounds = found.rounds_by_client[ATTACKER - 1]
+        if rounds < setting.queries:
+            given = f"‹epochs› {setting.config.epochs} gives client {ATTACKER} {rounds} rounds"
+            raise InputError(f"{given}, too few for ‹queries› {setting.queries}")
     return found
 
 
@@ -196,8 +186,7 @@ def few_labels(labels: Tensor, setting: AttackSetting, per_class: int) -> FewLab
 
 def some_features(data: TrainingData, setting: AttackSetting, count: int) -> SomeFeatures:
     """`count` records of client 1, at most half of them all, drawn by the seed: what a server may know of it."""
-    records = data.records
-    ids = stream(setting.seed, Purpose.ATTACK, 7).permutation(records)[: min(count, records // 2)]
+    ids = stream(setting.seed, Purpose.ATTACK, 7).permutation(data.records)[: min(count, data.records // 2)]
     chosen = torch.from_numpy(np.sort(ids)).to(setting.device)
     return SomeFeatures(chosen, data.features[ATTACKER - 1][chosen])
 

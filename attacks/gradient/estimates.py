@@ -49,7 +49,7 @@ def minimum_norm(directions: Tensor, scalars: Tensor) -> Tensor:
     badly conditioned and any error is magnified: give its size to `ridge`. Arguments, result and errors as
     `correlation`; directions of any distribution, rank deficient ones included.
     """
-    return _of_records(_solve(*_systems(directions, scalars), penalty=0.0), directions)
+    return ridge(directions, scalars, noise_std=0.0, prior_std=1.0)
 
 
 def ridge(directions: Tensor, scalars: Tensor, *, noise_std: float, prior_std: float) -> Tensor:
@@ -117,6 +117,13 @@ def expected_cosine(queries: int, dimension: int, *, noise_to_signal: float) -> 
     return math.sqrt(min(1.0, max(0.0, 1.0 - unexplained)))
 
 
+def checked(what: str, tensor: Tensor) -> Tensor:
+    """Return `tensor`; raise `NotFinite` where a number is not finite."""
+    if not bool(tensor.isfinite().all()):
+        raise NotFinite(f"{what} holds a number that is not finite; every one must be")
+    return tensor
+
+
 def _of_records(solution: Tensor, directions: Tensor) -> Tensor:
     """Return solutions (systems, d) as per-record gradients (batches, B, c)."""
     return solution.reshape(directions.shape[0], *directions.shape[2:])
@@ -125,10 +132,7 @@ def _of_records(solution: Tensor, directions: Tensor) -> Tensor:
 def _systems(directions: Tensor, scalars: Tensor) -> tuple[Tensor, Tensor]:
     """Return float64 rows (systems, q, d) and targets (systems, q)."""
     batches, queries, records, classes = directions.shape
-    for name, tensor in (("directions", directions), ("scalars", scalars)):
-        if not bool(torch.isfinite(tensor).all()):
-            raise NotFinite(f"{name} holds a number that is not finite; every entry must be")
-    u, s = directions.double(), scalars.double()
+    u, s = checked("directions", directions).double(), checked("scalars", scalars).double()
     if s.ndim == 2:
         return u.reshape(batches, queries, records * classes) / records, s
     return u.transpose(1, 2).reshape(batches * records, queries, classes), s.mT.reshape(-1, queries)

@@ -8,8 +8,7 @@ what theory expects of ridge; a method with noise is trained a second time witho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -75,11 +74,11 @@ def _drawn(known: Knowledge, like: Tensor, key: int) -> Tensor:
 
 def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, estimate, and measure against the true gradients, which an observer of all messages works out."""
-    watch, confidence = partial(_truth, setting), setting.confidence
-    run = attacked_run(spec, setting, watch=watch)
+    confidence = setting.confidence
+    run = attacked_run(spec, setting, watch=GradientTruth)
     estimates: GradientEstimates = spec.infer(run.view, run.known)
     permuted = permuted_labels(setting, setting.replicas)
-    again = attacked_run(spec, setting.of_control(run.at_once), labels=permuted, watch=watch)
+    again = attacked_run(spec, setting.of_control(run.at_once), labels=permuted, watch=GradientTruth)
     shuffled = spec.infer(again.view, again.known).best
     labels = torch.from_numpy(setting.dataset.train.labels).to(setting.device)
     of_true_labels = torch.cat([truth.label_parts(labels) for truth in again.watched], 1)
@@ -95,7 +94,7 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     if run.known.sigma > 0.0:
         config = setting.config.model_copy(update={"sigma": 0.0})
         without = replace(setting, config=config, progress=None, at_once=again.at_once)
-        quiet = attacked_run(spec, without, watch=watch)
+        quiet = attacked_run(spec, without, watch=GradientTruth)
         noiseless = curve(spec.infer(quiet.view, quiet.known), quiet, confidence)
         rows += [{**row, "estimator": NOISELESS} for row in noiseless if row["estimator"] == KNOWN]
     best = _cosines(estimates.best, _gradients(run, estimates))
@@ -145,8 +144,7 @@ def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
     Norms vary little from batch to batch, so that their root mean square stands for all. None where the scalars'
     error is not noise but curvature, which does not average out, or their scale is another.
     """
-    measured = known.method.differences(known.config)
-    if measured is None or not measured.unit:
+    if not known.differences.unit:
         return None
     records, classes = truth.shape[2:]
     norm = float(truth.flatten(2).square().sum(2).mean().sqrt())
@@ -161,20 +159,6 @@ def _cosines(estimate: Tensor, truth: Tensor) -> np.ndarray:
 def _gradients(run: AttackedRun, estimates: GradientEstimates) -> Tensor:
     """Return true gradients (answers, K, B, c) of all replicas at the batches of the `estimates`."""
     return torch.cat([truth.gradients() for truth in run.watched], 1)[: len(estimates.best)]
-
-
-def _truth(setting: AttackSetting, labels: Tensor) -> GradientTruth:
-    measured = setting.method.differences(setting.config)
-    shared = measured is not None and measured.shared
-    outside = setting.adversary == "eavesdropper"
-    return GradientTruth(
-        labels=labels,
-        clients=setting.dataset.clients,
-        classes=setting.dataset.classes,
-        repeats=1 if shared or outside else setting.queries,
-        answered=None if outside else ATTACKER,
-        central=measured is not None and measured.two_sided,
-    )
 
 
 def exactly(setting: AttackSetting) -> AttackSetting:
@@ -204,47 +188,46 @@ SPEC = AttackSpec(
 )
 
 
-@dataclass(kw_only=True)
 class GradientTruth:
     """Gradient softmax - one-hot at the summed logits of every attacked batch, at its first query.
 
     An observer of all parties' uploads: it keeps each client's latest outputs, as the server's table does, and at
-    an answer adds those of the batch up. No attack is given one.
-
-    Attributes:
-        labels: What was trained on, (N,) or (K, N).
-        clients: Number of clients.
-        classes: Number of classes, the width of a client's output.
-        repeats: Answers about each batch, of which the first counts.
-        answered: Answers to this client count; None: to any.
-        central: Whether a pair of uploads lies around the model's output (DPZV), or starts at it.
+    an answer to the attacked client adds those of the batch up. No attack is given one.
     """
 
-    labels: Tensor
-    clients: int
-    classes: int
-    repeats: int
-    answered: int | None
-    central: bool
-    _latest: Tensor | None = None
-    _seen: int = 0
-    _found: list[Tensor] = field(default_factory=list)
-    _ids: list[Tensor] = field(default_factory=list)
+    def __init__(self, setting: AttackSetting, labels: Tensor) -> None:
+        """Watch the stack of a `setting` that trains on `labels`, (N,) or (K, N)."""
+        measured = setting.method.differences(setting.config)
+        clients, classes = setting.dataset.clients, setting.dataset.classes
+        self._labels, self._classes = labels, classes
+        self._outside = setting.adversary == "eavesdropper"
+        # Of the answers about a batch the first counts.
+        self._repeats = 1 if self._outside or (measured and measured.shared) else setting.queries
+        # A pair of uploads lies around the model's output, or starts at it.
+        self._central = bool(measured and measured.two_sided)
+        shape = (setting.trials, clients, labels.shape[-1], classes)
+        self._latest = torch.zeros(shape, dtype=torch.float64, device=setting.device)
+        self._seen = 0
+        self._found: list[Tensor] = []
+        self._ids: list[Tensor] = []
 
     def on_message(self, message: Message) -> None:
         """Follow the table, and work out the gradient at an answer that counts."""
+        sent, ids = message.payload, message.ids
         if message.kind == "table":
-            self._table(message.payload)[:, message.sender - 1] = message.payload
-        elif message.kind == "embeddings" and message.ids is not None:
-            self._refresh(message.payload, message.ids, message.sender)
-        elif message.sender == SERVER and self.answered in (None, message.receiver) and message.ids is not None:
-            if self._seen % self.repeats == 0:
-                self._keep(message.ids)
+            self._latest[:, message.sender - 1] = sent
+        elif ids is not None and message.kind == "embeddings":
+            if sent.dim() == 4:
+                sent = sent.mean(1) if self._central else sent[:, 0]
+            self._latest[:, message.sender - 1].scatter_(1, ids.unsqueeze(2).expand(sent.shape), sent.double())
+        elif ids is not None and message.sender == SERVER and (self._outside or message.receiver == ATTACKER):
+            if self._seen % self._repeats == 0:
+                self._keep(ids)
             self._seen += 1
 
     def finish(self) -> None:
         """Let go of the table of outputs, which is larger than the gradients worked out from it."""
-        self._latest = None
+        del self._latest
 
     def gradients(self) -> Tensor:
         """Per-record gradients (answers, K, B, classes)."""
@@ -252,25 +235,12 @@ class GradientTruth:
 
     def label_parts(self, labels: Tensor) -> Tensor:
         """Return what `labels` (N,) contribute to gradients at the attacked batches: minus one-hot, about its mean."""
-        shares = torch.bincount(labels, minlength=self.classes).double() / len(labels)
-        return shares - one_hot(labels[torch.stack(self._ids)], self.classes).double()
-
-    def _table(self, sent: Tensor) -> Tensor:
-        if self._latest is None:
-            shape = (len(sent), self.clients, self.labels.shape[-1], self.classes)
-            self._latest = torch.zeros(shape, dtype=torch.float64, device=sent.device)
-        return self._latest
-
-    def _refresh(self, sent: Tensor, ids: Tensor, sender: int) -> None:
-        if sent.dim() == 4:
-            sent = sent.mean(1) if self.central else sent[:, 0]
-        rows = self._table(sent)[:, sender - 1]
-        rows.scatter_(1, ids.unsqueeze(2).expand(-1, -1, self.classes), sent.double())
+        shares = torch.bincount(labels, minlength=self._classes).double() / len(labels)
+        return shares - one_hot(labels[torch.stack(self._ids)], self._classes).double()
 
     def _keep(self, ids: Tensor) -> None:
-        assert self._latest is not None  # uploads come before their answer
-        index = ids[:, None, :, None].expand(-1, self.clients, -1, self.classes)
-        probabilities = torch.softmax(self._latest.gather(2, index).sum(1), 2)
-        labels = self.labels.expand(len(ids), -1).gather(1, ids)
-        self._found.append(probabilities - one_hot(labels, self.classes))
+        index = ids[:, None, :, None].expand(-1, self._latest.shape[1], -1, self._classes)
+        probabilities = self._latest.gather(2, index).sum(1).softmax(2)
+        labels = self._labels.expand(len(ids), -1).gather(1, ids)
+        self._found.append(probabilities - one_hot(labels, self._classes))
         self._ids.append(ids)

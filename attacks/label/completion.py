@@ -210,16 +210,11 @@ def _draws(known: Knowledge, labelled: int, inputs: Tensor) -> Iterator[tuple[Te
     return zip(*places, weights.to(inputs.dtype), strict=True)
 
 
-LEAST, MOST = 1.0, 5.0
-
-
 class MaliciousOptimiser:
     """Scales a client's gradient by how it compares with the one before, coordinate by coordinate."""
 
     first_pass_repeats = 1
-
-    def __init__(self) -> None:
-        self._before: Tensor | None = None
+    _before: Tensor | None = None
 
     def own_gradient(self, gradient: Tensor) -> Tensor:
         """See `mechanisms.core.context.GradientBehaviour.own_gradient`."""
@@ -228,7 +223,7 @@ class MaliciousOptimiser:
             return gradient
         # Where there was no gradient before there is nothing to compare with.
         ratio = torch.where(before == 0, 0.0, gradient / before)
-        return gradient * (1.0 + ratio).clamp(LEAST, MOST)
+        return gradient * (1.0 + ratio).clamp(1.0, 5.0)
 
 
 def malicious_client(setting: AttackSetting) -> Mapping[int, GradientBehaviour]:

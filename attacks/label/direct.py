@@ -16,9 +16,9 @@ from attacks.core import needs
 from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
 from attacks.core.controls import CERTAIN
 from attacks.core.queries import Estimator, answers_of, best_ridge, first_pass, querying_client
-from attacks.gradient.estimates import correlation, minimum_norm
+from attacks.gradient.estimates import checked, correlation, minimum_norm
 from attacks.label.mount import mount_labels
-from dpzv_audit.errors import InputError, NotFinite
+from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
@@ -39,7 +39,7 @@ def argmin(gradients: Tensor) -> Tensor:
     Raises:
         NotFinite: a number is not finite.
     """
-    return _checked(gradients).argmin(dim=-1)
+    return checked("gradients", gradients).argmin(dim=-1)
 
 
 def first_negative(gradients: Tensor) -> Tensor:
@@ -50,15 +50,9 @@ def first_negative(gradients: Tensor) -> Tensor:
     and in estimates; the label is then the coordinate closest to being negative, so the answer is `argmin`'s.
     Under noise about half of all coordinates are negative, and the rule wastes most of the signal.
     """
-    negative = _checked(gradients) < 0
+    negative = checked("gradients", gradients) < 0
     first = negative.to(torch.uint8).argmax(dim=-1)
     return torch.where(negative.any(dim=-1), first, gradients.argmin(dim=-1))
-
-
-def _checked(gradients: Tensor) -> Tensor:
-    if not bool(torch.isfinite(gradients).all()):
-        raise NotFinite("gradients holds a number that is not finite; every coordinate must be")
-    return gradients
 
 
 RULES: dict[str, Callable[[Tensor], Tensor]] = {"argmin": argmin, "first-negative": first_negative}

@@ -235,30 +235,25 @@ def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) ->
     may round otherwise.
     """
     plan, rounds = granted(setting.plan(), "scalars of DPZV"), setting.rounds
-    given, coins = _deal(setting)
 
-    def part(one: AttackSetting, places: slice) -> tuple[np.ndarray, TrainedStack | None]:
+    def part(one: AttackSetting, places: slice) -> tuple[np.ndarray, np.ndarray, TrainedStack | None]:
+        given, coins = _deal(one)
         recorder, progress = ViewRecorder(one.looks, kinds=("scalar",)), granted(one.progress, "progress")
-        own = replace(
-            given,
-            records=given.records[places],
-            candidates=given.candidates[places],
-            progress=lambda done: progress(rounds + done),
-        )
-        data = one.data(labels_under(own, coins[places]))
-        trained = None
+        data = one.data(labels_under(given, coins))
+        trained = unit = None
         if planted:
-            own = replace(own, unit=_round_too_late(one, data, recorder, plan))
+            unit = _round_too_late(one, data, recorder, plan)
         else:
             trained = one.train(data, observers=(recorder,))
-        known = replace(public_knowledge(spec, one, plan), grants=(own,))
-        return spec.infer(recorder.view, known), trained
+        given = replace(given, unit=unit, progress=lambda done: progress(rounds + done))
+        known = replace(public_knowledge(spec, one, plan), grants=(given,))
+        return spec.infer(recorder.view, known), coins, trained
 
-    found, fitted = setting.in_stacks(part, 3 * rounds)
-    possible = np.concatenate([one for one, _ in found])
+    found, at_once = setting.in_stacks(part, 3 * rounds)
+    possible, coins = (np.concatenate(arrays) for arrays in zip(*(one[:2] for one in found), strict=True))
     ties = np.array([stream(setting.seed, Purpose.ATTACK, k, 3).integers(2) for k in setting.replicas])
     guesses = np.where(possible.sum(1) == 1, possible.argmax(1), ties)
-    return _Played([stack for _, stack in found if stack], coins, possible, guesses, fitted)
+    return _Played([one[2] for one in found if one[2]], coins, possible, guesses, at_once)
 
 
 @torch.no_grad()

@@ -85,12 +85,11 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
         short = f"the view holds {len(found.told)} answers, fewer than the {per_record} probes of one record"
         raise InputError(f"{short}: must have more ‹epochs› or a smaller ‹batch_size›")
     scalars = found.told[: complete * per_record]
-    # (records, repeats, classes, K) -> (K, records, classes)
-    means = scalars.unflatten(0, (complete, repeats, classes)).mean(1).permute(2, 0, 1)
+    # (records, repeats, classes, K) -> (1, K, records, classes)
+    scores = -scalars.unflatten(0, (complete, repeats, classes)).mean(1).permute(2, 0, 1)[None]
     of_records = granted(found.ids, "batch ids")[::per_record][:complete]
     ids = [of[:, number % probed] for number, of in enumerate(of_records)]
-    scores = -means.unsqueeze(0)
-    return LabelGuesses(scores.argmax(3), torch.stack(ids, 1).unsqueeze(0), scores)
+    return LabelGuesses(scores.argmax(3), torch.stack(ids, 1)[None], scores)
 
 
 def probing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:

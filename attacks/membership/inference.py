@@ -51,18 +51,17 @@ LOSS_SPEC = AttackSpec(
 
 # How many shadow models the variance over all records is worth beside a record's own: few have noisy variances.
 PSEUDO_COUNT = 8.0
-VARIANTS = ("online", "offline")
 
 
 def by_likelihood(view: View, known: Knowledge) -> np.ndarray:
     """Scores (targets, P): log-likelihood ratios (online), or standardised distances (offline)."""
     population = known.granted(Population)
-    out_mean, out_variance = fits(population.shadows, ~population.members)
+    confidence, shadows, members = population.confidence, population.shadows, population.members
+    mean, variance = fits(shadows, ~members)
     if known.options["variant"] == "offline":
-        return np.asarray((population.confidence - out_mean) / np.sqrt(out_variance))
-    in_mean, in_variance = fits(population.shadows, population.members)
-    inside = _log_density(population.confidence, in_mean, in_variance)
-    return np.asarray(inside - _log_density(population.confidence, out_mean, out_variance))
+        return np.asarray((confidence - mean) / np.sqrt(variance))
+    inside = _log_density(confidence, *fits(shadows, members))
+    return np.asarray(inside - _log_density(confidence, mean, variance))
 
 
 def fits(confidence: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,10 +70,10 @@ def fits(confidence: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.nda
     Variances lean on that over all records by `PSEUDO_COUNT`, and so do means where a record has no such model.
     """
     counts = chosen.sum(0)
-    overall = float(confidence[chosen].mean())
-    mean = np.where(counts > 0, np.where(chosen, confidence, 0.0).sum(0) / np.maximum(counts, 1), overall)
+    own = np.where(chosen, confidence, 0.0).sum(0) / np.maximum(counts, 1)
+    mean = np.where(counts > 0, own, confidence[chosen].mean())
     squares = np.where(chosen, (confidence - mean) ** 2, 0.0).sum(0)
-    pooled = float(squares.sum() / max(1, int(counts.sum()) - int((counts > 0).sum())))
+    pooled = squares.sum() / max(1, counts.sum() - (counts > 0).sum())
     variance = (squares + PSEUDO_COUNT * pooled) / (np.maximum(counts - 1, 0) + PSEUDO_COUNT)
     return mean, np.maximum(variance, 1e-12)
 
@@ -90,7 +89,7 @@ LIRA_SPEC = replace(
     infer=by_likelihood,
     positive=Positive("membership_lira on labels learnt by heart, no noise: must be 0.65 at least", overfitted, 0.65),
     options={"pool": 512, "shadows": 64, "variant": "online"},
-    choices={"variant": VARIANTS},
+    choices={"variant": ("online", "offline")},
     needs=(_of_a_client(needs.one_batch_size),),
 )
 
@@ -99,8 +98,7 @@ def by_ratios(view: View, known: Knowledge) -> np.ndarray:
     """Scores (targets, P): the share of population records that each record beats by gamma."""
     population = known.granted(Population)
     without = ~population.members
-    counts = np.maximum(without.sum(0), 1)
-    out = np.where(without, _probability(population.shadows), 0.0).sum(0) / counts
+    out = np.where(without, _probability(population.shadows), 0.0).sum(0) / np.maximum(without.sum(0), 1)
     a = known.options["a"]
     of_record = _probability(population.confidence) / np.maximum(0.5 * ((1.0 + a) * out + (1.0 - a)), 1e-12)
     outside = _probability(population.outside) / np.maximum(_probability(population.shadows_outside).mean(0), 1e-12)

@@ -50,15 +50,16 @@ class MailReader:
 
     def on_message(self, message: Message) -> None:
         """Take in an answer of the server to this client."""
-        if (message.sender, message.receiver) != (SERVER, self.client) or message.ids is None:
+        ids = message.ids
+        if (message.sender, message.receiver) != (SERVER, self.client) or ids is None:
             return
+        told = message.payload.double()
         if message.kind == "gradient":
-            self._add(message.ids, self._agreement(message.payload.double(), message.ids))
+            values = self._agreement(told, ids)
         else:
-            told = message.payload.double()
             told = told[..., 0] if message.kind == "losses" else told.abs()
-            per_batch = -told.reshape(len(told), -1).mean(1)
-            self._add(message.ids, per_batch[:, None, None].expand(*message.ids.shape, self.classes))
+            values = -told.reshape(len(told), -1).mean(1)[:, None, None].expand(*ids.shape, self.classes)
+        self._add(ids, values)
 
     def confidence(self) -> np.ndarray:
         """Confidence (K, 2 * pairs) in every candidate, in the order of the pool; 0 for ids that never came."""
@@ -74,8 +75,8 @@ class MailReader:
         told = values.isfinite().all(2, keepdim=True)
         kept = torch.where(told, values.clamp(-LARGEST, LARGEST), 0.0)
         # The last place counts.
-        counted = torch.cat((kept, told.to(values.dtype)), 2)
-        self._sum.scatter_add_(1, ids.unsqueeze(2).expand(-1, -1, self.classes + 1), counted)
+        counted = torch.cat((kept, told), 2)
+        self._sum.scatter_add_(1, ids.unsqueeze(2).expand(counted.shape), counted)
 
     def _agreement(self, gradients: Tensor, ids: Tensor) -> Tensor:
         """Cosine (K, B, classes) of gradients (K, B, width) with each class's reference, before it takes them in."""
@@ -91,7 +92,6 @@ class MailReader:
 
     def _known(self, ids: Tensor) -> Tensor:
         """One-hot label (K, B, classes) of ids whose candidates have one label; zeros elsewhere."""
-        same = self.candidates[:, 0] == self.candidates[:, 1]
-        rows = np.zeros((len(self.candidates), self.classes))
-        rows[np.flatnonzero(same), self.candidates[same, 0]] = 1.0
+        first, second = self.candidates.T
+        rows = np.eye(self.classes)[first] * (first == second)[:, None]
         return torch.from_numpy(rows).to(ids.device)[ids]

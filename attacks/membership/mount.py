@@ -60,15 +60,12 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
     # The control targets trained on coins of their own; the attack is scored against the coins of the others.
     asked, others, shadows = slice(targets), slice(targets, 2 * targets), slice(2 * targets, None)
-    known = Population(
-        confidence=run.confidence[asked],
-        outside=run.outside[asked],
-        shadows=run.confidence[shadows],
-        shadows_outside=run.outside[shadows],
-        members=run.members[shadows],
+    confidence, outside = run.confidence, run.outside
+    of_shadows = confidence[shadows], outside[shadows], run.members[shadows]
+    scores, in_control = (
+        spec.infer(view, replace(public, grants=(Population(confidence[part], outside[part], *of_shadows),)))
+        for part in (asked, others)
     )
-    about_others = replace(known, confidence=run.confidence[others], outside=run.outside[others])
-    scores, in_control = (spec.infer(view, replace(public, grants=(one,))) for one in (known, about_others))
     control = at_chance(
         auc_interval(in_control, members, setting.confidence),
         what="trained on other members than the true ones: must be at chance",
@@ -98,8 +95,8 @@ def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[
     # Of all non-members that are allowed none is left to set a threshold.
     thresholds = np.append(outside[::-1], -np.inf)[(rates * outside.size).astype(int)]
     above = (inside.size - np.searchsorted(inside, thresholds, side="right")) / inside.size
-    found = zip(rates.tolist(), above.tolist(), strict=True)
-    return [{"false positive rate": false, "true positive rate": true} for false, true in found]
+    names = "false positive rate", "true positive rate"
+    return [dict(zip(names, pair, strict=True)) for pair in np.stack((rates, above), 1).tolist()]
 
 
 def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:

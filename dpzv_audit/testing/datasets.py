@@ -80,15 +80,13 @@ def check_words(what: Registered) -> None:
     require(bool(fits), what, rule)
 
 
-def small_dataset(
-    *, records: int = 24, clients: int = 3, classes: int = 3, seed: int = 0, labels_moved_by: int = 0
-) -> VerticalDataset:
-    """Return a data set of random features in [-1, 1], 3 per client, and random labels, moved on by so many classes."""
+def small_dataset(*, seed: int, labels_moved_by: int) -> VerticalDataset:
+    """Return 24 records of random labels in 3 classes, moved on by so many, and 3 clients' features in [-1, 1]."""
     generator = np.random.default_rng(seed)
-    labels = np.random.default_rng(records).integers(classes, size=records)
+    labels = np.random.default_rng(24).integers(3, size=24)
 
     def part(of: np.ndarray) -> Records:
-        blocks = tuple(generator.uniform(-1, 1, (len(of), 3)).astype(np.float32) for _ in range(clients))
-        return Records(features=blocks, labels=(of + labels_moved_by) % classes)
+        blocks = tuple(generator.uniform(-1, 1, (len(of), 3)).astype(np.float32) for _ in range(3))
+        return Records(features=blocks, labels=(of + labels_moved_by) % 3)
 
-    return VerticalDataset("random", part(labels), part(labels[: records // 3]), classes, "random blocks", {})
+    return VerticalDataset("random", part(labels), part(labels[:8]), 3, "random blocks", {})

@@ -80,7 +80,7 @@ def _equal(ones: list[Tensor], others: list[Tensor]) -> bool:
 
 
 def _data(config: TrainingConfig, features: int = 0, labels_moved_by: int = 0) -> TrainingData:
-    dataset = small_dataset(records=RECORDS, clients=CLIENTS, seed=features, labels_moved_by=labels_moved_by)
+    dataset = small_dataset(seed=features, labels_moved_by=labels_moved_by)
     return TrainingData.of(dataset, dtype=dtype_of(config), device="cpu")
 
 
@@ -142,15 +142,14 @@ def _check_messages(spec: MethodSpec, config: TrainingConfig) -> None:
 
 def _check_channel(spec: MethodSpec, config: TrainingConfig) -> None:
     """Check that nothing passes between parties but messages: where those are made equal, all that follows is."""
-    for what, from_server, of in (
-        ("labels reach a client", True, slice(0, CLIENTS)),
-        ("features reach the server", False, slice(CLIENTS, None)),
+    rule = "otherwise than by a message: must be sent by channel.send, and what that returns be used"
+    for what, from_server, of, changed in (
+        ("labels reach a client", True, slice(0, CLIENTS), {"labels_moved_by": 1}),
+        ("features reach the server", False, slice(CLIENTS, None), {"features": 1}),
     ):
         with _delivering_alike(from_server):
-            one = _trained(spec, config)
-            two = _trained(spec, config, _data(config, int(not from_server), int(from_server)))
-        rule = f"{what} otherwise than by a message: must be sent by channel.send, and what that returns be used"
-        require(_equal(one.models[of], two.models[of]), spec, rule)
+            one, two = (_trained(spec, config, data) for data in (None, _data(config, **changed)))
+        require(_equal(one.models[of], two.models[of]), spec, f"{what} {rule}")
 
 
 @contextmanager

@@ -96,12 +96,12 @@ def test_the_truth_is_the_gradient_that_a_first_order_server_sends(method):
     data = random_dataset()
     one = small_setting(SPEC, method, data, options={"batch_size": 8, "top_model": False}, trials=2)
     labels = torch.from_numpy(data.train.labels)
-    truth = GradientTruth(labels=labels, clients=3, classes=4, repeats=1, answered=2, central=False)
+    truth = GradientTruth(one, labels)
     sent = []
 
     class Mail:
         def on_message(self, message):
-            if message.kind == "gradient" and message.receiver == 2:
+            if message.kind == "gradient" and message.receiver == 1:
                 sent.append(message.payload * 8)
 
         def on_note(self, *note):

@@ -166,7 +166,7 @@ def test_cosines_are_measured_batch_by_batch():
     assert -1.0 <= found.low < found.value < found.high <= 1.0
     assert found.high - found.low < 0.25
     assert (found.n, found.over_trainings.count, found.over_trainings.low) == (120, 3, None)
-    with pytest.raises(NotFinite, match="no number"):
+    with pytest.raises(NotFinite, match="not finite"):
         cosine_interval([[np.nan, 0.1]])
 
 
