@@ -144,7 +144,8 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     truth = torch.from_numpy(train.features[0]).flatten(1).double()
     found: Reconstruction = spec.infer(run.view, run.known)
     # An order of its own for each method: controls of several methods that shared one would share its luck.
-    order = stream(setting.seed, Purpose.CONTROL, 0, crc32(setting.method.name.encode())).permutation(len(truth))
+    own = crc32(setting.method.name.encode())
+    order = stream(setting.seed, Purpose.CONTROL, 0, own).permutation(len(truth))
     block: np.ndarray = np.ascontiguousarray(train.features[0][order])
     moved = replace(dataset, train=replace(train, features=(block, *train.features[1:])))
     again = attacked_run(spec, replace(setting.of_control(run.at_once), dataset=moved))
@@ -186,7 +187,8 @@ def _correlation(found: Reconstruction, truth: Tensor, confidence: float) -> tup
     # Records are what varies: twenty groups of them, each with its share of the one correlation.
     groups = min(GROUPS, products.shape[1])
     n = products.shape[1] // groups * groups
-    shares = (products[:, :n].unflatten(1, (groups, -1)).sum(2) * groups * (products.shape[1] / n)).numpy()
+    sums = products[:, :n].unflatten(1, (groups, -1)).sum(2).numpy()
+    shares = sums * groups * (products.shape[1] / n)
     by_group = t_interval(shares.mean(0).clip(-1.0, 1.0), n, confidence)
     value, low, high = np.clip((by_group.value, by_group.low, by_group.high), -1.0, 1.0).tolist()
     over = over_trainings(shares.mean(1), confidence, least=-1.0)

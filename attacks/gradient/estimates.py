@@ -152,7 +152,10 @@ def _solve(rows: Tensor, targets: Tensor, *, penalty: float) -> Tensor:
         gram = rows @ rows.mT if wide else rows.mT @ rows
         gram.diagonal(dim1=-2, dim2=-1).add_(penalty)
         factor, failed = torch.linalg.cholesky_ex(gram)
-        x = rows.mT @ torch.cholesky_solve(right, factor) if wide else torch.cholesky_solve(rows.mT @ right, factor)
+        if wide:
+            x = rows.mT @ torch.cholesky_solve(right, factor)
+        else:
+            x = torch.cholesky_solve(rows.mT @ right, factor)
     else:
         orthogonal, factor = torch.linalg.qr(rows)
         failed = factor.new_zeros(len(factor))

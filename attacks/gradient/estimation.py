@@ -69,7 +69,8 @@ def infer(view: View, known: Knowledge) -> GradientEstimates:
 
 def _drawn(known: Knowledge, like: Tensor, key: int) -> Tensor:
     """Directions of one's own, for want of the true ones."""
-    return torch.from_numpy(stream(known.seed, Purpose.ATTACK, 2, key).standard_normal(like.shape)).to(like)
+    drawn = stream(known.seed, Purpose.ATTACK, 2, key).standard_normal(like.shape)
+    return torch.from_numpy(drawn).to(like)
 
 
 def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -219,7 +220,8 @@ class GradientTruth:
         elif ids is not None and message.kind == "embeddings":
             if sent.dim() == 4:
                 sent = sent.mean(1) if self._central else sent[:, 0]
-            self._latest[:, message.sender - 1].scatter_(1, ids.unsqueeze(2).expand(sent.shape), sent.double())
+            rows = self._latest[:, message.sender - 1]
+            rows.scatter_(1, ids.unsqueeze(2).expand(sent.shape), sent.double())
         elif ids is not None and message.sender == SERVER and (self._outside or message.receiver == ATTACKER):
             if self._seen % self._repeats == 0:
                 self._keep(ids)

@@ -206,8 +206,9 @@ def _draws(known: Knowledge, labelled: int, inputs: Tensor) -> Iterator[tuple[Te
         order = generator.permuted(np.tile(np.arange(2 * BATCH), (steps, 1)), axis=1)
         beta = generator.beta(MIXUP, MIXUP, size=(steps, 2 * BATCH, 1))
         drawn.append((picked, free, order, np.maximum(beta, 1.0 - beta)))
-    *places, weights = (torch.from_numpy(np.stack(part, 1)).to(inputs.device) for part in zip(*drawn, strict=True))
-    return zip(*places, weights.to(inputs.dtype), strict=True)
+    stacked = [torch.from_numpy(np.stack(part, 1)).to(inputs.device) for part in zip(*drawn, strict=True)]
+    stacked[-1] = stacked[-1].to(inputs.dtype)
+    return zip(*stacked, strict=True)
 
 
 class MaliciousOptimiser:

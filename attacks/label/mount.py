@@ -74,7 +74,8 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
     Those are dealt by coins, so that the control's guesses are a game that certifies an epsilon.
     """
-    labels, classes, confidence = setting.dataset.train.labels, setting.dataset.classes, setting.confidence
+    labels, classes = setting.dataset.train.labels, setting.dataset.classes
+    confidence = setting.confidence
     found, control, less, facts = _attacked(spec, setting)
     guessed = {"success": found, "shuffled_labels": control, **less}
     right = {name: correctness(guesses, labels) for name, guesses in guessed.items()}
@@ -94,10 +95,9 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Do the same for two classes, where success is the area under the ROC curve of the raw scores: chance is 0.5."""
     labels, confidence = setting.dataset.train.labels, setting.confidence
     found, control, less, facts = _attacked(spec, setting)
-    compared = {"features alone, trained on permuted labels": control} if spec.unsupervised else {}
-    areas = {
-        name: auc_interval(*_binary(guesses, labels), confidence) for name, guesses in {**compared, **less}.items()
-    }
+    if spec.unsupervised:
+        less = {"features alone, trained on permuted labels": control, **less}
+    areas = {name: auc_interval(*_binary(guesses, labels), confidence) for name, guesses in less.items()}
     # A share of the training labels themselves, about which nothing is uncertain.
     majority = majority_baseline(labels, 2)
     guessing = Interval(value=majority, low=majority, high=majority, n=len(labels), confidence=confidence)
@@ -180,7 +180,8 @@ def blind_success(guesses: LabelGuesses, labels: np.ndarray, classes: int) -> fl
 
     This is chance for a control, whatever its guesses favour; the prior baseline is the case q = p.
     """
-    guessed = np.bincount(guesses.labels.flatten().cpu().numpy(), minlength=classes) / guesses.labels.numel()
+    named = guesses.labels.flatten().cpu().numpy()
+    guessed = np.bincount(named, minlength=classes) / named.size
     return float((guessed * np.bincount(labels, minlength=classes) / len(labels)).sum())
 
 

@@ -221,9 +221,9 @@ def _deal(setting: AttackSetting) -> tuple[AllButOne, np.ndarray]:
     """Return a record of each training, its own label beside another, and the coin that picks one of them."""
     truth, classes = setting.dataset.train.labels, setting.dataset.classes
     generators = [stream(setting.seed, Purpose.ATTACK, replica, 2) for replica in setting.replicas]
-    records, steps, coins = (
-        np.array([g.integers(*limits) for g in generators]) for limits in ((len(truth),), (1, classes), (2,))
-    )
+    records = np.array([g.integers(len(truth)) for g in generators])
+    steps = np.array([g.integers(1, classes) for g in generators])
+    coins = np.array([g.integers(2) for g in generators])
     own = truth[records]
     return AllButOne(setting.dataset, records, np.stack((own, (own + steps) % classes), 1)), coins
 
@@ -238,7 +238,8 @@ def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) ->
 
     def part(one: AttackSetting, places: slice) -> tuple[np.ndarray, np.ndarray, TrainedStack | None]:
         given, coins = _deal(one)
-        recorder, progress = ViewRecorder(one.looks, kinds=("scalar",)), granted(one.progress, "progress")
+        recorder = ViewRecorder(one.looks, kinds=("scalar",))
+        progress = granted(one.progress, "progress")
         data = one.data(labels_under(given, coins))
         trained = unit = None
         if planted:
@@ -250,7 +251,8 @@ def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) ->
         return spec.infer(recorder.view, known), coins, trained
 
     found, at_once = setting.in_stacks(part, 3 * rounds)
-    possible, coins = (np.concatenate(arrays) for arrays in zip(*(one[:2] for one in found), strict=True))
+    possible = np.concatenate([one[0] for one in found])
+    coins = np.concatenate([one[1] for one in found])
     ties = np.array([stream(setting.seed, Purpose.ATTACK, k, 3).integers(2) for k in setting.replicas])
     guesses = np.where(possible.sum(1) == 1, possible.argmax(1), ties)
     return _Played([one[2] for one in found if one[2]], coins, possible, guesses, at_once)

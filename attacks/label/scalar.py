@@ -46,7 +46,8 @@ def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor, Tensor]:
     """Scalars (T, K), how outputs moved (T, K, B, c), and record ids (T, K, B), of the first rounds of the client."""
     most, measured, batch_size = known.options["scalars"], known.differences, known.config.batch_size
     found = answers_of(view, known, most)
-    told, moves, ids = found.told, directions_of(view, known, len(found.told)), granted(found.ids, "batch ids")
+    told, ids = found.told, granted(found.ids, "batch ids")
+    moves = directions_of(view, known, len(told))
     if not measured.shared:
         return found.scalars, moves, ids
     if told.dim() == 4:

@@ -99,10 +99,12 @@ def by_ratios(view: View, known: Knowledge) -> np.ndarray:
     population = known.granted(Population)
     without = ~population.members
     out = np.where(without, _probability(population.shadows), 0.0).sum(0) / np.maximum(without.sum(0), 1)
-    a = known.options["a"]
-    of_record = _probability(population.confidence) / np.maximum(0.5 * ((1.0 + a) * out + (1.0 - a)), 1e-12)
-    outside = _probability(population.outside) / np.maximum(_probability(population.shadows_outside).mean(0), 1e-12)
-    return np.stack([shares_beaten(r, z, known.options["gamma"]) for r, z in zip(of_record, outside, strict=True)])
+    a, gamma = known.options["a"], known.options["gamma"]
+    mean = 0.5 * ((1.0 + a) * out + (1.0 - a))
+    mean_outside = _probability(population.shadows_outside).mean(0)
+    ratios = _probability(population.confidence) / np.maximum(mean, 1e-12)
+    outside = _probability(population.outside) / np.maximum(mean_outside, 1e-12)
+    return np.stack([shares_beaten(r, z, gamma) for r, z in zip(ratios, outside, strict=True)])
 
 
 def shares_beaten(ratios: np.ndarray, population: np.ndarray, gamma: float) -> np.ndarray:

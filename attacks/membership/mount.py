@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,10 +63,12 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     asked, others, shadows = slice(targets), slice(targets, 2 * targets), slice(2 * targets, None)
     confidence, outside = run.confidence, run.outside
     of_shadows = confidence[shadows], outside[shadows], run.members[shadows]
-    scores, in_control = (
-        spec.infer(view, replace(public, grants=(Population(confidence[part], outside[part], *of_shadows),)))
-        for part in (asked, others)
-    )
+
+    def scores_of(part: slice) -> Any:
+        population = Population(confidence[part], outside[part], *of_shadows)
+        return spec.infer(view, replace(public, grants=(population,)))
+
+    scores, in_control = scores_of(asked), scores_of(others)
     control = at_chance(
         auc_interval(in_control, members, setting.confidence),
         what="trained on other members than the true ones: must be at chance",
@@ -198,7 +201,8 @@ def train_all(
     def part(one: AttackSetting, places: slice) -> ShadowRun:
         return train_on_coins(pool, one, coins[places])
 
-    runs, at_once = replace(setting, trials=len(coins)).in_stacks(part, rounds_of(setting.config, coins.shape[1]))
+    every = replace(setting, trials=len(coins))
+    runs, at_once = every.in_stacks(part, rounds_of(setting.config, coins.shape[1]))
     run = joined(runs)
     return replace(run, trained=only(run.trained, kept)), at_once
 

@@ -69,8 +69,8 @@ def _check_declaration(spec: AttackSpec) -> None:
 
 def _check_reason(spec: AttackSpec, setting: AttackSetting) -> None:
     reason = spec.lacks(setting)
-    one_line = reason is None or (bool(reason.strip()) and "\n" not in reason)
-    require(one_line, spec, f"needs must say in one line why it does not apply to {setting.method.name}: {reason!r}")
+    one_line = reason is None or (reason.strip() and "\n" not in reason)
+    require(one_line, spec, f"needs must say in one line why not {setting.method.name}, says {reason!r}")
 
 
 def _fitting(spec: AttackSpec) -> AttackSetting:
@@ -88,7 +88,7 @@ def _fitting(spec: AttackSpec) -> AttackSetting:
         )
         if spec.lacks(setting) is None:
             return setting
-    raise DoesNotApply(f"{spec.name} applies to none of digits and breast-cancer under dpzv and split: give a setting")
+    raise DoesNotApply(f"{spec.name} applies to neither digits nor breast-cancer under dpzv or split: give a setting")
 
 
 def _checked(spec: AttackSpec) -> Callable[[View, Knowledge], Any]:
@@ -97,7 +97,7 @@ def _checked(spec: AttackSpec) -> Callable[[View, Knowledge], Any]:
     def infer(view: View, known: Knowledge) -> Any:
         before = _digest(view)
         found, again = spec.infer(view, known), _arrays(spec.infer(view, known))
-        require(_digest(view) == before, spec, "infer changes the messages of its view, must leave them as they are")
+        require(_digest(view) == before, spec, "infer changes the messages of its view, must not")
         for key, value in _arrays(found).items():
             same = value.shape == again[key].shape and np.array_equal(value, again[key], equal_nan=True)
             require(same, spec, f"{key} of two answers to one view differ: draw from dpzv_audit.seeds.stream alone")
@@ -111,8 +111,11 @@ def _arrays(found: Any) -> dict[str, np.ndarray]:
     """Return what an answer holds, by name, as arrays."""
     parts: dict[Any, Any] = {"scores": found} if isinstance(found, np.ndarray) else {**vars(found)}
     parts |= parts.pop("by_queries", {})
-    on_cpu = {str(key): one.cpu() if isinstance(one, torch.Tensor) else one for key, one in parts.items()}
-    return {key: np.asarray(one) for key, one in on_cpu.items() if one is not None}
+    arrays = {}
+    for key, one in parts.items():
+        if one is not None:
+            arrays[str(key)] = np.asarray(one.cpu() if isinstance(one, torch.Tensor) else one)
+    return arrays
 
 
 def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:
@@ -122,7 +125,7 @@ def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:
         asked = [one.confidence.shape for one in known.grants if isinstance(one, Population)]
         shape = asked[0] if asked else (len(known.replicas), 2)
         require(found.shape == shape, spec, f"scores have shape {found.shape}, must be {shape}: one per record")
-        require(bool(np.isfinite(found).all()), spec, "scores must be finite")
+        require(np.isfinite(found).all(), spec, "scores must be finite")
     elif isinstance(found, Reconstruction):
         shape, ids = tuple(found.features.shape), tuple(found.ids.shape)
         right = len(shape) == 3 and shape[1:2] == ids
@@ -143,7 +146,7 @@ def _check_guesses(spec: AttackSpec, found: LabelGuesses, known: Knowledge) -> N
         if one is not None:
             require(tuple(one.shape) == wanted, spec, f"{name} have shape {tuple(one.shape)}, must be {wanted}")
     if found.ids is not None:
-        require(bool((found.ids < known.records).all()), spec, f"ids must lie below the {known.records} records")
+        require((found.ids < known.records).all(), spec, f"ids must lie below the {known.records} records")
 
 
 def _digest(view: View) -> str:

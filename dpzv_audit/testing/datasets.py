@@ -29,15 +29,15 @@ def check_dataset(spec: DataSpec, *, data_dir: Path | None = None, **options: An
         InputError: Its files are not there.
     """
     check_words(spec)
-    require(bool(spec.partitions), spec, "must say at least one partition")
+    require(spec.partitions, spec, "must say at least one partition")
     for path in spec.sources(data_dir):
-        require(path.exists(), spec, f"says that its numbers come from {path}, which is not there")
-    require(bool(spec.digest(data_dir)), spec, "digest must not be empty: the cache could not tell when it changes")
+        require(path.exists(), spec, f"sources names {path}, which is not there")
+    require(spec.digest(data_dir), spec, "digest must not be empty: the cache goes by it")
     load = partial(spec.load, data_dir=data_dir)
     first, again = load(**options), load(**options)
     require(first.fingerprint == again.fingerprint, spec, "two loads differ: reading must draw nothing at random")
-    require(len(np.unique(first.train.labels)) > 1, spec, "training labels are all of one class: nothing can be learnt")
-    require(bool(first.digests), spec, "digests of the data set must name the sources that were read")
+    require(len(np.unique(first.train.labels)) > 1, spec, "training labels are all of one class, must be of more")
+    require(first.digests, spec, "digests of the data set must name the sources that were read")
     for name, way in spec.partitions.items():
         cut = load(partition=name, **options)
         require(cut.clients == way.clients, spec, f"{name} makes {cut.clients} clients, says {way.clients}")
@@ -66,7 +66,7 @@ LONGEST_SUMMARY = 120
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 
-def require(holds: bool, what: Registered, rule: str) -> None:
+def require(holds: object, what: Registered, rule: str) -> None:
     """Raise `AssertionError` in one line that `what` breaks a `rule` unless it `holds`."""
     if not holds:
         raise AssertionError(f"{what.name}: {rule}")
@@ -74,10 +74,10 @@ def require(holds: bool, what: Registered, rule: str) -> None:
 
 def check_words(what: Registered) -> None:
     """Check that the name can stand in a command, and the summary in a list."""
-    require(bool(NAME.fullmatch(what.name)), what, "name must be of small letters and digits, joined by - or _")
+    require(NAME.fullmatch(what.name), what, "name must be of small letters and digits, joined by - or _")
     fits = re.fullmatch(rf"(?=.*\S).{{1,{LONGEST_SUMMARY}}}", what.summary)
     rule = f"summary must be one line of at most {LONGEST_SUMMARY} characters, has {len(what.summary)}"
-    require(bool(fits), what, rule)
+    require(fits, what, rule)
 
 
 def small_dataset(*, seed: int, labels_moved_by: int) -> VerticalDataset:

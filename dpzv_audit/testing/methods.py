@@ -46,7 +46,7 @@ def check_method(spec: MethodSpec, **options: object) -> None:
     """
     check_words(spec)
     for name, setting in spec.config.model_fields.items():
-        require(bool(setting.description), spec, f"setting {name} has no description")
+        require(setting.description, spec, f"setting {name} has no description")
     config = spec.configure(**{**SMALL, **options})
     with _one_thread():
         _check_seeds(spec, config)
@@ -206,7 +206,7 @@ def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, ob
             require(not protection.draws, spec, "protection says that noise is drawn; no release is stated")
         return
     require(moved, spec, "states a release and draws no noise from its origin (`context.origin`)")
-    require(protection.draws, spec, "states a release, and protection says that no noise is drawn")
+    require(protection.draws, spec, "states a release; protection says that no noise is drawn")
     # Models that stand still send the same numbers in both worlds, but for the noise.
     still = spec.configure(**{**SMALL, **options, "client_rate": 0.0, "server_rate": 0.0, "epochs": 100})
     for release in stated(still):
