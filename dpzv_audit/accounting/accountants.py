@@ -110,7 +110,10 @@ def log_clt_mu(rate: float, rounds: int, z: float, *, uniform: bool) -> float:
     corollary 4 for C_p.
     """
     power = 1.0 / z**2 if z > 1e-100 else math.inf
-    log_excess = math.log(math.expm1(power)) if power < 1.0 else power + math.log1p(-math.exp(-power))
+    if power < 1.0:
+        log_excess = math.log(math.expm1(power))
+    else:
+        log_excess = power + math.log1p(-math.exp(-power))
     if uniform:
         log_excess = math.log(2.0) + _log_uniform_excess(z, power)
     return math.log(rate) + 0.5 * (math.log(rounds) + log_excess)
@@ -141,19 +144,20 @@ def gdp_clt(asked: Question) -> Number | Refusal:
     for part in asked.parts:
         if part.sampler != wanted or part.channel != "scalar" or part.participation_cap is not None:
             return Refusal("the forms are for Poisson sampling, add-remove or zero-out, and uniform sampling, replace")
-    noise = [1.0 / part.participation_mu(asked.neighbours) for part in asked.parts]
-    logs = [log_clt_mu(p.rate, p.rounds, z, uniform=uniform) for p, z in zip(asked.parts, noise, strict=True)]
-    if max(logs) > math.log(LARGEST_MU):
-        return Refusal("vacuous (> 100): at so little noise the approximation has no finite value")
-
-    mus = [math.exp(log_mu) for log_mu in logs]
-    mu = math.hypot(*mus, *asked.certain)
+    shown = []
+    for part in asked.parts:
+        z = 1.0 / part.participation_mu(asked.neighbours)
+        log_mu = log_clt_mu(part.rate, part.rounds, z, uniform=uniform)
+        if log_mu > math.log(LARGEST_MU):
+            return Refusal("vacuous (> 100): at so little noise the approximation has no finite value")
+        shown.append((part, z, math.exp(log_mu)))
+    mu = math.hypot(*(mu for _, _, mu in shown), *asked.certain)
     return Number(
         epsilon=exactly(epsilon_from_mu(mu, asked.delta)),
         mu=mu,
         note="central-limit approximation; an approximation, not a bound",
         own_gaps=("known-ids", "clt") if asked.knows_ids else ("clt",),
-        shown=list(zip(asked.parts, noise, mus, strict=True)),
+        shown=shown,
     )
 
 
@@ -275,8 +279,13 @@ class Steps:
 def _known_steps(asked: Question) -> list[Steps]:
     """Return the steps at delta/2 in all; random counts are cut where they are exceeded with delta/4 in all."""
     random = sum(part.fixed is None for part in asked.counted)
-    counts = [p.fixed if p.fixed is not None else _most(p, asked.delta / (4.0 * random)) for p in asked.counted]
-    mus = [(part.mu, count) for part, count in zip(asked.counted, counts, strict=True) if count > 0]
+    mus = []
+    for part in asked.counted:
+        count = part.fixed
+        if count is None:
+            count = _most(part, asked.delta / (4.0 * random))
+        if count > 0:
+            mus.append((part.mu, count))
     mus += [(mu, 1) for mu in asked.certain if mu > 0.0]
     share = asked.delta / (4.0 if random else 2.0) / max(1, sum(count for _, count in mus))
     return [Steps(epsilon=epsilon_from_mu(mu, share), delta=share, count=count, mu=mu) for mu, count in mus]
@@ -297,7 +306,9 @@ def _sampled_steps(view: SampledView, delta: float) -> list[Steps]:
     for pair, count in view.rounds:
         mu = 1.0 / pair.noise
         plain = epsilon_from_mu(mu, min(share / pair.rate, 0.5))
-        amplified = math.log1p(pair.rate * math.expm1(plain)) if plain < 700.0 else plain + math.log(pair.rate)
+        amplified = plain + math.log(pair.rate)
+        if plain < 700.0:
+            amplified = math.log1p(pair.rate * math.expm1(plain))
         steps.append(Steps(epsilon=amplified, delta=share, count=count, mu=mu, rate=pair.rate))
     return steps
 
@@ -427,17 +438,20 @@ def certified_lower(asked: Question, bound: UpperBound) -> float:
     """
     if not bound.sound or bound.epsilon is None:
         return 0.0
-    open_ids = all(
-        part.rate == 1.0 or cell.treatment == "known-ids" for part, cell in zip(asked.parts, asked.cells, strict=True)
-    )
-    return bound.epsilon.lower if bound.accountant == "prv" or (bound.accountant == "gdp-exact" and open_ids) else 0.0
+    exact = bound.accountant == "prv"
+    if bound.accountant == "gdp-exact":
+        known = [cell.treatment == "known-ids" for cell in asked.cells]
+        exact = all(shown or part.rate == 1.0 for part, shown in zip(asked.parts, known, strict=True))
+    return bound.epsilon.lower if exact else 0.0
 
 
 def _check_agreement(asked: Question, row: Mapping[str, UpperBound]) -> None:
     """Raise `AuditError` where a sound bound of `row` lies below what another certifies from below."""
-    lower, source = max(((certified_lower(asked, bound), name) for name, bound in row.items()), default=(0.0, ""))
+    certified = [(certified_lower(asked, bound), name) for name, bound in row.items()]
+    lower, source = max(certified, default=(0.0, ""))
+    allowed = lower * (1.0 - AGREE) - AGREE
     for name, answer in row.items():
-        if answer.sound and answer.epsilon is not None and answer.epsilon.upper < lower * (1.0 - AGREE) - AGREE:
+        if answer.sound and answer.epsilon is not None and answer.epsilon.upper < allowed:
             raise AuditError(
                 f"accountants disagree: {name} says epsilon <= {answer.epsilon.upper:.6g}, {source} >= {lower:.6g} "
                 f"({answer.adversary}, {answer.neighbours}, delta = {answer.delta:.3g})"
@@ -450,7 +464,7 @@ def tightest_sound(bounds: Iterable[UpperBound]) -> UpperBound | None:
     The bounds must speak of one adversary, relation and delta: bounds on different things do not compare.
     """
     candidates = list(bounds)
-    about = {(answer.adversary, answer.neighbours, answer.delta) for answer in candidates}
+    about = {(bound.adversary, bound.neighbours, bound.delta) for bound in candidates}
     if len(about) > 1:
         raise ValueError("tightest_sound compares bounds for one adversary, neighbour relation and delta only")
     sound = [(bound.epsilon.upper, bound) for bound in candidates if bound.sound and bound.epsilon is not None]

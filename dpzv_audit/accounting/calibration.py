@@ -164,8 +164,8 @@ def calibrate(
             f"delta is {delta:g}, not below the sampling rate {rate:.6g}: publishing the records of a whole batch "
             "would meet epsilon 0 at that delta, since a record is seldom in it; choose a delta far below the rate"
         )
-        found = None if value is None else tightest_sound(bounds(value))
-        if value is not None and _upper([found] if found else []) > epsilon:
+        checked = [] if value is None else bounds(value)
+        if value is not None and _upper(checked) > epsilon:
             raise AuditError(f"calibrated {unknown} does not meet epsilon = {epsilon} when checked forward")
         return Calibration(
             unknown=unknown,
@@ -176,7 +176,7 @@ def calibrate(
             reached=value is not None,
             value=value,
             release=None if value is None else at(value),
-            bound=found,
+            bound=tightest_sound(checked),
             reason=reason,
             warning=little if delta >= rate else None,
         )
@@ -191,15 +191,16 @@ def calibrate(
     if unknown == "batch-size" and not meets(easiest):
         easiest = _best_batch(int(release.records), cost)
     if not meets(easiest):
-        even = {
-            "sigma": f"even with sigma = {easiest:.3g} (what other messages and the server's own updates cost)",
-            "rounds": "of a single round",
-            "batch-size": f"with {easiest} records in a batch, the best of the sizes tried,",
-        }[unknown]
-        if easiest == release.dataset_size and unknown == "batch-size":
-            even = f"even with all {easiest} records in a batch"
-        spent = f" is {cost(easiest):.6g}" if math.isfinite(cost(easiest)) else ""
-        return answer(None, f"cannot be reached: the tightest sound epsilon {even}{spent}")
+        why = f"with {easiest} records in a batch, the best of the sizes tried,"
+        if unknown == "sigma":
+            why = f"even with sigma = {easiest:.3g} (what other messages and the server's own updates cost)"
+        elif unknown == "rounds":
+            why = "of a single round"
+        elif easiest == release.dataset_size:
+            why = f"even with all {easiest} records in a batch"
+        if math.isfinite(cost(easiest)):
+            why += f" is {cost(easiest):.6g}"
+        return answer(None, f"cannot be reached: the tightest sound epsilon {why}")
     view = Question(release, adversary, neighbours, delta).amplified
     composed = isinstance(view, SampledView) and bool(view.rounds)
     within = f" (to {_COMPOSED:.1%}, where composition is needed)" if composed else ""

@@ -181,7 +181,9 @@ class SampledGaussian:
         """
         if self.noise < _LEAST_NOISE:
             return None
-        bends = [bend for bend in (-0.5, 0.5) if low < bend < high] if self.kind == "fixed-size" else []
+        bends = []
+        if self.kind == "fixed-size":
+            bends = [bend for bend in (-0.5, 0.5) if low < bend < high]
         wanted = min(self.noise, self.noise**2) / 2.0
         pieces = [(start, stop, math.ceil((stop - start) / wanted)) for start, stop in pairwise([low, *bends, high])]
         if sum(panels for _, _, panels in pieces) > _MOST_PANELS:
@@ -242,7 +244,10 @@ class LossMoments:
         From delta(eps) = E[(1 - e^(eps - L))+] <= E[e^(s (L - eps))] s^s / (1 + s)^(1 + s), every s > 0.
         """
         left = delta - self.outside
-        return math.inf if left <= 0.0 else max(0.0, min(self.ceiling, epsilon_of_moments(ORDERS, self.up, left)[0]))
+        if left <= 0.0:
+            return math.inf
+        epsilon, _ = epsilon_of_moments(ORDERS, self.up, left)
+        return max(0.0, min(self.ceiling, epsilon))
 
     def log_moment(self, order: FloatArray) -> FloatArray:
         """Return an upper limit on ln E[e^(v L)] at any real `order` v: it is convex, so chords lie above it."""
@@ -255,7 +260,8 @@ class LossMoments:
         """Return b such that |L| > b has probability at most 2 `tail` under P tilted by e^(`tilt` L)."""
         base = float(self.log_moment(np.array([tilt]))[0])
         need = -math.log(tail) - base
-        up, down = (float(np.min((self.log_moment(tilt + sign * ORDERS) + need) / ORDERS)) for sign in (1.0, -1.0))
+        up = float(np.min((self.log_moment(tilt + ORDERS) + need) / ORDERS))
+        down = float(np.min((self.log_moment(tilt - ORDERS) + need) / ORDERS))
         return max(min(up, self.ceiling), min(down, -self.floor), 0.0)
 
 
@@ -270,12 +276,12 @@ def epsilon_of_moments(orders: FloatArray, log_moments: FloatArray, delta: float
 def composed_moments(parts: Sequence[tuple[LossMoments, int]]) -> LossMoments:
     """Return the moments of independent losses, each repeated so many rounds: logarithms add."""
     return LossMoments(
-        up=np.sum([rounds * part.up for part, rounds in parts], axis=0),
-        down=np.sum([rounds * part.down for part, rounds in parts], axis=0),
-        outside=sum(rounds * part.outside for part, rounds in parts),
-        ceiling=sum(rounds * part.ceiling for part, rounds in parts),
-        floor=sum(rounds * part.floor for part, rounds in parts),
-        mean=sum(rounds * part.mean for part, rounds in parts),
+        up=np.sum([n * one.up for one, n in parts], axis=0),
+        down=np.sum([n * one.down for one, n in parts], axis=0),
+        outside=sum(n * one.outside for one, n in parts),
+        ceiling=sum(n * one.ceiling for one, n in parts),
+        floor=sum(n * one.floor for one, n in parts),
+        mean=sum(n * one.mean for one, n in parts),
     )
 
 
