@@ -228,6 +228,8 @@ def records_figure(found: Reconstructions) -> str:
     pitch = height + 2.3 * line
 
     def paint(axes: Axes) -> None:
+        from matplotlib.patches import Rectangle
+
         bars: dict[int, list[_Bar]] = {}
         for place, (what, records) in enumerate(rows):
             top = place * pitch
@@ -236,8 +238,8 @@ def records_figure(found: Reconstructions) -> str:
                 left = index * (width + gap)
                 for shade, bar in _bars(record, width, left, top):
                     bars.setdefault(shade, []).append(bar)
-                frame = {"fill": False, "edgecolor": MUTED, "lw": 0.6, "zorder": 2}
-                svg.rectangle(axes, left, top, width, height, **frame)
+                frame = Rectangle((left, top), width, height, fill=False, edgecolor=MUTED, lw=0.6, zorder=2)
+                axes.add_patch(frame)
         _paint_bars(axes, bars)
         axes.set(xlim=(-0.01 * across, 1.01 * across), ylim=(len(rows) * pitch - 2.0 * line, -1.6 * line))
         axes.set_aspect("equal")

@@ -103,11 +103,12 @@ def heat_map(cells: Sequence[Cell]) -> str:
 
 def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
     """Colour and number of the cell at (x, y), which leads to its run; bold for what is certain, or failed."""
+    from matplotlib.patches import Rectangle
+
     damage = cell.damage if cell.state == "measured" else None
     text = "×" if cell.state == "failed" else "–"
     if damage is not None:
-        left, top = x - 0.48, y - 0.48
-        svg.rectangle(axes, left, top, 0.96, 0.96, color=ACCENT, alpha=damage, lw=0)
+        axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=ACCENT, alpha=damage, lw=0))
         # Two decimals without the leading zero, or a whole 1.
         text = "1" if damage >= 0.995 else f"{damage:.2f}".removeprefix("0")
     bold = text == "×" or (damage is not None and cell.clear is True)

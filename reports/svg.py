@@ -159,13 +159,6 @@ def _set_scale(axes: Axes, scale: str) -> None:
     axes.grid(axis="both" if both else "y", alpha=0.6 if both else 1.0)
 
 
-def rectangle(axes: Axes, left: float, top: float, width: float, height: float, **look: Any) -> None:
-    """Add a rectangle to the axes."""
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle((left, top), width, height, **look))
-
-
 def label_of(drawing: str) -> str:
     """Return the accessible name in a drawing that `draw` made, as plain text."""
     return html.unescape(drawing.split('aria-label="', 1)[1].split('"', 1)[0])

@@ -8,7 +8,6 @@ much of that is due to the training that everybody took part in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attacks import attack_named
@@ -18,7 +17,7 @@ from attacks.core.run import continuous
 from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.evidence.comparison import compared
 from dpzv_audit.findings import LEAST_TRAININGS, Interval, to_jsonable
-from dpzv_audit.reproduce.table import Item, Row, Setting, interval_of
+from dpzv_audit.reproduce.table import Item, Row, Rows, Setting, interval_of
 from dpzv_audit.reproduce.training import controls_part, training_part
 from dpzv_audit.reproduce.words import say
 from mechanisms.core.context import Deployment
@@ -105,7 +104,7 @@ def judged(row: Row, confidence: float) -> tuple[float, float]:
     return betting_limits(row["by_trial"]["success"], confidence)
 
 
-def control_text(rows: Sequence[Row], *, by_table: bool) -> str:
+def control_text(rows: Rows, *, by_table: bool) -> str:
     """Return whether the negative control is at chance in all rows; one seed cannot tell.
 
     The level is said to be that of the whole table, or to be the same as the one before.
@@ -122,7 +121,7 @@ EXACT, SCALARS = "gradients", "scalars"
 """What the server answers with, where it is not noised gradients."""
 
 
-def verdicts(rows: Sequence[Row]) -> str:
+def verdicts(rows: Rows) -> str:
     """Return what the rows say of gradients, of noise on embeddings and of scalars, as a sentence."""
     said = []
     for noised in (False, True):
@@ -134,7 +133,7 @@ def verdicts(rows: Sequence[Row]) -> str:
     return "; ".join([*said, control_text(rows, by_table=False)])
 
 
-def _scalars(found: Sequence[Row], adversary: str) -> str:
+def _scalars(found: Rows, adversary: str) -> str:
     """Return which rows of `adversary` on scalars lie above or below chance, or on neither side."""
     sides: dict[str, list[Row]] = {"above": [], "below": [], "neither": []}
     more = 0
@@ -159,7 +158,7 @@ def gains(row: Row, confidence: float = CONFIDENCE) -> dict[str, Interval]:
     return found
 
 
-def verdict(rows: Sequence[Row]) -> str:
+def verdict(rows: Rows) -> str:
     """Return where the trained bottom model finds more labels than both baselines in every seed, and where not.
 
     A row says that training leaks only where both of its differences do, so that they need not share their error.
@@ -176,7 +175,7 @@ def verdict(rows: Sequence[Row]) -> str:
     return say("completion", leaks=leaks, others=others, seeds=seeds, enough=enough, confidence=CONFIDENCE)
 
 
-def remarks(rows: Sequence[Row]) -> str:
+def remarks(rows: Rows) -> str:
     """Return the sentence that follows from the rows, controls that fail, and what the data sets say of themselves."""
     notes = dict.fromkeys(f"{row['dataset']}: {note}" for row in rows for note in row["notes"])
     control = control_text(rows, by_table=True)

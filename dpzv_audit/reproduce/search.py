@@ -11,7 +11,7 @@ bound that a simulated audit proves.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.evidence.comparison import compared
 from dpzv_audit.evidence.privacy import noised
 from dpzv_audit.findings import to_jsonable
-from dpzv_audit.reproduce.table import Item, Row, Setting, counted, interval_of
+from dpzv_audit.reproduce.table import Item, Row, Rows, Setting, counted, interval_of
 from dpzv_audit.reproduce.training import MEGABYTE
 from dpzv_audit.reproduce.words import say
 from mechanisms import DPZVConfig, method_named, train
@@ -250,12 +250,12 @@ class Federated:
         return found
 
 
-def of_kind(rows: Sequence[Row], kind: str) -> list[Row]:
+def of_kind(rows: Rows, kind: str) -> list[Row]:
     """Return the rows that are `sound`, the `control` or `claimed`."""
     return [row for row in rows if row["kind"] == kind]
 
 
-def who_wins(rows: Sequence[Row]) -> str:
+def who_wins(rows: Rows) -> str:
     """Return the page's first paragraph: sound DPZV against the control, then what the paper's noise is worth."""
     others = of_kind(rows, "sound")
     sound = max(others, key=lambda row: float(row["validation"]), default=None)
@@ -268,7 +268,7 @@ def who_wins(rows: Sequence[Row]) -> str:
     return say("who_wins", sound=sound, others=others, control=control, side=side, claimed=claimed)
 
 
-def what_costs(rows: Sequence[Row]) -> str:
+def what_costs(rows: Rows) -> str:
     """Return what the noise costs each sound form beside what zeroth order and the length of training cost it."""
     sound = of_kind(rows, "sound")
     return say("what_costs", rows=sound) if sound else ""

@@ -19,6 +19,7 @@ from mechanisms import MethodSpec, TrainingConfig, method_named
 T = TypeVar("T")
 Row = Mapping[str, Any]
 """A row of a result: plain JSON values by name."""
+Rows = Sequence[Row]
 Stage = Callable[[str, int], Callable[[int], None]]
 Compute = Callable[[FileCheckpoints | None], Row]
 
@@ -182,8 +183,8 @@ class PaperTable:
     epochs_of: str = "the paper's"
     seeds: int = 3
     notes: tuple[str, ...] = ()
-    remark: Callable[[Sequence[Row]], str] | None = None
-    lead: Callable[[Sequence[Row]], str] | None = None
+    remark: Callable[[Rows], str] | None = None
+    lead: Callable[[Rows], str] | None = None
     figure: Callable[[Row], str] | None = None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.halving import shortage
-from dpzv_audit.reproduce.table import Item, Row, Setting, counted
+from dpzv_audit.reproduce.table import Item, Row, Rows, Setting, counted
 from dpzv_audit.reproduce.words import say
 from mechanisms import TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
@@ -121,7 +120,7 @@ def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, 
     return setting.part(dataset, compute, frozen=server, rate=rate)
 
 
-def below_control(rows: Sequence[Row]) -> str:
+def below_control(rows: Rows) -> str:
     """Return which rows are no better than frozen clients whose server has a tuned rate, as a sentence."""
     below = [row for row in rows if row["accuracy"]["value"] <= row["frozen_clients_tuned"]["value"]]
     return say("below_control", rows=below) if below else ""
