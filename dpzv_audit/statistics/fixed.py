@@ -359,13 +359,8 @@ def choose_joint_rule(pilot: Pilot, error: float, *, family: CurveFamily) -> Rul
     # Symmetrical worlds tie exactly: the smallest false positive rate decides, not the last digit.
     tied = worth >= worth.max() * (1.0 - _TIE)
     side, place = np.unravel_index(int(np.argmin(np.where(tied, fpr, np.inf))), fpr.shape)
-    return Rule(
-        threshold=float(rates.threshold[place]),
-        in_is_high=bool(side == 0),
-        strict_on_fpr=bool(fpr[side, place] < fnr[side, place]),
-        share=0.5,
-        fitted=rates.fitted,
-    )
+    strict_on_fpr = bool(fpr[side, place] < fnr[side, place])
+    return Rule(float(rates.threshold[place]), bool(side == 0), strict_on_fpr, share=0.5, fitted=rates.fitted)
 
 
 def _limits(

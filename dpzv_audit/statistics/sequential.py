@@ -89,8 +89,7 @@ class SequentialTest:
         """
         refuted = np.asarray(self.evidence) >= -math.log(error)
         if self.name == "sequential":
-            count = int(np.cumprod(refuted).sum())
-            return self.claims[count - 1] if count else 0.0
+            refuted = np.logical_and.accumulate(refuted)
         return float(np.max(np.asarray(self.claims)[refuted], initial=0.0))
 
     def provable(self, error: float) -> float:

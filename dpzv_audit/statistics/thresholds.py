@@ -29,7 +29,7 @@ _DEVIATES = np.linspace(-6.0, 6.0, 49)
 _TIE = 1e-9
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Rule:
     """A test of "which world?" with the way its error is spent; fixed before the scores it is applied to.
 
@@ -157,7 +157,8 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
     """
     rates, n_in, n_out = pilot.candidates()
     spent = np.array(shares)[:, None]
-    best_value, best = -math.inf, (0, 0, True, True)
+    most = -math.inf
+    best = Rule(float(rates.threshold[0]), in_is_high=True, strict_on_fpr=True, share=shares[0], fitted=rates.fitted)
     for in_is_high in (True, False):
         fpr, fnr = rates.errors[in_is_high]
         kept = np.flatnonzero(fpr + fnr < 1.0)  # the rest is worse than a coin and proves nothing
@@ -172,20 +173,13 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
                 upper_limit(n_other * other, n_other, error * (1.0 - spent)),
             )
             largest = float(value.max())
-            if largest > best_value + _TIE:
+            if largest > most + _TIE:
                 # Symmetrical worlds tie exactly: the smallest strict rate decides, not the last digit.
                 tied = np.where(value >= largest - _TIE, strict, np.inf)
-                place = np.unravel_index(int(np.argmin(tied)), value.shape)
-                best_value = largest
-                best = (int(place[0]), int(kept[place[1]]), in_is_high, strict_on_fpr)
-    share, threshold, in_is_high, strict_on_fpr = best
-    return Rule(
-        threshold=float(rates.threshold[threshold]),
-        in_is_high=in_is_high,
-        strict_on_fpr=strict_on_fpr,
-        share=shares[share],
-        fitted=rates.fitted,
-    )
+                row, column = np.unravel_index(int(np.argmin(tied)), value.shape)
+                threshold = float(rates.threshold[kept[column]])
+                most, best = largest, Rule(threshold, in_is_high, strict_on_fpr, shares[row], rates.fitted)
+    return best
 
 
 def error_counts(in_scores: Floats, out_scores: Floats, rule: Rule) -> Counts:
