@@ -63,8 +63,6 @@ ALLOWED = {
     ("dpzv_audit/registry.py", "import importlib"): "entry points of installed packages, and where their files lie",
     ("dpzv_audit/testing/methods.py", "import tempfile"): "a folder for the checkpoint of a tested method",
     ("dpzv_audit/reproduce/words.py", "import importlib"): "reads the package's own tables",
-    ("dpzv_audit/cli/flags.py", "import importlib"): "loads this package's registries where an option names one",
-    ("dpzv_audit/cli/flags.py", "importlib.import_module"): "loads this package's registries where an option names one",
     ("dpzv_audit/data/spec.py", "import importlib"): "the version of the package that embeds a data set",
     (
         "dpzv_audit/execution/executor.py",
