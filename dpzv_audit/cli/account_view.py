@@ -98,7 +98,10 @@ def tightest(bounds: Sequence[UpperBound]) -> list[str]:
         if best is not None and best.epsilon is not None:
             found = f"epsilon <= {_up(best.epsilon.upper)} ({best.accountant})"
         says.append(((relation, found), adversary))
-    return [f"{relation}, against {', '.join(whom)}: {found}" for (relation, found), whom in _grouped(says).items()]
+    lines = []
+    for (relation, found), whom in _grouped(says).items():
+        lines.append(f"{relation}, against {', '.join(whom)}: {found}")
+    return lines
 
 
 def _reasons(bounds: Iterable[tuple[str, UpperBound]]) -> list[str]:
@@ -212,11 +215,12 @@ def _curves(
 def _envelope(release: AnyRelease, bound: UpperBound, alpha: Sequence[float], ask: Ask) -> list[float]:
     """Return the trade-off curve that `bound`'s accountant certifies: each (epsilon, delta) is a pair of lines."""
     curve = np.zeros(len(alpha))
-    for delta in map(float, np.geomspace(bound.delta, max(0.5, bound.delta), CURVE_POINTS)):
+    deltas = np.geomspace(bound.delta, max(0.5, bound.delta), CURVE_POINTS)
+    for delta in deltas.tolist():
         (at,) = ask(release, delta=delta, adversaries=[bound.adversary], accountants=[bound.accountant])
         if at.epsilon is not None:
             curve = np.maximum(curve, epsilon_delta_tradeoff(alpha, at.epsilon.upper, delta))
-    return [float(value) for value in curve]
+    return list(curve.tolist())
 
 
 def _merged(lines: dict[str, V]) -> dict[str, V]:
