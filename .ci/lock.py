@@ -7,8 +7,6 @@ from it here must be installed as it is pinned, or be pinned by what asks for it
 all extras, nothing may be pinned that follows from none of them.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

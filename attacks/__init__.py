@@ -4,8 +4,6 @@ Adding one is one file with a `SPEC` and one line in `ATTACKS`, or a package tha
 (`dpzv_audit.registry`).
 """
 
-from __future__ import annotations
-
 from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec
 from attacks.feature import inversion as feature_inversion
 from attacks.gradient import estimation

@@ -17,8 +17,6 @@ to each script of `tests`. Whatever a comment says, every command must be one th
 block runs where a text block follows, with what it prints.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

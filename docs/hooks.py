@@ -1,7 +1,5 @@
 """Fills in, when the site is built, what the code knows better than a page: settings, adversaries, what there is."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re

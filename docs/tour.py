@@ -6,8 +6,6 @@
 Columns, seeds and versions are those of the pages; `docs/blocks.py` says which commands are run.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -4,8 +4,6 @@ Importing this package loads nothing heavy: what is public is loaded when first 
 and scipy.special only.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from pathlib import Path

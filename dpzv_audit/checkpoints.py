@@ -7,8 +7,6 @@ its owner alone, and is only taken up where arithmetic gives the same numbers. I
 is written.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform
@@ -46,7 +44,7 @@ class FileCheckpoints:
         self.epochs = 0
         self._resumed_at = 0
 
-    def of_stack(self, first: int, last: int, trainings: int) -> FileCheckpoints:
+    def of_stack(self, first: int, last: int, trainings: int) -> "FileCheckpoints":
         """Where those at places `first` to `last` of the run's `trainings` keep theirs: a file of their own if not all.
 
         What is said of the run counts theirs from now on.

@@ -1,7 +1,5 @@
 """Errors a user may meet: each is one line, and each knows the exit code of the command line."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

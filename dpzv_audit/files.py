@@ -6,8 +6,6 @@ followed. Left out are what Python, version control and test runners keep for th
 this tool writes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

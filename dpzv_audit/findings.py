@@ -1,7 +1,5 @@
 """What was found out, as frozen dataclasses that serialise to JSON: intervals, bounds, and the words for verdicts."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal

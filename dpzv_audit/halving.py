@@ -1,7 +1,5 @@
 """Work on numbered things in pieces: half as many at a time from where memory ran out, to the same results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 

@@ -5,8 +5,6 @@ limits is checked in seconds and within 500 MB, and planned in seconds; a traini
 takes.
 """
 
-from __future__ import annotations
-
 MOST_RECORDS = 10**9
 """Records of a simulated deployment: more than any party of vertical learning holds about people."""
 

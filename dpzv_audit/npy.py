@@ -2,8 +2,6 @@
 take as much memory as a header claims, so each header is held against the bytes that are there.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import warnings

@@ -6,8 +6,6 @@ pytest-xdist runs them on. What it needs is loaded when a test first asks for a 
 without it, and a project with a package of its own called `reports` or `attacks` can still run its other tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +40,7 @@ class PrivacyAudit:
     def __init__(self, alpha: float, tests: int, name: str) -> None:
         self._alpha, self._name, self._calls = alpha / max(1, tests), name, 0
 
-    def verdict(self, **claim: Any) -> ClaimVerdict:
+    def verdict(self, **claim: Any) -> "ClaimVerdict":
         """Return the verdict on a claim, given as to `dpzv_audit.verify_claim`, and fail nothing."""
         check_not_shadowed()
         from dpzv_audit.claims.api import verify_claim
@@ -54,7 +52,7 @@ class PrivacyAudit:
         claim.setdefault("alpha", level_of(self._calls, self._alpha))
         return verify_claim(**claim)
 
-    def __call__(self, *, allow_overclaimed: bool = False, strict: bool = False, **claim: Any) -> ClaimVerdict:
+    def __call__(self, *, allow_overclaimed: bool = False, strict: bool = False, **claim: Any) -> "ClaimVerdict":
         """Return the verdict on a claim; fail the test where it is refuted or overclaimed.
 
         With `strict` also where it is inconclusive, was cut off by `max_trials`, or was not audited.

@@ -8,8 +8,6 @@ A package adds one by an entry point in the group `dpzv_audit.methods`, `dpzv_au
 The entry point has the object's own name. What stands behind it is imported when it is asked for, or all are listed.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 from collections import defaultdict

@@ -5,8 +5,6 @@ was set to None is null. A command sets all that belongs to its result; since a 
 of it, fields that a reader can do without have defaults.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -639,7 +637,7 @@ class PlantedRow(Part):
     expected: list[str]
     verdict: str
     as_expected: StrictBool
-    games: dict[str, PlantedGame]
+    games: "dict[str, PlantedGame]"
 
 
 class PlantedGame(Part):

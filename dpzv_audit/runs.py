@@ -1,7 +1,5 @@
 """Run folders: what a run leaves on disk, written whole or not at all, and read back with one-line errors."""
 
-from __future__ import annotations
-
 import errno
 import importlib.metadata
 import itertools

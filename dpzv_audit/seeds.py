@@ -5,8 +5,6 @@ of a stack draws what it would draw alone. Noise has a purpose of its own: it sh
 randomness such as batches or directions.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

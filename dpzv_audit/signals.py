@@ -3,8 +3,6 @@
 The exit code of a command that a signal ended is 128 plus its number, as in a shell.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

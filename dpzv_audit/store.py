@@ -10,8 +10,6 @@ people (filelock empties the file that another process holds, so it cannot say w
 (Windows) nothing locks, and where the file system does not lock folders, none is removed.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

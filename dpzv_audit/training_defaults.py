@@ -1,7 +1,5 @@
 """Settings of trainings by data set, where neither the user nor the method says otherwise: `tables/training.toml`."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -15,7 +13,7 @@ GRADIENT_DEFAULTS: dict[str, dict[str, object]] = _TABLES["gradient"]
 """The same for methods that send gradients down, over `DATASET_DEFAULTS`."""
 
 
-def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, object]:
+def dataset_defaults(dataset: str, spec: "MethodSpec", *, transformer: bool = False) -> dict[str, object]:
     """Return the data set's settings that the method of `spec` has and does not set itself.
 
     With a pre-trained `transformer`, without the model and the rates that are those of a bag of embeddings.

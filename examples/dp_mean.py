@@ -7,8 +7,6 @@ Run from this folder:
     dpzv-audit audit --mechanism dp_mean:noisy_regression --epsilon 1 --runs 1000
 """
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.linear_model import Ridge
 

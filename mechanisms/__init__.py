@@ -1,7 +1,5 @@
 """Every training method and its parts: messages and views, replicas, schedules, zeroth-order steps, noise, models."""
 
-from __future__ import annotations
-
 from mechanisms.core.config import ProtectedConfig, TrainingConfig
 from mechanisms.core.method import MethodSpec
 from mechanisms.core.training import train

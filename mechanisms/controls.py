@@ -4,8 +4,6 @@ The clients keep their random starts and only the server learns, by first-order 
 method that does not beat this has learnt nothing worth its downlink at the clients (methods.md, "Controls").
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ JUnit has the attributes of junit-10.xsd of the Jenkins xunit plugin, which othe
 OASIS standard, and code hosts show it at the line of the claims file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """Writes the report on a result by the template of its command, and what the template does not draw as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def environment() -> Environment:
+def environment() -> "Environment":
     """Return what templates of reports are read and filled in with.
 
     What a template shows is text made safe: a value becomes words as `reports.text.number` says, and markup is escaped

@@ -1,7 +1,5 @@
 """Figures with curves as SVG: trade-offs, accuracy, bounds by runs and rounds, wealth, cosines, success by epsilon."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -49,7 +47,7 @@ def _ends(lines: Mapping[str, Sequence[Point]]) -> str:
     return "; ".join(said)
 
 
-def tradeoff_figure(tradeoff: Tradeoff | None) -> str:
+def tradeoff_figure(tradeoff: "Tradeoff | None") -> str:
     """Return the trade-off curves (claimed, recomputed, measured with its band) as SVG; "" without any.
 
     Horizontal axis: false positive rate of the distinguishing test; vertical: its false negative rate; both
@@ -82,7 +80,7 @@ def _at_a_tenth(alpha: Sequence[float], curves: Mapping[str, Sequence[float]], b
     return f"At a false positive rate of {proportion(alpha[middle], 3)}{between}{rates}"
 
 
-def accuracy_figure(utility: Utility, method: str, *, by_bytes: bool = False) -> str:
+def accuracy_figure(utility: "Utility", method: str, *, by_bytes: bool = False) -> str:
     """Return test accuracy by epoch with the controls as level lines, as SVG; "" without two epochs of it.
 
     With `by_bytes` it stands over the megabytes sent so far, both directions.
@@ -114,7 +112,7 @@ def accuracy_figure(utility: Utility, method: str, *, by_bytes: bool = False) ->
     return chart.draw(name, "; ".join(filter(None, said)), 3.0 + 0.2 * len(levels))
 
 
-def runs_figure(rows: Sequence[BoundByRuns], claimed: float | None) -> str:
+def runs_figure(rows: "Sequence[BoundByRuns]", claimed: float | None) -> str:
     """Return the lower bound of each estimator by runs in each world as SVG; "" without two numbers of runs.
 
     The horizontal axis is logarithmic; the level line is the claim. Bounds that rest on an assumption are faint.
@@ -138,7 +136,7 @@ def runs_figure(rows: Sequence[BoundByRuns], claimed: float | None) -> str:
     return chart.draw("runs", f"Certified epsilon by number of runs: {'; '.join(said)} runs", 3.2)
 
 
-def wealth_figure(wealth: Wealth | None) -> str:
+def wealth_figure(wealth: "Wealth | None") -> str:
     """Return log10 of the wealth against the claim by pairs of runs as SVG; "" without two points.
 
     The level line is where the claim is refuted at the stated confidence, at whatever pair it is reached (auditing.md,
@@ -236,12 +234,12 @@ def curves_figure(
     return chart.draw("curves", alt, 4.7 + 0.2 * len(curves), handlelength=3.2)
 
 
-def method_of(cell: Cell) -> str:
+def method_of(cell: "Cell") -> str:
     """Return a cell's method with the channel that carries its noise."""
     return clean(cell.method) + (f" + {clean(cell.noise)} noise" if cell.noise else "")
 
 
-def epsilon_figures(cells: Sequence[Cell]) -> dict[str, str]:
+def epsilon_figures(cells: "Sequence[Cell]") -> dict[str, str]:
     """Return the SVG of success against epsilon by `ATTACK-ADVERSARY`, of all measured at two epsilons or more."""
     measured: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -252,7 +250,7 @@ def epsilon_figures(cells: Sequence[Cell]) -> dict[str, str]:
     return {name: drawing for name, drawing in figures if drawing}
 
 
-def _curves_by_method(cells: Sequence[Cell]) -> dict[str, list[Point]]:
+def _curves_by_method(cells: "Sequence[Cell]") -> dict[str, list[Point]]:
     """Return (epsilon, success, low, high) by method.
 
     Curves of one channel of noise that no eye tells apart (0.005) are drawn as the first of them.
@@ -275,7 +273,7 @@ def _curves_by_method(cells: Sequence[Cell]) -> dict[str, list[Point]]:
     return curves
 
 
-def _epsilon_figure(name: str, cells: Sequence[Cell]) -> str:
+def _epsilon_figure(name: str, cells: "Sequence[Cell]") -> str:
     curves = _curves_by_method(cells)
     if not any(len(points) > 1 for points in curves.values()):
         return ""

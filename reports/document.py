@@ -3,8 +3,6 @@
 A block is a table, a picture, code, or a paragraph as plain text. Whoever draws it makes text safe to show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from html import unescape

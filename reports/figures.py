@@ -1,7 +1,5 @@
 """Figures of rows and pictures as SVG: attack success, epsilon, ages of rows, reconstructed records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -46,7 +44,7 @@ def short(text: object, length: int = 34) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def mark(label: str, measurement: Interval | float | None, *, least: float = 0.0) -> Mark | None:
+def mark(label: str, measurement: "Interval | float | None", *, least: float = 0.0) -> Mark | None:
     """Return the row for an interval or a bare number; None if it holds none in [`least`, 1]."""
     ends, value = None, measurement
     if measurement is not None and not isinstance(measurement, int | float):
@@ -60,13 +58,13 @@ def mark(label: str, measurement: Interval | float | None, *, least: float = 0.0
     return None if known is None else Mark(label=short(label), value=known, ends=ends)
 
 
-def control_label(name: str, measurement: Interval | float) -> str:
+def control_label(name: str, measurement: "Interval | float") -> str:
     """Return what a control is in words: its name, and what it ran on where the result says so."""
     words, what = name.replace("_", " "), getattr(measurement, "what", None)
     return f"{words}: {what}" if what else words
 
 
-def chance_level(baselines: Mapping[str, Interval | float]) -> float | None:
+def chance_level(baselines: "Mapping[str, Interval | float]") -> float | None:
     """Return the best success without seeing anything, the largest baseline; None where there is none."""
     marks = filter(None, map(mark, baselines, baselines.values()))
     return max((found.value for found in marks), default=None)
@@ -77,7 +75,7 @@ def alt_of(rows: Sequence[Mark]) -> str:
     return "; ".join(f"{row.label} {row.text}" for row in rows)
 
 
-def _paint_rows(axes: Axes, rows: Sequence[tuple[str, str]], strong: int, reference: float | None) -> None:
+def _paint_rows(axes: "Axes", rows: Sequence[tuple[str, str]], strong: int, reference: float | None) -> None:
     """Stack rows from the top: a name and numbers as text over the marks of each, and one value marked on all."""
     axes.set(ylim=(len(rows) - 0.2, -0.62), yticks=[])
     axes.spines["left"].set_visible(False)
@@ -95,9 +93,9 @@ def _paint_rows(axes: Axes, rows: Sequence[tuple[str, str]], strong: int, refere
 
 def success_figure(
     attack: str,
-    success: Interval | float | None,
-    baselines: Mapping[str, Interval | float],
-    controls: Mapping[str, Interval | float],
+    success: "Interval | float | None",
+    baselines: "Mapping[str, Interval | float]",
+    controls: "Mapping[str, Interval | float]",
     metric: str = "",
 ) -> str:
     """Return the attack's success beside baselines and controls as SVG; "" where there is no number.
@@ -115,7 +113,7 @@ def success_figure(
     across = "\n".join(wrap(short(metric or "labels found", 104), 52))
     least = min(0.0, *(min(row.ends or (row.value,)) for row in rows))
 
-    def paint(axes: Axes) -> None:
+    def paint(axes: "Axes") -> None:
         texts = [(row.label, row.text) for row in rows]
         _paint_rows(axes, texts, -1 if measured is None else 0, chance_level(baselines))
         ticks = [tick / 4 for tick in range(-4, 5) if tick / 4 >= least]
@@ -153,7 +151,7 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
     far = upper or 0.0
     end = 1.25 * max(floor, min(far, 5 * floor) if floor > 0 else far, 1e-6)
 
-    def paint(axes: Axes) -> None:
+    def paint(axes: "Axes") -> None:
         strong = -1 if lower is None else int(claimed is not None)
         _paint_rows(axes, labels, strong, claimed)
         axes.set(xlim=(0, end), xlabel="ε")
@@ -168,7 +166,7 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
     return svg.draw("epsilon", alt, 0.66 + 0.5 * len(labels), paint)
 
 
-def staleness_figure(distribution: Sequence[Ages]) -> str:
+def staleness_figure(distribution: "Sequence[Ages]") -> str:
     """Return the shares of the rows that the server read by their age in rounds, as SVG; "" where there are none.
 
     Ages come in ranges that double, as the result has them.
@@ -191,7 +189,7 @@ def bars_figure(
 ) -> str:
     """Return values of at least 0 as bars from the left, each with its text, and one dashed `level`, as SVG."""
 
-    def paint(axes: Axes) -> None:
+    def paint(axes: "Axes") -> None:
         places, values = range(len(bars)), [value for value, _ in bars.values()]
         axes.barh(places, values, height=0.62, color=ACCENT if level is None else MUTED)
         if level is not None:
@@ -206,7 +204,7 @@ def bars_figure(
     return svg.draw(name, alt, 0.7 + 0.32 * len(bars), paint)
 
 
-def records_figure(found: Reconstructions) -> str:
+def records_figure(found: "Reconstructions") -> str:
     """Return reconstructed records beside the originals and the mean record as SVG; "" where there are none.
 
     `found` holds the (height, width) of a record, and rows of records, each a flat list of greys in [0, 1].
@@ -227,7 +225,7 @@ def records_figure(found: Reconstructions) -> str:
     line = 0.26 * across / WIDTH
     pitch = height + 2.3 * line
 
-    def paint(axes: Axes) -> None:
+    def paint(axes: "Axes") -> None:
         from matplotlib.patches import Rectangle
 
         bars: dict[int, list[_Bar]] = {}
@@ -261,7 +259,7 @@ def _bars(record: Sequence[float], width: int, left: float, top: float) -> Itera
             start = end
 
 
-def _paint_bars(axes: Axes, bars: Mapping[int, Sequence[_Bar]]) -> None:
+def _paint_bars(axes: "Axes", bars: Mapping[int, Sequence[_Bar]]) -> None:
     """Draw all bars of a shade as one shape: a picture without a bitmap, which a page that loads nothing shows too."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path

@@ -1,7 +1,5 @@
 """What the template of a report on a matrix says of cells, and the heat map of methods against attacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -81,7 +79,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
     turned = len(names[1]) > max(ROOMY, len(names[0]))
     rows, across = reversed(names) if turned else names
 
-    def paint(axes: Axes) -> None:
+    def paint(axes: "Axes") -> None:
         size = 7.0 if len(across) <= ROOMY else 5.5
         place = {_names(cell): cell for cell in shown}
         for y, row in enumerate(rows):
@@ -101,7 +99,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
     return svg.draw("matrix", alt, 0.6 + room + (0.2 if turned else 0.24) * len(rows), paint)
 
 
-def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
+def _paint_cell(axes: "Axes", x: int, y: int, cell: Cell, size: float) -> None:
     """Colour and number of the cell at (x, y), which leads to its run; bold for what is certain, or failed."""
     from matplotlib.patches import Rectangle
 

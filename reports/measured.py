@@ -1,7 +1,5 @@
 """What templates of a report say of measurements: rows of tables, intervals in words, and settings to repeat a run."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Mapping, Sequence

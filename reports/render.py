@@ -1,7 +1,5 @@
 """Draws a result as one self-contained HTML page and as Markdown, and writes both beside the result."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 

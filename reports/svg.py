@@ -1,7 +1,5 @@
 """Draws matplotlib figures as deterministic SVG that reads on light and dark pages and in print."""
 
-from __future__ import annotations
-
 import html
 import io
 import re
@@ -100,7 +98,7 @@ class Chart:
         self.painters: list[Callable[[Axes], object]] = [lambda axes: _set_scale(axes, scale)]
 
     @classmethod
-    def of_tests(cls) -> Chart:
+    def of_tests(cls) -> "Chart":
         """Return a chart for trade-off curves, with the line of what a test reaches without any information."""
         chart = cls("false positive rate", "false negative rate", "rates", bottom=0, top=1)
         chart.line("no information", [(0, 1), (1, 0)], color=MUTED, lw=0.8)
@@ -132,7 +130,7 @@ class Chart:
         """Return the SVG, as `draw` says."""
         place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 1, "handlelength": 2.6, **legend}
 
-        def paint(axes: Axes) -> None:
+        def paint(axes: "Axes") -> None:
             for painter in self.painters:
                 painter(axes)
             axes.set(**self.settings)
@@ -141,7 +139,7 @@ class Chart:
         return draw(name, alt, height, paint)
 
 
-def _set_scale(axes: Axes, scale: str) -> None:
+def _set_scale(axes: "Axes", scale: str) -> None:
     if scale == "rates":
         axes.set(aspect="equal", xlim=(0, 1))
         for ticks in (axes.set_xticks, axes.set_yticks):
@@ -164,7 +162,7 @@ def label_of(drawing: str) -> str:
     return html.unescape(drawing.split('aria-label="', 1)[1].split('"', 1)[0])
 
 
-def draw(name: str, alt: str, height: float, paint: Callable[[Axes], None]) -> str:
+def draw(name: str, alt: str, height: float, paint: "Callable[[Axes], None]") -> str:
     """Return the SVG that `paint` draws on one pair of axes, `WIDTH` by `height` inches.
 
     The same call gives the same bytes. Text stays text in the reader's own fonts, the background is

@@ -1,7 +1,5 @@
 """Turns values of a result into words: number formats that never overstate, and text made safe to show."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

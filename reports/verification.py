@@ -1,7 +1,5 @@
 """What the template of a report on a claims file says of claims: order, verdicts in words, rows, and pictures."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ lets it know beside that. Neither holds a training label, a membership or anothe
 model does not grant: the truth is used by the metric alone (attacks.md, rules 1 to 5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -86,7 +84,7 @@ class AttackSetting:
         """Return the numbers of the trainings as replicas."""
         return range(self.first, self.first + self.trials)
 
-    def of_control(self, at_once: int | None) -> AttackSetting:
+    def of_control(self, at_once: int | None) -> "AttackSetting":
         """Return the setting of a control, whose trainings must not share the luck of those that are attacked."""
         return replace(self, first=self.trials, at_once=at_once)
 
@@ -133,7 +131,7 @@ class AttackSetting:
         )
 
     def in_stacks(
-        self, work: Callable[[AttackSetting, slice], T], rounds: int, *, whole: bool = False
+        self, work: "Callable[[AttackSetting, slice], T]", rounds: int, *, whole: bool = False
     ) -> tuple[list[T], int | None]:
         """Do `work` for all `trials` at once or, where memory runs out, for ever fewer at a time.
 
@@ -157,7 +155,7 @@ class AttackSetting:
         found = list(in_pieces(piece, 0, self.trials, self.at_once))
         return [one for one, _ in found], found[-1][1]
 
-    def on(self, method: str, options: Mapping[str, object], /, **changes: Any) -> AttackSetting:
+    def on(self, method: str, options: Mapping[str, object], /, **changes: Any) -> "AttackSetting":
         """Return this setting on another `method` with its `options`, and with `changes` of other fields.
 
         Batches are as large as here where `options` do not say.
@@ -293,7 +291,7 @@ class LabelGuesses:
     scores: Tensor | None = None
     held_out: Tensor | None = None
 
-    def about(self, records: Tensor) -> LabelGuesses:
+    def about(self, records: Tensor) -> "LabelGuesses":
         """Return of guesses about all records in order those about `records` (K, n) alone."""
         scores = self.scores
         if scores is not None:
@@ -315,7 +313,7 @@ class CoinGame:
     what: str
 
     @classmethod
-    def of(cls, scores: np.ndarray, on_one: np.ndarray, neighbours: str, what: str) -> CoinGame | None:
+    def of(cls, scores: np.ndarray, on_one: np.ndarray, neighbours: str, what: str) -> "CoinGame | None":
         """Return the game of `scores` where the booleans `on_one` are the coins; None where all fell alike."""
         if on_one.all() or not on_one.any():
             return None
@@ -378,7 +376,7 @@ class Positive:
     least: float
 
 
-def attack_and_control(spec: AttackSpec, setting: AttackSetting) -> int:
+def attack_and_control(spec: "AttackSpec", setting: AttackSetting) -> int:
     """Return the rounds of an attacked training and of its control."""
     return 2 * setting.rounds
 
@@ -417,7 +415,7 @@ class AttackSpec:
     summary: str
     adversaries: tuple[str, ...]
     infer: Callable[[View, Knowledge], Any]
-    mounted_by: Callable[[AttackSpec, AttackSetting], AttackOutcome]
+    mounted_by: "Callable[[AttackSpec, AttackSetting], AttackOutcome]"
     positive: Positive
     requires: Mapping[str, object] = field(default_factory=dict)
     requires_because: str = ""
@@ -432,7 +430,7 @@ class AttackSpec:
     trials: int = 64
     unsupervised: bool = False
     few_labels: bool = False
-    rounds: Callable[[AttackSpec, AttackSetting], int] = attack_and_control
+    rounds: "Callable[[AttackSpec, AttackSetting], int]" = attack_and_control
     reads: tuple[str, ...] | None = None
 
     def lacks(self, setting: AttackSetting) -> str | None:

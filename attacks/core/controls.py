@@ -6,8 +6,6 @@ Otherwise trainings are the units, and a bet over them is the test: its p-value 
 cannot show anything.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -28,7 +26,7 @@ def reaches(interval: Interval, *, what: str, least: float) -> Control:
     return Control(**vars(interval), what=what, kind="positive", expected=least)
 
 
-def at_chance(interval: Interval, *, what: str, expected: float, test: ChanceTest | None) -> Control:
+def at_chance(interval: Interval, *, what: str, expected: float, test: "ChanceTest | None") -> Control:
     """Return a negative control: `test` must not say that it is off `expected`."""
     untested = Control(**vars(interval), what=what, kind="negative", expected=expected)
     return replace(untested, p_value=test.p, tested_by=test.by) if test else untested

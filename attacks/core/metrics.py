@@ -5,8 +5,6 @@ and whatever else they share. Over trainings: the mean of a bounded number over 
 betting (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024, section 4).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What an attack may need of a setting: each says in one line why it is not there, or None where it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from attacks.core.contract import AttackSetting

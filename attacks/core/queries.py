@@ -5,8 +5,6 @@ its directions is told them, and an eavesdropper knows none. An answer s = <g, u
 whose difference over the smoothing it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

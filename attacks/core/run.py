@@ -1,7 +1,5 @@
 """One training under attack: the adversary plays its part, its view is recorded, and its knowledge is put together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -5,8 +5,6 @@ The decoder is ridge regression on records whose features the server knows. For 
 <x_i, x_k> + 1 for a linear layer under a Gaussian direction. With known x_k these are linear equations in x_i.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
@@ -39,7 +37,7 @@ from mechanisms.core.channel import Message, View
 PENALTY = 1e-2
 
 
-def infer(view: View, known: Knowledge) -> Reconstruction:
+def infer(view: View, known: Knowledge) -> "Reconstruction":
     """Decode every record of client 1 whose features are unknown, from the last embedding that it sent."""
     inputs = last_embeddings(view, known)
     measured = known.method.differences(known.config)
@@ -175,7 +173,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     )
 
 
-def _correlation(found: Reconstruction, truth: Tensor, confidence: float) -> tuple[Interval, np.ndarray]:
+def _correlation(found: "Reconstruction", truth: Tensor, confidence: float) -> tuple[Interval, np.ndarray]:
     """Return the correlation over all coordinates about the mean record, and the share (groups,) of each group.
 
     By records the interval is Student's over groups of records, means over trials: each group has many.

@@ -6,8 +6,6 @@ the unknown gradients: A g = s with a row a query, of dimension B c for a batch 
 eavesdropper that knows no direction draws its own and learns nothing (which is what a control should show).
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -6,8 +6,6 @@ loss at the logits. Cosine similarity and relative error against the true one ar
 what theory expects of ridge; a method with noise is trained a second time without it, with all else equal.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -7,8 +7,6 @@ data is compared with the known ones of that pass. Spectrum (Sun et al., 2022): 
 embeddings apart, so that their first principal component tells them; the side with fewer records is the rarer class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

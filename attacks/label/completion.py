@@ -12,8 +12,6 @@ clamp(1 + g_t / g_{t-1}, 1, 5), so that steps grow where the gradient keeps its 
 on the adversary's bottom model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial

@@ -5,8 +5,6 @@ coordinate is the label. First-order methods send that gradient. Scalar methods 
 dummy outputs c +- lambda u gets a measurement of it back, and so an estimate. An eavesdropper knows no u.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

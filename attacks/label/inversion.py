@@ -6,8 +6,6 @@ solvable while the batch is no larger than the number of the client's features a
 solution is the best guess. The label is the smallest coordinate.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

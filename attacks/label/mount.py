@@ -9,8 +9,6 @@ bounds the right guesses of one-run estimators however the scores of a training 
 whatever features say: what follows from them alone certifies nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -7,8 +7,6 @@ that was released, in the arithmetic of the channel itself. Floats have gaps, an
 float that does: then the label is impossible, whatever the standard deviation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

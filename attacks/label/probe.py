@@ -5,8 +5,6 @@ makes the loss differ by about L in one direction or the other. DPZV clips that 
 +-C/B in the scalar, whatever the batch: averaging protects nobody. The class whose scalar is smallest is the label.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ Gaussian prior of covariance (rho k(x_i, x_j) + (1 - rho) 1[i = j]) / c pools vi
 is linear in the scalars.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

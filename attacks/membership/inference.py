@@ -11,8 +11,6 @@ mean over models with and without it.
 A client has no released model; what its mail tells of a record stands for the confidence (`attacks.membership.mail`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -9,8 +9,6 @@ methods send one number a batch: how small those of an id's batches are stands f
 that only shadow trainings tell them apart.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -4,8 +4,6 @@ Records come in pairs, and a coin for each pair and replica says which of the tw
 replace-record, every record is in with probability one half, and every replica trains on equally many.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -5,8 +5,6 @@
 The card keeps the picture readable on white and on dark pages alike, whatever the reader's system prefers.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

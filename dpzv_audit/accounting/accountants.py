@@ -4,8 +4,6 @@ Gaussian DP (paper 001's theorem 5.1, the central-limit approximation, the exact
 comparison Renyi DP, advanced composition and CZOFO's theorem 4.1 (paper 003).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

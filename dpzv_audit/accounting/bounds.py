@@ -1,7 +1,5 @@
 """What an accountant is, what it is asked, and how a release reads as participations of a record."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -103,7 +101,7 @@ class Question:
         return tuple(part.certain_mu(self.neighbours) for part in self.parts)
 
     @cached_property
-    def sampled(self) -> SampledView | Refusal:
+    def sampled(self) -> "SampledView | Refusal":
         """Return the view, or why sampling amplifies nothing that a trusted accountant could count.
 
         Parts with fixed participations count in full: hiding their ids is post-processing. Who sees how many records a
@@ -164,7 +162,7 @@ class Question:
         return tuple(name for name, holds in present.items() if holds)
 
     @property
-    def amplified(self) -> SampledView | Refusal:
+    def amplified(self) -> "SampledView | Refusal":
         """Return the view of sampling where the ids are secret, or why there is none."""
         if isinstance(self.sampled, SampledView) and self.own_gaps:
             return Refusal("known ids show whether the record is there")

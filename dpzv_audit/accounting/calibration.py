@@ -1,7 +1,5 @@
 """Noise, rounds or batches for a target (epsilon, delta): paper 001's theorem 5.1, and every sound bound inverted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """How a bound comes about (formula, source, assumptions), and the page of what bounds can rest on, as Markdown."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Proof gaps by name, and the table adversary x neighbour relation x sampler of what a bound can rest on."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Has delta, epsilon, mu and trade-off curves, and delta(eps) = E_n[delta_G(eps; mu_n)] for binomial n.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ is the bulk of what is transformed, not a tail as small as the rounding. A trans
 exp(T ln(1 + (F - 1))) with F - 1 computed as such, so that rare large losses do not drown in the rounding of 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

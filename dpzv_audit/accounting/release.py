@@ -1,7 +1,5 @@
 """A release: all that an upper bound on epsilon may depend on in one noisy channel (paper 001, eq. 8; 003, 6.2)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -34,8 +34,6 @@ the conversion of Canonne, Kamath and Steinke, 2020, proposition 12, in the nota
 error of a threshold test on counts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`verify_claim`: one claim put to the test from Python, for test suites and notebooks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Keeps evidence between runs, keyed by claim, code and data, so that what has not changed is not audited again."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Says what a claims file may hold, and reads one: validated whole, every mistake one line with its place."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json
@@ -51,7 +49,7 @@ _ENDS = re.compile(r"[,=\n]")
 class PlacedClaim:
     """A valid claim, the line of the file it starts on, and the lines of its keys."""
 
-    claim: Claim
+    claim: "Claim"
     line: int
     lines: Mapping[str, int]
 
@@ -80,7 +78,7 @@ class ClaimsFile:
     alpha: float
     claims: tuple[PlacedClaim, ...]
 
-    def only(self, names: Sequence[str]) -> ClaimsFile:
+    def only(self, names: Sequence[str]) -> "ClaimsFile":
         """Return the claims called `names`, in the file's order; `InputError` for a name that no claim has."""
         known = [placed.name for placed in self.claims]
         for name in names:

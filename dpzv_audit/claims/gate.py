@@ -6,8 +6,6 @@ and blocks travels. Every block draws from streams of its own: the numbers do no
 was drawn.
 """
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 import itertools

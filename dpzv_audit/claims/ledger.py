@@ -16,8 +16,6 @@ remembers the newest state of each ledger and which ledger was last used at a pa
 file is gone. All of it finds accidents: who can write both the file and the cache can forge them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Decides on all claims of a file together, and returns the result of `verify`: verdicts, with evidence in words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +34,7 @@ from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, Veri
 def verify_result(
     file: ClaimsFile,
     runs: Sequence[ClaimRun],
-    decided: Decided,
+    decided: "Decided",
     options: GateOptions,
     *,
     seed: int,
@@ -68,7 +66,7 @@ def verify_result(
     return result.model_copy(update={"ledger": decided.ledger})
 
 
-def _claim_result(run: ClaimRun, place: int, decided: Decided, adjusted: float, options: GateOptions) -> ClaimResult:
+def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float, options: GateOptions) -> ClaimResult:
     """Return the claim at a place with its verdict; bounds are those at its even share of the file's error rate."""
     claim, evidence = run.placed.claim, run.evidence()
     theory, earlier = evidence.theory, decided.earlier[place]

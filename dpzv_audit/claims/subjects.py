@@ -1,7 +1,5 @@
 """What the claims of a file are about, what their evidence depends on, and which files they may reach."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -56,7 +54,7 @@ class Access:
     trial_seconds: float = TRIAL_SECONDS
 
     @classmethod
-    def of(cls, path: Path, *, root: Path | None = None, outputs: Sequence[Path | None] = (), **options: Any) -> Access:
+    def of(cls, path: Path, *, root: Path | None = None, outputs: Sequence[Path | None] = (), **options: Any) -> Self:
         """Return what the claims file at `path` may reach; the root is by default the file's folder.
 
         In full: workers of a cluster start in folders of their own. `options` are the other fields.

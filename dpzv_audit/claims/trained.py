@@ -1,7 +1,5 @@
 """Subjects that take torch: the tool's training methods, attacks on them, and mechanisms that are wrong on purpose."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import cache, partial

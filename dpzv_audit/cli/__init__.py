@@ -1,7 +1,5 @@
 """The command line: one module a command, which is loaded when it is asked for; torch is loaded inside commands."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import suppress

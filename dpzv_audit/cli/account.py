@@ -1,7 +1,5 @@
 """`dpzv-audit account` and `calibrate`: upper bounds on epsilon for a release, and what meets a target."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args

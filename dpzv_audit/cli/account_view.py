@@ -1,7 +1,5 @@
 """What `dpzv-audit account` shows: the table adversary x accountant, explanations, and the lines of its figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """`dpzv-audit attack`: train a method, attack it, audit it, account for it, and write the report."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -114,7 +112,7 @@ FEWEST_TRIALS = 16
 """Trainings of a self-check: over fewer no bet could show, at its error, an attack that is right half too often."""
 
 
-def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> None:
+def _self_check(output: Output, spec: "AttackSpec", setting: "AttackSetting") -> None:
     """Mount the attack for its controls alone, print them, and fail where one misses what it must give."""
     if setting.trials < FEWEST_TRIALS:
         raise InputError(

@@ -1,7 +1,5 @@
 """`dpzv-audit audit`: the group of commands that bound epsilon from below, with those that play a game themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,7 +61,7 @@ class GameFlags(OutFlags, WorkerFlags):
     max_minutes: float | None = None
     resume: bool = False
 
-    def plan(self, **game: Any) -> AuditPlan:
+    def plan(self, **game: Any) -> "AuditPlan":
         """Return the plan of an audit whose chunks are kept under `--out`; `game` are further fields of it."""
         from dpzv_audit.evidence.bounding import AuditPlan
 
@@ -84,7 +82,7 @@ class GameFlags(OutFlags, WorkerFlags):
             raise typer.Exit(1)
 
 
-def show(outcome: AuditOutcome, table: str, game: GameFlags, output: Output) -> None:
+def show(outcome: "AuditOutcome", table: str, game: GameFlags, output: Output) -> None:
     """Write the run folder, print the result as the template `table` says, and exit as `--fail-on` asks."""
     result = outcome.result
     saved = save(result, game, "audit", result.method, result.dataset, files=outcome.found.files)
@@ -226,7 +224,7 @@ def audit_mechanism(
     show(outcome, "mechanism", game, output)
 
 
-def _planted(name: str, plan: AuditPlan, game: GameFlags, output: Output) -> None:
+def _planted(name: str, plan: "AuditPlan", game: GameFlags, output: Output) -> None:
     """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
     from dpzv_audit.evidence.auditing import planted_result
     from dpzv_audit.games.planted import PLANTED, planted_named

@@ -1,7 +1,5 @@
 """`dpzv-audit audit scores`: lower bounds from two files of scores that any system wrote; trains nothing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The commands, in the order in which help lists them: each is loaded when it is asked for, so that help is quick."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from collections.abc import Callable, Collection, Mapping

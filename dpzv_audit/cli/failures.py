@@ -1,7 +1,5 @@
 """What the command line says where things go wrong: one line on stderr, tracebacks in a log, in any encoding."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import os

@@ -1,7 +1,5 @@
 """Options of the commands, each declared once: as a field or a parameter, with its help in the docstring beside it."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import re
@@ -198,7 +196,7 @@ class WorkerFlags:
     executor: str | None = None
     scheduler: str | None = None
 
-    def workers(self) -> Workers:
+    def workers(self) -> "Workers":
         """Return the workers that the flags name; `InputError` where the flags do not go together."""
         from dpzv_audit.execution.executor import workers_from
 

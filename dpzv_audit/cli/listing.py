@@ -1,7 +1,5 @@
 """`dpzv-audit list`: what there is to choose from, and what each data set needs, read from the registries."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Required, TypedDict

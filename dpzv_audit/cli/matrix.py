@@ -1,7 +1,5 @@
 """`dpzv-audit matrix`: every attack on every method at every epsilon, as one table and heat map."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -122,7 +120,7 @@ def matrix(
         _finish(output, folder, found, data.name, flags)
 
 
-def _claims(method: MethodSpec, claimed: list[float], channels: list[str]) -> list[tuple[str | None, float | None]]:
+def _claims(method: "MethodSpec", claimed: list[float], channels: list[str]) -> list[tuple[str | None, float | None]]:
     """Channels of noise and epsilons that a method is run with: its own claim, or none and then each channel's."""
     if method.own_noise:
         return [(None, epsilon) for epsilon in claimed]
@@ -151,7 +149,7 @@ def _epsilons(given: str) -> list[float]:
     return list(dict.fromkeys(values))
 
 
-def _finish(output: Output, folder: Path, found: Sequence[Outcome], dataset: str, flags: CellFlags) -> None:
+def _finish(output: Output, folder: Path, found: "Sequence[Outcome]", dataset: str, flags: CellFlags) -> None:
     from dpzv_audit.evidence.matrix import matrix_result
 
     cells = [one.cell for one in found if one.check is None]
@@ -179,7 +177,7 @@ def _finish(output: Output, folder: Path, found: Sequence[Outcome], dataset: str
         )
 
 
-def _table(console: Console, cells: Sequence[Cell]) -> Table:
+def _table(console: Console, cells: "Sequence[Cell]") -> Table:
     """Return damage by attack and method, or the worst cells alone where that is too wide for the terminal."""
     place = {(_attacked(c), _named(c)): _shown(c) for c in cells}
     attacks, methods = (list(dict.fromkeys(names)) for names in zip(*place, strict=True))

@@ -1,7 +1,5 @@
 """One cell of a matrix: an attack on a method as a run folder of its own, kept where a finished one is there."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress

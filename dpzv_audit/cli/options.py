@@ -1,7 +1,5 @@
 """Options that commands which train share, and how they become a method, a configuration and a data set."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -204,8 +202,8 @@ def _scale(item: str) -> tuple[str, float]:
 class TrainingChoice:
     """What the shared options chose."""
 
-    method: MethodSpec
-    config: TrainingConfig
+    method: "MethodSpec"
+    config: "TrainingConfig"
     dataset: VerticalDataset
 
     def asks(self, adversary: str) -> bool:
@@ -244,13 +242,13 @@ def choose(
     return TrainingChoice(spec, config, dataset)
 
 
-def configure(training: TrainingFlags) -> tuple[MethodSpec, TrainingConfig]:
+def configure(training: TrainingFlags) -> "tuple[MethodSpec, TrainingConfig]":
     """Resolve method and configuration where no data set is trained on; `InputError` in one line where one is wrong."""
     spec, options = _given(training)
     return spec, spec.configure(**options)
 
 
-def _given(training: TrainingFlags) -> tuple[MethodSpec, dict[str, object]]:
+def _given(training: TrainingFlags) -> "tuple[MethodSpec, dict[str, object]]":
     """Return the method and the settings that flags and --set give; `InputError` for a flag that does not apply."""
     from mechanisms import method_named
 

@@ -1,7 +1,5 @@
 """What every command writes: JSON, text and tables on stdout, progress and errors on stderr, run folders."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -104,7 +102,7 @@ class Output:
         self.path(saved.run)
 
     @contextmanager
-    def progress(self, folder: Path | None = None, pattern: str = "*.npz") -> Iterator[Reporter]:
+    def progress(self, folder: Path | None = None, pattern: str = "*.npz") -> "Iterator[Reporter]":
         """Show stages of work as bars while the block runs.
 
         An interrupt of the block says how to go on where a file like `pattern` is kept below `folder`.
@@ -114,7 +112,7 @@ class Output:
         columns = (MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
         with progress_bars(*columns, quiet=self.quiet) as bars:
 
-            def stage(name: str, total: int) -> Stage:
+            def stage(name: str, total: int) -> "Stage":
                 task = bars.add_task(name, total=total, note="")
 
                 def update(done: int | None = None, /, note: str | None = None) -> None:

@@ -1,7 +1,5 @@
 """How what the user said becomes a release for an accountant: by its numbers, or by a method."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass, replace

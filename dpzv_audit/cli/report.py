@@ -1,7 +1,5 @@
 """The command `report`: draws the report of finished runs again, from their `result.json` alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

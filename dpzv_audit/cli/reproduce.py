@@ -1,7 +1,5 @@
 """`dpzv-audit reproduce`: one table of a source paper, ours beside theirs."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any

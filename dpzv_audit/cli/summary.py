@@ -1,7 +1,5 @@
 """The tables and sentences on the terminal that sum up a result; `templates/terminal.jinja` holds what they say."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache, partial

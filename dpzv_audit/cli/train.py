@@ -1,7 +1,5 @@
 """`dpzv-audit train`: train a method alone, beside its controls, with what it costs and what its claim is worth."""
 
-from __future__ import annotations
-
 import resource
 import sys
 import time

@@ -1,7 +1,5 @@
 """`dpzv-audit verify`: every claim of a file with its evidence and verdict; the gate of a CI."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Data sets, divided vertically: those that come with the package by name, and tables and pictures of one's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

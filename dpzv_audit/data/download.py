@@ -1,7 +1,5 @@
 """Fetches the data sets whose source is a plain URL: https only, published digests, bounded, written atomically."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile
@@ -108,7 +106,7 @@ def _received(file: RemoteFile, folder: Path) -> Iterator[bytes]:
         raise failed(f"sent another file: {file.algorithm} is {digest.hexdigest()}, must be {file.digest}")
 
 
-def _opener(first: str) -> OpenerDirector:
+def _opener(first: str) -> "OpenerDirector":
     from urllib import request
 
     class SecureRedirects(request.HTTPRedirectHandler):

@@ -4,8 +4,6 @@ Archives are read in place. Refused are links, devices, sparse members, absolute
 and more members or bytes than allowed (headers included, which a hostile archive can make as large as it likes).
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import tarfile

@@ -6,8 +6,6 @@ binary version of CIFAR-10 (Krizhevsky, 2009), unpacked or in its archive: a row
 bytes, the red, the green and the blue plane, 32 x 32 each, row by row.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import struct

@@ -6,8 +6,6 @@ array is a matrix whose data are matrices. `scipy.io.loadmat` looks up types in 
 in it: a file with another type makes it read memory that is not its own.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterator

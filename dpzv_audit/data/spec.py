@@ -1,7 +1,5 @@
 """What a data set says of itself: how it is read and cut, where its files lie, and what its numbers follow from."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import inspect
 import os
@@ -88,7 +86,7 @@ class DataRequest:
     `read` is the files that it was read from, in order.
     """
 
-    spec: DataSpec
+    spec: "DataSpec"
     partition: str
     clients: int
     data_dir: Path | None

@@ -5,8 +5,6 @@ category becomes a one-hot of a fixed list of values (all zeros for any other va
 encoding depends on another row. `sets/NAME.toml` declares a published table: columns, groups and rows of each class.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

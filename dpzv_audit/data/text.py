@@ -5,8 +5,6 @@ the extra `[text]`. Such a model is a local folder or a name on the Hugging Face
 Weights are read from safetensors alone, never from a pickle, and no code that comes with a model is run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -82,7 +80,7 @@ def word_id(word: bytes, vocabulary: int) -> int:
     return 1 + number % (vocabulary - 1)
 
 
-def choose_tokenizer(tokenizer: Tokenizer | None, *, clients: int, length: int, vocabulary: int) -> Tokenizer:
+def choose_tokenizer(tokenizer: "Tokenizer | None", *, clients: int, length: int, vocabulary: int) -> "Tokenizer":
     """Return `tokenizer`, or the hashing one of `length` and `vocabulary`, once `clients` divide its length."""
     chosen = HashTokenizer(length=length, vocabulary=vocabulary) if tokenizer is None else tokenizer
     split_evenly(chosen.length, clients, name="clients", of="tokens")
@@ -90,7 +88,7 @@ def choose_tokenizer(tokenizer: Tokenizer | None, *, clients: int, length: int, 
 
 
 def text_dataset(
-    request: DataRequest, tokenizer: Tokenizer, parts: Iterable[Records], *, complete: int
+    request: DataRequest, tokenizer: "Tokenizer", parts: Iterable[Records], *, complete: int
 ) -> VerticalDataset:
     """Return ids (N, length) of train and test reviews in two classes as a data set of equal runs of tokens.
 

@@ -6,8 +6,6 @@ C-contiguous array of the input's type and together the blocks hold every featur
 parts where a source has none, fixed by the number of records, never by a seed.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -6,8 +6,6 @@ class, V image files for each shape. Files are `SHAPE_VIEW.png`, or `.jpg`, wher
 `CLASS/test/` or in `CLASS/`. ETH-80 (Leibe, Schiele, 2003) has photographs of 80 objects, and is split by object.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import math

@@ -1,7 +1,5 @@
 """Audits a configuration, a mechanism of the user's own or planted ones: the `result.json` of `audit`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What a game proves at one confidence: trials collected under a plan, and estimators that share one error."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Compares measurements by their intervals: of the trainings that were made, and over further ones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What theory and games say of a training: its releases, accounted, and games on simulated and real transcripts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar, cast
 

@@ -12,8 +12,6 @@ what the earlier one showed only raises it.
 Blocks of trials are data, which caches and worker processes pass on: scores of both worlds, or an attack's success.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -83,7 +81,7 @@ class Done:
     cut: str = ""
 
 
-def gather(subject: Subject, question: Question) -> Evidence:
+def gather(subject: "Subject", question: Question) -> Evidence:
     """Return the evidence about `subject`, everything computed here and now."""
     gathering = Gathering(subject, question)
     steps, done = gathering.steps(), None
@@ -95,7 +93,7 @@ def gather(subject: Subject, question: Question) -> Evidence:
         return gathering.evidence()
 
 
-def result_of(subject: Subject, task: Task) -> Block | Theory:
+def result_of(subject: "Subject", task: Task) -> Block | Theory:
     """Do one task."""
     pool, number = task
     return subject.theory() if pool == THEORY else subject.pools[pool].draw(number)
@@ -105,7 +103,7 @@ def result_of(subject: Subject, task: Task) -> Block | Theory:
 class Gathering:
     """The evidence about one subject as it grows, look by look, with the blocks so far by pool."""
 
-    subject: Subject
+    subject: "Subject"
     question: Question
     theory: Theory = field(default_factory=Theory)
     looks: tuple[Look, ...] = ()
@@ -164,7 +162,7 @@ class Gathering:
                 self.missing = f"interrupted before the {stages[order].words}"
         self.missing = ""
 
-    def _stage(self, stage: Stage, order: int) -> Generator[Step, Done, str]:
+    def _stage(self, stage: "Stage", order: int) -> Generator[Step, Done, str]:
         """Draw the blocks of one stage and take its looks; return what cut it off, "" for nothing."""
         asked, blocks = self.question, self.pools.setdefault(stage.pool, [])
         pool = self.subject.pools[stage.pool]
@@ -200,7 +198,7 @@ class Gathering:
                 self.looks += tuple(full_looks(scores, asked, stage=name, share=share, on_gaussian=gaussian))
         return cut
 
-    def _bet(self, stage: Stage, *, bound: bool = True) -> None:
+    def _bet(self, stage: "Stage", *, bound: bool = True) -> None:
         """Bring the e-process of the stage's pool up to date; it is one look, however often it is taken.
 
         Without `bound` for its p-value alone, as long as it may go on.

@@ -1,7 +1,5 @@
 """One cell of a matrix out of an attack's result, and the whole out of its cells: the `result.json` of `matrix`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from dpzv_audit.evidence.comparison import compared, of_these_trainings

@@ -1,7 +1,5 @@
 """The privacy section of a result: the claim, upper bounds, lower bounds and trade-off curves against an adversary."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, cast
 

@@ -4,8 +4,6 @@ A bound on epsilon speaks of what its adversary sees. A run folder holds more: c
 without noise, accuracies, digests of all records. It is the auditor's; what the bound covers may leave.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass

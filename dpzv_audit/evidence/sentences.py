@@ -1,7 +1,5 @@
 """Says in words what the numbers of a result mean: the texts are those of the template `sentences.jinja`."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

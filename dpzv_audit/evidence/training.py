@@ -1,7 +1,5 @@
 """Trains one configuration beside its controls, alone or under attack: the `result.json` of `train` and `attack`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ Holm, Scandinavian Journal of Statistics 6, 1979: however the p-values depend on
 with probability at most alpha over all claims together.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

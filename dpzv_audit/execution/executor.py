@@ -5,8 +5,6 @@ data goes to every worker once, when it starts or joins; a task is a few numbers
 process, so that a process that dies breaks no lane but its own.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import multiprocessing
@@ -55,7 +53,7 @@ class Work(Protocol[Task]):
         """
 
 
-def carry_out(work: Work[Task], workers: Workers, job: Job) -> None:
+def carry_out(work: Work[Task], workers: "Workers", job: "Job") -> None:
     """Take tasks of `work` and call `job` on their arguments until nothing is left.
 
     In this process one at a time, each ended where its time is over; on lanes of workers (`workers.kind`) as many at a
@@ -68,7 +66,7 @@ def carry_out(work: Work[Task], workers: Workers, job: Job) -> None:
         _on_lanes(work, workers, job)
 
 
-def _here(work: Work[Task], job: Job) -> None:
+def _here(work: Work[Task], job: "Job") -> None:
     while (task := work.take()) is not None:
         try:
             with until(work.ends(task)):
@@ -81,7 +79,7 @@ def _here(work: Work[Task], job: Job) -> None:
             work.done(task, result)
 
 
-def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
+def _on_lanes(work: Work[Task], workers: "Workers", job: "Job") -> None:
     lanes = lanes_of(workers, job)
     running: dict[Future[Any], tuple[_Lane, Task]] = {}
     orphaned: list[Task] = []
@@ -168,7 +166,7 @@ def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) 
     return Workers(kind="loky", jobs=count) if count > 1 or executor == "loky" else Workers()
 
 
-def lanes_of(workers: Workers, job: Job) -> _LokyLanes | _DaskLanes:
+def lanes_of(workers: Workers, job: Job) -> "_LokyLanes | _DaskLanes":
     """Open the lanes of `workers` for `job`; one line where a cluster cannot be reached (`InputError`) or is empty."""
     if workers.kind == "dask":
         return _DaskLanes(workers.scheduler or "", job)

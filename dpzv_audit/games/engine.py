@@ -5,8 +5,6 @@ chunk, which another does again. Every pair draws from streams of its own, so th
 `ChunkStore` keeps chunks on disk: each file whole or absent, NPZ without pickled objects.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import shutil
@@ -69,7 +67,7 @@ class Effort:
     chunk: int = 128
     workers: Workers = field(default_factory=Workers)
     max_seconds: float | None = None
-    store: ChunkStore | None = None
+    store: "ChunkStore | None" = None
     progress: Callable[[int, Arrays], None] | None = None
 
 

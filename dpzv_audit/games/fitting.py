@@ -4,8 +4,6 @@ Which of the three is chosen by cross-validation inside the fitting part. The ru
 so that the choice costs runs and no error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Source: Nasr et al., "Adversary instantiation", S&P 2021.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -13,8 +13,6 @@ worlds are what the neighbour relation says: the same data set but for one recor
 `pkg.mod:factory`, `pkg.mod` is imported and `factory()` returns it.
 """
 
-from __future__ import annotations
-
 import ast
 import faulthandler
 import importlib

@@ -11,8 +11,6 @@ per pass, and must fit a score. The means of the rounds, all that a linear score
 allows. What a mechanism is called, who plays and which verdicts are right stands in `tables/planted.toml`.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace

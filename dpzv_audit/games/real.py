@@ -19,8 +19,6 @@ so the best linear guess of all coins together is c A^T (c^2 A A^T + s^2 I)^-1 x
 each canary and c = C/B.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -181,7 +179,7 @@ class RealTrials:
         named = zip(("out", "in"), sides, strict=True)
         return {f"{side}_{name}": rows for side, arrays in named for name, rows in arrays.items()}
 
-    def canaries(self, records: tuple[int, ...]) -> dict[int, CanaryClient]:
+    def canaries(self, records: tuple[int, ...]) -> "dict[int, CanaryClient]":
         """All clients hold a part of a worst-case canary; client 1 repeats its first batches as an attacked training.
 
         For other canaries clients follow the protocol.
@@ -228,10 +226,10 @@ class RealTrials:
     def trained(
         self,
         data: TrainingData,
-        canaries: Mapping[int, CanaryClient],
+        canaries: "Mapping[int, CanaryClient]",
         observer: Observer,
         replicas: Sequence[int] = (0,),
-        noised: Twins | None = None,
+        noised: "Twins | None" = None,
     ) -> tuple[Run, bool]:
         """Train on `data` beside aimed canaries; also return whether each still saturated the clip after every pass.
 

@@ -5,8 +5,6 @@ in both worlds, and has a probability p. For an (epsilon, delta) mechanism P(S, 
 view given n is (epsilon, delta / p): a test of those runs at delta / p is one of the whole view at delta.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,7 +61,7 @@ class GameScores:
         return int(both.min()), int(both.max())
 
     @property
-    def gaussian(self) -> tuple[GameScores, Given] | None:
+    def gaussian(self) -> "tuple[GameScores, Given] | None":
         """The scores that are Gaussian, and what makes them so; None where there are none on a side.
 
         Counts alone, whose law is the same in both worlds, decide which runs these are: a block of runs none of which
@@ -82,16 +80,16 @@ class GameScores:
         found = dependence(self.in_scores, self.out_scores)
         return [found] if found else []
 
-    def rows(self, inside: Any, outside: Any) -> GameScores:
+    def rows(self, inside: Any, outside: Any) -> "GameScores":
         """Return the runs of either world at an index, a mask or a slice."""
         counts = None if self.counts is None else (self.counts[0][inside], self.counts[1][outside])
         return replace(self, in_scores=self.in_scores[inside], out_scores=self.out_scores[outside], counts=counts)
 
-    def first(self, share: float) -> GameScores:
+    def first(self, share: float) -> "GameScores":
         """Return the first `share` of the runs of either world, rounded up."""
         return self.rows(*(slice(max(1, math.ceil(share * len(side)))) for side in (self.in_scores, self.out_scores)))
 
-    def permuted(self, seed: int, number: int) -> GameScores:
+    def permuted(self, seed: int, number: int) -> "GameScores":
         """Return each side in a random order of its own, which follows from the seed and the number of the block."""
         return self.rows(*orders(len(self.in_scores), len(self.out_scores), seed, number))
 

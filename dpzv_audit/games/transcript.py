@@ -14,8 +14,6 @@ scores is a test (tests/dpzv_audit/games/test_simulated.py). Noise on a grid is 
 mechanism drawn here, which tells no less. `DrawnTrials` are those of any mechanism written in numpy.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +52,7 @@ class Sampling:
     sample_rate: float | None = None
 
     @classmethod
-    def of(cls, config: DPZVConfig, records: int, active: Sequence[int]) -> Sampling:
+    def of(cls, config: DPZVConfig, records: int, active: Sequence[int]) -> "Sampling":
         """Return the sampling of a configuration on `records` records, with the active client of each round."""
         return cls(
             sampler=config.sampler,
@@ -238,7 +236,7 @@ class SimulatedTrials:
     seed: int = 0
 
     @classmethod
-    def of(cls, game: Game, plan: Plan, records: int, seed: int) -> SimulatedTrials:
+    def of(cls, game: Game, plan: Plan, records: int, seed: int) -> "SimulatedTrials":
         """Return the trials of `game` on `records` records, on the schedule and with the noise of `plan`."""
         return cls(game, Sampling.of(game.config, records, plan.active), plan.sigma, seed)
 

@@ -3,8 +3,6 @@
 Rows, settings, printed numbers and notes are read from `tables/*.toml`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pkgutil import resolve_name

@@ -6,8 +6,6 @@ trains it from a few labels. The same head on its raw features, and on a bottom 
 much of that is due to the training that everybody took part in.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from attacks import attack_named

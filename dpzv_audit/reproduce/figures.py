@@ -1,7 +1,5 @@
 """Figures of reproduced tables, as SVG: each is a function of the whole result."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 

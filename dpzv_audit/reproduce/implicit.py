@@ -6,8 +6,6 @@ a gradient with Gaussian noise. A client knows the directions, so what it is tol
 follows. The claim is repeated here to compare numbers, not to make it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

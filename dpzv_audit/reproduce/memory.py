@@ -6,8 +6,6 @@ images; the small server and its table count too. Runs differ by kilobytes that 
 learnt.
 """
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 import weakref

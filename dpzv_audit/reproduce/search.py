@@ -8,8 +8,6 @@ Each says what it really guarantees against a client: the upper bound of the exa
 bound that a simulated audit proves.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,7 +39,7 @@ HELD_OUT = 6
 class Searched(Item):
     """A row: the settings of one kind of training that were tried, and how the chosen one does on the test records."""
 
-    trainer: FrozenClients | Federated
+    trainer: "FrozenClients | Federated"
     tried: tuple[Row, ...]
 
     def run(self, setting: Setting) -> Row:

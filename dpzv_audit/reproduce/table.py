@@ -1,7 +1,5 @@
 """What a table or figure of a paper is: items to compute one by one, parts that are kept, columns and remarks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A row that is a training: accuracy beside the paper's and beside both frozen-client controls, costs, history."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

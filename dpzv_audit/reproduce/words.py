@@ -3,8 +3,6 @@
 Templates of cells are in `tables/text.toml`, sentences and the page in `templates/`.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -43,7 +41,7 @@ def data(name: str) -> Row:
 
 
 @cache
-def _environment() -> Environment:
+def _environment() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("dpzv_audit.reproduce")
@@ -54,7 +52,7 @@ def _environment() -> Environment:
 
 
 @cache
-def _cell(template: str) -> Template:
+def _cell(template: str) -> "Template":
     return _environment().from_string(f'{{% import "words.jinja" as words %}}{template}')
 
 

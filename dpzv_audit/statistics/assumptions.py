@@ -11,8 +11,6 @@ matter: no order mends them. The test is the serial correlation of ranks (Wald a
 Statistics 14, 1943), with its exact variance over permutations.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ negative rate at f_theta(a), the smallest allowed: an unconditional test (Barnar
 to a confidence interval whose error is added (Berger and Boos, JASA 89, 1994).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -78,7 +76,7 @@ class Counts:
         return (self.false_positives + 0.5) / (self.n_out + 1.0), (self.false_negatives + 0.5) / (self.n_in + 1.0)
 
     @property
-    def exchanged(self) -> Counts:
+    def exchanged(self) -> "Counts":
         """The counts of the same rule where the worlds change names."""
         return replace(
             self,

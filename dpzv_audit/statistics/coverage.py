@@ -4,8 +4,6 @@ Coverage: in how many audits a bound exceeds the truth, beside the largest count
 valid would exceed in any cell of the table with probability 1e-3 (Bonferroni over its cells). Power: the mean bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The registry of estimators and `audit_scores`: lower bounds on epsilon, each valid at its stated confidence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -11,8 +11,6 @@ Ghazi, Kamath, Kumar and Manurangsi, PETS 2022) and its curve, like that of its 
 bound on the noise that rests on it is never too large.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

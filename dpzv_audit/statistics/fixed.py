@@ -23,8 +23,6 @@ the other. Idea: Zanella-Beguelin et al. (ICML 2023). A credible region is no co
 informs and refutes nothing.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable

@@ -13,8 +13,6 @@ if the curve f held, the probabilities p_i of i right guesses would obey one ine
 assumed P[right >= c] >= tau it follows that they sum to more than one, and the assumption is refuted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +35,7 @@ _SPREAD = 40.0
 _LARGEST = 700.0
 
 
-def p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
+def p_value(guesses: "Guesses", epsilon: float, delta: float) -> float:
     """Return the chance of so many right guesses under (`epsilon`, `delta`), in [0, 1]: corollary 5.4.
 
     P[W >= v] + 2 m delta max_i P[v > W >= v - i] / i, W binomial. The maximum is sought over 40 standard deviations
@@ -55,7 +53,7 @@ def p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
     return min(1.0, tail + 2.0 * guesses.canaries * delta * most)
 
 
-def largest_refuted(guesses: Guesses, delta: float, error: float) -> float:
+def largest_refuted(guesses: "Guesses", delta: float, error: float) -> float:
     """Return the largest epsilon, to 1e-9, that the guesses refute at `error`; 0 for none."""
     return _largest(lambda epsilon: p_value(guesses, epsilon, delta) <= error, 0.0, 1.0, 1e-9)
 
@@ -73,11 +71,11 @@ def _largest(refuted: Callable[[float], bool], low: float, high: float, toleranc
 
 
 def guessed(
-    canaries: Canaries | None,
+    canaries: "Canaries | None",
     settings: AuditSettings,
     *,
-    choose: Callable[[Canaries], GuessRule],
-    largest: Callable[[Guesses], float],
+    choose: "Callable[[Canaries], GuessRule]",
+    largest: "Callable[[Guesses], float]",
     family: CurveFamily | None = None,
 ) -> Proof:
     """Return what `largest` says of the guesses that the rule of `choose` makes.

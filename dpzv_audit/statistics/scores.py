@@ -3,8 +3,6 @@
 Text is read line by line into an array of doubles: a file takes 8 bytes a score, however many bytes spell it.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

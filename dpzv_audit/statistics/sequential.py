@@ -16,8 +16,6 @@ before by the largest likelihood that the claim allows for all of them: at most 
 whatever m and s (Wasserman, Ramdas and Balakrishnan, PNAS 117, 2020, section 7).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What every estimator is asked with and what it is: settings, the registry's entry, and the check of scores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

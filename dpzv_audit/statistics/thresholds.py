@@ -4,8 +4,6 @@ The scores of one world are exchangeable, so a random pilot is fair, and whateve
 limits computed from the other scores valid: a bad choice costs power, never coverage.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

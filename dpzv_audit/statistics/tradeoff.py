@@ -6,8 +6,6 @@ evenly over ranks (Bonferroni): unlike the Dvoretzky-Kiefer-Wolfowitz band it is
 epsilon is decided.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

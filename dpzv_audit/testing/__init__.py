@@ -10,8 +10,6 @@ it breaks:
         check_method(SPEC)
 """
 
-from __future__ import annotations
-
 from dpzv_audit.testing.attacks import check_attack
 from dpzv_audit.testing.datasets import check_dataset
 from dpzv_audit.testing.methods import check_method

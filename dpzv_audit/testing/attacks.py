@@ -1,7 +1,5 @@
 """The contract of an attack: it says whom it is for, reads its view and changes nothing, and its controls hold."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The contract of a data set, and what all contract tests share: rules, names and summaries, and a small data set."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """The contract of a training method: seeds, replicas, messages as the only channel, resuming, and noise as stated."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -70,7 +68,7 @@ class _Log:
         self.messages.append(message)
         self.payloads.append(message.payload.clone())
 
-    def equals(self, other: _Log) -> bool:
+    def equals(self, other: "_Log") -> bool:
         """Whether the same was sent, and the same models came of it."""
         return _equal([*self.payloads, *self.models], [*other.payloads, *other.models])
 

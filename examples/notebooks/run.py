@@ -4,8 +4,6 @@ python examples/notebooks/run.py                 each in place
 python examples/notebooks/run.py --out FOLDER    into FOLDER, and those here stay as they are
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

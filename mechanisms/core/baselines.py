@@ -11,8 +11,6 @@ block is zeroed out; one clip over the whole tensor of a batch moves by 2C in ei
 is counted: both uploads of a zeroth-order client, the first table, and all clients' messages of a synchronous round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """Messages are the only channel between parties: the byte ledger, transcripts and views all derive from them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable

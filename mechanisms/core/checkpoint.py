@@ -4,8 +4,6 @@ All random streams are functions of counters (rounds, own rounds, batches), so a
 momentum, table, what observers count) and a few whole numbers, in one safetensors file: no pickle, no generator states.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

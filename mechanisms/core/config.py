@@ -1,7 +1,5 @@
 """What every training run can be told, validated once and frozen; a method's own settings stand beside its run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar

@@ -1,7 +1,5 @@
 """What a run is given, what it gives, and what an accountant is told of its deployment."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,7 +51,7 @@ class RunContext:
     device: str = "cpu"
     observers: Sequence[Observer] = ()
     origin: NoiseOrigin | None = None
-    behaviours: Mapping[int, Behaviour] = field(default_factory=dict)
+    behaviours: "Mapping[int, Behaviour]" = field(default_factory=dict)
     plan: Plan | None = None
     noised: Callable[[Tensor], Tensor] | None = None
     released: Callable[[Tensor], Tensor] | None = None
@@ -106,7 +104,7 @@ def schedule(config: AsyncConfig, deployment: Deployment) -> Plan:
     return Plan(active, by_client, sum(largest) if config.sampler == "shuffled" else None, sigma=0.0)
 
 
-def repeats_of(behaviours: Mapping[int, Behaviour]) -> dict[int, int]:
+def repeats_of(behaviours: "Mapping[int, Behaviour]") -> dict[int, int]:
     """Return how many own rounds a batch of the first pass serves, by client that deviates."""
     return {number: behaviour.first_pass_repeats for number, behaviour in behaviours.items()}
 
@@ -176,7 +174,7 @@ class TrainingData:
     @classmethod
     def of(
         cls, dataset: VerticalDataset, *, dtype: torch.dtype, device: str, labels: np.ndarray | None = None
-    ) -> TrainingData:
+    ) -> "TrainingData":
         """Copy `dataset` to `device`; `labels` (N,) or (K, N) replace the training labels (label games, controls)."""
 
         def moved(block: np.ndarray) -> Tensor:
@@ -194,7 +192,7 @@ class TrainingData:
             getattr(dataset, "vocabulary", None),
         )
 
-    def of_replicas(self, first: int, last: int) -> TrainingData:
+    def of_replicas(self, first: int, last: int) -> "TrainingData":
         """Return what the replicas at places `first` to `last` of a stack train on."""
         labels = self.labels if self.labels.dim() == 1 else self.labels[first:last]
         selection = None if self.selection is None else self.selection[first:last]
@@ -237,7 +235,7 @@ class TrainedStack:
         return np.asarray(self.correct.mean(1))
 
     @classmethod
-    def joined(cls, parts: Sequence[TrainedStack]) -> TrainedStack:
+    def joined(cls, parts: "Sequence[TrainedStack]") -> "TrainedStack":
         """One stack of the replicas of several, in their order; what `history` says is the mean over all of them."""
         if len(parts) == 1:
             return parts[0]
@@ -252,7 +250,7 @@ class TrainedStack:
         traffic = tuple((round(up), round(down)) for up, down in means(part.traffic for part in parts))
         return replace(joined(parts), history=history, traffic=traffic)
 
-    def on_cpu(self) -> TrainedStack:
+    def on_cpu(self) -> "TrainedStack":
         """Return the same with its models in the machine's memory: room on the device for the next stack."""
         clients = tuple(replace(stack, flat=stack.flat.cpu()) for stack in self.clients)
         return replace(self, clients=clients, server=replace(self.server, flat=self.server.flat.cpu()))

@@ -1,7 +1,5 @@
 """The parties of one run as a stack of K replicas: their models, the server's table of embeddings, and evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count

@@ -1,7 +1,5 @@
 """Puts side by side what stacks of replicas gave that were trained one after the other, as if by one stack."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import chain

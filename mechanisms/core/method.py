@@ -1,7 +1,5 @@
 """What a training method is to the rest of the toolkit: a name, a configuration, a run, and answers about them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol

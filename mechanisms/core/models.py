@@ -1,7 +1,5 @@
 """Models of the parties as plain descriptions, one torch module each, with torch's default initialisation."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import OrderedDict
@@ -151,7 +149,7 @@ class TransformerModel:
     embedding: int
 
     @staticmethod
-    def for_tokens(source: str, embedding: int, *, vocabulary: int, length: int) -> TransformerModel:
+    def for_tokens(source: str, embedding: int, *, vocabulary: int, length: int) -> "TransformerModel":
         """Return the model for runs of `length` ids below `vocabulary`; `InputError` where no encoder takes them."""
         config: Any = _encoder(source).config
         if vocabulary > config.vocab_size:

@@ -22,8 +22,6 @@ a rounded Gaussian in whole steps, and floating point comes after that. The resu
 Gaussian mechanism of sensitivity 2C, whatever g.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
@@ -230,7 +228,7 @@ class GaussianNoise(Drawn):
     shape: tuple[int, ...] = ()
     purpose: Purpose = Purpose.NOISE
     origin: NoiseOrigin | None = None
-    grid: Grid | None = None
+    grid: "Grid | None" = None
     _key: bytes | None = field(default=None, init=False)
     _block: int = field(default=0, init=False)
     _ready: list[Tensor] = field(default_factory=list, init=False)
@@ -295,7 +293,7 @@ class Grid:
     bits: int
 
     @classmethod
-    def fit(cls, clip: float, std: float, *, bits: int, records: int = 1) -> Grid:
+    def fit(cls, clip: float, std: float, *, bits: int, records: int = 1) -> "Grid":
         """Return the grid of 2^`bits` steps to `clip`, or as many as leave noise `std` at most 2^36 steps wide.
 
         `records` of them, as many as a message may sum, have at most 2^52 steps together. It depends on public numbers
@@ -311,7 +309,7 @@ class Grid:
         return cls(clip, min(bits, most, _LARGEST_SUM - (records - 1).bit_length()))
 
     @classmethod
-    def of(cls, noise: NoiseKind, clip: float, std: float, *, bits: int, records: int = 1) -> Grid | None:
+    def of(cls, noise: NoiseKind, clip: float, std: float, *, bits: int, records: int = 1) -> "Grid | None":
         """Return the grid of a channel as `fit` does; None where noise is in floating point, or there is none."""
         return cls.fit(clip, std, bits=bits, records=records) if noise == "grid" and std > 0.0 else None
 

@@ -7,8 +7,6 @@ the gradient of the *sum over replicas*, which keeps replicas apart. The strateg
 (`functional_call` a replica at a time; a stack of one, and convolutions on a CPU, where vmap does not pay).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +61,7 @@ class ParameterStack:
         return tuple((bias.unsqueeze(1), weight, weight.transpose(1, 2)) for weight, bias in pairs)
 
     @cached_property
-    def gradient(self) -> ParameterStack:
+    def gradient(self) -> "ParameterStack":
         """Storage for one gradient of the same layout, overwritten by every fused backward pass."""
         return ParameterStack.empty(self.layout, len(self.flat), self.flat)
 
@@ -75,7 +73,7 @@ class ParameterStack:
         party: int,
         given: Mapping[str, Tensor] | None = None,
         **streams: Unpack[Streams],
-    ) -> ParameterStack:
+    ) -> "ParameterStack":
         """Draw the start of each replica from its own stream, so that it does not depend on the stack it is in.
 
         Parameters that are `given` (pre-trained ones) start there in every replica instead. Raises `MemoryError` where
@@ -96,7 +94,7 @@ class ParameterStack:
         return whole
 
     @classmethod
-    def empty(cls, layout: Layout, stack: int, like: Tensor) -> ParameterStack:
+    def empty(cls, layout: Layout, stack: int, like: Tensor) -> "ParameterStack":
         """Uninitialised storage for `stack` models, of the type and device of `like`."""
         return cls(like.new_empty(stack, dimension(layout)), layout)
 

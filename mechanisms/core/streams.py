@@ -4,8 +4,6 @@ Activation is shared by all replicas of a run (they move in lockstep); batches d
 depends on the data, so an accountant may read participation counts off them.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence

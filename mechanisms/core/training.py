@@ -1,7 +1,5 @@
 """Runs any method to its end: rounds, epochs, progress and evaluation, for a stack of K replicas."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 

@@ -3,8 +3,6 @@
 Packages that are installed beside this one may add theirs (`dpzv_audit.registry`).
 """
 
-from __future__ import annotations
-
 from dpzv_audit.registry import Registry
 from mechanisms.core.method import MethodSpec
 from mechanisms.methods import compressed, czofo, dpzv, vafl, zoo

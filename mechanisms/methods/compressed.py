@@ -4,8 +4,6 @@ In each round all clients send the quantised embeddings of one batch and receive
 pulling that one gradient back through its present model each time (Q = 1 is split learning with compression).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

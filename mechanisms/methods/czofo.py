@@ -5,8 +5,6 @@ with q differences of the loss; the client estimates dL/dh_m (eq. 2) and pulls i
 losses are taken before the server steps, as the algorithm says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -13,8 +13,6 @@ the same two evaluations and steps by the released scalar; `dp-sgd` clips and no
 nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal

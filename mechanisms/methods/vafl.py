@@ -3,8 +3,6 @@
 The active client sends its embeddings; the server refreshes its table, steps, and answers with dL/dh_m of every record.
 """
 
-from __future__ import annotations
-
 from mechanisms.core.baselines import FirstOrderRun, baseline_method
 from mechanisms.core.config import BaselineConfig
 

@@ -5,8 +5,6 @@ phi/mu (L(w_m + mu u) - L(w_m)) u. The server steps by the same kind of estimate
 exact gradient (`cascaded`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

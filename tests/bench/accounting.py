@@ -9,8 +9,6 @@ accountant: both directions of add-remove, or the replace pair.
 Run: python tests/bench/accounting.py [--quick]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

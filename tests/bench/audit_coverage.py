@@ -5,8 +5,6 @@ the number of audits, then names of estimators. `joint` is held against its wors
 mechanisms that tell the world with chance 0.1.
 """
 
-from __future__ import annotations
-
 import sys
 
 from dpzv_audit.statistics.coverage import (

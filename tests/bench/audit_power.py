@@ -7,8 +7,6 @@ estimators), with its peak memory. Options: `power`, `speed`, then a number of a
 one, both.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import tracemalloc

@@ -6,8 +6,6 @@ that all that is measured is overhead. Needs the extra `[dask]`.
 Run: OMP_NUM_THREADS=1 python tests/bench/cluster.py --megabytes 188      (MNIST's training images as floats)
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from dataclasses import dataclass

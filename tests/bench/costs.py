@@ -6,8 +6,6 @@ A slope of 1 is a cost in proportion. Rounds are those of an epoch, D / B, so th
 Run: python tests/bench/costs.py
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 

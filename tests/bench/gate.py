@@ -10,8 +10,6 @@ Half of the files give the scores, the other half the mechanism, so that the seq
 the processor; where other work shares the machine the clock on the wall says nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

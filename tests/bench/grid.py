@@ -7,8 +7,6 @@ double precision. Noise on embeddings and gradients, a draw for every coordinate
 Run: OMP_NUM_THREADS=1 python tests/bench/grid.py
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from typing import Any

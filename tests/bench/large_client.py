@@ -10,8 +10,6 @@ Run: OMP_NUM_THREADS=1 python tests/bench/large_client.py            BERT-base: 
      OMP_NUM_THREADS=1 python tests/bench/large_client.py --layers 2 --width 128
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import tempfile

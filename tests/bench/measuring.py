@@ -4,8 +4,6 @@ A time is the least of several turns, taken in turn with what it is held against
 moves a ratio little. On the CPU it is processor time, on CUDA the time until the device is done.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Run: python tests/bench/memory.py --batch-size 32 --size 64
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ with mu = 1e-3. Run `python tests/bench/query_sweep.py`; it exits with 1 when a 
 misses its reference by more than 0.03.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

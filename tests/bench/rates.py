@@ -7,8 +7,6 @@ the paper's (a pass of every client).
 Run: python tests/bench/rates.py czofo --data-dir data --epochs 5 --rates 0.1 0.01 --set directions=10
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

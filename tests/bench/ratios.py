@@ -1,7 +1,5 @@
 """One line of the benchmarks' table: what was measured, beside what, their ratio, and what was promised of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -7,8 +7,6 @@ arithmetic at K = 1 and at 2.5 times at K = 128; nothing was promised of the oth
 Run: python tests/bench/replicas.py
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 

@@ -12,8 +12,6 @@ is read from DPZV_AUDIT_DATA; without it random images of its shape take its pla
 Run: OMP_NUM_THREADS=1 python tests/bench/rounds.py
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 

@@ -11,8 +11,6 @@ against; by the clock on a GPU, and for the throughput of an audit. The page nam
 every promise whether it was kept, or by how much it was not.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

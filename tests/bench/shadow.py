@@ -7,8 +7,6 @@ counts on the side of the run alone. A ratio of at most 2.5 was promised.
 Run: python tests/bench/shadow.py
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from collections.abc import Callable, Iterator

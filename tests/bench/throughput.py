@@ -6,8 +6,6 @@ audit takes. Processes and cluster are warm before the clock starts: a first chu
 Run: OMP_NUM_THREADS=1 python tests/bench/throughput.py
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -4,8 +4,6 @@ Left out: annotations, decorators, defaults of parameters, bodies of classes (bo
 f-strings and what is raised (wording), imports, and arguments that only limit a search (`maxiter`, `maxsize`).
 """
 
-from __future__ import annotations
-
 import ast
 import random
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Functions get the mutant's code (whoever imported one sees the change), data at 
 wherever they were imported, and caches are emptied.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from types import CodeType, FunctionType, ModuleType

@@ -7,8 +7,6 @@
 Needs cosmic-ray (its operators make the mutants). See README.md beside this file.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

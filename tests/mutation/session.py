@@ -1,7 +1,5 @@
 """One pytest session that collects once and tries each mutant in a fork, with the tests that run the changed lines."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib

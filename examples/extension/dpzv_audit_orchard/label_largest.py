@@ -3,8 +3,6 @@
 At logits that the server sums the gradient is softmax - one-hot: 1 - p in size at the label, p elsewhere.
 """
 
-from __future__ import annotations
-
 from attacks.core.contract import AttackSpec, Knowledge, LabelGuesses, Positive
 from attacks.core.needs import record_gradients
 from attacks.label.direct import cut_layer, on_split

@@ -3,8 +3,6 @@
 A record's row of a message is clip_C(g_i) + N(0, sigma^2 I), which is what `released` states.
 """
 
-from __future__ import annotations
-
 from typing import Literal, Self
 
 import numpy as np

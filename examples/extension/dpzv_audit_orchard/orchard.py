@@ -1,7 +1,5 @@
 """Measures of fruit as a table: `orchard.csv`, six columns of numbers and the kind, one fruit per line."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from dpzv_audit.data import DataRequest, DataSpec, Partition, Source, VerticalDataset, load_csv
