@@ -44,7 +44,9 @@ class AuditError(Exception):
 
     def __init__(self, rule: object = "", field: str = "", value: object = ...) -> None:
         super().__init__(rule, field, value)
-        self.rule, self.field, self.value = str(rule), field, value
+        self.rule = str(rule)
+        self.field = field
+        self.value = value
 
     def __str__(self) -> str:
         return self.said()
@@ -164,7 +166,8 @@ def plain_rule(message: str) -> str:
 
 def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
     """Return `names` if all are among the `known` ones of `what`; raise `unknown_name` otherwise."""
-    given, known = tuple(names), tuple(known)
+    given = tuple(names)
+    known = tuple(known)
     for name in given:
         if name not in known:
             raise unknown_name(what, name, known)

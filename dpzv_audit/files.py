@@ -138,7 +138,8 @@ def tree_digest(places: Iterable[Path], *, outputs: Collection[Path] = ()) -> st
         Undigested: More than `MOST_FILES` files or `MOST_BYTES` bytes, or one that cannot be read or is none.
     """
     left_out = {os.path.realpath(path) for path in outputs}
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     for name, path in _listed(places, left_out, MOST_FILES):
         digest.update(name)
         held, content = _content(path)

@@ -16,7 +16,9 @@ def in_pieces(
     Where memory runs out, half as many are tried from there on. With each piece comes how many at a time it sufficed
     for, None where it sufficed for all that was tried. Raises what `work` raises, out of memory for one alone too.
     """
-    size, fitted, place = last - first if at_once is None else min(at_once, last - first), at_once, first
+    size = last - first if at_once is None else min(at_once, last - first)
+    fitted = at_once
+    place = first
     while place < last:
         stop = min(place + size, last)
         try:

@@ -83,7 +83,8 @@ def read_npz(path: Path, most: Mapping[str, int] | None = None) -> dict[str, NDA
 
 
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int) -> NDArray[Any]:
-    name, size = entry.filename, entry.file_size
+    name = entry.filename
+    size = entry.file_size
     if size > limit + HEADER_BYTES:
         raise ValueError(f"{name} has {size} bytes, must have {limit + HEADER_BYTES} at most")
     try:

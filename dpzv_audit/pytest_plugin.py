@@ -38,7 +38,9 @@ class PrivacyAudit:
     """Puts claims to the test; one for each test, which spends its share of alpha claim by claim."""
 
     def __init__(self, alpha: float, tests: int, name: str) -> None:
-        self._alpha, self._name, self._calls = alpha / max(1, tests), name, 0
+        self._alpha = alpha / max(1, tests)
+        self._name = name
+        self._calls = 0
 
     def verdict(self, **claim: Any) -> "ClaimVerdict":
         """Return the verdict on a claim, given as to `dpzv_audit.verify_claim`, and fail nothing."""

@@ -160,7 +160,8 @@ def load_measured(folder: Path) -> dict[str, float]:
 
     Raises `InputError` naming the file if it is there and is no JSON object of numbers.
     """
-    file, right = folder / MEASURED_FILE, "what dpzv-audit wrote, or be removed"
+    file = folder / MEASURED_FILE
+    right = "what dpzv-audit wrote, or be removed"
     if not file.is_file():
         return {}
     value = _json_of(file, right)

@@ -24,7 +24,9 @@ def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) 
 
     `measured` holds the seconds of each claim (`dpzv_audit.claims.result.measured`), where they are known.
     """
-    claims, file, times = result.claims, clean(result.claims_file), measured or {}
+    claims = result.claims
+    file = clean(result.claims_file)
+    times = measured or {}
     skipped = [claim.verdict == "inconclusive" and not claim.fails for claim in claims]
     failures = str(sum(claim.fails for claim in claims))
     totals = {"tests": str(len(claims)), "failures": failures, "errors": "0"}

@@ -55,8 +55,11 @@ def tradeoff_figure(tradeoff: "Tradeoff | None") -> str:
     """
     if tradeoff is None or not tradeoff.alpha or not tradeoff.curves:
         return ""
-    alpha, curves = tradeoff.alpha, tradeoff.curves
-    low, high, confidence = tradeoff.empirical_low, tradeoff.empirical_high, tradeoff.confidence
+    alpha = tradeoff.alpha
+    curves = tradeoff.curves
+    low = tradeoff.empirical_low
+    high = tradeoff.empirical_high
+    confidence = tradeoff.confidence
     drawn = list(curves.values())
     chart = Chart.of_tests()
     for name, curve in curves.items():
@@ -144,7 +147,8 @@ def wealth_figure(wealth: "Wealth | None") -> str:
     """
     if wealth is None or min(len(wealth.pairs), len(wealth.log10_wealth)) < 2:
         return ""
-    at, against = wealth.refuted_at, number(wealth.epsilon)
+    at = wealth.refuted_at
+    against = number(wealth.epsilon)
     found = "never reached" if at is None else f"reached at pair {number(at)}"
     chart = Chart("pairs of runs, in the order of the runs", "log10 of the wealth")
     chart.level("refuted from here on", wealth.goal, color=INK, ls=DASHED)

@@ -94,7 +94,9 @@ class Report:
     """Everything a page shows, as a template writes it from top to bottom; what is empty is left out."""
 
     def __init__(self, kind: str) -> None:
-        self.kind, self.title, self.lead = kind, kind, ""
+        self.kind = kind
+        self.title = kind
+        self.lead = ""
         self.verdict: Tile | None = None
         self.tiles: list[Tile] = []
         self._sections: list[Section] = []
@@ -106,7 +108,8 @@ class Report:
 
     def head(self, title: str, lead: str) -> None:
         """Set the title, and the sentence that says it all."""
-        self.title, self.lead = title, lead
+        self.title = title
+        self.lead = lead
 
     def judge(self, word: str, meaning: str, *, alarming: bool) -> None:
         """Set the verdict."""

@@ -46,7 +46,8 @@ def short(text: object, length: int = 34) -> str:
 
 def mark(label: str, measurement: "Interval | float | None", *, least: float = 0.0) -> Mark | None:
     """Return the row for an interval or a bare number; None if it holds none in [`least`, 1]."""
-    ends, value = None, measurement
+    ends = None
+    value = measurement
     if measurement is not None and not isinstance(measurement, int | float):
         over = measurement.over_trainings
         # Over trainings where there are enough of them, else by the records of these.
@@ -60,7 +61,8 @@ def mark(label: str, measurement: "Interval | float | None", *, least: float = 0
 
 def control_label(name: str, measurement: "Interval | float") -> str:
     """Return what a control is in words: its name, and what it ran on where the result says so."""
-    words, what = name.replace("_", " "), getattr(measurement, "what", None)
+    words = name.replace("_", " ")
+    what = getattr(measurement, "what", None)
     return f"{words}: {what}" if what else words
 
 
@@ -190,7 +192,8 @@ def bars_figure(
     """Return values of at least 0 as bars from the left, each with its text, and one dashed `level`, as SVG."""
 
     def paint(axes: "Axes") -> None:
-        places, values = range(len(bars)), [value for value, _ in bars.values()]
+        places = range(len(bars))
+        values = [value for value, _ in bars.values()]
         axes.barh(places, values, height=0.62, color=ACCENT if level is None else MUTED)
         if level is not None:
             axes.axvline(level, color=ACCENT, ls="--", lw=1.4)

@@ -42,7 +42,8 @@ def _trainings(measurement: Interval) -> str:
         reach = reach if over.low is None else f": {span(over.low, over.high)}"
         parts.append(f"{number(over.count)}{reach}")
     if isinstance(measurement, Control) and measurement.kind == "negative":
-        p, by = measurement.p_value, measurement.tested_by or "its interval"
+        p = measurement.p_value
+        by = measurement.tested_by or "its interval"
         parts.append("too few to test" if p is None else f"p = {number(p)} by {by}")
     return "; ".join(parts)
 
@@ -89,7 +90,8 @@ def is_sound_at(bound: UpperBound, upper: float | None, adversary: str | None) -
 def settings_of(result: Result) -> dict[str, Row]:
     """Return by caption all that is needed to repeat a run, each value as it must be typed."""
     found = result.model_dump(exclude_unset=True)
-    line, data = found.get("command_line"), found.get("data", {})
+    line = found.get("command_line")
+    data = found.get("data", {})
     digests = data.pop("digests", {})
     data |= {f"note {i}": note for i, note in enumerate(data.pop("notes", []), start=1)}
     run = {"schema": result.SCHEMA, "command_line": shlex.join(line) if line else None}

@@ -21,7 +21,8 @@ ACCENT = "#b83a08"
 BAND = "#f3cdb8"
 ON_ACCENT = "#fefefe"
 """Text on `ACCENT`."""
-DASHED, DOTTED = (0, (5, 2.5)), (0, (1, 1.6))
+DASHED = (0, (5, 2.5))
+DOTTED = (0, (1, 1.6))
 DASHES: tuple[Any, ...] = (DASHED, DOTTED, (0, (6, 2, 1, 2)), (0, (3, 4)))
 """Looks of the lines of a figure that colour does not tell apart."""
 LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 2, 1, 2, 1, 2)))

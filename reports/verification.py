@@ -79,13 +79,17 @@ def share(value: float | None) -> str | None:
 def picture_of(claim: ClaimResult, drawings: Drawings | None) -> tuple[str, str]:
     """Return kind and SVG of the picture that decides a claim: trade-off curves, else epsilons, else success."""
     if claim.form == "attack":
-        attack, name = claim.attack, str(claim.claim.get("attack"))
+        attack = claim.attack
+        name = str(claim.claim.get("attack"))
         baselines = {"the claimed limit": claim.claimed, **attack.baselines}
-        kind, draw = "success", partial(success_figure, name, attack.success, baselines, attack.controls)
+        kind = "success"
+        draw = partial(success_figure, name, attack.success, baselines, attack.controls)
     elif claim.tradeoff is not None:
-        kind, draw = "tradeoff", partial(tradeoff_figure, claim.tradeoff)
+        kind = "tradeoff"
+        draw = partial(tradeoff_figure, claim.tradeoff)
     else:
-        kind, draw = "epsilon", partial(epsilon_figure, claim.claimed, claim.epsilon_lower, claim.upper)
+        kind = "epsilon"
+        draw = partial(epsilon_figure, claim.claimed, claim.epsilon_lower, claim.upper)
     if drawings is None:
         return kind, draw()
     # A drawing is of what it shows, and of the evidence, which says with which code it was gathered.

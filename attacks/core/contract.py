@@ -476,7 +476,8 @@ class AttackSpec:
         for key, value in setting.options.items():
             if key not in self.options:
                 raise unknown_name(f"option of {self.name}", key, self.options)
-            what, default = f"option {key} of {self.name}", self.options[key]
+            what = f"option {key} of {self.name}"
+            default = self.options[key]
             if isinstance(default, float):
                 check_positive(what, value)
             elif type(value) is not type(default):

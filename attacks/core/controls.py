@@ -67,7 +67,8 @@ def by_coins(scores: ArrayLike, coins: ArrayLike) -> ChanceTest:
     Were the coins tossed again, each pair would move the area of its training by the difference of its ranks, up or
     down: Hoeffding's inequality bounds how often so far. `scores` (K, records).
     """
-    ranks, second = _ranks(scores), np.asarray(coins)
+    ranks = _ranks(scores)
+    second = np.asarray(coins)
     steps = (ranks[:, 1::2] - ranks[:, ::2]) / (2.0 * second.shape[1] ** 2)
     moved = (np.where(second == 1, 1.0, -1.0) * steps).sum()
     return ChanceTest(_hoeffding(moved, (steps**2).sum()), "its coins tossed again")
@@ -119,7 +120,8 @@ def by_names(guessed: ArrayLike, labels: ArrayLike, classes: int) -> ChanceTest 
     other names for them. What guesses of one class share, a cluster or an unlucky training, stays with it. Right
     guesses are counted beyond those that the shares of guesses and labels give. None where classes differ much in size.
     """
-    named, truth = np.asarray(guessed), np.asarray(labels)
+    named = np.asarray(guessed)
+    truth = np.asarray(labels)
     common = np.bincount(truth.ravel(), minlength=classes)
     if classes < 3 or common.max() > 1.5 * common.min():
         return None
@@ -127,7 +129,8 @@ def by_names(guessed: ArrayLike, labels: ArrayLike, classes: int) -> ChanceTest 
     tables = np.reshape(counts, (-1, classes, classes))
     tables = tables - tables.sum(2, keepdims=True) * tables.sum(1, keepdims=True) / named.shape[1]
     names = _names(classes)
-    found, under_others = np.trace(tables, axis1=1, axis2=2).sum(), np.zeros(len(names))
+    found = np.trace(tables, axis1=1, axis2=2).sum()
+    under_others = np.zeros(len(names))
     for number, table in enumerate(tables):
         # Each training has names of its own: the same list, begun elsewhere.
         drawn = np.roll(names, 7919 * number, axis=0)

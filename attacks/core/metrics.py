@@ -50,7 +50,8 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
     """
     from sklearn.metrics import roc_auc_score
 
-    values, truth = np.asarray(scores, np.float64), np.asarray(positive, bool)
+    values = np.asarray(scores, np.float64)
+    truth = np.asarray(positive, bool)
     _check_alike("scores", values, truth)
     _check_finite("scores", values)
     if not np.all(truth.any(1) & ~truth.all(1)):
@@ -93,7 +94,8 @@ def low_rates(scores: Floats, members: Booleans, confidence: float) -> dict[str,
         # The further down, the more lies above: the first place that may be at `rate`, and the first that exceeds it.
         first = bisect_left(thresholds, True, key=lambda t: limits(~members, t)[1] >= rate)
         beyond = bisect_left(thresholds, True, key=lambda t: limits(~members, t)[0] > rate)
-        low, high = 0.0, 1.0
+        low = 0.0
+        high = 1.0
         if first > 0:
             low, _ = limits(members, thresholds[first - 1])
         if beyond < len(thresholds):
@@ -185,7 +187,8 @@ def betting_limits(values: ArrayLike, confidence: float = 0.95) -> Limits:
     Raises:
         InputError: values outside [0, 1], or none of them.
     """
-    x, goal = _bounded(values), np.log(2.0 / (1.0 - confidence))
+    x = _bounded(values)
+    goal = np.log(2.0 / (1.0 - confidence))
     return _lower_limit(x, goal), 1.0 - _lower_limit(1.0 - x, goal)
 
 
@@ -228,7 +231,8 @@ def rate_limits(hits: float, n: int, confidence: float = 0.95) -> Limits:
     probability at most (1 - confidence) / 2.
     """
     tail = (1.0 - confidence) / 2.0
-    fewest, most = np.floor(hits + 1e-9), np.ceil(hits - 1e-9)
+    fewest = np.floor(hits + 1e-9)
+    most = np.ceil(hits - 1e-9)
     # The quantile is undefined at the end, where the limit is 1 by definition.
     high = 1.0 if most >= n else float(betaincinv(most + 1.0, n - most, 1.0 - tail))
     return float(lower_limit(fewest, n, tail)), high
@@ -250,7 +254,8 @@ def rate_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
         InputError: another shape.
     """
     outcomes = _outcomes(correct)
-    hits, n = outcomes.sum(), outcomes.size
+    hits = outcomes.sum()
+    n = outcomes.size
     over = over_trainings(outcomes.mean(1), confidence) if outcomes.shape[1] > 1 else None
     return _interval(hits / n, rate_limits(hits, n, confidence), n, confidence, over)
 
@@ -285,7 +290,8 @@ def counts_interval(hits: ArrayLike, sizes: ArrayLike, confidence: float = 0.95)
     """
     of = np.asarray(sizes)
     rates = np.asarray(hits) / of
-    n, mean = of.size * of.min(), rates.mean()
+    n = of.size * of.min()
+    mean = rates.mean()
     limits = rate_limits(mean * n, n, confidence)
     return _interval(mean, limits, of.sum(), confidence, over_trainings(rates, confidence))
 
@@ -298,7 +304,8 @@ def areas_interval(areas: ArrayLike, fewer: int, n: int, confidence: float = 0.9
     Chernoff's bound for so many holds for it (Hoeffding, JASA 1963, section 5), whatever the scores' laws.
     """
     x = _bounded(areas)
-    mean, goal = x.mean(), np.log(2.0 / (1.0 - confidence)) / (x.size * fewer)
+    mean = x.mean()
+    goal = np.log(2.0 / (1.0 - confidence)) / (x.size * fewer)
     limits = _chernoff(mean, goal, 0.0), _chernoff(mean, goal, 1.0)
     return _interval(mean, limits, n, confidence, over_trainings(x, confidence))
 

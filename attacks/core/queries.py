@@ -62,7 +62,8 @@ class QueryingClient:
         return torch.stack((c, c + step) if self.one_sided else (c + step, c - step), 1)
 
     def _draw(self, turn: Turn, number: int, which: int) -> Tensor:
-        key, shape = (turn.client, number, which), turn.shape[2:]
+        key = (turn.client, number, which)
+        shape = turn.shape[2:]
         rows = [stream(self.seed, Purpose.ATTACK, k, *key).standard_normal(shape) for k in self.replicas]
         return torch.from_numpy(np.stack(rows)).to(device=turn.device, dtype=turn.dtype)
 
@@ -111,7 +112,8 @@ def answers_of(view: View, known: Knowledge, most: int) -> Answers:
         raise InputError("the view holds no answer from the server")
     told = torch.stack([m.payload for m in received]).double()
     ids = [m.ids for m in received if m.ids is not None]
-    losses, measured = received[0].kind == "losses", known.method.differences(known.config)
+    losses = received[0].kind == "losses"
+    measured = known.method.differences(known.config)
     if losses:
         told = told[..., 1] - told[..., 0]
     # A method that does not say how its answers measure a gradient has them read as they are.
@@ -141,7 +143,8 @@ def first_pass(view: View, known: Knowledge) -> tuple[Tensor, Tensor | None, Ten
     Raises:
         InputError: The view does not hold all answers about one batch.
     """
-    outside, shared = view.adversary.kind == "eavesdropper", known.differences.shared
+    outside = view.adversary.kind == "eavesdropper"
+    shared = known.differences.shared
     # An outsider does not know which answers are about one batch.
     q = 1 if shared or outside else known.queries
     found = answers_of(view, known, q * known.batches)

@@ -92,7 +92,10 @@ def attacked_run(
     """
     check_count("trials", setting.trials)
     check_count("queries", setting.queries)
-    config, dataset, rounds, looks = setting.config, setting.dataset, setting.rounds, setting.looks
+    config = setting.config
+    dataset = setting.dataset
+    rounds = setting.rounds
+    looks = setting.looks
     # The least that a log holds: rounds are shared by the clients, and the first batches serve several.
     batches = max(1, rounds // dataset.clients // setting.queries)
     check_memory(8 * setting.trials * batches * config.batch_size, f"batch ids of {setting.trials} trainings")
@@ -106,7 +109,8 @@ def attacked_run(
         grants.append(granted or few_labels(data.labels, setting, public.options["labels_per_class"]))
 
     def part(one: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], Any]:
-        recorder, log = ViewRecorder(looks, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
+        recorder = ViewRecorder(looks, kinds=spec.reads)
+        log = BatchLog(setting.method.downlink, attacked)
         some = data.of_replicas(places.start, places.stop)
         watching = watch(one, some.labels) if watch else None
         observers = (recorder, log, watching) if watching else (recorder, log)

@@ -45,7 +45,8 @@ def infer(view: View, known: Knowledge) -> "Reconstruction":
         inputs = torch.cat((inputs, from_jacobians(view, known)), 2)
     some, features = _known_features(known)
     seen = inputs[:, some]
-    mean, deviation = seen.mean(1, keepdim=True), seen.std(1, keepdim=True) + 1e-9
+    mean = seen.mean(1, keepdim=True)
+    deviation = seen.std(1, keepdim=True) + 1e-9
     rows = (inputs - mean) / deviation
     seen = rows[:, some]
     gram = seen.mT @ seen + PENALTY * len(some) * torch.eye(seen.shape[2]).to(seen)
@@ -110,7 +111,8 @@ def _block_from_jacobians(
     `batches` are Jacobian products (B, width) and the ids (B,) that they are about.
     """
     d = features.shape[1]
-    gram, right = features.new_zeros(len(block), d, d), features.new_zeros(len(block), d)
+    gram = features.new_zeros(len(block), d, d)
+    right = features.new_zeros(len(block), d)
     for moves, ids in batches:
         inside = (place[ids] >= 0).nonzero().squeeze(1)
         rows = ((ids >= block.start) & (ids < block.stop)).nonzero().squeeze(1)
@@ -138,7 +140,9 @@ def _mail(view: View) -> list[Message]:
 def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, reconstruct, and compare; the control permutes the client's records before training."""
     run = attacked_run(spec, setting)
-    dataset, train, confidence = setting.dataset, setting.dataset.train, setting.confidence
+    dataset = setting.dataset
+    train = setting.dataset.train
+    confidence = setting.confidence
     truth = torch.from_numpy(train.features[0]).flatten(1).double()
     found: Reconstruction = spec.infer(run.view, run.known)
     # An order of its own for each method: controls of several methods that shared one would share its luck.
@@ -237,8 +241,10 @@ class Reconstruction:
     ids: Tensor
 
 
-RECONSTRUCTED, MEAN = "reconstructed", "the mean record"
-PSNR, SSIM = "PSNR, dB", "SSIM"
+RECONSTRUCTED = "reconstructed"
+MEAN = "the mean record"
+PSNR = "PSNR, dB"
+SSIM = "SSIM"
 # Records in a picture: the first that the server did not know, whatever became of them.
 SHOWN = 8
 # Groups of records over which intervals are taken: records are what varies.
@@ -277,7 +283,8 @@ def pictures(
     if shape is None:
         return None
     block = dataset.train.features[0].astype(np.float64)
-    low, range_ = float(block.min()), float(np.ptp(block)) or 1.0
+    low = float(block.min())
+    range_ = float(np.ptp(block)) or 1.0
 
     def greys(records: np.ndarray) -> np.ndarray:
         planes = records.reshape(len(records), -1, shape[0] * shape[1]).mean(1)
@@ -297,8 +304,10 @@ def pictures(
 
 def ssim(guess: np.ndarray, real: np.ndarray, peak: float) -> np.ndarray:
     """Structural similarity (n,) of records (n, d), each as one window (Wang et al., 2004, eq. 13)."""
-    c1, c2 = (0.01 * peak) ** 2, (0.03 * peak) ** 2
-    mean_g, mean_r = guess.mean(1), real.mean(1)
+    c1 = (0.01 * peak) ** 2
+    c2 = (0.03 * peak) ** 2
+    mean_g = guess.mean(1)
+    mean_r = real.mean(1)
     covariance = ((guess - mean_g[:, None]) * (real - mean_r[:, None])).mean(1)
     above = (2 * mean_g * mean_r + c1) * (2 * covariance + c2)
     below = (mean_g**2 + mean_r**2 + c1) * (guess.var(1) + real.var(1) + c2)

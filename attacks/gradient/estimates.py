@@ -130,7 +130,8 @@ def _of_records(solution: Tensor, directions: Tensor) -> Tensor:
 def _systems(directions: Tensor, scalars: Tensor) -> tuple[Tensor, Tensor]:
     """Return float64 rows (systems, q, d) and targets (systems, q)."""
     batches, queries, records, classes = directions.shape
-    u, s = checked("directions", directions).double(), checked("scalars", scalars).double()
+    u = checked("directions", directions).double()
+    s = checked("scalars", scalars).double()
     if s.ndim == 2:
         return u.reshape(batches, queries, records * classes) / records, s
     return u.transpose(1, 2).reshape(batches * records, queries, classes), s.mT.reshape(-1, queries)

@@ -26,7 +26,9 @@ from mechanisms.core.channel import SERVER, Message, View
 # Numbers of queries at which estimates are made, as far as the answers reach.
 COUNTS = (1, 3, 10, 32, 100, 320, 640, 1280)
 CURVE = "gradient estimates by number of queries"
-KNOWN, UNKNOWN, NOISELESS = "ridge", "ridge, directions unknown", "ridge, without the noise"
+KNOWN = "ridge"
+UNKNOWN = "ridge, directions unknown"
+NOISELESS = "ridge, without the noise"
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,14 @@ def infer(view: View, known: Knowledge) -> GradientEstimates:
     if directions is None:
         shape = (answers, replicas, queries, known.config.batch_size, known.classes)
         directions = _drawn(known, scalars.new_empty(shape), 0)
-    flat_s, flat_u = scalars.flatten(0, 1), directions.flatten(0, 1)
+    flat_s = scalars.flatten(0, 1)
+    flat_u = directions.flatten(0, 1)
     dimension = flat_u[0, 0].numel() if scalars.dim() == 3 else flat_u.shape[-1]
     by_ridge = best_ridge(known)
     found: dict[tuple[str, int], Tensor] = {}
     for q in sorted({*(n for n in COUNTS if n < queries), queries}):
-        s, u = flat_s[:, :q], flat_u[:, :q]
+        s = flat_s[:, :q]
+        u = flat_u[:, :q]
         found["correlation", q] = correlation(u, s)
         found["minimum norm", q] = minimum_norm(u, s)
         found[KNOWN, q] = by_ridge(u, s)
@@ -197,8 +201,10 @@ class GradientTruth:
     def __init__(self, setting: AttackSetting, labels: Tensor) -> None:
         """Watch the stack of a `setting` that trains on `labels`, (N,) or (K, N)."""
         measured = setting.method.differences(setting.config)
-        clients, classes = setting.dataset.clients, setting.dataset.classes
-        self._labels, self._classes = labels, classes
+        clients = setting.dataset.clients
+        classes = setting.dataset.classes
+        self._labels = labels
+        self._classes = classes
         self._outside = setting.adversary == "eavesdropper"
         # Of the answers about a batch the first counts.
         self._repeats = 1 if self._outside or (measured and measured.shared) else setting.queries
@@ -212,7 +218,8 @@ class GradientTruth:
 
     def on_message(self, message: Message) -> None:
         """Follow the table, and work out the gradient at an answer that counts."""
-        sent, ids = message.payload, message.ids
+        sent = message.payload
+        ids = message.ids
         if message.kind == "table":
             self._latest[:, message.sender - 1] = sent
         elif ids is not None and message.kind == "embeddings":

@@ -81,7 +81,8 @@ def by_direction(view: View, known: Knowledge) -> LabelGuesses:
     positives = few.ids[few.labels == 1].view(len(few.ids), -1)
     units = gradients / gradients.norm(dim=3, keepdim=True).clamp(min=1e-300)
     among = (ids.unsqueeze(3) == positives[:, None]).any(3, keepdim=True)
-    cosines, places = [], []
+    cosines = []
+    places = []
     for of_pass, seen, here in zip(*(part.split(known.batches) for part in (units, among, ids)), strict=True):
         # A pass cut short may hold no known positive of some replica.
         if bool(seen.any(2).any(0).all()):

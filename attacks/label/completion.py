@@ -39,7 +39,8 @@ from mechanisms.core.channel import View
 from mechanisms.core.context import GradientBehaviour
 from mechanisms.core.replicas import ParameterStack, embeddings_of
 
-UNTRAINED, RAW = "the same on an untrained bottom model", "the same on raw features"
+UNTRAINED = "the same on an untrained bottom model"
+RAW = "the same on raw features"
 # Makes (K, n, width) of a client's features (n, ...).
 Represent = Callable[[Tensor], Tensor]
 
@@ -72,7 +73,8 @@ def embedded(own: OwnParty, parameters: ParameterStack, features: Tensor) -> Ten
 
 
 def _complete(represent: Represent, known: Knowledge) -> LabelGuesses:
-    own, few = known.granted(OwnParty), known.granted(FewLabels)
+    own = known.granted(OwnParty)
+    few = known.granted(FewLabels)
     embeddings = represent(own.features)
     head = train_head(embeddings, few, known)
     scores = head.probabilities(embeddings)[None]
@@ -178,10 +180,12 @@ def _logits(parameters: tuple[Tensor, ...], inputs: Tensor) -> Tensor:
 def _initial(known: Knowledge, inputs: Tensor) -> tuple[Tensor, ...]:
     """Batch norm starts as the identity; the linear layer uniform within 1/sqrt(width)."""
     count, _, width = inputs.shape
-    bound, shape = 1.0 / np.sqrt(width), (width, known.classes)
+    bound = 1.0 / np.sqrt(width)
+    shape = (width, known.classes)
     drawn = [stream(known.seed, Purpose.ATTACK, k, 5).uniform(-bound, bound, shape) for k in known.replicas]
     weights = torch.from_numpy(np.stack(drawn)).to(inputs)
-    ones, zeros = inputs.new_ones(count, 1, width), inputs.new_zeros(count, 1, width)
+    ones = inputs.new_ones(count, 1, width)
+    zeros = inputs.new_zeros(count, 1, width)
     return tuple(p.requires_grad_() for p in (ones, zeros, weights, inputs.new_zeros(count, 1, known.classes)))
 
 
@@ -195,7 +199,8 @@ def _draws(known: Knowledge, labelled: int, inputs: Tensor) -> Iterator[tuple[Te
 
     Weights are (K, 2 BATCH, 1); each replica draws from a stream of its own.
     """
-    steps, records = known.options["steps"], inputs.shape[1]
+    steps = known.options["steps"]
+    records = inputs.shape[1]
     drawn = []
     for replica in known.replicas:
         generator = stream(known.seed, Purpose.ATTACK, replica, 6)
@@ -217,7 +222,8 @@ class MaliciousOptimiser:
 
     def own_gradient(self, gradient: Tensor) -> Tensor:
         """See `mechanisms.core.context.GradientBehaviour.own_gradient`."""
-        before, self._before = self._before, gradient.clone()
+        before = self._before
+        self._before = gradient.clone()
         if before is None:
             return gradient
         # Where there was no gradient before there is nothing to compare with.

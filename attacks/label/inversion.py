@@ -22,7 +22,8 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Solve each batch of the first pass for its records' gradients, given the gradient of the own model alone."""
     own = known.granted(OwnParty)
     gradients, ids = cut_layer(view, known)
-    gradients, ids = gradients[: known.batches], ids[: known.batches]
+    gradients = gradients[: known.batches]
+    ids = ids[: known.batches]
     rows = own.features.flatten(1).double()[ids]
     inputs = torch.cat((rows, torch.ones_like(rows[..., :1])), 3)
     found = solve(inputs, own_gradient(inputs, gradients))

@@ -72,7 +72,8 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
     Those are dealt by coins, so that the control's guesses are a game that certifies an epsilon.
     """
-    labels, classes = setting.dataset.train.labels, setting.dataset.classes
+    labels = setting.dataset.train.labels
+    classes = setting.dataset.classes
     confidence = setting.confidence
     found, control, less, facts = _attacked(spec, setting)
     guessed = {"success": found, "shuffled_labels": control, **less}
@@ -91,7 +92,8 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
 def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Do the same for two classes, where success is the area under the ROC curve of the raw scores: chance is 0.5."""
-    labels, confidence = setting.dataset.train.labels, setting.confidence
+    labels = setting.dataset.train.labels
+    confidence = setting.confidence
     found, control, less, facts = _attacked(spec, setting)
     if spec.unsupervised:
         less = {"features alone, trained on permuted labels": control, **less}
@@ -117,8 +119,10 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
 def _rates_at_chance(setting: AttackSetting, control: LabelGuesses) -> Control:
     """Return the control of guesses: by bets over trainings, or of few trainings by the names of the classes."""
-    labels, classes = setting.dataset.train.labels, setting.dataset.classes
-    right, expected = correctness(control, labels), blind_success(control, labels, classes)
+    labels = setting.dataset.train.labels
+    classes = setting.dataset.classes
+    right = correctness(control, labels)
+    expected = blind_success(control, labels, classes)
     test = None
     if len(right) < ENOUGH_TO_BET:
         test = by_names(_by_replica(control.labels), _by_replica(_truth(control, labels)), classes)
@@ -132,10 +136,12 @@ def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGue
     if spec.unsupervised:
         # One permutation per trial: trials that shared one would share its luck.
         scored = _binary(control, permuted_labels(setting, setting.of_control(None).replicas))
-        test, what = by_order(*scored), AGAIN
+        test = by_order(*scored)
+        what = AGAIN
     else:
         scored = _binary(control, setting.dataset.train.labels)
-        test, what = by_bets(trial_areas(*scored), 0.5), SHUFFLED
+        test = by_bets(trial_areas(*scored), 0.5)
+        what = SHUFFLED
     return at_chance(auc_interval(*scored, setting.confidence), what=what, expected=0.5, test=test)
 
 
@@ -152,9 +158,11 @@ def _binary(guesses: LabelGuesses, labels: np.ndarray) -> tuple[np.ndarray, np.n
 
 def label_measures(guesses: LabelGuesses, setting: AttackSetting) -> dict[str, Interval]:
     """Return recall of each class, and where the attack gives scores top-3 success and success on held-out records."""
-    dataset, confidence = setting.dataset, setting.confidence
+    dataset = setting.dataset
+    confidence = setting.confidence
     labels = _truth(guesses, dataset.train.labels)
-    truth, right = _by_replica(labels), correctness(guesses, dataset.train.labels)
+    truth = _by_replica(labels)
+    right = correctness(guesses, dataset.train.labels)
     found: dict[str, Interval] = {}
     if guesses.scores is not None and dataset.classes > TOP:
         # Of equal scores the first class goes first, as it does in the guess: who is right is among the likeliest.
@@ -232,7 +240,8 @@ def label_coins(setting: AttackSetting, granted_per_class: int | None = None) ->
         pairs[trial, :, 0] = generator.permutation(true)
         pairs[trial, :, 1] = generator.permutation(true)
         flips[trial] = generator.integers(2, size=len(true))
-    first, second = pairs[:, :, 0], pairs[:, :, 1]
+    first = pairs[:, :, 0]
+    second = pairs[:, :, 1]
     plays = first != second
     few = None
     if granted_per_class is not None:
@@ -253,7 +262,8 @@ def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | No
         return None, NO_IDS
     ids = _by_replica(guesses.ids)
     rows = np.arange(len(ids))[:, None]
-    total, guessed = np.zeros(coins.coins.shape), np.zeros_like(coins.plays)
+    total = np.zeros(coins.coins.shape)
+    guessed = np.zeros_like(coins.plays)
     np.add.at(total, (rows, ids), _evidence(guesses, coins.candidates[rows, ids]))
     guessed[rows, ids] = True
     known = guessed & coins.plays

@@ -165,7 +165,8 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     check_count("trials", setting.trials)
     run = _play(spec, setting)
     control = _play(spec, setting.of_control(run.at_once))
-    right, unrelated = run.right(run.coins), control.right(run.coins)
+    right = run.right(run.coins)
+    unrelated = control.right(run.coins)
     by_chance = at_chance(
         rate_interval(unrelated, setting.confidence),
         what="trained on coins of their own, scored against those of other trainings: must be at chance",
@@ -217,7 +218,8 @@ def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
 
 def _deal(setting: AttackSetting) -> tuple[AllButOne, np.ndarray]:
     """Return a record of each training, its own label beside another, and the coin that picks one of them."""
-    truth, classes = setting.dataset.train.labels, setting.dataset.classes
+    truth = setting.dataset.train.labels
+    classes = setting.dataset.classes
     generators = [stream(setting.seed, Purpose.ATTACK, replica, 2) for replica in setting.replicas]
     records = np.array([g.integers(len(truth)) for g in generators])
     steps = np.array([g.integers(1, classes) for g in generators])
@@ -232,7 +234,8 @@ def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) ->
     A stack is played again as it was trained, replica by replica in the same places: matrix products of another shape
     may round otherwise.
     """
-    plan, rounds = granted(setting.plan(), "scalars of DPZV"), setting.rounds
+    plan = granted(setting.plan(), "scalars of DPZV")
+    rounds = setting.rounds
 
     def part(one: AttackSetting, places: slice) -> tuple[np.ndarray, np.ndarray, TrainedStack | None]:
         given, coins = _deal(one)

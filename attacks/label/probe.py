@@ -75,7 +75,9 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     A scalar is about -C/B where the probe's class is the label and +C/B elsewhere (with two losses: -+L/B), plus
     noise: the mean over repeats is the sufficient statistic, and its smallest the likeliest label.
     """
-    classes, repeats, probed = known.classes, known.options["repeats"], known.options["records"]
+    classes = known.classes
+    repeats = known.options["repeats"]
+    probed = known.options["records"]
     per_record = classes * repeats
     found = answers_of(view, known, per_record * probed * known.batches)
     complete = len(found.told) // per_record
@@ -124,7 +126,8 @@ def own_uploads(setting: AttackSetting) -> str | None:
 
 def without_noise(setting: AttackSetting) -> AttackSetting:
     """Probes of DPZV's scalar without noise, for as long as it takes to probe one record to the end, and a little."""
-    dataset, batch = setting.dataset, setting.config.batch_size
+    dataset = setting.dataset
+    batch = setting.config.batch_size
     # The client is active in one round of as many as there are clients.
     rounds = dataset.classes * SPEC.own_options(setting)["repeats"] * dataset.clients
     epochs = -(-rounds // max(1, len(dataset.train) // batch)) + 2

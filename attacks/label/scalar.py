@@ -42,9 +42,12 @@ def with_scalars_mixed_up(view: View, known: Knowledge) -> Mapping[str, LabelGue
 
 def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor, Tensor]:
     """Scalars (T, K), how outputs moved (T, K, B, c), and record ids (T, K, B), of the first rounds of the client."""
-    most, measured, batch_size = known.options["scalars"], known.differences, known.config.batch_size
+    most = known.options["scalars"]
+    measured = known.differences
+    batch_size = known.config.batch_size
     found = answers_of(view, known, most)
-    told, ids = found.told, granted(found.ids, "batch ids")
+    told = found.told
+    ids = granted(found.ids, "batch ids")
     moves = directions_of(view, known, len(told))
     if not measured.shared:
         return found.scalars, moves, ids
@@ -57,7 +60,8 @@ def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor, Tensor]:
 
 def _guesses(scalars: Tensor, moves: Tensor, ids: Tensor, known: Knowledge) -> LabelGuesses:
     block = known.granted(OwnParty).features.flatten(1).double().cpu().numpy()
-    features, noise = fourier_features(block, known.seed), error_of(known)
+    features = fourier_features(block, known.seed)
+    noise = error_of(known)
     seen = [part.cpu().numpy().swapaxes(0, 1) for part in (scalars, moves, ids)]
     means = [posterior_mean(s, m, i, features, noise=noise) for s, m, i in zip(*seen, strict=True)]
     scores = torch.from_numpy(-np.stack(means)).unsqueeze(0)

@@ -54,7 +54,9 @@ PSEUDO_COUNT = 8.0
 def by_likelihood(view: View, known: Knowledge) -> np.ndarray:
     """Scores (targets, P): log-likelihood ratios (online), or standardised distances (offline)."""
     population = known.granted(Population)
-    confidence, shadows, members = population.confidence, population.shadows, population.members
+    confidence = population.confidence
+    shadows = population.shadows
+    members = population.members
     mean, variance = fits(shadows, ~members)
     if known.options["variant"] == "offline":
         return np.asarray((confidence - mean) / np.sqrt(variance))
@@ -97,7 +99,8 @@ def by_ratios(view: View, known: Knowledge) -> np.ndarray:
     population = known.granted(Population)
     without = ~population.members
     out = np.where(without, _probability(population.shadows), 0.0).sum(0) / np.maximum(without.sum(0), 1)
-    a, gamma = known.options["a"], known.options["gamma"]
+    a = known.options["a"]
+    gamma = known.options["gamma"]
     mean = 0.5 * ((1.0 + a) * out + (1.0 - a))
     mean_outside = _probability(population.shadows_outside).mean(0)
     ratios = _probability(population.confidence) / np.maximum(mean, 1e-12)

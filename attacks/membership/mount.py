@@ -58,15 +58,19 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     view = View(setting.looks)
 
     # The control targets trained on coins of their own; the attack is scored against the coins of the others.
-    asked, others, shadows = slice(targets), slice(targets, 2 * targets), slice(2 * targets, None)
-    confidence, outside = run.confidence, run.outside
+    asked = slice(targets)
+    others = slice(targets, 2 * targets)
+    shadows = slice(2 * targets, None)
+    confidence = run.confidence
+    outside = run.outside
     of_shadows = confidence[shadows], outside[shadows], run.members[shadows]
 
     def scores_of(part: slice) -> Any:
         population = Population(confidence[part], outside[part], *of_shadows)
         return spec.infer(view, replace(public, grants=(population,)))
 
-    scores, in_control = scores_of(asked), scores_of(others)
+    scores = scores_of(asked)
+    in_control = scores_of(others)
     control = at_chance(
         auc_interval(in_control, members, setting.confidence),
         what="trained on other members than the true ones: must be at chance",
@@ -91,7 +95,8 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
 def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[str, float]]:
     """Rows of false and true positive rate on a grid that is fine where false positives are rare."""
-    inside, outside = np.sort(scores[members]), np.sort(scores[~members])
+    inside = np.sort(scores[members])
+    outside = np.sort(scores[~members])
     rates = np.concatenate(([0.0], np.logspace(-3, 0, points)))
     # Of all non-members that are allowed none is left to set a threshold.
     thresholds = np.append(outside[::-1], -np.inf)[(rates * outside.size).astype(int)]
@@ -117,7 +122,8 @@ def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:
 def overfitted(setting: AttackSetting) -> AttackSetting:
     """Split learning far past the point where it fits labels dealt at random: no noise, and all is learnt by heart."""
     options = {"batch_size": 16, "epochs": 100, "server_rate": 0.05, "client_rate": 0.05}
-    dataset, own = labels_by_heart(setting.dataset, setting.seed), {"pool": 256, "shadows": 64}
+    dataset = labels_by_heart(setting.dataset, setting.seed)
+    own = {"pool": 256, "shadows": 64}
     return setting.on("split", options, dataset=dataset, trials=16, options=own)
 
 
@@ -137,7 +143,8 @@ def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
     Raises:
         InputError: The data have fewer, or half of them is less than a batch.
     """
-    dataset, size = setting.dataset, _pool_size(setting, size)
+    dataset = setting.dataset
+    size = _pool_size(setting, size)
     if size // 2 < setting.config.batch_size:
         least = f"must be at least the batch of {setting.config.batch_size}: half of the pool is trained on"
         raise InputError(f"option pool gives {size // 2} records to train on, {least}")
@@ -172,7 +179,8 @@ def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
 
 def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray) -> ShadowRun:
     """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail."""
-    rows, labels = chosen_rows(coins), pool.train.labels
+    rows = chosen_rows(coins)
+    labels = pool.train.labels
     data = replace(setting, dataset=pool).data(labels[rows])
     selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
     mail = MailReader(ATTACKER, labels.reshape(-1, 2), pool.classes)
@@ -225,5 +233,6 @@ def confidences(
 def only(trained: TrainedStack, count: int) -> TrainedStack:
     """Return the first `count` replicas of a stack."""
     *clients, server = (replace(one, flat=one.flat[:count]) for one in (*trained.clients, trained.server))
-    correct, loss = trained.correct[:count], trained.loss[:count]
+    correct = trained.correct[:count]
+    loss = trained.loss[:count]
     return replace(trained, clients=tuple(clients), server=server, correct=correct, loss=loss)

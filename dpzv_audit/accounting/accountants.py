@@ -374,7 +374,8 @@ def czofo_theorem(asked: Question) -> Number | Refusal:
     """
     if len(asked.parts) != 1 or asked.parts[0].channel != "zo-gradient":
         return Refusal("theorem 4.1 of CZOFO speaks of its gradient estimates alone")
-    part, half = asked.parts[0], asked.delta / 2.0
+    part = asked.parts[0]
+    half = asked.delta / 2.0
     if part.dataset_size is None:
         return Refusal("theorem 4.1 of CZOFO needs the number of records")
     each = asked.delta / (2.0 * part.rounds)

@@ -113,7 +113,8 @@ class Question:
         Of fixed-size batches (`uniform`) everybody knows the size, and room is made in any case: the pair is
         `fixed-size`, for a record replaced. Its step is 2C/B whatever the record itself moves by.
         """
-        parts, neighbours = self.parts, self.neighbours
+        parts = self.parts
+        neighbours = self.neighbours
         if any(part.channel == "zo-gradient" for part in parts):
             return NO_NOISE
         if self.adversary == "malicious-client":
@@ -126,7 +127,8 @@ class Question:
         if not any(part.sampler in amplified for part in parts):
             return _no_accountant(part.sampler for part in parts)
         for part in parts:
-            mu, count = part.participation_mu(neighbours), part.fixed_participations
+            mu = part.participation_mu(neighbours)
+            count = part.fixed_participations
             if mu == math.inf:
                 return Refusal("one record has no finite sensitivity")
             certain.append(part.certain_mu(neighbours))
@@ -216,9 +218,12 @@ class Accountant:
         if gaps:
             note = reasons if {"undefined", "unprotected-channel"}.intersection(gaps) else GAPS[gaps[0]]
         elif isinstance(found := self.answer(asked), Refusal):
-            gaps, note = ("no-accountant",), found.reason
+            gaps = ("no-accountant",)
+            note = found.reason
         else:
-            gaps, epsilon, mu = (*found.own_gaps, *asked.gaps), found.epsilon, found.mu
+            gaps = (*found.own_gaps, *asked.gaps)
+            epsilon = found.epsilon
+            mu = found.mu
             note = "; ".join(part for part in (found.note, reasons) if part)
         return UpperBound(
             accountant=self.name,

@@ -53,8 +53,10 @@ def sigma_sound(
         allowed = ", ".join(name for name in NEIGHBOURS if name != "add-remove")
         raise InputError(f"must be one of {allowed}: known ids show who is there", "neighbours", neighbours)
     mu = mu_from_epsilon(check_positive("epsilon", epsilon), delta)
-    moved, rounds = 1.0 if neighbours == "zero-out" else 2.0, math.sqrt(participations)
-    sensitivity, server = moved * clip / batch_size, 0.0
+    moved = 1.0 if neighbours == "zero-out" else 2.0
+    rounds = math.sqrt(participations)
+    sensitivity = moved * clip / batch_size
+    server = 0.0
     if server_noise_multiplier is not None:
         server = rounds * moved / check_positive("server_noise_multiplier", server_noise_multiplier)
         if server >= mu:
@@ -87,7 +89,8 @@ _MOST_NOISE = 1e9
 _CLOSER = (9, 9, 9)
 """How many sizes of batches are tried around the best so far, again and again: a factor of 2 apart, 1.2, 1.05, 1.01."""
 
-_EXACT, _COMPOSED = 1e-10, 2e-3
+_EXACT = 1e-10
+_COMPOSED = 2e-3
 """Relative precision of a calibrated sigma: closed forms, and composition with its own error."""
 
 
@@ -241,7 +244,8 @@ def _turning(values: Iterable[N], meets: Callable[[float], bool], *, precision: 
     fails, met = (value, before) if first else (before, value)
     whole = isinstance(met, int)
     while True:
-        low, high = min(fails, met), max(fails, met)
+        low = min(fails, met)
+        high = max(fails, met)
         middle: N = (low + high) // 2 if whole else math.sqrt(low * high)  # type: ignore[assignment]
         if high <= max(low + whole, low * (1.0 + precision)) or not low < middle < high:
             return met
@@ -263,13 +267,15 @@ def _best_batch(records: int, cost: Callable[[float], float]) -> int:
     besides (a server's update by DP-SGD), or where noise is on rows, makes a smaller one better. Of batches of which a
     pass has equally many the largest is tried: in each a record takes part as often.
     """
-    low, high = 1, records
+    low = 1
+    high = records
     best = records
     for count in (records.bit_length() + 1, *_CLOSER):
         sizes = sorted({records // (records // size) for size in _spread(low, high, count)})
         best = min((best, *sizes), key=cost)
         place = min(range(len(sizes)), key=lambda place: abs(sizes[place] - best))
-        low, high = sizes[max(0, place - 1)], sizes[min(len(sizes) - 1, place + 1)]
+        low = sizes[max(0, place - 1)]
+        high = sizes[min(len(sizes) - 1, place + 1)]
     return best
 
 

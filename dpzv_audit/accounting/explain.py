@@ -42,7 +42,8 @@ class Explanation:
 def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     """Return the explanation of `bound`, an answer of one of the accountants for `release`."""
     asked = Question(release, bound.adversary, bound.neighbours, bound.delta, fast=True)
-    accountant, assumes = ACCOUNTANTS[bound.accountant], _assumptions(asked.parts, bound)
+    accountant = ACCOUNTANTS[bound.accountant]
+    assumes = _assumptions(asked.parts, bound)
     if bound.epsilon is None:
         return Explanation(formula=(), source=accountant.source, assumes=(bound.note, *assumes))
     formulas = _templates().get_template("formulas.jinja").module
@@ -109,7 +110,8 @@ def _sound(
     bounds = upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=[relation], fast=True)
     sound = [f"`{bound.accountant}`" for bound in bounds if bound.sound]
     by_name = {bound.accountant: bound for bound in bounds}
-    exact, claimed = by_name["gdp-exact"], by_name["czofo-theorem"]
+    exact = by_name["gdp-exact"]
+    claimed = by_name["czofo-theorem"]
     gap = claimed.gap if exact.gap == "no-accountant" and claimed.epsilon is not None else exact.gap
     return ", ".join(sound) or (gap or "").replace(",", ", ")
 

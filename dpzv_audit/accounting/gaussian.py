@@ -57,7 +57,8 @@ def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:
     """
     eps, width = np.broadcast_arrays(np.asarray(epsilon, np.float64), np.asarray(mu, np.float64))
     shape = eps.shape
-    eps, width = np.atleast_1d(eps), np.atleast_1d(width)
+    eps = np.atleast_1d(eps)
+    width = np.atleast_1d(width)
     if not (np.all(eps >= 0.0) and np.all(width >= 0.0) and np.all(np.isfinite(width))):
         raise InputError(f" and mu {mu!r}, must be at least 0, and mu finite", "epsilon", epsilon)
     result = np.full(eps.shape, -np.inf)
@@ -69,7 +70,8 @@ def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:
     plain = live & ~narrow & ~near_one
     log_phi = -0.5 * np.where(live, u, 0.0) ** 2 - _LOG_SQRT_TWO_PI
     if narrow.any():
-        a, h = u[narrow][:, None], width[narrow][:, None] / 2.0
+        a = u[narrow][:, None]
+        h = width[narrow][:, None] / 2.0
         integral = (_mills_slope(a + h * (1.0 + _NODES)) @ _WEIGHTS) * h[:, 0]
         result[narrow] = log_phi[narrow] + np.log(integral)
     if near_one.any():
@@ -281,7 +283,8 @@ def participations_epsilon(parts: Sequence[Participation], *, delta: float, cert
     random = [part for part in parts if part.fixed is None]
     if not random:
         return exactly(epsilon_from_mu(math.sqrt(fixed), delta))
-    squares, above = _Squares(low=np.zeros(1), high=np.zeros(1), weights=np.ones(1), padded=np.ones(1)), 0.0
+    squares = _Squares(low=np.zeros(1), high=np.zeros(1), weights=np.ones(1), padded=np.ones(1))
+    above = 0.0
     for part in random:
         counts = binomial_counts(part.rounds, part.rate, tail=delta * _TAIL_SHARE, cap=part.cap)
         n = counts.low + np.arange(len(counts.weights), dtype=np.float64)
@@ -300,7 +303,8 @@ def participations_epsilon(parts: Sequence[Participation], *, delta: float, cert
 def _independent(one: _Squares, other: _Squares) -> _Squares:
     """Return the distribution of the sum, binned outwards where it would have more values than are worth it."""
     if len(one.weights) * len(other.weights) > _MOST_PRODUCTS:
-        one, other = _binned(one, _MOST_FACTOR), _binned(other, _MOST_FACTOR)
+        one = _binned(one, _MOST_FACTOR)
+        other = _binned(other, _MOST_FACTOR)
     joint = _Squares(
         low=np.add.outer(one.low, other.low).ravel(),
         high=np.add.outer(one.high, other.high).ravel(),
@@ -316,10 +320,12 @@ def _binned(squares: _Squares, most: int) -> _Squares:
     start = float(squares.low.min())
     width = (float(squares.high.max()) - start) / most
     place = np.minimum(((squares.low - start) / width).astype(np.intp), most - 1)
-    low, high = np.full(most, np.inf), np.full(most, -np.inf)
+    low = np.full(most, np.inf)
+    high = np.full(most, -np.inf)
     np.minimum.at(low, place, squares.low)
     np.maximum.at(high, place, squares.high)
-    weights, padded = np.zeros(most), np.zeros(most)
+    weights = np.zeros(most)
+    padded = np.zeros(most)
     np.add.at(weights, place, squares.weights)
     np.add.at(padded, place, squares.padded)
     kept = low < np.inf
@@ -328,7 +334,9 @@ def _binned(squares: _Squares, most: int) -> _Squares:
 
 def _solve(mus: FloatArray, weights: FloatArray, delta: float) -> float:
     live = (mus > 0.0) & (weights > 0.0)
-    mus, log_weights, target = mus[live], np.log(weights[live]), math.log(delta)
+    mus = mus[live]
+    log_weights = np.log(weights[live])
+    target = math.log(delta)
 
     def excess(epsilon: float) -> float:
         terms = log_weights + log_delta_from_mu(epsilon, mus)

@@ -214,7 +214,8 @@ _FARTHEST = 600.0
 _LARGEST_EXPONENT = 600.0
 _PASSES = 8
 _PIECE = 2**17
-_COARSER, _LARGE = 8.0, 2**18
+_COARSER = 8.0
+_LARGE = 2**18
 """A mesh that would have more than _COARSER x _LARGE points is tried out with so many fewer first."""
 
 
@@ -281,10 +282,15 @@ def compose(
     rounding moves the sum by more than `error` with probability at most delta_error/6 (Hoeffding), counted
     twice; cutting single losses (window) and wrapping the sum around (Chernoff) cost delta_error/4 at most.
     """
-    moments, rounds = _joint(parts), sum(part.rounds for part, _ in parts)
+    moments = _joint(parts)
+    rounds = sum(part.rounds for part, _ in parts)
     mesh_per_error = 1.0 / math.sqrt(rounds / 2.0 * math.log(12.0 / delta_error))
     single = max(abs(loss) for _, one in parts for loss in (one.floor, one.ceiling))
-    scale, near, drift, fine, best = certified, certified, 0.0, False, None
+    scale = certified
+    near = certified
+    drift = 0.0
+    fine = False
+    best = None
     for _ in range(_PASSES):
         order, wrapped, spread = _tilt(moments, near, delta_error, rounds)
         reach = max(spread, single, certified)
@@ -315,7 +321,9 @@ def compose(
         if fine and (error <= 0.01 * best.estimate or error > 1.01 * _RELATIVE_ERROR * scale or known > 0.9 * scale):
             break
         # A loose certified bound made for a coarse mesh, or a large one was tried out: now the scale is known better.
-        scale, near, fine = known, best.upper, True
+        scale = known
+        near = best.upper
+        fine = True
     return best
 
 
@@ -366,10 +374,13 @@ def _composed(
     centre = size // 2 - 1
     t = np.asarray((np.arange(size) - centre) * float(domain.dt()), dtype=np.float64)
     exponent: NDArray[Any] | None = None
-    log_scale, moved, rounding = 0.0, 0.0, 1.0
+    log_scale = 0.0
+    moved = 0.0
+    rounding = 1.0
     for (pair, count), moments in parts:
         # Where the loss saturates, much of P has the least or the most loss in floats: the window must hold all of it.
-        least, most = moments.floor, moments.ceiling
+        least = moments.floor
+        most = moments.ceiling
         losses = least - 1e-9 * abs(least) - 1e-12, most + 1e-9 * abs(most)
         # A privacy random variable as the package discretises it.
         variable = SimpleNamespace(
@@ -416,7 +427,8 @@ def _tilted_transform(pmf: FloatArray, t: FloatArray, order: float, centre: int)
     off_centre = float(weighted.sum())
     excess = rfft(np.roll(weighted, -centre))
     excess -= off_centre
-    x, y = excess.real, excess.imag
+    x = excess.real
+    y = excess.imag
     # numpy's complex log1p rounds 1 + x first
     square = 2.0 * x + x * x + y * y
     far = square < -0.5
@@ -431,7 +443,8 @@ def _tail(t: FloatArray, pmf: FloatArray, *, order: float, near: float, log_scal
     """Undo the tilt, from 0 up or from where e^(-s (t - near)) is a float: far below what is read."""
     lowest = near - _LARGEST_EXPONENT / (1.0 + order)
     first = int(np.searchsorted(t, max(0.0, lowest), side="right"))
-    t, pmf = t[first:], pmf[first:]
+    t = t[first:]
+    pmf = pmf[first:]
     mass = pmf * np.exp(np.maximum(order * (near - t), -745.0))
     lighter = np.cumsum((mass * np.exp(near - t))[::-1])[::-1]
     mass = np.cumsum(mass[::-1])[::-1]

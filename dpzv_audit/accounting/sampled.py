@@ -105,7 +105,8 @@ class SampledGaussian:
         if self.kind == "add":
             return -_log_mix(self.rate, down)
         if self.kind == "fixed-size":
-            up, down = np.maximum(up, 0.0), np.maximum(down, 0.0)
+            up = np.maximum(up, 0.0)
+            down = np.maximum(down, 0.0)
         return _log_mix(self.rate, up) - _log_mix(self.rate, down)
 
     def inverse(self, t: FloatArray) -> FloatArray:
@@ -163,7 +164,8 @@ class SampledGaussian:
 
     def window(self, outside: float) -> tuple[float, float]:
         """Return (low, high) on the x axis such that P has at most `outside` mass beyond them."""
-        z, w = self.noise, self.shifted
+        z = self.noise
+        w = self.shifted
         q = -float(ndtri(outside / 4.0))
         high = z * q
         if w > 0.0:
@@ -249,7 +251,8 @@ class LossMoments:
 
     def log_moment(self, order: FloatArray) -> FloatArray:
         """Return an upper limit on ln E[e^(v L)] at any real `order` v: it is convex, so chords lie above it."""
-        kept_up, kept_down = np.isfinite(self.up), np.isfinite(self.down)
+        kept_up = np.isfinite(self.up)
+        kept_down = np.isfinite(self.down)
         v = np.concatenate((-ORDERS[kept_down][::-1], [0.0], ORDERS[kept_up]))
         values = np.concatenate((self.down[kept_down][::-1], [0.0], self.up[kept_up]))
         return np.interp(order, v, values, left=np.inf, right=np.inf)

@@ -220,7 +220,8 @@ def _mistake(model: type[BaseModel], error: ErrorDetails) -> str:
     *around, last = (str(part) for part in error["loc"] or ("it",))
     if error["type"] == "extra_forbidden":
         return _unknown(last, _aliases(ScoreFiles if around else model))
-    key, right = ".".join((*around, last)), plain_rule(error["msg"])
+    key = ".".join((*around, last))
+    right = plain_rule(error["msg"])
     if error["type"] == "missing":
         return f"{key} is missing"
     if error["type"] == "string_pattern_mismatch":
@@ -260,7 +261,10 @@ def _refuse_duplicates(claims: Sequence[PlacedClaim], shown: str) -> None:
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line, first line of it) of every statement: a header or a key with its value, however many lines."""
-    depth, start, line, fresh = 0, 0, 1, 1
+    depth = 0
+    start = 0
+    line = 1
+    fresh = 1
     for token in _TOKEN.finditer(text):
         found = token.group()
         if found in "[{":
@@ -269,7 +273,8 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
             depth = max(0, depth - 1)
         elif found == "\n" and depth == 0:
             yield fresh, text[start : token.start()].strip()
-            start, fresh = token.end(), line + 1
+            start = token.end()
+            fresh = line + 1
         line += found.count("\n")
     yield fresh, text[start:].strip()
 

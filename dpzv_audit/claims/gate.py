@@ -106,10 +106,12 @@ class Gate:
         self._began = time.monotonic()
         runs = []
         for placed in self.file.claims:
-            unkept, data = "its time was over before its files were read", ""
+            unkept = "its time was over before its files were read"
+            data = ""
             with self._in_time(placed):
                 try:
-                    data, unkept = data_key(placed.claim, self.access), ""
+                    data = data_key(placed.claim, self.access)
+                    unkept = ""
                 except Undigested as why:
                     unkept = str(why)
             run = ClaimRun(placed, self._key(placed, data), claim_seed(placed, self.seed), unkept=unkept)
@@ -176,7 +178,8 @@ class Gate:
 
     def ended(self, index: int, run: ClaimRun) -> None:
         """Settle the evidence of a claim, let its blocks go, and keep it where it is whole."""
-        run.found, run.gathering = run.evidence(), None
+        run.found = run.evidence()
+        run.gathering = None
         self.status(index, run.found.missing or "done")
         if self._still_of_its_files(run) and not run.found.missing:
             self.cache.keep(run.key, run.found)
@@ -267,8 +270,11 @@ class _Schedule:
         """See `Work`: blocks that are stored, and tasks whose time is over, need none."""
         while self._queue:
             _, index, number = heapq.heappop(self._queue)
-            task, opened, block = (index, number), self._open[index], None
-            tasks, end = opened.step.tasks, self.ends(task)
+            task = (index, number)
+            opened = self._open[index]
+            block = None
+            tasks = opened.step.tasks
+            end = self.ends(task)
             if self._drawn(task):
                 block = self.gate.stored(opened.run, tasks[number])
             if block is not None:
@@ -284,7 +290,9 @@ class _Schedule:
     def arguments(self, task: tuple[int, int]) -> tuple[Any, ...]:
         """See `Work`."""
         opened = self._open[task[0]]
-        run, gathering, what = opened.run, opened.gathering, opened.step.tasks[task[1]]
+        run = opened.run
+        gathering = opened.gathering
+        what = opened.step.tasks[task[1]]
         if self.job is perform:
             return gathering.subject, gathering.question, what
         return run.placed, run.seed, self.gate.access, what, gathering.question
@@ -332,7 +340,8 @@ class _Schedule:
             run.found = opened.results[0] or _untested(run, f"{opened.cut} ended before any test")
             self.gate.ended(index, run)
             return
-        started, step = time.monotonic(), None
+        started = time.monotonic()
+        step = None
         unbroken = itertools.takewhile(lambda result: result is not None, opened.results)
         try:
             with named(self.gate.file.path, run.placed), until(self.gate.last):

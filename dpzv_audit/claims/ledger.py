@@ -101,7 +101,8 @@ def refuted_over_time(
     none nothing is spent. The others are tested together by Holm's method at the next run's level. An entry without
     decisions spends nothing.
     """
-    before, decided = ledger.refuted(), ledger.decided()
+    before = ledger.refuted()
+    decided = ledger.decided()
     digests = [placed.digest() for placed, _ in looks]
     earlier = tuple(before.get(digest) for digest in digests)
     new = {
@@ -150,7 +151,9 @@ class _Line(Entry):
     previous: str
 
 
-_FIRST, _LINE, _ENTRY = TypeAdapter(_First), TypeAdapter(_Line), TypeAdapter(Entry)
+_FIRST = TypeAdapter(_First)
+_LINE = TypeAdapter(_Line)
+_ENTRY = TypeAdapter(Entry)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,8 +68,10 @@ def verify_result(
 
 def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float, options: GateOptions) -> ClaimResult:
     """Return the claim at a place with its verdict; bounds are those at its even share of the file's error rate."""
-    claim, evidence = run.placed.claim, run.evidence()
-    theory, earlier = evidence.theory, decided.earlier[place]
+    claim = run.placed.claim
+    evidence = run.evidence()
+    theory = evidence.theory
+    earlier = decided.earlier[place]
     level = decided.level / len(decided.refuted)
     claimed = None if isinstance(claim, AttackClaim) else claim.epsilon
     refuted = decided.refuted[place]
@@ -112,7 +114,8 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
 
 
 def _look(look: EvidenceLook, level: float) -> dict[str, object]:
-    test, error = look.test, level * (look.weight or 1.0)
+    test = look.test
+    error = level * (look.weight or 1.0)
     return {
         "stage": look.stage,
         "estimator": test.name,
@@ -153,7 +156,8 @@ def _with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
     """Return the measured trade-off curve beside the claimed one, as `audit` has it, and that of the sound bound."""
     if evidence.tradeoff is None or isinstance(claim, AttackClaim):
         return None
-    alpha, of_method = evidence.tradeoff["alpha"], isinstance(claim, MethodClaim)
+    alpha = evidence.tradeoff["alpha"]
+    of_method = isinstance(claim, MethodClaim)
     curves = theory_curves(alpha, evidence.theory, epsilon=claim.epsilon, delta=claim.delta, of_method=of_method)
     return {**evidence.tradeoff, **{name: curve for name, curve in curves.items() if curve is not None}}
 

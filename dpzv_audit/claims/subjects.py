@@ -35,7 +35,8 @@ _FIT_STREAM = 2
 SCORES = "scores"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MOST_FILES = 10_000
-FILE, FOLDER = "a regular file", "a folder"
+FILE = "a regular file"
+FOLDER = "a folder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +108,8 @@ class Access:
         That is a folder below the root, or with trust a name on a hub. Raises `InputError` for another folder, one with
         a link that leads out of the root, and for a name without trust: it is fetched from the network.
         """
-        key, given = "config.transformer", claim.config.get("transformer")
+        key = "config.transformer"
+        given = claim.config.get("transformer")
         if not isinstance(given, str):
             return None
         if _HUB_NAME.fullmatch(given) and not Path(given).exists() and not (self.folder / given).exists():

@@ -37,7 +37,8 @@ _alive: WeakValueDictionary[tuple[str, int | None, Path | None], VerticalDataset
 def check_trained(claim: TrainedClaim, access: Access) -> None:
     """Raise `InputError` naming the key at fault where a claim on a method cannot be run; plans and keeps nothing."""
     if claim.records is not None:
-        records, clients = claim.records, claim.clients or 1
+        records = claim.records
+        clients = claim.clients or 1
     else:
         with access.data_folder(claim) as folder:
             records, clients = _sizes(claim.dataset, claim.clients, folder)
@@ -172,7 +173,8 @@ def check_planted(claim: MechanismClaim) -> Planted:
     """
     planted = planted_named(claim.planted)
     for key in ("adversary", "neighbours"):
-        given, own = getattr(claim, key), getattr(planted, key)
+        given = getattr(claim, key)
+        own = getattr(planted, key)
         if given != own:
             raise InputError(f"must be {own!r} with {claim.mechanism}", key, given)
     if claim.exactly_gaussian:
@@ -220,7 +222,8 @@ def _planted_pool(trials: Trials, pairs: int, blocks: int) -> Pool:
         return fit_score(arrays["in_features"], arrays["out_features"])
 
     def draw(number: int) -> GameScores:
-        first, last = number * pairs, (number + 1) * pairs
+        first = number * pairs
+        last = (number + 1) * pairs
         arrays = trials(first, last) if isinstance(trials, DrawnTrials) else {}
         return scored_by(fitted(), arrays) if "in_features" in arrays else scored_block(trials, first, last)
 

@@ -105,12 +105,15 @@ def _told(error: BaseException) -> int:
         return FAILED
     code = FAILED
     if isinstance(error, TyperException):
-        code, words = 2, f"error: {one_line(_mistake(error))}"
+        code = 2
+        words = f"error: {one_line(_mistake(error))}"
     elif isinstance(error, AuditError):
         what = "interrupted; " if isinstance(error, Interrupted) else "error: "
-        code, words = error.exit_code, what + said(error)
+        code = error.exit_code
+        words = what + said(error)
     elif isinstance(error, KeyboardInterrupt | Abort):
-        code, words = INTERRUPTED, "interrupted"
+        code = INTERRUPTED
+        words = "interrupted"
     elif isinstance(error, OSError):
         place = f": {error.filename}" if error.filename else ""
         words = f"error: {one_line(error.strerror or error)}{one_line(place)}"

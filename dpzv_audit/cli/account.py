@@ -70,7 +70,8 @@ def account(
     relations = NEIGHBOURS if neighbours is None or neighbours == "all" else (neighbours,)
     of.refuse_unused()
     if of.method is None:
-        delta, claimed = of.delta or DEFAULT_DELTA, of.epsilon
+        delta = of.delta or DEFAULT_DELTA
+        claimed = of.epsilon
         release = of.release(of.noise(noise_multiplier, relations, delta))
     else:
         if noise_multiplier is not None:
@@ -135,7 +136,8 @@ def calibrate(
         solve NAME: What is sought: sigma, rounds or batch-size.
     """
     of.refuse_unused()
-    epsilon, delta = of.epsilon, of.delta or DEFAULT_DELTA
+    epsilon = of.epsilon
+    delta = of.delta or DEFAULT_DELTA
     if epsilon is None:
         raise InputError("--epsilon is missing: give the target")
     if of.method is None:

@@ -44,7 +44,9 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
     accountants without any number have a line below instead.
     """
     accountants = list(dict.fromkeys(bound.accountant for bound in bounds if bound.epsilon is not None))
-    columns, absent, present = [], [], []
+    columns = []
+    absent = []
+    present = []
     for adversary, column in _by_adversary(bounds).items():
         if all(bound.epsilon is None for bound in column):
             absent += [(adversary, bound) for bound in column]
@@ -151,7 +153,8 @@ def figures(
     method: str | None, whole: AnyRelease, bounds: Sequence[UpperBound], *, fast: bool
 ) -> tuple[dict[str, object], dict[str, str]]:
     """Return the numbers of the figures on the first relation, and the drawings by file, those that show anything."""
-    relation, delta = bounds[0].neighbours, bounds[0].delta
+    relation = bounds[0].neighbours
+    delta = bounds[0].delta
     ask = partial(upper_bounds, delta=delta, neighbours=[relation], fast=fast)
     shown = [bound for bound in bounds if bound.neighbours == relation]
     alpha = [i / 200.0 for i in range(201)]

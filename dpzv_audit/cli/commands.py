@@ -115,7 +115,8 @@ class Audits(Commands):
         (by,) = chosen
         name, number = self.FLAGS[by]
         at = words.index(by)
-        values, rest = words[at + 1 : at + 1 + number], [*words[:at], *words[at + 1 + number :]]
+        values = words[at + 1 : at + 1 + number]
+        rest = [*words[:at], *words[at + 1 + number :]]
         helped = any(word in ctx.help_option_names for word in words)
         if not helped and (len(values) < number or any(value[:1] in ("", "-") for value in values)):
             raise InputError(f"{by} has no value or too few, must be one: {right}")

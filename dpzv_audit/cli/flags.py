@@ -90,7 +90,8 @@ def _check(parameter: inspect.Parameter, value: Any) -> None:
 
 def _unpacked(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a type as typer takes it, and what is said of it: in `Annotated`, and a check for a `Literal`'s words."""
-    kind, parts = get_origin(hint), get_args(hint)
+    kind = get_origin(hint)
+    parts = get_args(hint)
     if kind is Literal:
         return str, (among(*parts),)
     if kind is Annotated:

@@ -54,7 +54,8 @@ class CellTask:
     @property
     def name(self) -> str:
         """The cell's folder: readable, and different for different tasks."""
-        cell, control = self.cell, "control" if self.positive else None
+        cell = self.cell
+        control = "control" if self.positive else None
         epsilon = None if cell.epsilon is None else f"eps{cell.epsilon:g}"
         parts = (cell.attack, cell.adversary, cell.method, cell.noise, epsilon, control)
         named = {name: getattr(cell, name) for name in ("method", "epsilon", "attack", "adversary")}
@@ -75,7 +76,8 @@ class Cells:
     """Cells as tasks of the executor, by their number; `shown` is told how many are done."""
 
     def __init__(self, tasks: Sequence[CellTask], shown: Callable[[int], None]) -> None:
-        self._tasks, self._shown = tasks, shown
+        self._tasks = tasks
+        self._shown = shown
         self._waiting = iter(range(len(tasks)))
         self._found: dict[int, Outcome] = {}
 
@@ -131,7 +133,8 @@ def run_cell(task: CellTask) -> Outcome:
     clear_cell(task)
     result = None
     try:
-        spec, setting = attack_named(task.cell.attack), _setting(task)
+        spec = attack_named(task.cell.attack)
+        setting = _setting(task)
         if task.positive:
             found = spec.positive_control(setting)
             values = {name: getattr(found, name) for name in ("what", "value", "expected", "holds")}
@@ -174,8 +177,10 @@ def clear_cell(task: CellTask) -> None:
 
 def _setting(task: CellTask) -> AttackSetting:
     torch.set_num_threads(1)
-    cell, flags = task.cell, task.flags
-    spec, settings = attack_named(cell.attack), None
+    cell = task.cell
+    flags = task.flags
+    spec = attack_named(cell.attack)
+    settings = None
     if cell.noise is not None:
         try:
             method_named(cell.method).configure(dp=cell.noise, epsilon=1.0)

@@ -252,7 +252,8 @@ def _given(training: TrainingFlags) -> "tuple[MethodSpec, dict[str, object]]":
     """Return the method and the settings that flags and --set give; `InputError` for a flag that does not apply."""
     from mechanisms import method_named
 
-    spec, flags = method_named(training.method or ""), training.given
+    spec = method_named(training.method or "")
+    flags = training.given
     known = spec.config.model_fields
     for key in flags:
         if key not in known:

@@ -221,7 +221,8 @@ def print_table(console: Console, table: Table) -> None:
     wanted = []
     for column in table.columns:
         cells = [Measurement.get(console, unbounded, cell) for cell in (column.header, *column.cells)]
-        word, line = max(cell.minimum for cell in cells), max(cell.maximum for cell in cells)
+        word = max(cell.minimum for cell in cells)
+        line = max(cell.maximum for cell in cells)
         column.min_width = line if column.no_wrap else min(word, FOLDED_WIDTH)
         column.overflow = "fold"
         room -= column.min_width - word

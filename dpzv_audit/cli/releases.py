@@ -154,11 +154,14 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         training = TrainingFlags(**{one.name: getattr(self, one.name) for one in fields(TrainingFlags)})
         if self.dataset_size is None:
             choice = choose(training, DataFlags(dataset=self.dataset, data_dir=self.data_dir, clients=self.clients))
-            method, config = choice.method, choice.config
-            records, clients = len(choice.dataset.train), choice.dataset.clients
+            method = choice.method
+            config = choice.config
+            records = len(choice.dataset.train)
+            clients = choice.dataset.clients
         else:
             method, config = configure(training)
-            records, clients = self.dataset_size, self.clients or 1
+            records = self.dataset_size
+            clients = self.clients or 1
             if config.batch_size > records:
                 cure = "give --batch-size B, or a larger --dataset-size"
                 raise InputError(
@@ -168,7 +171,8 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         if not releases:
             noised(method, config)
             check_noise(0.0)
-        scalars, given = scalar_config(method, config), method.protection(config)
+        scalars = scalar_config(method, config)
+        given = method.protection(config)
         by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
         return releases[0], given.epsilon if by_theorem else None, given.delta
 

@@ -181,7 +181,8 @@ def verify(
         counted = "1 claim," if len(file.claims) == 1 else f"{len(file.claims)} claims, all of them"
         output.say(f"{claims}: {counted} valid")
         return
-    runs, interrupted = gate.prepare(), False
+    runs = gate.prepare()
+    interrupted = False
     try:
         with live_status(output, [run.placed.name for run in runs]) as gate.status:
             gate.gather(runs)

@@ -82,7 +82,9 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     "strips" are of 28 / clients rows, blocks (N, 1, 28 / clients, 28); "runs" are equal runs of the flattened image,
     blocks (N, 784 / clients). Raises `InputError` for a missing folder or file, and for one that is not the original.
     """
-    count, strips, folder = request.clients, request.partition == "strips", request.folder
+    count = request.clients
+    strips = request.partition == "strips"
+    folder = request.folder
     if not any((folder / f"{file.name}{end}").is_file() for file in files for end in (".gz", "")):
         raise request.spec.missing(folder / f"{files.train_images.name}.gz")
 
@@ -120,7 +122,8 @@ def read_idx(path: Path, expected: IdxFile) -> npt.NDArray[np.uint8]:
 
 def find_idx(folder: Path, expected: IdxFile) -> Path:
     """Return the path of `expected` in `folder`, gzipped before plain; `InputError` if there is neither."""
-    packed, plain = folder / f"{expected.name}.gz", folder / expected.name
+    packed = folder / f"{expected.name}.gz"
+    plain = folder / expected.name
     if packed.is_file() or plain.is_file():
         return packed if packed.is_file() else plain
     source = f" (download it from {expected.url})" if expected.url else ""
@@ -129,13 +132,16 @@ def find_idx(folder: Path, expected: IdxFile) -> Path:
 
 def _checked(stored: bytes, expected: IdxFile) -> bytes:
     """Return the content of a file, unpacked; `ValueError` says why it is not the `expected` one."""
-    content, md5 = stored, expected.md5_plain
+    content = stored
+    md5 = expected.md5_plain
     if stored.startswith(GZIP_MARK):
         try:
-            content, md5 = inflated(stored, expected.size, kind="gzip"), expected.md5_gzip
+            content = inflated(stored, expected.size, kind="gzip")
+            md5 = expected.md5_gzip
         except ValueError as error:
             raise ValueError(f"{error}, must unpack to {expected.size} bytes") from error
-    right, size = expected.header, len(content)
+    right = expected.header
+    size = len(content)
     header = content[: len(right)]
     if size >= 4 and header[:4] != right[:4]:
         raise ValueError(f"magic number is 0x{header[:4].hex()}, must be 0x{right[:4].hex()}")
@@ -169,7 +175,8 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
     (N, 3, 32, 16), papers 002 and 003 (which do not say which way they cut). "strips" are of 32 / clients rows. With
     `subset` fewer or shorter batches will do. Raises `InputError` for missing, truncated or other files.
     """
-    count, side = request.clients, math.isqrt(request.clients)
+    count = request.clients
+    side = math.isqrt(request.clients)
     grids = [side * side for side in (1, 2, 4, 8, 16, 32)]
     if request.partition == "patches" and count not in grids:
         raise InputError(f"patches make a k x k grid: one of {', '.join(map(str, grids))}", "clients", count)
@@ -209,7 +216,8 @@ Labelled = tuple[LabelArray, npt.NDArray[np.uint8]]
 def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, bytes]:
     """Return each batch's bytes by name, from files of their own or from the archive."""
     there = [name for name in BATCHES if (request.folder / name).is_file()]
-    remote, size = request.spec.remote[0], rows * ROW_BYTES
+    remote = request.spec.remote[0]
+    size = rows * ROW_BYTES
     archive = request.folder / remote.name
     enough = TEST_BATCH in there and (len(there) > 1 if subset else len(there) == len(BATCHES))
     if not enough and archive.is_file():
@@ -258,7 +266,8 @@ def read_digits(request: DataRequest) -> VerticalDataset:
 
     bunch: Any = datasets.load_digits()
     columns = 8 // request.clients
-    images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
+    images = bunch.images.astype(np.uint8)
+    labels = bunch.target.astype(np.int64)
     # the largest grey value of the format: a public constant, so scaling looks at no record
     blocks = scaled(patches(images, rows=1, columns=request.clients), 16.0)
     flat = tuple(block.reshape(len(images), -1) for block in blocks)

@@ -52,7 +52,8 @@ def read_mfeat(request: DataRequest) -> VerticalDataset:
     each = len(VIEWS) // request.clients
     views, labels = _read(request.find(MFEAT_FILE))
     scaled = [scaled_view(view, kind) for view, kind in zip(views, VIEWS, strict=True)]
-    blocks, held = [], []
+    blocks = []
+    held = []
     for start in range(0, len(VIEWS), each):
         part = slice(start, start + each)
         blocks.append(np.ascontiguousarray(np.hstack(scaled[part])))
@@ -68,7 +69,8 @@ def scaled_view(view: Array, kind: FeatureSet) -> FloatArray:
 
 def _read(path: Path) -> tuple[list[Array], LabelArray]:
     variables = read_mat5(path, ("X", "Y"), FILE_LIMIT)
-    cells, labels = variables["X"], variables["Y"].ravel()
+    cells = variables["X"]
+    labels = variables["Y"].ravel()
     if cells.dtype != object or cells.size != len(VIEWS):
         raise InputError(f"{path}: X has shape {cells.shape} of {cells.dtype}, must be a cell array of 6 views")
     views = []
@@ -86,7 +88,11 @@ def _read(path: Path) -> tuple[list[Array], LabelArray]:
 
 
 HEADER_BYTES = 128
-NAME, DIMENSIONS, FLAGS, MATRIX, COMPRESSED = 1, 5, 6, 14, 15
+NAME = 1
+DIMENSIONS = 5
+FLAGS = 6
+MATRIX = 14
+COMPRESSED = 15
 CELL_CLASS = 1
 COMPLEX = 0x08
 NUMBER_CLASSES = range(6, 16)

@@ -246,7 +246,8 @@ class DataSpec:
     def missing(self, path: Path) -> InputError:
         """Return an `InputError` for the absent `path`, which says what to download and where to put it."""
         assert self.source is not None
-        origin, folder = self.source.origin, self.source.folder
+        origin = self.source.origin
+        folder = self.source.folder
         return InputError(f"{path}: no such file; {origin}, to go into {folder}/ of the data folder")
 
 

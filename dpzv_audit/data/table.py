@@ -29,7 +29,8 @@ FEATURE_LIMIT = 2 << 30  # bytes that the features of one file may take, as floa
 
 # Loading takes so many times the features' own bytes at its height (pieces, columns, blocks, parts), and so many for a
 # row's label and line number.
-LOADING, ROW_BYTES = 3.5, 100
+LOADING = 3.5
+ROW_BYTES = 100
 
 LINE_LIMIT = 1 << 20
 CHUNK = 8192
@@ -153,7 +154,8 @@ class Table:
         found = [classes.get(cell, -1) for cell in self.labels]
         if -1 in found:
             row = found.index(-1)
-            label, right = self.labels[row][:40], ", ".join(map(repr, [*classes][:20]))
+            label = self.labels[row][:40]
+            right = ", ".join(map(repr, [*classes][:20]))
             raise InputError(f"{self.path}: line {self.lines[row]} has label {label!r}, must be one of {right}")
         blocks = (np.hstack([self.blocks[name] for name in group]) for group in groups)
         return Records(tuple(map(np.ascontiguousarray, blocks)), np.array(found, dtype=np.int64))
@@ -172,7 +174,8 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     parts: dict[str, list[FloatArray]] = {column.name: [] for column in columns}
     labels: list[str] = []
     lines: list[int] = []
-    width, free = sum(column.width for column in columns), memory_available()
+    width = sum(column.width for column in columns)
+    free = memory_available()
     with reading(path):
         for name in (*parts, label):
             if name not in names:
@@ -194,7 +197,8 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
 
 
 def _check_features(rows: int, width: int, free: int | None) -> None:
-    needed, loading = 4 * rows * width, rows * (LOADING * 4 * width + ROW_BYTES)
+    needed = 4 * rows * width
+    loading = rows * (LOADING * 4 * width + ROW_BYTES)
     found = f"has {rows:,} rows or more of {width} features each"
     if needed > FEATURE_LIMIT:
         most = f"must have {FEATURE_LIMIT / 1e9:.1f} GB at most"
@@ -306,7 +310,8 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
     if request.partition == "columns":
         groups = column_runs([column.name for column in table.columns], request.clients)
         held = "; ".join(map(", ".join, groups))
-    parts, sample = [], table.sample
+    parts = []
+    sample = table.sample
     for name, rows in table.rows.items():
         if (name == sample) != (subset and bool(sample)):
             continue
@@ -358,7 +363,8 @@ def load_csv(
     """
     if len(separator) != 1 or separator in '" \r\n':
         raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
-    layout, first = Layout(separator=separator), Path(path)
+    layout = Layout(separator=separator)
+    first = Path(path)
     sources = [first, *([] if test is None else [Path(test)])]
     for source in sources:
         if not source.is_file():

@@ -95,7 +95,8 @@ def text_dataset(
     A note says where there are other than `complete` reviews.
     """
     train, test = (Records(equal_runs(part.features[0], request.clients), part.labels) for part in parts)
-    length, vocabulary = tokenizer.length, tokenizer.vocabulary
+    length = tokenizer.length
+    vocabulary = tokenizer.vocabulary
     held = f"{length // request.clients} of {length} tokens each; {tokenizer.name}"
     return request.dataset(train, test, held, vocabulary=vocabulary, complete=(complete, "reviews"))
 
@@ -112,7 +113,8 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
         needs = "which needs the extra [text]: pip install 'dpzv-audit[text]'"
         raise InputError(needs, "transformer", source) from None
     logs = transformers.utils.logging
-    verbosity, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    verbosity = logs.get_verbosity()
+    bars = logs.is_progress_bar_enabled()
     logs.set_verbosity_error()
     logs.disable_progress_bar()
     try:
@@ -213,8 +215,10 @@ def read_imdb(
 
 
 def _archive(request: DataRequest, *, subset: bool) -> Path:
-    remote, folder = request.spec.remote[0], request.folder
-    original, others = folder / remote.name, sorted(folder.glob("aclImdb*.tar.gz"))
+    remote = request.spec.remote[0]
+    folder = request.folder
+    original = folder / remote.name
+    others = sorted(folder.glob("aclImdb*.tar.gz"))
     if subset and others:
         return original if original in others else others[0]
     if not original.is_file():
@@ -243,7 +247,8 @@ def _reviews(path: Path) -> dict[tuple[str, str, int], str]:
     return reviews
 
 
-TRAIN_LINES, TEST_LINES = 3_600_000, 400_000
+TRAIN_LINES = 3_600_000
+TEST_LINES = 400_000
 LABELS = {"__label__1": 0, "__label__2": 1}
 FILE_LIMIT = 4 << 30
 LINE_LIMIT = 1 << 16

@@ -82,7 +82,8 @@ class VerticalDataset:
 
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)
-        train, test = self.train.features, self.test.features
+        train = self.train.features
+        test = self.test.features
         if [block.shape[1:] for block in train] != [block.shape[1:] for block in test]:
             raise InputError(f"{self.name}: train and test blocks differ in number or shape, must be the same")
         if [block.dtype for block in train] != [block.dtype for block in test]:
@@ -97,7 +98,8 @@ class VerticalDataset:
             if largest >= self.vocabulary:
                 raise InputError(f"{self.name}: token id {largest} must lie in 0 .. {self.vocabulary - 1}")
         for part, records in (("train", self.train), ("test", self.test)):
-            low, high = int(records.labels.min()), int(records.labels.max())
+            low = int(records.labels.min())
+            high = int(records.labels.max())
             if low < 0 or high >= self.classes:
                 found = f"{self.name}: {part} labels run from {low} to {high}"
                 raise InputError(f"{found}, must lie in 0 .. {self.classes - 1}")

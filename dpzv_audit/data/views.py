@@ -99,7 +99,8 @@ def read_modelnet40(
     With `subset` fewer classes will do. Raises `InputError` for other values, for folders that are no class of
     ModelNet40, and for missing or malformed files.
     """
-    classes, folder = declared("modelnet40", "class_names", tuple[str, ...]), request.folder
+    classes = declared("modelnet40", "class_names", tuple[str, ...])
+    folder = request.folder
     absent = [kind for kind in classes if not (folder / kind).is_dir()]
     if len(absent) == len(classes):
         raise request.spec.missing(folder / absent[0])
@@ -231,7 +232,8 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
         match = VIEW_NAME.fullmatch(path.name)
         if match is None or not path.is_file():
             raise InputError(f"{path}: does not belong here, must be an image SHAPE_VIEW.png or SHAPE_VIEW.jpg")
-        shape, view = match["shape"], int(match["view"])
+        shape = match["shape"]
+        view = int(match["view"])
         ring = found.setdefault(shape, {})
         if view in ring:
             raise InputError(f"{path}: is a second file for view {view} of {shape!r}")
@@ -244,7 +246,10 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
 
 
 ETH80_FILE = "eth80_16views_64x64.npz"
-OBJECTS, VIEWS, SIDE, CLASSES = 80, 16, 64, 8
+OBJECTS = 80
+VIEWS = 16
+SIDE = 64
+CLASSES = 8
 TRAIN_A_CLASS = 8
 """Of the 10 objects of a class, 8 train: 64 objects, a whole batch; 16 remain for the test."""
 
@@ -257,7 +262,9 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
     ways of turning the ring are records of their own: blocks (N 16 / clients, C, size, size). `colour` is "rgb" (C = 3)
     or "grey" (C = 1); `size` divides 64. Raises `InputError` for other values and for a missing or other file.
     """
-    count, each, turned = request.clients, VIEWS // request.clients, request.partition == "rotations"
+    count = request.clients
+    each = VIEWS // request.clients
+    turned = request.partition == "rotations"
     check_look(colour, size, SIDE)
     images, labels = _read(request.find(ETH80_FILE))
     views = prepared(images, colour=colour, size=size)

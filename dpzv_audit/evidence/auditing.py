@@ -85,7 +85,8 @@ def simulated_outcome(
     reporter: Reporter | None = None,
 ) -> AuditOutcome:
     """Play the worst-case game on simulated transcripts of a training of any size: scalars alone, nothing trained."""
-    config, seed = noised(method, config), deployment.seed
+    config = noised(method, config)
+    seed = deployment.seed
     game = game_of(method, config, adversary, audit)
     the_plan = method.scalar_plan(config, deployment)
     check_noise(the_plan.sigma)
@@ -112,10 +113,12 @@ def _outcome(
     facts: Provenance,
     reporter: Reporter | None,
 ) -> AuditOutcome:
-    game, config = trials.game, trials.game.config
+    game = trials.game
+    config = trials.game.config
     found = bounded(trials, audit, delta=config.delta, reporter=reporter)
     privacy, tradeoff = _privacy(game, found, the_plan, deployment)
-    scores, done = found.scores, found.done
+    scores = found.scores
+    done = found.done
     assert done is not None
     caveats = said("caveats", scores.saturated, done.stopped, done.pairs, audit.runs)
     labels = trials.worlds.labels if isinstance(trials, RealTrials) else None
@@ -195,7 +198,8 @@ def mechanism_outcome(
     trials = MechanismTrials(path, seed, trial_seconds, exactly_gaussian=exactly_gaussian)
     audit, not_kept = _kept(trials, audit)
     found = bounded(trials, audit, delta=delta, reporter=reporter)
-    scores, warnings = found.scores, found.scores.warnings
+    scores = found.scores
+    warnings = found.scores.warnings
     game: dict[str, Plain] = {
         "mechanism": path,
         "canary": "as the mechanism has it: the worlds are its own",
@@ -205,7 +209,8 @@ def mechanism_outcome(
         "runs_in": len(scores.in_scores),
         "runs_out": len(scores.out_scores),
     }
-    claim, theory = Claimed(epsilon, delta, "whoever sees the view", "its own"), Theory()
+    claim = Claimed(epsilon, delta, "whoever sees the view", "its own")
+    theory = Theory()
     privacy = section(theory, claim, found)
     ceiling = max(bound.ceiling for bound in found.bounds if can_refute(bound))
     note = "the claimed curve is the least that an (epsilon, delta) mechanism may have"
@@ -249,7 +254,8 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Re
         if getattr(audit, field) != right:
             raise InputError(f"must be {right} with ‹canaries›", field, getattr(audit, field))
     trials = _trials_of(case, audit)
-    game, delta = trials.game, trials.game.config.delta
+    game = trials.game
+    delta = trials.game.config.delta
     stage = (reporter or silent()).stage("one training", 1)
     played = play_one_run(trials, canaries)
     stage(1)
@@ -313,7 +319,8 @@ def planted_row(
         games[name or "the game"] = PlantedGame(
             empirical_lower=largest_gating(found.bounds), estimators=list(found.bounds), **facts
         )
-    theory, lower = Theory(applies=True, bounds=tuple(planted.upper_bounds(case))), largest_gating(estimators)
+    theory = Theory(applies=True, bounds=tuple(planted.upper_bounds(case)))
+    lower = largest_gating(estimators)
     verdict = verdict_on(case.epsilon, lower, theory.upper)
     return PlantedRow(
         name=planted.name,

@@ -90,7 +90,8 @@ class Bounded:
     @property
     def facts(self) -> dict[str, Plain]:
         """What a result says beside the game of what came of it."""
-        scores, found = self.scores, dict[str, Plain]()
+        scores = self.scores
+        found = dict[str, Plain]()
         if scores.participations is not None:
             found["participations"] = "{} to {}".format(*scores.participations)
         if scores.saturated is not None:
@@ -164,13 +165,15 @@ def lower_bounds(
     are any and delta over their probability is below 1; else `gaussian` takes all runs and says what it assumes. Of the
     runs each takes the first `share`.
     """
-    found, error = scores.gaussian, 1.0 - confidence
+    found = scores.gaussian
+    error = 1.0 - confidence
     whole = scores.first(share)
     on_all = partial(audit_scores, whole.in_scores, whole.out_scores, delta=delta, seed=seed)
     if found is None or delta / found[1].probability >= 1.0:
         general = on_all(confidence=1.0 - error / len(GENERAL_TESTS), estimators=GENERAL_TESTS)
         return general + on_all(confidence=confidence, estimators=GAUSSIAN_TESTS[:1])
-    part, given = found[0].first(share), found[1]
+    part = found[0].first(share)
+    given = found[1]
     level = 1.0 - error / (len(GENERAL_TESTS) + len(GAUSSIAN_TESTS))
     bounds = audit_scores(
         part.in_scores,

@@ -28,7 +28,8 @@ def compared(found: Interval, other: Interval | float) -> Comparison:
     side = _side(of_these_trainings(found), of_these_trainings(other))
     if side is not None or found.over_trainings is None:
         return Comparison(side=side, of_these=found.over_trainings is not None)
-    further, others = over_further_trainings(found), over_further_trainings(other)
+    further = over_further_trainings(found)
+    others = over_further_trainings(other)
     return Comparison(side=_side(further, others) if further and others else None, of_these=False)
 
 

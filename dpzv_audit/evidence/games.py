@@ -20,12 +20,16 @@ from mechanisms.core.context import Deployment
 
 T = TypeVar("T")
 
-SIMULATED, TRAINED = "simulated transcripts", "trainings"
+SIMULATED = "simulated transcripts"
+TRAINED = "trainings"
 TRAINED_BLOCK = 125
 """Pairs of trainings, one in each world, that are drawn, kept and lost together."""
-_FIRST_TRAINED, _REST_TRAINED = 2, 8
-_KNOWN_BLOCK, _KNOWN_BLOCKS = 1024, 8
-_SECRET_BLOCK, _SECRET_BLOCKS = 128, 8
+_FIRST_TRAINED = 2
+_REST_TRAINED = 8
+_KNOWN_BLOCK = 1024
+_KNOWN_BLOCKS = 8
+_SECRET_BLOCK = 128
+_SECRET_BLOCKS = 8
 """Without batch ids every scalar of a transcript is drawn, so there are fewer of them."""
 _MOST_ROUNDS = 250_000
 """Rounds of a transcript that is drawn scalar by scalar: about two minutes of drawing for a claim."""
@@ -60,7 +64,8 @@ def games_of(
     plays = _PLAYED_BY.get(adversary, adversary)
     relation: Neighbours = "replace-label" if neighbours == "replace-record" else neighbours
     canary: Canary = "mislabelled" if plays == "release" else "worst-case"
-    the_plan, seed = method.scalar_plan(config, deployment), deployment.seed
+    the_plan = method.scalar_plan(config, deployment)
+    seed = deployment.seed
     why_not = why_undefined(relation, canary, plays, config)
     if why_not:
         return Subject(unaudited=f"no game against the {adversary} under {neighbours}: {why_not}")
@@ -69,11 +74,14 @@ def games_of(
     size, blocks = (_KNOWN_BLOCK, _KNOWN_BLOCKS) if game.knows_ids else (_SECRET_BLOCK, _SECRET_BLOCKS)
     simulated, no_simulation = _tried(lambda: SimulatedTrials.of(game, the_plan, deployment.records, seed))
     if simulated is not None and game.knows_ids and simulated.law[1:].sum() == 0.0:
-        simulated, no_simulation = None, "the adversary has no round that could hold the record"
+        simulated = None
+        no_simulation = "the adversary has no round that could hold the record"
     if simulated is not None and not game.knows_ids and len(the_plan.active) > _MOST_ROUNDS:
         rounds = f"{len(the_plan.active):,} rounds are more than {_MOST_ROUNDS:,}"
-        simulated, no_simulation = None, f"without batch ids every scalar is drawn, and {rounds}"
-    trained, no_training = None, "the final model of a simulated size does not exist: name a dataset, not records"
+        simulated = None
+        no_simulation = f"without batch ids every scalar is drawn, and {rounds}"
+    trained = None
+    no_training = "the final model of a simulated size does not exist: name a dataset, not records"
     if dataset is not None:
         trained, no_training = _tried(lambda: RealTrials(game, dataset, seed, device))
     pools: dict[str, Pool] = {}

@@ -84,7 +84,8 @@ class Done:
 def gather(subject: "Subject", question: Question) -> Evidence:
     """Return the evidence about `subject`, everything computed here and now."""
     gathering = Gathering(subject, question)
-    steps, done = gathering.steps(), None
+    steps = gathering.steps()
+    done = None
     try:
         while True:
             step = next(steps) if done is None else steps.send(done)
@@ -142,7 +143,8 @@ class Gathering:
 
     def steps(self) -> Generator[Step, Done, None]:
         """Yield what to do: account, then stage by stage until the question is decided or the stages end."""
-        stages, stop = self.subject.stages, self.question.stop
+        stages = self.subject.stages
+        stop = self.question.stop
         done = yield Step(0, ((THEORY, 0),), "accounting")
         if done.cut:
             self.missing = f"{done.cut} ended before anything was proved"
@@ -164,10 +166,12 @@ class Gathering:
 
     def _stage(self, stage: "Stage", order: int) -> Generator[Step, Done, str]:
         """Draw the blocks of one stage and take its looks; return what cut it off, "" for nothing."""
-        asked, blocks = self.question, self.pools.setdefault(stage.pool, [])
+        asked = self.question
+        blocks = self.pools.setdefault(stage.pool, [])
         pool = self.subject.pools[stage.pool]
         cost = pool.trials
-        wanted, cut = stage.blocks, ""
+        wanted = stage.blocks
+        cut = ""
         if asked.max_trials is not None and cost and self.trials + cost * wanted > asked.max_trials:
             wanted = max(0, (asked.max_trials - self.trials) // cost)
             cut = f"the limit of {asked.max_trials} trials ended the {stage.words}"
@@ -203,7 +207,8 @@ class Gathering:
 
         Without `bound` for its p-value alone, as long as it may go on.
         """
-        blocks, pool = self.pools[stage.pool], self.subject.pools[stage.pool]
+        blocks = self.pools[stage.pool]
+        pool = self.subject.pools[stage.pool]
         if self.question.success_at_most is not None:
             self.rates = tuple(block.rate for block in blocks if isinstance(block, Success))
             return
@@ -242,7 +247,8 @@ def sequential_looks(
     scores = joined([block.permuted(asked.seed, number) for number, block in enumerate(blocks)])
     general = 0.5 * share if gaussian else share
     looks = []
-    inside, outside = scores.in_scores, scores.out_scores
+    inside = scores.in_scores
+    outside = scores.out_scores
     bets = bet_on(inside, outside, epsilon=asked.epsilon, delta=asked.delta, most_pairs=most_pairs, bound=bound)
     if bets is not None:
         looks.append(Look(stage=stage, weight=general, test=bets, p_value=bets.least_p_value))
@@ -387,7 +393,8 @@ def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
     for pool in sorted(pools):
         for block in pools[pool]:
             columns: list[ArrayLike] = []
-            given, named = None, []
+            given = None
+            named = []
             if isinstance(block, Success):
                 columns.append(block.rate)
             else:

@@ -17,7 +17,8 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
     success lies above all that needs no attack: in all of these trainings and by their records, or over trainings.
     `reference_high` is the highest limit of any baseline in these trainings.
     """
-    success, accuracy = result.success, result.utility.test_accuracy
+    success = result.success
+    accuracy = result.utility.test_accuracy
     assert success is not None
     assert accuracy is not None
     baselines = list(result.baselines.values())

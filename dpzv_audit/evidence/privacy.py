@@ -58,7 +58,9 @@ def privacy_sections(
 
     `seeded_noise` says that the training is released and its noise is not: see `dpzv_audit.accounting.Release`.
     """
-    method, config, adversary = case.method, case.config, case.adversary
+    method = case.method
+    config = case.config
+    adversary = case.adversary
     deployment = replace(case.deployment, seeded_noise=seeded_noise)
     noised = scalar_config(method, config)
     facing = next((name for name in method.protection(config).audience if name == adversary), None)
@@ -141,7 +143,8 @@ def section(
     """Return what theory and an audit say of a claim; with `confidence`, by default the audit's, also the verdict."""
     estimators = [] if found is None else list(found.bounds)
     confidence = confidence if found is None else found.plan.confidence
-    claimed, lower = claim.epsilon, largest_gating(estimators)
+    claimed = claim.epsilon
+    lower = largest_gating(estimators)
     if confidence is not None:
         more |= {"confidence": confidence, "conclusion": None, "given": given_by(estimators), "verdict_given": None}
         if claimed is not None:
@@ -168,7 +171,8 @@ def _of_channel(
     method: MethodSpec, config: TrainingConfig, deployment: Deployment, adversary: AdversaryName
 ) -> Privacy:
     """Return the claim and the upper bounds of noise on embeddings or gradients, which stands against `adversary`."""
-    noise, releases = method.protection(config), method.releases(config, deployment)
+    noise = method.protection(config)
+    releases = method.releases(config, deployment)
     relation = noise.neighbours
     claim = Claimed(noise.epsilon, noise.delta, adversary, relation)
     if not releases:

@@ -90,7 +90,8 @@ class Case:
     @property
     def deployment(self) -> Deployment:
         """Sizes of the training, and what of it depends on the data."""
-        records, clients = len(self.dataset.train), self.dataset.clients
+        records = len(self.dataset.train)
+        clients = self.dataset.clients
         fitted = bool(self.dataset.fitted)
         return Deployment(records=records, clients=clients, seed=self.seed, data_dependent_side=fitted)
 
@@ -122,7 +123,9 @@ def provenance(
 
     `source` is where its noise came from, as in `noise_section`.
     """
-    method, config, dataset = case.method, case.config, case.dataset
+    method = case.method
+    config = case.config
+    dataset = case.dataset
     threads = torch.get_num_threads()
     return Provenance(
         method=method.name,

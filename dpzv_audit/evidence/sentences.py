@@ -36,7 +36,8 @@ def _beside(success: Interval, other: float | Interval) -> str:
     """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
     from dpzv_audit.evidence.comparison import compared
 
-    found, over = compared(success, other), success.over_trainings
+    found = compared(success, other)
+    over = success.over_trainings
     if found.side is None:
         few = over is not None and over.low is None
         return "by too few trainings to be told from" if few else "not to be told from"

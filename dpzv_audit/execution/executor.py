@@ -244,7 +244,8 @@ class _LokyLanes:
 
     def opened(self) -> list[_LokyLane]:
         """Return the lanes that were not returned before: at first all."""
-        new, self._new = self._new, []
+        new = self._new
+        self._new = []
         return new
 
     def close(self) -> None:
@@ -256,7 +257,8 @@ class _DaskLane:
     """One slot of a Dask cluster. The scheduler itself hands on the chunks of a worker that died."""
 
     def __init__(self, executor: Any, name: str) -> None:
-        self._executor, self._name = executor, name
+        self._executor = executor
+        self._name = name
 
     def submit(self, *arguments: Any) -> Future[Any]:
         future: Future[Any] = self._executor.submit(_run_on_dask, self._name, *arguments)

@@ -265,7 +265,8 @@ class ChunkStore:
             match = _NAME.fullmatch(path.name)
             if match is None:
                 continue
-            first, last = int(match[1]), int(match[2])
+            first = int(match[1])
+            last = int(match[2])
             again = f"its {last - first} pairs are drawn again"
             chunk = Store(self.folder).load(path.name, partial(_read_chunk, pairs=last - first), again=again)
             if chunk is not None:

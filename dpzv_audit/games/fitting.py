@@ -88,7 +88,8 @@ def _held_out(kind: str, views: Floats, truth: NDArray[np.int_], folds: NDArray[
 
 def _fitted(kind: str, views: Floats, truth: NDArray[np.int_]) -> Callable[[Floats], Floats]:
     """Fit one kind of score to `views` (n, d), n / 2 of either world."""
-    centre, scale = views.mean(0), views.std(0)
+    centre = views.mean(0)
+    scale = views.std(0)
     scale = np.where(scale > 0, scale, 1.0)
     features = _FEATURES[kind]
     model = _model(kind)
@@ -123,15 +124,18 @@ def _squares(views: Floats) -> Floats:
     width = views.shape[1]
     first, second = np.triu_indices(width, 1)
     if len(first) > MOST_PRODUCTS:
-        first, second = np.arange(width - 1), np.arange(1, width)
-    products, squares = views[:, first] * views[:, second], views**2
+        first = np.arange(width - 1)
+        second = np.arange(1, width)
+    products = views[:, first] * views[:, second]
+    squares = views**2
     means = [views.mean(1), squares.mean(1), (views[:, :-1] * views[:, 1:]).mean(1) if width > 1 else squares[:, 0]]
     return np.hstack([views, squares, products, np.stack(means, 1)])
 
 
 def _ordered(views: Floats) -> Floats:
     """Return the views, their least and largest numbers, and means of numbers, of sizes and of signs' products."""
-    ordered, signs = np.sort(views, axis=1), np.sign(views)
+    ordered = np.sort(views, axis=1)
+    signs = np.sign(views)
     ends = np.unique([0, 1, -2, -1]) % views.shape[1] if views.shape[1] > 1 else np.array([0])
     means = [views.mean(1), np.abs(views).mean(1), (signs[:, :-1] * signs[:, 1:]).sum(1)]
     return np.hstack([views, ordered[:, ends], np.stack(means, 1)])

@@ -124,7 +124,8 @@ def play(
             for world in (0, 1):
                 rng = streams(world, None if at_once else begin)
                 pair.append((runner.batch if at_once else runner.once)(world, rng, begin, end))
-                shape, before = pair[-1][0].shape, (rows[0] or pair)[0][0].shape
+                shape = pair[-1][0].shape
+                before = (rows[0] or pair)[0][0].shape
                 if shape != before:
                     where = runner.runs(world, begin, end)
                     raise InputError(f"{where} answered shape {shape} after shape {before}, must be the same always")
@@ -154,7 +155,8 @@ class _Runner:
 
     def once(self, world: int, rng: np.random.Generator, first: int, last: int) -> Floats:
         """Return the answer of one run, a score (1,) or a view (1, d)."""
-        run, where = getattr(self.made, "run", self.made), self.runs(world, first, last)
+        run = getattr(self.made, "run", self.made)
+        where = self.runs(world, first, last)
         value = _numbers(self._guarded(lambda: self._scored(run(world, rng)), where), where)
         if value.ndim > 1:
             raise InputError(f"{where} answered an array of shape {value.shape}, must be a number or a vector")
@@ -162,7 +164,8 @@ class _Runner:
 
     def batch(self, world: int, rng: np.random.Generator, first: int, last: int) -> Floats:
         """Return the answers of runs at once, (n,) or (n, d)."""
-        runs, where = last - first, self.runs(world, first, last)
+        runs = last - first
+        where = self.runs(world, first, last)
         answers = self._guarded(lambda: self.made.run_batch(world, rng, runs), where, runs=runs)
         right = f"must be ({runs},) or ({runs}, d)"
         try:

@@ -34,10 +34,14 @@ from mechanisms.core.context import Deployment
 from mechanisms.core.streams import cyclic
 from mechanisms.methods.dpzv import DPZVConfig, scalar_release
 
-RECORDS, BATCH, CLIP, PASSES = 256, 32, 1.0, 4
+RECORDS = 256
+BATCH = 32
+CLIP = 1.0
+PASSES = 4
 STEPS = RECORDS // BATCH
 ROUNDS = PASSES * STEPS
-EPSILON, DELTA = 1.0, 1e-5
+EPSILON = 1.0
+DELTA = 1e-5
 UNIT = CLIP / BATCH
 VIEW_ROUNDS = 32
 FEW_ROUNDS = 8
@@ -47,7 +51,8 @@ _LARGE = 1000.0
 _SHARE = 0.8
 """Of the noise that is due, what the first label gets."""
 _AGREE = 0.75
-_CANARY_ROUNDS, _READINGS = 5, 200
+_CANARY_ROUNDS = 5
+_READINGS = 200
 """Rounds of the other client with the canary, and rounds after each that read its model."""
 _STOP = 2.0
 """Model at which training stops, in standard deviations of a round's noise."""
@@ -260,7 +265,8 @@ def _actual_divisor(world: World, *, others: float, canary: float, shift: float)
     """
     release = _public_rate()
     sampling = Sampling(sampler="poisson", records=128, batch_size=64, active=(1,) * release.rounds, sample_rate=0.5)
-    generator, shape = world.generator, (release.rounds, world.runs)
+    generator = world.generator
+    shape = (release.rounds, world.runs)
     number = generator.binomial(sampling.records - 1, sampling.rate, size=shape)
     joined = (generator.random(shape) < sampling.rate) & (world.sign > 0.0)
     size = np.maximum(number + joined, 1)
@@ -293,9 +299,14 @@ def _read_off(world: World) -> Floats:
     depend on that parameter. What a reading changes gives Delta back, and their sum is the score. z is 1, so all five
     releases have mu = sqrt(5) = 2.236; client 1's own rounds have mu = 0.
     """
-    generator, n = world.generator, world.runs
-    unit, sigma, gain = UNIT, 2.0 * UNIT, 2.0
-    model, seen, total = np.zeros(n), np.zeros(n), np.zeros(n)
+    generator = world.generator
+    n = world.runs
+    unit = UNIT
+    sigma = 2.0 * UNIT
+    gain = 2.0
+    model = np.zeros(n)
+    seen = np.zeros(n)
+    total = np.zeros(n)
     for _ in range(_CANARY_ROUNDS):
         direction = generator.choice([-1.0, 1.0], size=n)
         model -= gain * (world.sign * unit + sigma * generator.standard_normal(n)) * direction
@@ -444,7 +455,8 @@ def paper_secret_ids(seed: int) -> Case:
 
 def _by_the_paper(clients: int = 1) -> Release:
     """Return the release with the paper's noise for (1, 1e-3) at the size of its figure."""
-    records, rounds = 60_000, 46_900
+    records = 60_000
+    rounds = 46_900
     size: dict[str, Any] = {"clip": 10.0, "dataset_size": records, "rounds": rounds}
     sigma = sigma_from_paper(1.0, 1e-3, **size)
     return replace(CLAIMED, batch_size=128, sigma=sigma, participations=None, clients=clients, **size)

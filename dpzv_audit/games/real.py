@@ -118,7 +118,8 @@ class RealTrials:
         A transcript can be played again under both worlds by those who receive every scalar, where the server's own
         update draws no noise that they do not see; joint-zo's other records are known to who plays it again.
         """
-        game, config = self.game, self.game.config
+        game = self.game
+        config = self.game.config
         sees_all = game.knows_ids and self.sees_all
         if game.canary == "worst-case":
             # A replay needs both worlds to send the same messages, which they do not where one of them sends a 0.
@@ -135,7 +136,8 @@ class RealTrials:
         Residuals, and the replay of a worst-case canary that saturated the clip in every round, are Gaussian given the
         participations. Where the other records' part is not known, the residuals of joint-zo are not.
         """
-        found, config = scores_of(arrays, self.kind), self.game.config
+        found = scores_of(arrays, self.kind)
+        config = self.game.config
         replayed = found.kind == "replay" and self.game.canary == "worst-case"
         residuals = found.kind == "residuals" and not (config.top_model and config.server_update == "joint-zo")
         if found.saturated is False or self.plan.sigma == 0.0 or config.clip_rule != "symmetric":
@@ -197,11 +199,13 @@ class RealTrials:
         worlds = [replica % 2 for replica in replicas]
         config = self.game.config
         twins = None
-        rows, row_worlds = list(replicas), worlds
+        rows = list(replicas)
+        row_worlds = worlds
         if self.kind == "replay":
             # Two rows a training: what either world would send, given what was really sent.
             twins = Twins(self, replicas)
-            rows, row_worlds = twins.rows, twins.worlds
+            rows = twins.rows
+            row_worlds = twins.worlds
         labels = np.tile(dataset.train.labels, (len(rows), 1))
         present = self.worlds.present[worlds[0]]
         if self.worlds.label_alone:
@@ -298,7 +302,8 @@ class RealTrials:
 
     def _mixture(self, scalars: np.ndarray) -> np.ndarray:
         """Scores of one who does not know the batches: `mixture_score` about what all batches add in common."""
-        game, config = self.game, self.game.config
+        game = self.game
+        config = self.game.config
         unit = config.clip / config.batch_size
         common = config.batch_size * unit if game.others == "saturated" else 0.0
         mean_in, mean_out = (0.0, -2.0 * unit) if game.others == "saturated" else (unit, -unit)
@@ -514,7 +519,8 @@ def play_one_run(trials: RealTrials, canaries: int) -> OneRun:
     Raises:
         InputError: More canaries than records, an adversary without batch ids, or a configuration that does not fit.
     """
-    game, dataset = trials.game, trials.dataset
+    game = trials.game
+    dataset = trials.dataset
     count = len(dataset.train)
     if not 2 <= canaries <= count:
         raise InputError(f"must be from 2 to the {count} training records", "canaries", canaries)
@@ -525,7 +531,8 @@ def play_one_run(trials: RealTrials, canaries: int) -> OneRun:
     coins = generator.random(canaries) < 0.5
     labels = dataset.train.labels.copy()
     labels[records] = coins
-    config, recorder = game.config, trials.recorder()
+    config = game.config
+    recorder = trials.recorder()
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=trials.device, labels=labels[None])
     _, saturated = trials.trained(data, trials.canaries(tuple(records.tolist())), recorder)
     scalars = recorder.view.scalars()[:, 0].double().cpu().numpy()

@@ -132,7 +132,8 @@ def scores_of(
     if "in_features" not in arrays:
         return GameScores(*side_pair(arrays, "scores"), kind, counts, saturated=saturated)
     inside, outside = side_pair(arrays, "features")
-    pairs, cut = len(inside), fit_size(len(inside))
+    pairs = len(inside)
+    cut = fit_size(len(inside))
     if pairs <= cut:
         raise InputError(f"must be above {LEAST_FIT}: a fitted score takes so many for its fit", "runs", pairs)
     scores = scored_by(fit_score(inside[:cut], outside[:cut], kinds=kinds), arrays, first=cut)

@@ -241,7 +241,8 @@ class SimulatedTrials:
         return cls(game, Sampling.of(game.config, records, plan.active), plan.sigma, seed)
 
     def __post_init__(self) -> None:
-        game, config = self.game, self.game.config
+        game = self.game
+        config = self.game.config
         if game.canary != "worst-case":
             raise InputError("must be worst-case with ‹simulate›, which draws scalars alone", "canary", game.canary)
         if config.clip_rule != "symmetric":

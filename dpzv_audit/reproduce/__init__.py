@@ -32,9 +32,11 @@ DERIVED = {
 
 
 def _table(entry: Row, paper: Row) -> PaperTable:
-    values, text = dict(entry), data("text")
+    values = dict(entry)
+    text = data("text")
     values |= {key: resolve_name(f"{__name__}.{values[key]}") for key in CODE & set(values)}
-    kind, each = values.pop("kind"), values.pop("each")
+    kind = values.pop("kind")
+    each = values.pop("each")
     return PaperTable(
         about=" ".join(text["about"].get(part, part) for part in values.pop("about")),
         columns=tuple((heading, cell) for name in values.pop("columns") for heading, cell in text["columns"][name]),

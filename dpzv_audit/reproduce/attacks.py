@@ -115,7 +115,8 @@ def control_text(rows: Rows, *, by_table: bool) -> str:
     return say("control", rows=rows, broken=broken, by_table=by_table, rate=FALSE_ALARM)
 
 
-EXACT, SCALARS = "gradients", "scalars"
+EXACT = "gradients"
+SCALARS = "scalars"
 """What the server answers with, where it is not noised gradients."""
 
 
@@ -149,7 +150,9 @@ CONFIDENCE = 0.95
 
 def gains(row: Row, confidence: float = CONFIDENCE) -> dict[str, Interval]:
     """Return by how much the trained bottom model is ahead of each baseline: by records, and seed by seed."""
-    success, rates, found = interval_of(row["success"]), row["by_trial"], {}
+    success = interval_of(row["success"])
+    rates = row["by_trial"]
+    found = {}
     for name in (RAW, UNTRAINED):
         baseline = interval_of(row["baselines"][name])
         found[name] = rates_difference(success, baseline, (rates["success"], rates[name]), confidence)

@@ -60,7 +60,8 @@ def line_figure(result: Row, chart: Chart, lines: Mapping[str, Points], subject:
     if not drawn:
         return ""
     for index, (label, points) in enumerate(drawn.items()):
-        dashes, marker = LINES[index % len(LINES)], "o" if len(points) < 8 else ""
+        dashes = LINES[index % len(LINES)]
+        marker = "o" if len(points) < 8 else ""
         look = {"color": _COLOURS[index % 3], "ls": dashes, "lw": 1.5, "marker": marker}
         chart.line(f"{label}  {points[-1][1]:.1f}", points, ms=4, **look)
     ends = "; ".join(f"{label} {points[-1][1]:.1f}" for label, points in drawn.items())

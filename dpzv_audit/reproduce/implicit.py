@@ -120,8 +120,10 @@ class _Measures:
 
     def _estimates(self, run: Run) -> torch.Tensor:
         """Estimates (`REPEATS`, B, width) of dL/dh_1 for the first B training records by eq. 2, the model frozen."""
-        fed, config = run.federation, self.config
-        records, width = config.batch_size, fed.width
+        fed = run.federation
+        config = self.config
+        records = config.batch_size
+        width = fed.width
         rows = fed.table[:records].clone()
         labels = self.data.labels[:records]
         generator = torch.Generator(device=fed.device).manual_seed(self.seed + run.round)
@@ -133,7 +135,8 @@ class _Measures:
             return cross_entropy(logits, labels.repeat(1, len(points))).view(len(points), records).sum(1)
 
         own = rows[:, fed.slots[0]].flatten()
-        found, shape = [], (config.directions, records, width)
+        found = []
+        shape = (config.directions, records, width)
         for _ in range(REPEATS):
             draws = torch.randn(shape, generator=generator, dtype=fed.dtype, device=fed.device)
             if config.direction != "gaussian":

@@ -46,7 +46,8 @@ class Searched(Item):
         """Try every setting, train the chosen one `setting.seeds` times; lengths are capped at `setting.epochs`."""
         dataset = setting.dataset(self.dataset)
         data = TrainingData.of(dataset, dtype=torch.float32, device=setting.device)
-        kept_back, trainer = held_out(data), self.trainer
+        kept_back = held_out(data)
+        trainer = self.trainer
         alone = replace(setting, seeds=1)  # a replica is the same whatever the number of others
 
         def trained(options: Row, replica: int | None = None) -> Row:
@@ -56,7 +57,8 @@ class Searched(Item):
             def compute(_: object) -> Row:
                 context = RunContext(seed=setting.seed, replicas=(number,), device=setting.device)
                 correct, own = trainer.train(used, options, context)
-                right, records = int(correct.sum()), len(correct)
+                right = int(correct.sum())
+                records = len(correct)
                 return {"accuracy": right / records, "right": right, "records": records, **own}
 
             part = "search" if replica is None else "whole"
@@ -176,7 +178,8 @@ class Federated:
     def config(self, options: Row, deployment: Deployment) -> DPZVConfig:
         """Return the configuration of `options`; a larger batch than there are records is all of them."""
         values: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, **self.common, **options}
-        share, noiseless = values.pop("scalar_share", None), values.pop("noiseless", False)
+        share = values.pop("scalar_share", None)
+        noiseless = values.pop("noiseless", False)
         values["batch_size"] = min(values["batch_size"], deployment.records)
         if share is not None:
             values |= self._budget(values, share, deployment)
@@ -203,7 +206,9 @@ class Federated:
 
     def train(self, data: TrainingData, options: Row, context: RunContext) -> tuple[np.ndarray, Row]:
         """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
-        method, deployment, seed = method_named(self.method), deployed(data, context.seed), context.seed
+        method = method_named(self.method)
+        deployment = deployed(data, context.seed)
+        seed = context.seed
         config = self.config(options, deployment)
         trained = train(method, data, config, seed=seed, replicas=context.replicas, device=context.device)
         plan = method.scalar_plan(config, deployment)
@@ -217,7 +222,8 @@ class Federated:
 
     def guarantee(self, options: Row, deployment: Deployment) -> Row:
         """Return what the training of these options guarantees: one client, a record's label replaced."""
-        method, config = method_named(self.method), self.config(options, deployment)
+        method = method_named(self.method)
+        config = self.config(options, deployment)
         plan = method.scalar_plan(config, deployment)
         (bound,) = upper_bounds(
             scalar_release(config, plan, deployment),

@@ -67,7 +67,8 @@ class TableParts:
             self._folder.rmdir()
 
     def _kept(self, folder: Path, key: str, compute: Compute) -> Row:
-        store, name = Store(folder), f"{key}.json"
+        store = Store(folder)
+        name = f"{key}.json"
         cure = "remove it, or start without ‹resume›, which replaces it"
         if self._resume and (found := store.read(name, dict, cure=cure)) is not None:
             return found
@@ -147,7 +148,8 @@ class Item:
 
     def start(self, setting: Setting) -> tuple[MethodSpec, TrainingConfig, VerticalDataset]:
         """Return the method, its configuration for the epochs asked for, and the data."""
-        method, dataset = method_named(self.method), setting.dataset(self.dataset)
+        method = method_named(self.method)
+        dataset = setting.dataset(self.dataset)
         return method, method.configure(**{**self.options, "epochs": setting.epochs * self.passes}), dataset
 
 

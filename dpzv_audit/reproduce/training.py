@@ -72,7 +72,8 @@ def training_part(trained: TrainedStack, passes: int) -> Row:
 
     Costs are those of the whole run, without the one table of embeddings that asynchronous methods start with.
     """
-    by_seed, table = trained.accuracy.tolist(), trained.ledger.bytes_up.get("table", 0)
+    by_seed = trained.accuracy.tolist()
+    table = trained.ledger.bytes_up.get("table", 0)
     return {
         "accuracy": to_jsonable(shared_rate(trained.correct)),
         "by_seed": by_seed,

@@ -26,7 +26,8 @@ def shown(value: Any, form: str) -> str:
         return "-"
     if kind and isinstance(value, Mapping):
         text, low, high = (shown(value[name], form) for name in ("value", "low", "high"))
-        over, reach = value.get("over_trainings"), ""
+        over = value.get("over_trainings")
+        reach = ""
         if kind == "interval" and over and over["count"] > 1:
             reach = f"; {over['count']} seeds {shown(over['least'], form)} to {shown(over['most'], form)}"
         return f"{text} [{low}, {high}]{reach}"

@@ -24,7 +24,8 @@ from dpzv_audit.statistics.binomial import Floats
 LEAST_SCORES = 8
 """Fewest scores for which the published p-values of the Anderson-Darling test hold."""
 GAUSSIAN_ASSUMPTION = "the view is exactly Gaussian"
-VOUCHED_SCORES, VOUCHED_LEVEL = 500, 0.05
+VOUCHED_SCORES = 500
+VOUCHED_LEVEL = 0.05
 """Fewest scores on a side, and the p-value below which a user's word that a view is Gaussian is not taken.
 
 Of 200 pairs of samples with 500 scores a side, 97% of logistic ones are objected to and all Laplace ones; at 100 it is
@@ -86,10 +87,12 @@ def anderson_darling_p_value(scores: Floats) -> float:
 def equal_variance_p_value(first: Floats, second: Floats) -> float:
     """Return the two-sided p-value of equal variances (F test, exact for Gaussian samples), sizes >= 2."""
     scale = unit_of(first, second)
-    v1, v2 = float(np.var(first / scale, ddof=1)), float(np.var(second / scale, ddof=1))
+    v1 = float(np.var(first / scale, ddof=1))
+    v2 = float(np.var(second / scale, ddof=1))
     if v1 == v2:
         return 1.0
-    d1, d2 = first.size - 1.0, second.size - 1.0
+    d1 = first.size - 1.0
+    d2 = second.size - 1.0
     share = d1 * v1 / (d1 * v1 + d2 * v2)
     below = float(betainc(d1 / 2.0, d2 / 2.0, share))
     above = float(betainc(d2 / 2.0, d1 / 2.0, 1.0 - share))
@@ -194,7 +197,8 @@ def lag_correlation(scores: Floats) -> tuple[float, float]:
     """
     n = scores.size
     ranks = _ranks(scores)
-    s2, s4 = float(np.sum(ranks**2)), float(np.sum(ranks**4))
+    s2 = float(np.sum(ranks**2))
+    s4 = float(np.sum(ranks**4))
     if n < LEAST_ROWS or s2 == 0.0:
         return 0.0, 1.0
     found = float(ranks[:-1] @ ranks[1:])
@@ -214,7 +218,8 @@ def row_correlation(in_scores: Floats, out_scores: Floats) -> tuple[float, float
     n = in_scores.size
     if n != out_scores.size or n < LEAST_ROWS:
         return 0.0, 1.0
-    first, second = _ranks(in_scores), _ranks(out_scores)
+    first = _ranks(in_scores)
+    second = _ranks(out_scores)
     size = math.sqrt(float(first @ first) * float(second @ second))
     if size == 0.0:
         return 0.0, 1.0

@@ -46,8 +46,10 @@ def lower_limit(successes: ArrayLike, n: ArrayLike, error: ArrayLike) -> Floats:
 
 CONFINED = 0.05
 """Share of the error that goes to confining the unknown false positive rate."""
-_COARSE, _FINE = 25, 9
-_PEAKS, _LEAST_PEAK = 3, 0.5
+_COARSE = 25
+_FINE = 9
+_PEAKS = 3
+_LEAST_PEAK = 0.5
 """So many peaks of the first search are looked at more closely, if they reach half of the largest."""
 _BLOCKS = 192
 _SPREAD = 6.0
@@ -102,7 +104,8 @@ def chance_below(alpha: Floats, beta: Floats, counts: Counts, seen: Curve, *, sp
     for B of its smallest value: exact where A spreads over fewer, else larger by a shift of A by a block at most, at a
     spread of 6 a 16th of its deviation. What lies further out counts in full.
     """
-    n, m = float(counts.n_out), float(counts.n_in)
+    n = float(counts.n_out)
+    m = float(counts.n_in)
     reach = spread * np.sqrt(n * alpha * (1.0 - alpha)) + spread
     first = np.floor(np.maximum(n * alpha - reach, 0.0))
     last = np.ceil(np.minimum(n * alpha + reach, n))

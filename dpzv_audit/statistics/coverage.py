@@ -125,7 +125,8 @@ def sampled_mechanism(*, rate: float, noise: float, rounds: int) -> KnownMechani
         from dpzv_audit.accounting.sampled import SampledGaussian
 
         pair = SampledGaussian(kind="remove", rate=rate, noise=noise)
-        inside, outside = np.zeros(n), np.zeros(n)
+        inside = np.zeros(n)
+        outside = np.zeros(n)
         for _ in range(rounds):
             inside += pair.loss((rng.random(n) < rate) + noise * rng.standard_normal(n))
             outside += pair.loss(noise * rng.standard_normal(n))

@@ -123,5 +123,6 @@ def audit_scores(
         seed=check_count("seed", seed, least=0),
     )
     check_names("estimator", estimators, ESTIMATORS)
-    inside, outside = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
+    inside = check_scores("in_scores", in_scores)
+    outside = check_scores("out_scores", out_scores)
     return tuple(ESTIMATORS[name].bound(name, inside, outside, settings) for name in estimators)

@@ -94,7 +94,8 @@ def _laplace_curve(alpha: Floats, epsilon: float) -> Floats:
     with np.errstate(divide="ignore"):
         # Least false negative rate: 1 - e^eps a up to a = e^-eps / 2, then e^-eps / (4 a) up to 1/2, then linear.
         middle = math.exp(-epsilon) / (4.0 * alpha)
-    steep, shallow = 1.0 - np.exp(np.minimum(epsilon + np.log(np.maximum(alpha, 1e-300)), 1.0)), math.exp(-epsilon)
+    steep = 1.0 - np.exp(np.minimum(epsilon + np.log(np.maximum(alpha, 1e-300)), 1.0))
+    shallow = math.exp(-epsilon)
     return np.where(alpha < 0.5 * shallow, steep, np.where(alpha <= 0.5, middle, shallow * (1.0 - alpha)))
 
 
@@ -224,7 +225,8 @@ def composed_corners(pair: str, rate: float, noise: float, rounds: int) -> tuple
     alpha = np.concatenate([[0.0], np.cumsum(q_all[::-1])])
     beta = 1.0 - max(0.0, 1.0 - float(p_all.sum())) - np.concatenate([[0.0], np.cumsum(p_all[::-1])])
     rising = np.concatenate([[True], np.diff(alpha) > 0.0])
-    alpha, beta = np.clip(alpha[rising], 0.0, 1.0), np.clip(beta[rising], 0.0, 1.0)
+    alpha = np.clip(alpha[rising], 0.0, 1.0)
+    beta = np.clip(beta[rising], 0.0, 1.0)
     return np.append(alpha, 1.0), np.append(beta, 0.0)
 
 
@@ -254,7 +256,8 @@ def _one_round(pair: str, rate: float, noise: float) -> tuple[Floats, Floats, Fl
 
 def _between(z: Floats) -> Floats:
     """Return the normal masses between neighbouring deviates, with their digits kept in both tails."""
-    left, right = np.diff(ndtr(z)), -np.diff(ndtr(-z))
+    left = np.diff(ndtr(z))
+    right = -np.diff(ndtr(-z))
     return np.asarray(np.where(z[1:] + z[:-1] < 0.0, left, right))
 
 

@@ -139,7 +139,8 @@ class FixedTest(Counts):
         top = self.family.at(_last_above(self.family, *seen.rates))
         if theta > top:
             return 1.0
-        null, through = self.family.of(theta), self.family.of(top)
+        null = self.family.of(theta)
+        through = self.family.of(top)
         return _least_error(lambda error: p_value(null, seen, through, error) <= error)
 
     @property
@@ -152,7 +153,8 @@ class FixedTest(Counts):
 
     def spending(self, error: float) -> str:
         """Return the rule, how it came about and how its `error` is spent, as one sentence."""
-        others, how = f"the other {self.n_in} + {self.n_out}", "chosen with its direction on"
+        others = f"the other {self.n_in} + {self.n_out}"
+        how = "chosen with its direction on"
         if self.name not in _LIMITS:
             spent = (
                 f"; one exact test of both rates on {others}, on which the error {error:.3g} is spent, {CONFINED:.0%} "
@@ -199,7 +201,9 @@ def _least_error(passes: Callable[[float], bool]) -> float:
     """
     if not passes(1.0 - 1e-12):
         return 1.0
-    low, middle, high = float(np.log10(LEAST_P)), -12.0, 0.0
+    low = float(np.log10(LEAST_P))
+    middle = -12.0
+    high = 0.0
     while high - low > 1e-3:
         low, high = (low, middle) if passes(10.0**middle) else (middle, high)
         middle = 0.5 * (low + high)
@@ -231,7 +235,8 @@ def fixed_test(
         InputError: empty, many-dimensional or infinite scores, or a number out of range.
     """
     test = FixedTest(name=name, delta=check_probability("delta", delta), n_in=0, n_out=0)
-    error, seed = check_probability("design_error", design_error), check_count("seed", seed, least=0)
+    error = check_probability("design_error", design_error)
+    seed = check_count("seed", seed, least=0)
     return counted(test, check_scores("in_scores", in_scores), check_scores("out_scores", out_scores), error, seed)
 
 
@@ -289,10 +294,13 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
     mu = mu_from_epsilon(epsilon, delta)
     if min(n_in, n_out) < LEAST_A_SIDE:
         return 0.0
-    error, family = 1.0 - confidence, epsilon_delta_family(delta)
-    rest_in, rest_out = n_in - pilot_size(n_in), n_out - pilot_size(n_out)
+    error = 1.0 - confidence
+    family = epsilon_delta_family(delta)
+    rest_in = n_in - pilot_size(n_in)
+    rest_out = n_out - pilot_size(n_out)
     t = mu / 2.0 + _DEVIATES
-    fpr, fnr = ndtr(-t), ndtr(t - mu)
+    fpr = ndtr(-t)
+    fnr = ndtr(t - mu)
     seen = levels(family, *_limits(rest_out * fpr, rest_out, rest_in * fnr, rest_in, error))
     found = []
     for strict_on_fpr in (True, False):
@@ -308,7 +316,8 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
     return max(found)
 
 
-_COARSE_PLACES, _FINE_PLACES = 64, 33
+_COARSE_PLACES = 64
+_FINE_PLACES = 33
 _TIE = 1e-9
 
 
@@ -337,9 +346,11 @@ def _interpolated(
     thetas = np.array([family.at(int(place)) for place in places])
     table = np.stack([family.curve(fpr, float(theta)) for theta in thetas])
     last = np.sum(table > fnr, axis=0) - 1
-    low, high = np.clip(last, 0, None), np.clip(last + 1, None, thetas.size - 1)
+    low = np.clip(last, 0, None)
+    high = np.clip(last + 1, None, thetas.size - 1)
     columns = np.arange(fpr.size)
-    above, below = table[low, columns], table[high, columns]
+    above = table[low, columns]
+    below = table[high, columns]
     gap = above - below
     share = np.where(gap > 0.0, np.clip((above - fnr) / np.where(gap > 0.0, gap, 1.0), 0.0, 1.0), 0.0)
     found = thetas[low] * (thetas[high] / thetas[low]) ** share
@@ -388,22 +399,28 @@ def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> floa
 
     limits = _limits(counts.false_positives, counts.n_out, counts.false_negatives, counts.n_in, error)
     guess = _last_above(family, *limits)
-    low, high = -1, top + 1
-    low_z, high_z = -np.inf, np.inf
+    low = -1
+    high = top + 1
+    low_z = -np.inf
+    high_z = np.inf
     step = 8
     while high - low > 1:
         guess = min(max(guess, low + 1), high - 1)
-        width, z = high - low, excess(guess)
+        width = high - low
+        z = excess(guess)
         if z <= 0.0:
-            low, low_z = guess, z
+            low = guess
+            low_z = z
         else:
-            high, high_z = guess, z
+            high = guess
+            high_z = z
         if np.isfinite(low_z) and np.isfinite(high_z):
             line = low + (high - low) * low_z / (low_z - high_z)
             # A step beyond the line brackets the answer from its other side.
             guess = round(line + (1 if z <= 0.0 else -1)) if high - low <= width // 2 else (low + high) // 2
         else:
-            guess, step = (guess + step if z <= 0.0 else guess - step), 2 * step
+            guess = guess + step if z <= 0.0 else guess - step
+            step = 2 * step
     return family.at(low)
 
 
@@ -439,7 +456,8 @@ _LARGEST = 700.0
 
 def _quantiles(shape: tuple[float, float], z: Floats) -> Floats:
     """Return the quantiles of Beta(`shape`) at the normal probabilities of `z`, each tail from its own side."""
-    low, high = betaincinv(*shape, ndtr(np.minimum(z, 0.0))), betainccinv(*shape, ndtr(-np.maximum(z, 0.0)))
+    low = betaincinv(*shape, ndtr(np.minimum(z, 0.0)))
+    high = betainccinv(*shape, ndtr(-np.maximum(z, 0.0)))
     return np.asarray(np.where(z < 0.0, low, high))
 
 
@@ -461,7 +479,8 @@ def mass_allowed(epsilon: float, counts: Counts, delta: float) -> float:
     """
     wrong = ((counts.false_positives, counts.n_out), (counts.false_negatives, counts.n_in))
     fpr, fnr = ((errors + 0.5, n - errors + 0.5) for errors, n in wrong)
-    grown, shrunk = np.exp(min(epsilon, _LARGEST)), np.exp(-epsilon)
+    grown = np.exp(min(epsilon, _LARGEST))
+    shrunk = np.exp(-epsilon)
     bulk = _quantiles(fnr, np.linspace(-_FARTHEST, _FARTHEST, 9))
     crossings = np.concatenate(
         [
@@ -488,17 +507,20 @@ def credible_epsilon(counts: Counts, delta: float, error: float) -> float:
     def excess(epsilon: float) -> float:
         return mass_allowed(epsilon, counts, delta) - error
 
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     if excess(low) >= 0.0:
         return 0.0
     while high < _LARGEST and excess(high) < 0.0:
-        low, high = high, 2.0 * high
+        low = high
+        high = 2.0 * high
     return float(brentq(excess, low, high, xtol=1e-7))
 
 
 def bayes(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
     """Return the credible lower end of epsilon from (n,) and (m,) finite scores; right when no errors were seen."""
-    error, delta = settings.error, settings.delta
+    error = settings.error
+    delta = settings.delta
     test = FixedTest(name="clopper-pearson", delta=delta, n_in=0, n_out=0)
     test = counted(test, in_scores, out_scores, error, settings.seed)
     if test.chosen is None:

@@ -41,7 +41,8 @@ def p_value(guesses: "Guesses", epsilon: float, delta: float) -> float:
     P[W >= v] + 2 m delta max_i P[v > W >= v - i] / i, W binomial. The maximum is sought over 40 standard deviations
     of W below v: further down the sum no longer grows.
     """
-    v, r = guesses.right, guesses.made
+    v = guesses.right
+    r = guesses.made
     if v == 0:
         return 1.0
     q = 1.0 / (1.0 + math.exp(-epsilon))
@@ -61,7 +62,8 @@ def largest_refuted(guesses: "Guesses", delta: float, error: float) -> float:
 def _largest(refuted: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
     """Return a refuted number, below the largest by `tolerance` at most; it is sought from `low` on; 0 for none."""
     while high < _LARGEST and refuted(high):
-        low, high = high, 2.0 * high
+        low = high
+        high = 2.0 * high
     if not refuted(low):
         low, high = 0.0, low
     while high - low > tolerance:
@@ -86,7 +88,8 @@ def guessed(
         return Proof(family=family, rule=NONE)
     rule = choose(canaries)
     guesses = count_guesses(canaries, rule)
-    proved, m = largest(guesses), guesses.canaries
+    proved = largest(guesses)
+    m = guesses.canaries
     return Proof(
         family=family,
         proved=proved,
@@ -98,7 +101,8 @@ def guessed(
 
 def one_run(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
     """Return a lower bound on epsilon from (n,) and (m,) scores of canaries with bit 1 and bit 0."""
-    delta, error = settings.delta, settings.error
+    delta = settings.delta
+    error = settings.error
     return guessed(
         draw_canaries(in_scores, out_scores, settings),
         settings,
@@ -148,10 +152,12 @@ def draw_canaries(in_scores: Floats, out_scores: Floats, settings: AuditSettings
         total = in_scores.size + out_scores.size
         if total < 2 * LEAST_A_SIDE:
             return None
-        order, size = rng.permutation(total), pilot_size(total)
+        order = rng.permutation(total)
+        size = pilot_size(total)
         scores = np.concatenate([in_scores, out_scores])[order]
         bits = order < in_scores.size
-        pilot, known = scores[:size], bits[:size]
+        pilot = scores[:size]
+        known = bits[:size]
         found = Canaries(scores[size:], bits[size:], pilot[known], pilot[~known])
     else:
         fewer = min(in_scores.size, out_scores.size)
@@ -216,14 +222,16 @@ class _Option:
 
 def _options(canaries: Canaries) -> tuple[list[_Option], bool]:
     """Return rules that err equally often on either side, each side of them alone too, and whether by a fit."""
-    rates, m = candidate_rates(canaries.pilot_in, canaries.pilot_out), canaries.scores.size
+    rates = candidate_rates(canaries.pilot_in, canaries.pilot_out)
+    m = canaries.scores.size
     high, low = (float(np.max(1.0 - np.add(*rates.errors[d]))) for d in (True, False))
     in_is_high = high >= low
     order = np.argsort(rates.threshold if in_is_high else -rates.threshold)
     t = rates.threshold[order]
     fpr, fnr = (side[order] for side in rates.errors[in_is_high])
     # The last place of each stands for no guess on that side.
-    none, end = t.size, math.inf if in_is_high else -math.inf
+    none = t.size
+    end = math.inf if in_is_high else -math.inf
     above, right_in, wrong_in = (np.append(*pair) for pair in ((t, end), (1.0 - fnr, 0.0), (fpr, 0.0)))
     below, right_out, wrong_out = (np.append(*pair) for pair in ((t, -end), (1.0 - fpr, 0.0), (fnr, 0.0)))
     found = []
@@ -248,7 +256,8 @@ def count_guesses(canaries: Canaries, rule: GuessRule) -> Guesses:
     """Return how many guesses `rule` makes and how many are right; a score equal to a threshold is no guess."""
     sign = 1.0 if rule.in_is_high else -1.0
     scores = sign * canaries.scores
-    says_in, says_out = scores > sign * rule.above, scores < sign * rule.below
+    says_in = scores > sign * rule.above
+    says_out = scores < sign * rule.below
     right = np.count_nonzero(says_in & canaries.bits) + np.count_nonzero(says_out & ~canaries.bits)
     return Guesses(canaries.scores.size, int(np.count_nonzero(says_in) + np.count_nonzero(says_out)), int(right))
 
@@ -267,7 +276,8 @@ def in_words(canaries: Canaries, rule: GuessRule, guesses: Guesses, settings: Au
     )
 
 
-_FINE, _COARSE = 1e-4, 1e-2
+_FINE = 1e-4
+_COARSE = 1e-2
 _LEAST_SHARE = 0.25
 _MOST_GUESSES = 20_000
 
@@ -280,8 +290,12 @@ def refuted(guesses: Guesses, blow_up: BlowUp, theta: float, error: float) -> bo
     With m canaries, c' guesses and c of them right: r = tau c / m and h = tau (c' - c) / m; then for i = c - 1 down
     to 0, h grows to the x with 1 - f(x) = r, and r by i / (c' - i) of what h grew by. Refuted if r + h > c' / m.
     """
-    m, made, right = guesses.canaries, guesses.made, guesses.right
-    r, h, whole = error * right / m, error * (made - right) / m, made / m
+    m = guesses.canaries
+    made = guesses.made
+    right = guesses.right
+    r = error * right / m
+    h = error * (made - right) / m
+    whole = made / m
     for i in range(right - 1, -1, -1):
         grown = blow_up(r, theta)
         if grown <= h:
@@ -302,7 +316,8 @@ def largest_refuted_curve(guesses: Guesses, family: CurveFamily, error: float, *
     blow_up = family.blow_up
     if guesses.right <= 0 or blow_up is None:
         return 0.0
-    m, wrong = guesses.canaries, guesses.made - guesses.right
+    m = guesses.canaries
+    wrong = guesses.made - guesses.right
     bare = levels(family, np.array([(wrong + 0.5) / (m + 1.0)]), np.array([1.0 - (guesses.right + 0.5) / (m + 1.0)]))
     high = float(bare[0])
     if high == 0.0:

@@ -151,7 +151,9 @@ def _only_member(path: Path, file: IO[bytes]) -> NDArray[np.generic]:
         entries = archive.infolist()
         if len(entries) != 1:
             raise InputError(f"{path}: holds {len(entries)} arrays, must hold exactly one")
-        name, size, packed = entries[0].filename, entries[0].file_size, entries[0].compress_size
+        name = entries[0].filename
+        size = entries[0].file_size
+        packed = entries[0].compress_size
         most = min(FILE_LIMIT, max(1 << 20, _MOST_PACKED * packed))
         if size > most:
             raise InputError(

@@ -34,13 +34,16 @@ from dpzv_audit.statistics.thresholds import candidate_rates
 
 SequentialName = Literal["sequential", "sequential-gaussian"]
 
-LEAST_ERROR, MOST_ERROR = 1e-12, 0.5
+LEAST_ERROR = 1e-12
+MOST_ERROR = 0.5
 """Errors at which a verdict may ask for a bound; wealth of more than 1 over the least is not followed up."""
 _DESIGN_ERROR = 1e-3
 """A claim is bet on where as many pairs as are planned could refute it at this error."""
 _CLAIMS = np.concatenate([np.arange(0.0, 6.0, 0.1), np.arange(6.0, 20.0, 0.2)])
-_LEAST_MU, _MOST_MU = 1e-3, 1e2
-_AT_ONCE, _PASSES = 16, 3
+_LEAST_MU = 1e-3
+_MOST_MU = 1e2
+_AT_ONCE = 16
+_PASSES = 3
 _LARGEST_MU = 1e6
 _MUS = np.geomspace(_LEAST_MU, _MOST_MU, (_AT_ONCE - 1) ** _PASSES + 1)
 
@@ -128,7 +131,8 @@ def bet_on(
     if needed > most_pairs:
         return None
     inside, outside = paired(inside, outside)
-    claimed, rule = [], ""
+    claimed = []
+    rule = ""
     if epsilon is not None:
         claimed = [epsilon]
         rule = (
@@ -155,7 +159,8 @@ def likelihood_of(
     in the range `errors`.
     """
     inside, outside = paired(inside, outside)
-    claimed, rule = [], ""
+    claimed = []
+    rule = ""
     if epsilon is not None:
         from dpzv_audit.accounting.gaussian import mu_from_epsilon
 
@@ -199,7 +204,8 @@ def _largest_refuted(inside: Floats, outside: Floats, confidence: float) -> int:
 
     Refuting a mu refutes every smaller one at the same pair, so it is searched for: 16 claims at once, thrice.
     """
-    found, step = -1, (_MUS.size - 1) // (_AT_ONCE - 1)
+    found = -1
+    step = (_MUS.size - 1) // (_AT_ONCE - 1)
     while step >= 1 and found < _MUS.size - 1:
         places = max(found, 0) + step * np.arange(_AT_ONCE)
         refuted = evidence_against(_MUS[places], inside, outside) >= -math.log(1.0 - confidence)
@@ -330,11 +336,13 @@ def wealth_against(
     every_pair = confidence is None
     goal = math.inf if confidence is None else -math.log(1.0 - confidence)
     parts = np.full((len(_FRACTIONS), epsilons.size), -math.log(len(_FRACTIONS)))
-    best, path = np.zeros(epsilons.size), np.zeros((inside.size if every_pair else 0, epsilons.size))
+    best = np.zeros(epsilons.size)
+    path = np.zeros((inside.size if every_pair else 0, epsilons.size))
     start = FIRST
     while start < inside.size:
         stop = min(inside.size, max(start + 1, math.ceil(_GROWTH * start)))
-        x, y = inside[start:stop], outside[start:stop]
+        x = inside[start:stop]
+        y = outside[start:stop]
         path[start:stop] = np.logaddexp.reduce(parts, axis=0)
         seen: dict[_Bet, tuple[NDArray[np.intp], Bools, Bools]] = {}
         for g, (bet, most) in enumerate(_choose(epsilons, inside[:start], outside[:start], delta)):
@@ -365,12 +373,14 @@ def wealth_against(
 def _choose(epsilons: Floats, inside: Floats, outside: Floats, delta: float) -> Iterator[tuple[_Bet | None, float]]:
     """Yield the bet against each claim, None for none, and its stake, from pairs so far, at most the last 20,000."""
     rates = candidate_rates(inside[-_HISTORY:], outside[-_HISTORY:])
-    win, lose = [], []
+    win = []
+    lose = []
     for in_is_high, in_pays in _WAYS:
         fpr, fnr = rates.errors[in_is_high]
         win.append(1.0 - fnr if in_pays else 1.0 - fpr)
         lose.append(fpr if in_pays else fnr)
-    p, q = np.concatenate(win), np.concatenate(lose)
+    p = np.concatenate(win)
+    q = np.concatenate(lose)
     size = rates.threshold.size
     for epsilon in epsilons:
         odds = math.exp(epsilon)
@@ -426,7 +436,8 @@ def evidence_against(mus: Floats, inside: Floats, outside: Floats) -> Floats:
         x, y = (np.clip(side / scale - shift / scale, -_FARTHEST, _FARTHEST) for side in (inside, outside))
     scores = np.stack([x, y, x**2, y**2])
     begun = np.array([np.sum(row[:ESTIMATED]) for row in scores])
-    sums, numerator = np.zeros(4), 0.0
+    sums = np.zeros(4)
+    numerator = 0.0
     for start in range(ESTIMATED, inside.size, _BLOCK):
         block = scores[:, start : start + _BLOCK]
         after = sums[:, None] + np.cumsum(block, axis=1)
@@ -441,7 +452,8 @@ def evidence_against(mus: Floats, inside: Floats, outside: Floats) -> Floats:
 
 def _predicted(x: Floats, y: Floats, sums: Floats, n: Floats) -> Floats:
     """Return the log density of each pair at the means and the variance of the `n` pairs with these sums."""
-    mean_x, mean_y = sums[0] / n, sums[1] / n
+    mean_x = sums[0] / n
+    mean_y = sums[1] / n
     variance = np.maximum((sums[2] - n * mean_x**2 + sums[3] - n * mean_y**2) / (2.0 * n - 2.0), 1e-300)
     # The next score strays from an estimated mean by 1 + 1/n of the variance.
     wide = variance * (1.0 + 1.0 / n)
@@ -456,11 +468,13 @@ def _largest(sums: Floats, n: Floats, mu: float) -> Floats:
     Where the estimate keeps the claim, the unconstrained one. Else the difference is mu s: with u = 1/s the
     likelihood is n ln u^2 - (A u^2 + n (d u - mu)^2 / 2) / 2, largest at the root of a quadratic.
     """
-    mean_x, mean_y = sums[0] / n, sums[1] / n
+    mean_x = sums[0] / n
+    mean_y = sums[1] / n
     squares = np.maximum(sums[2] - n * mean_x**2 + sums[3] - n * mean_y**2, 1e-300)
     d = np.abs(mean_x - mean_y)
     free = -n * np.log(squares / (2.0 * n)) - n
-    a, b = squares + 0.5 * n * d**2, 0.5 * n * d * mu
+    a = squares + 0.5 * n * d**2
+    b = 0.5 * n * d * mu
     u = (b + np.sqrt(b**2 + 8.0 * n * a)) / (2.0 * a)
     bound = 2.0 * n * np.log(u) - 0.5 * (squares * u**2 + 0.5 * n * (d * u - mu) ** 2)
     return np.asarray(np.where(d <= mu * np.sqrt(squares / (2.0 * n)), free, bound))

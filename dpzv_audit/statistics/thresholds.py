@@ -71,7 +71,8 @@ def split_pilot(scores: Floats, seed: int) -> tuple[Floats, Floats]:
     Two sides of one size give the same places to their pilots, so that where row i of both files came from
     one pair of runs, no pair has a half in the pilot and a half outside.
     """
-    order, size = stream(seed, Purpose.SPLIT).permutation(scores.size), pilot_size(scores.size)
+    order = stream(seed, Purpose.SPLIT).permutation(scores.size)
+    size = pilot_size(scores.size)
     return scores[order[:size]], scores[np.sort(order[size:])]
 
 
@@ -82,15 +83,19 @@ def _fitted_rates(pilot_in: Floats, pilot_out: Floats) -> Rates | None:
             return None
         if side.size >= LEAST_SCORES and anderson_darling_p_value(side) < _FIT_LEVEL:
             return None
-    mean_in, mean_out = float(pilot_in.mean()), float(pilot_out.mean())
-    sd_in, sd_out = float(pilot_in.std(ddof=1)), float(pilot_out.std(ddof=1))
+    mean_in = float(pilot_in.mean())
+    mean_out = float(pilot_out.mean())
+    sd_in = float(pilot_in.std(ddof=1))
+    sd_out = float(pilot_out.std(ddof=1))
     if equal_variance_p_value(pilot_in, pilot_out) >= _FIT_LEVEL:
-        d_in, d_out = pilot_in.size - 1, pilot_out.size - 1
+        d_in = pilot_in.size - 1
+        d_out = pilot_out.size - 1
         sd_in = sd_out = math.sqrt((d_in * sd_in**2 + d_out * sd_out**2) / (d_in + d_out))
     if not (sd_in > 0.0 and sd_out > 0.0):  # the spread is below what floating point resolves
         return None
     t = np.concatenate([mean_out + sd_out * _DEVIATES, mean_in + sd_in * _DEVIATES])
-    z_in, z_out = (t - mean_in) / sd_in, (t - mean_out) / sd_out
+    z_in = (t - mean_in) / sd_in
+    z_out = (t - mean_out) / sd_out
     return Rates(t, {True: (ndtr(-z_out), ndtr(z_in)), False: (ndtr(z_out), ndtr(-z_in))}, True)
 
 
@@ -122,7 +127,8 @@ def candidate_rates(pilot_in: Floats, pilot_out: Floats) -> Rates:
     """
     # Scaling first keeps squares of very large or very small scores within floating point.
     scale = unit_of(pilot_in, pilot_out)
-    pilot_in, pilot_out = pilot_in / scale, pilot_out / scale
+    pilot_in = pilot_in / scale
+    pilot_out = pilot_out / scale
     fit = _fitted_rates(pilot_in, pilot_out)
     found = _counted_rates(pilot_in, pilot_out) if fit is None else fit
     with np.errstate(over="ignore"):  # a threshold beyond the largest float is one that no score passes
@@ -162,7 +168,8 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
         kept = np.flatnonzero(fpr + fnr < 1.0)  # the rest is worse than a coin and proves nothing
         if kept.size == 0:
             continue
-        fpr, fnr = fpr[kept], fnr[kept]
+        fpr = fpr[kept]
+        fnr = fnr[kept]
         sides = ((fpr, n_out), (fnr, n_in))
         for strict_on_fpr in (True, False):
             (strict, n_strict), (other, n_other) = sides if strict_on_fpr else sides[::-1]
@@ -176,7 +183,8 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
                 tied = np.where(value >= largest - _TIE, strict, np.inf)
                 row, column = np.unravel_index(int(np.argmin(tied)), value.shape)
                 threshold = float(rates.threshold[kept[column]])
-                most, best = largest, Rule(threshold, in_is_high, strict_on_fpr, shares[row], rates.fitted)
+                most = largest
+                best = Rule(threshold, in_is_high, strict_on_fpr, shares[row], rates.fitted)
     return best
 
 

@@ -71,11 +71,13 @@ def _least_at(
     `fpr` falls with the threshold and `fnr` grows: the first threshold low enough is the best. It is found by
     bisection, so that rates are computed for a few of millions of thresholds.
     """
-    first, last = np.zeros(alpha.size, dtype=np.intp), np.full(alpha.size, thresholds.size - 1)
+    first = np.zeros(alpha.size, dtype=np.intp)
+    last = np.full(alpha.size, thresholds.size - 1)
     while (first < last).any():
         middle = (first + last) // 2
         enough = fpr(thresholds[middle]) <= alpha
-        first, last = np.where(enough, first, np.minimum(middle + 1, last)), np.where(enough, middle, last)
+        first = np.where(enough, first, np.minimum(middle + 1, last))
+        last = np.where(enough, middle, last)
     least: list[float] = fnr(thresholds[first]).tolist()
     return least
 

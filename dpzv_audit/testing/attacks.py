@@ -94,7 +94,8 @@ def _checked(spec: AttackSpec) -> Callable[[View, Knowledge], Any]:
 
     def infer(view: View, known: Knowledge) -> Any:
         before = _digest(view)
-        found, again = spec.infer(view, known), _arrays(spec.infer(view, known))
+        found = spec.infer(view, known)
+        again = _arrays(spec.infer(view, known))
         require(_digest(view) == before, spec, "infer changes the messages of its view, must not")
         for key, value in _arrays(found).items():
             same = value.shape == again[key].shape and np.array_equal(value, again[key], equal_nan=True)
@@ -125,7 +126,8 @@ def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:
         require(found.shape == shape, spec, f"scores have shape {found.shape}, must be {shape}: one per record")
         require(np.isfinite(found).all(), spec, "scores must be finite")
     elif isinstance(found, Reconstruction):
-        shape, ids = tuple(found.features.shape), tuple(found.ids.shape)
+        shape = tuple(found.features.shape)
+        ids = tuple(found.ids.shape)
         right = len(shape) == 3 and shape[1:2] == ids
         require(right, spec, f"features and ids have shapes {shape} and {ids}, must be (K, n, d) and (n,)")
     else:
@@ -134,7 +136,8 @@ def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:
 
 
 def _check_guesses(spec: AttackSpec, found: LabelGuesses, known: Knowledge) -> None:
-    labels, stack = found.labels, len(known.replicas)
+    labels = found.labels
+    stack = len(known.replicas)
     shape = tuple(labels.shape)
     right = len(shape) == 3 and shape[1] == stack and labels.dtype == torch.int64
     require(right, spec, f"labels are {labels.dtype} {shape}, must be int64 (answers, K = {stack}, B)")

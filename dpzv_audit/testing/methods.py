@@ -22,7 +22,8 @@ from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtyp
 from mechanisms.core.method import Run
 from mechanisms.core.training import History
 
-RECORDS, CLIENTS = 24, 3
+RECORDS = 24
+CLIENTS = 3
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 4, "hidden": 6, "dtype": "float64"}
 # How far parameters of a replica may be from those of its run alone: products of another shape round otherwise.
 AS_STACK = 1e-9
@@ -91,7 +92,8 @@ def _trained(spec: MethodSpec, config: TrainingConfig, data: TrainingData | None
     log = _Log()
     usual = {"seed": 7, "replicas": (0, 1), "observers": (log,)}
     trained = train(spec, data or _data(config), config, **{**usual, **options})
-    log.models, log.rounds = _models(trained), trained.rounds
+    log.models = _models(trained)
+    log.rounds = trained.rounds
     return log
 
 
@@ -197,7 +199,8 @@ def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, ob
         return [release for release in spec.released(config, deployment) if release.channel in _KINDS]
 
     one, two = (_trained(spec, config, noise_from=origin) for origin in (1, 2))
-    moved, protection = not one.equals(two), spec.protection(config)
+    moved = not one.equals(two)
+    protection = spec.protection(config)
     if not stated(config):
         if not protection.not_released:
             require(not moved, spec, "draws noise and states no release: `released` must say where, and how much")

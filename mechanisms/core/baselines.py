@@ -101,7 +101,9 @@ class ChannelNoise:
 
     def _noised(self, values: Tensor) -> Tensor:
         """Clip `values` (K, n, width) and add noise: on the grid in whole steps, which become floats at the end."""
-        grid, sigma, clip = self._grid, self._config.dp_sigma, self._config.dp_clip
+        grid = self._grid
+        sigma = self._config.dp_sigma
+        clip = self._config.dp_clip
         if grid is not None:
             steps = truncated_steps(values, grid, self._axes).add_(self._draw(values, grid.steps(sigma)))
             return steps.mul_(grid.step).to(self._dtype)
@@ -124,12 +126,14 @@ def channel_protection(config: ProtectedConfig) -> Protection:
     nothing = Protection(epsilon=config.epsilon, delta=config.delta)
     if not config.protected:
         return nothing
-    words, own = PROTECTS[config.dp], config.neighbours
+    words = PROTECTS[config.dp]
+    own = config.neighbours
     if config.dp == "gradient":
         audience: tuple[AdversaryName, ...] = ("client", "colluding-clients", "all-but-one")
         relation = own or "replace-label"
     else:
-        audience, relation = ("server",), own or "replace-record"
+        audience = ("server",)
+        relation = own or "replace-record"
     return replace(nothing, words=words, channel=config.channel, audience=audience, neighbours=relation, draws=True)
 
 
@@ -148,7 +152,9 @@ def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
 
     Raises `InputError` where the schedule does not fit the clients.
     """
-    channel, clients, together = config.channel, deployment.clients, config.all_at_once
+    channel = config.channel
+    clients = deployment.clients
+    together = config.all_at_once
     return stated(
         config,
         deployment,
@@ -326,7 +332,8 @@ class AsyncRun(Generic[A]):
         """
         fed = self.federation
         numbers, own_round, batch = self.turn()
-        received, honest = {}, []
+        received = {}
+        honest = []
         for number in numbers:
             pair = fed.deviation(number, self.round, own_round, batch)
             if pair is None:
@@ -378,9 +385,11 @@ class FirstOrderRun(BaselineRun[P]):
 
     def step(self) -> None:
         """Run the next round."""
-        fed, noise = self.federation, self._noise
+        fed = self.federation
+        noise = self._noise
         numbers, _, batch = self.turn()
-        passes, received = [], {}
+        passes = []
+        received = {}
         for number in numbers:
             client = fed.clients[number - 1]
             inputs = fed.inputs(client, batch)

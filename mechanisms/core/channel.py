@@ -278,7 +278,8 @@ class ViewRecorder:
         adversary = self.view.adversary
         if not adversary.sees(message) or (self._kinds is not None and message.kind not in self._kinds):
             return
-        payload, ids = self._shelf.keep(message.payload), None
+        payload = self._shelf.keep(message.payload)
+        ids = None
         if message.ids is not None and adversary.knows_ids():
             ids = self._shelf.keep(message.ids)
         self.view.messages.append(replace(message, payload=payload, ids=ids))
@@ -370,7 +371,8 @@ class StalenessObserver:
         if message.round != self._round:
             self._settle()
         ids = message.ids[0].cpu()
-        self._round, self._ids = message.round, ids[ids >= 0]
+        self._round = message.round
+        self._ids = ids[ids >= 0]
         self._senders.append(message.sender - 1)
 
     def _settle(self) -> None:

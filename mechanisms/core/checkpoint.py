@@ -23,7 +23,8 @@ _FORMAT = "dpzv-audit/checkpoint/4"
 
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
     """Return the state of `run` and its history as a safetensors file's bytes; `key` says which run it belongs to."""
-    fed, ledger = run.federation, run.federation.channel.ledger
+    fed = run.federation
+    ledger = run.federation.channel.ledger
     facts = {
         "format": _FORMAT,
         "key": key,

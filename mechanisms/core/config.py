@@ -82,7 +82,8 @@ class TrainingConfig(BaseModel):
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """Yield what settings may not be together: whether they are, and the rule."""
-        named, kind = self.transformer is not None, self.client_model
+        named = self.transformer is not None
+        kind = self.client_model
         needs = "client_model transformer needs transformer: a folder, or a name on the Hugging Face hub"
         yield kind == "transformer" and not named, needs
         yield named and kind not in ("auto", "transformer"), f"transformer needs client_model transformer, not {kind}"
@@ -134,7 +135,8 @@ class AsyncConfig(TrainingConfig):
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""
         yield from super().contradictions()
-        random, weighted = self.activation == "random", self.activation_probabilities is not None
+        random = self.activation == "random"
+        weighted = self.activation_probabilities is not None
         clock = "compute_times decide the order of clients, so activation must be cyclic, not random"
         yield self.compute_times is not None and random, clock
         yield weighted and not random, "activation_probabilities need activation random"
@@ -202,7 +204,8 @@ class ProtectedConfig(AsyncConfig):
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""
         yield from super().contradictions()
-        by_hand, targeted = self.dp_sigma > 0, self.epsilon is not None
+        by_hand = self.dp_sigma > 0
+        targeted = self.epsilon is not None
         said = {"dp_sigma above 0": by_hand, "epsilon": targeted, "noise float": self.noise == "float"}
         for name, given in said.items():
             channel = f"{name} needs dp embedding, embedding-batch or gradient: what the noise is on"
@@ -266,7 +269,8 @@ def rounds_of(config: TrainingConfig, records: int) -> int:
 
     `InputError` for more than `MOST_ROUNDS`.
     """
-    each, most = config.steps_per_pass(records), limits.MOST_ROUNDS
+    each = config.steps_per_pass(records)
+    most = limits.MOST_ROUNDS
     if config.epochs * each > most:
         found = f"epochs is {config.epochs}, of {each:,} rounds each"
         raise InputError(f"{found}, must make at most {most:,} rounds in all: fewer epochs, or larger batches")

@@ -90,13 +90,15 @@ def schedule(config: AsyncConfig, deployment: Deployment) -> Plan:
     Raises:
         InputError: The configuration does not fit the deployment, or makes too many rounds.
     """
-    records, clients = deployment.records, deployment.clients
+    records = deployment.records
+    clients = deployment.clients
     rounds = check_plan(config, records=records, clients=clients, rounds=deployment.rounds)
     order = cyclic(1) if config.all_at_once else active_clients(config, clients, deployment.seed)
     active = tuple(islice(order, rounds))
     counted = Counter(active)
     by_client = tuple(counted[m] for m in range(1, 2 if config.all_at_once else clients + 1))
-    repeats, each = deployment.repeats, config.steps_per_pass(records)
+    repeats = deployment.repeats
+    each = config.steps_per_pass(records)
     largest = [
         largest_participation(count, steps_per_pass=each, first_pass_repeats=repeats.get(m, 1))
         for m, count in enumerate(by_client, start=1)
@@ -182,7 +184,8 @@ class TrainingData:
             tensor = torch.from_numpy(np.ascontiguousarray(block)).to(device)
             return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
-        train, test = dataset.train, dataset.test
+        train = dataset.train
+        test = dataset.test
         return cls(
             tuple(map(moved, train.features)),
             moved(train.labels if labels is None else labels),

@@ -52,10 +52,12 @@ def stem(input_channels: int, width: int) -> nn.Conv2d:
 def after_stem(width: int) -> nn.Sequential:
     """Return what follows the first convolution: its norm and ReLU, then four stages of two blocks."""
     layers: list[nn.Module] = [nn.GroupNorm(GROUPS, width), nn.ReLU()]
-    before, stride = width, 1
+    before = width
+    stride = 1
     for channels in (width, 2 * width, 4 * width, 8 * width):
         layers += [ResidualBlock(before, channels, stride), ResidualBlock(channels, channels, 1)]
-        before, stride = channels, 2
+        before = channels
+        stride = 2
     return nn.Sequential(*layers)
 
 

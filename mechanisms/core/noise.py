@@ -93,7 +93,8 @@ def rounded_normal(
     `scale` lies in (0, 2^40]; draws whose first 63 bits leave two answers take the bits at `place` and their index.
     """
     words = bits.words(math.prod(shape), purpose, *place)
-    negative, first = words >> np.uint64(_FIRST), words & np.uint64((1 << _FIRST) - 1)
+    negative = words >> np.uint64(_FIRST)
+    first = words & np.uint64((1 << _FIRST) - 1)
     whole, certain = nearest(first, scale)
     for index in np.flatnonzero(~certain).tolist():
 
@@ -130,7 +131,8 @@ def _settled(first: int, scale: float, more: Callable[[int], NDArray[np.uint64]]
     added = _MORE
     while True:
         continued = int.from_bytes(more(added // 64).tobytes(), "big")
-        numerator, denominator = (first << added) + continued, _FIRST + added
+        numerator = (first << added) + continued
+        denominator = _FIRST + added
         with mp.workprec(denominator + 64):
             found = _between(numerator, denominator, scale)
         if found is not None:
@@ -147,7 +149,8 @@ def _between(numerator: int, bits: int, scale: float) -> int | None:
         return None
     z = -float(ndtri(float(mp.ldexp(mp.mpf(numerator), -bits - 1))))
     slack = scale * 1e-12 * (1.0 + z) + 1.0
-    low, high = max(0, math.floor(scale * z - slack)), math.ceil(scale * z + slack)
+    low = max(0, math.floor(scale * z - slack))
+    high = math.ceil(scale * z + slack)
     while low < high:
         # |Z| lies above x exactly where U / 2 lies below the tail at x; in units of 2^-bits that is erfc(x / sqrt 2).
         middle = (low + high) // 2
@@ -235,7 +238,8 @@ class GaussianNoise(Drawn):
 
     def __post_init__(self) -> None:
         if self.grid is not None:
-            self.std, self.dtype = self.grid.steps(self.std), torch.float64
+            self.std = self.grid.steps(self.std)
+            self.dtype = torch.float64
         self._rounds = max(1, _BLOCK // max(math.prod(self.shape), 1))
         self._zero = self.stacked([np.zeros(self.shape)] * len(self.replicas))
 

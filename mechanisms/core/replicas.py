@@ -32,7 +32,8 @@ _COPIES = 3
 
 def views_of(flat: Tensor, layout: Layout) -> Views:
     """Name -> view of shape (S, *shape) into `flat` of shape (S, d). In-place changes of `flat` show in the views."""
-    views, start = {}, 0
+    views = {}
+    start = 0
     for name, shape in layout:
         size = math.prod(shape)
         views[name] = flat[:, start : start + size].unflatten(1, shape)
@@ -88,7 +89,8 @@ class ParameterStack:
         flat = of.stacked(rows)
         if not given:
             return cls(flat, layout)
-        whole, random = cls.empty(layout, len(flat), flat), views_of(flat, drawn)
+        whole = cls.empty(layout, len(flat), flat)
+        random = views_of(flat, drawn)
         for name, view in whole.views.items():
             view.copy_(random[name] if name in random else given[name])
         return whole

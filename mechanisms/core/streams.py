@@ -176,7 +176,8 @@ class BatchStream(Drawn):
 
     def _batches(self, ids: Tensor, weights: Tensor | None) -> list[Batch]:
         """Split blocks of shape (K, rounds, B) into rounds."""
-        where, device = ids + (torch.arange(len(ids)) * self.records)[:, None, None], self.device
+        where = ids + (torch.arange(len(ids)) * self.records)[:, None, None]
+        device = self.device
         if weights is not None:
             where = where.masked_fill(~weights, len(ids) * self.records)
         places = where.transpose(0, 1).flatten(1).contiguous().to(device)

@@ -98,7 +98,8 @@ def train(
     elif noise_from == "os":
         if not isinstance(checkpoints, KeepsNoiseKeys):
             raise ValueError("noise_from is 'os', but the checkpoints keep no keys: a round could be released twice")
-        keeper, taken_up = checkpoints, checkpoints.takes_up()
+        keeper = checkpoints
+        taken_up = checkpoints.takes_up()
         secret = SecretBits(keeper.first_noise_key(device))
     context = RunContext(
         seed=seed,

@@ -44,7 +44,8 @@ class CompressedRun(FirstOrderRun[CompressedConfig]):
 
     def prepare(self) -> None:
         """See `BaselineRun.prepare`."""
-        self.bits, self.local_steps = self.config.forward_bits, self.config.local_steps
+        self.bits = self.config.forward_bits
+        self.local_steps = self.config.local_steps
         super().prepare()
 
 

@@ -52,7 +52,8 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
 
     def prepare(self) -> None:
         """See `BaselineRun.prepare`."""
-        fed, config = self.federation, self.config
+        fed = self.federation
+        config = self.config
         # Gaussian draws for a whole batch; `_directions_of` puts each record's row on its sphere where asked.
         drawn = config.directions * config.batch_size * fed.width
         self._draws = [
@@ -62,7 +63,8 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
 
     def step(self) -> None:
         """Run the next round."""
-        fed, config = self.federation, self.config
+        fed = self.federation
+        config = self.config
         (number,), own_round, batch = self.turn()
         client = fed.clients[number - 1]
         output, pullback = client.evaluator.vjp(client.parameters, fed.inputs(client, batch))
@@ -84,7 +86,8 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
 
     def _directions_of(self, number: int, own_round: int, batch: Batch) -> Tensor:
         """Return the q directions of this round, a row for each record, (K, q, B, width)."""
-        fed, config = self.federation, self.config
+        fed = self.federation
+        config = self.config
         drawn = self._draws[number - 1].at(own_round).view(fed.stack, config.directions, -1, fed.width)
         drawn = drawn[:, :, : batch.ids.shape[1]]
         if config.direction == "gaussian":
@@ -95,7 +98,8 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
 
     def _differences(self, batch: ServerBatch, directions: Tensor, slot: slice) -> Tensor:
         """delta_j = f(h + mu u_j) - f(h): batch means (K, q), or one a record (K, q, B)."""
-        fed, config = self.federation, self.config
+        fed = self.federation
+        config = self.config
         q = config.directions
         # The unperturbed rows go first; all q + 1 evaluations of all records are one batched product.
         logits = fed.server.moved_logits(fed.server_parameters, batch.rows, directions, slot, config.smoothing)

@@ -226,7 +226,8 @@ class ServerTrainer:
 
         The `slot` of the table's rows gives way to `uploads` (K, 2, B, width).
         """
-        server, parameters = self._fed.server, self._fed.server_parameters
+        server = self._fed.server
+        parameters = self._fed.server_parameters
         if self.update != "joint-zo":
             return loss_differences(server.pair_logits(parameters, batch.rows, uploads, slot), batch.labels)
         pair = batch.rows.unsqueeze(1).repeat(1, 2, 1, 1)
@@ -259,8 +260,11 @@ class ServerTrainer:
 
     def _private_gradient(self, batch: ServerBatch) -> Tensor:
         """DP-SGD: per-record gradients clipped to `server_clip`, summed and noised in whole steps or not, averaged."""
-        config, grid = self._config, self._noise.grid
-        server, parameters, noise = self._fed.server, self._fed.server_parameters, self._noise.next()
+        config = self._config
+        grid = self._noise.grid
+        server = self._fed.server
+        parameters = self._fed.server_parameters
+        noise = self._noise.next()
         if grid is None:
             return noise + clipped_gradient_sum(server, parameters, batch, config.server_clip) / config.batch_size
         add_clipped_gradient_steps(server, parameters, batch, grid, noise)
@@ -279,7 +283,8 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         )
         self.plan = context.plan or plan_run(config, deployment)
         super().__init__(data, config, context, iter(self.plan.active))
-        fed, self._context = self.federation, context
+        fed = self.federation
+        self._context = context
         self._channel = ScalarChannel(config, self.plan.sigma, context)
         self._server = ServerTrainer(fed, config)
         numbers = range(1, len(fed.clients) + 1)
@@ -305,10 +310,13 @@ class DPZVRun(AsyncRun[DPZVConfig]):
 
     def _embed_twice(self, number: int, own_round: int, batch: Batch) -> Tensor:
         """h+ and h- (eq. 6), shape (K, 2, B, width)."""
-        fed, smoothing, party = self.federation, self.config.smoothing, self._parties[number]
+        fed = self.federation
+        smoothing = self.config.smoothing
+        party = self._parties[number]
         if self.config.perturbation != "in-place":
             return fed.embed_pair(number, batch, party.moved(own_round, smoothing, -smoothing))
-        client, directions = fed.clients[number - 1], party.directions
+        client = fed.clients[number - 1]
+        directions = party.directions
         inputs = fed.inputs(client, batch)
         pair = []
         for shift in (smoothing, -2.0 * smoothing):
@@ -325,7 +333,8 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         seen = ServerBatch(rows, fed.data.batch_labels(batch), self._accepted(batch))
         differences = self._server.loss_differences(self.round, seen, pair, fed.slots[number - 1])
         sums = self._channel.sums(differences, self._scale, seen.weights)
-        noised, released = self._context.noised, self._context.released
+        noised = self._context.noised
+        released = self._context.released
         scalar = self._channel.scalars(noised(sums) if noised else sums + self._channel.noise.next())
         if released is not None:
             scalar = released(scalar)
@@ -334,7 +343,8 @@ class DPZVRun(AsyncRun[DPZVConfig]):
 
     def _accepted(self, batch: Batch) -> Tensor | None:
         """Weights (K, B) of the records that count: padding does not, nor do records past the server's limits."""
-        config, weights = self.config, batch.weights
+        config = self.config
+        weights = batch.weights
         if config.distinct_ids:
             first = _first_occurrences(batch.ids).to(self.federation.dtype)
             weights = first if weights is None else weights * first
@@ -347,7 +357,8 @@ class DPZVRun(AsyncRun[DPZVConfig]):
 
     def _client_step(self, number: int, own_round: int, scalar: Tensor) -> None:
         """w_m <- w_m - eta_m Delta u (eq. 9), with momentum; the average of q such estimates every q own rounds."""
-        config, party = self.config, self._parties[number]
+        config = self.config
+        party = self._parties[number]
         if config.client_rate == 0:
             return
         if config.perturbation == "in-place" and config.momentum == 0.0:

@@ -70,7 +70,8 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
 
     def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
         """Return the two losses for each client; the server steps once they are computed."""
-        seen, slots = self.server_batch(batch, {m: pair[:, 0] for m, pair in uploads.items()}), self.federation.slots
+        seen = self.server_batch(batch, {m: pair[:, 0] for m, pair in uploads.items()})
+        slots = self.federation.slots
         answers = {m: self._losses(seen, pair, slots[m - 1]) for m, pair in uploads.items()}
         self._server_step(seen)
         return answers
@@ -86,7 +87,8 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
         return batch.counted(losses).sum(2) / self.config.batch_size
 
     def _server_step(self, batch: ServerBatch) -> None:
-        fed, config = self.federation, self.config
+        fed = self.federation
+        config = self.config
         if not fed.server.layout or config.server_rate == 0:
             return
         if config.server_first_order:
