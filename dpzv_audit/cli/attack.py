@@ -99,8 +99,8 @@ def attack(
         _self_check(output, spec, setting)
         return
     with output.progress() as reporter:
-        plan = AuditPlan(runs=runs, chunk=chunk, confidence=confidence)
-        result = attack_result(spec, setting, plan, reporter=reporter)
+        plan = AuditPlan(runs=runs, chunk=chunk, confidence=confidence, reporter=reporter)
+        result = attack_result(spec, setting, plan)
     saved = save(result, run, "attack", result.method, result.dataset, spec.name)
     output.finish(saved, table_from("attack", result))
 

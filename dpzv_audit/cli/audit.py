@@ -162,7 +162,7 @@ def audit_method(
         if canaries is not None:
             play = partial(one_run_outcome, case, canaries=canaries)
     with output.progress(plan.folder) as reporter:
-        outcome = play(audit=plan, reporter=reporter)
+        outcome = play(audit=replace(plan, reporter=reporter))
     show(outcome, "audit", game, output)
 
 
@@ -213,13 +213,12 @@ def audit_mechanism(
     with output.progress(plan.folder) as reporter:
         outcome = mechanism_outcome(
             mechanism,
-            plan,
+            replace(plan, reporter=reporter),
             epsilon=epsilon,
             delta=delta,
             trial_seconds=trial_seconds,
             exactly_gaussian=exactly_gaussian,
             seed=game.seed,
-            reporter=reporter,
         )
     show(outcome, "mechanism", game, output)
 
@@ -234,7 +233,7 @@ def _planted(name: str, plan: "AuditPlan", game: GameFlags, output: Output) -> N
     if not every:
         chosen = [planted_named(name, what="--mechanism planted:NAME", also=("all",))]
     with output.progress(plan.folder) as reporter:
-        result = planted_result(chosen, plan, runs=game.runs, seed=game.seed, reporter=reporter)
+        result = planted_result(chosen, replace(plan, reporter=reporter), runs=game.runs, seed=game.seed)
     saved = save(result, game, "audit", result.method, files={"table.md": planted_markdown(result)}, report=False)
     output.finish(saved, planted_table(result))
     rows = result.rows

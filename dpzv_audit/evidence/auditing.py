@@ -8,9 +8,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import (
     AuditPlan,
     Bounded,
-    Reporter,
     bounded,
-    silent,
     wealth_by_pairs,
 )
 from dpzv_audit.evidence.privacy import Claimed, check_noise, game_of, noised, privacy_of, section, tradeoff_of
@@ -31,12 +29,11 @@ from dpzv_audit.games.planted import Planted
 from dpzv_audit.games.real import RealTrials, play_one_run
 from dpzv_audit.games.scores import GameScores
 from dpzv_audit.games.transcript import DrawnTrials, SimulatedTrials
-from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy, Tradeoff
+from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow
 from dpzv_audit.runs import versions
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
-from mechanisms.methods.dpzv import scalar_release
 
 
 @dataclass(frozen=True)
@@ -56,18 +53,17 @@ def audit_result(
     audit: AuditPlan,
     seed: int = 0,
     device: str = "cpu",
-    reporter: Reporter | None = None,
 ) -> AuditResult:
     """Play a game on real trainings and set the lower bound beside every upper bound; schema `dpzv-audit/audit/1`."""
     case = Case(method=method, config=config, dataset=dataset, adversary=adversary, seed=seed, device=device)
-    return audit_outcome(case, audit, reporter=reporter).result
+    return audit_outcome(case, audit).result
 
 
-def audit_outcome(case: Case, audit: AuditPlan, *, reporter: Reporter | None = None) -> AuditOutcome:
+def audit_outcome(case: Case, audit: AuditPlan) -> AuditOutcome:
     """Like `audit_result`, with the scores."""
     trials = _trials_of(case, audit)
     check_noise(trials.plan.sigma)
-    return _outcome(trials, trials.plan, case.deployment, audit, provenance(case, chunk=audit.chunk), reporter)
+    return _outcome(trials, trials.plan, case.deployment, audit, provenance(case, chunk=audit.chunk))
 
 
 def _trials_of(case: Case, audit: AuditPlan) -> RealTrials:
@@ -82,15 +78,14 @@ def simulated_outcome(
     *,
     adversary: str,
     audit: AuditPlan,
-    reporter: Reporter | None = None,
 ) -> AuditOutcome:
     """Play the worst-case game on simulated transcripts of a training of any size: scalars alone, nothing trained."""
     config = noised(method, config)
     seed = deployment.seed
     game = game_of(method, config, adversary, audit)
-    the_plan = method.scalar_plan(config, deployment)
-    check_noise(the_plan.sigma)
-    trials = SimulatedTrials.of(game, the_plan, deployment.records, seed)
+    plan = method.scalar_plan(config, deployment)
+    check_noise(plan.sigma)
+    trials = SimulatedTrials.of(game, plan, deployment.records, seed)
     facts = Provenance(
         method=method.name,
         dataset="simulated",
@@ -102,21 +97,20 @@ def simulated_outcome(
         data=Data(partition=f"simulated: {deployment.records:,} records, {deployment.clients} clients"),
         versions=versions(),
     )
-    return _outcome(trials, the_plan, deployment, audit, facts, reporter)
+    return _outcome(trials, plan, deployment, audit, facts)
 
 
 def _outcome(
     trials: RealTrials | SimulatedTrials,
-    the_plan: Plan,
+    plan: Plan,
     deployment: Deployment,
     audit: AuditPlan,
     facts: Provenance,
-    reporter: Reporter | None,
 ) -> AuditOutcome:
     game = trials.game
-    config = trials.game.config
-    found = bounded(trials, audit, delta=config.delta, reporter=reporter)
-    privacy, tradeoff = _privacy(game, found, the_plan, deployment)
+    config = game.config
+    found = bounded(trials, audit, delta=config.delta)
+    privacy, tradeoff = privacy_of(config, game.adversary, game.neighbours, plan, deployment, found)
     scores = found.scores
     done = found.done
     assert done is not None
@@ -138,12 +132,6 @@ def _outcome(
         **vars(facts),
     )
     return _published(result, config.sampler, found)
-
-
-def _privacy(game: Game, found: Bounded, the_plan: Plan, deployment: Deployment) -> tuple[Privacy, Tradeoff | None]:
-    """Set the bounds from the scores of a training beside those from its release."""
-    claim = Claimed(game.config.epsilon, game.config.delta, game.adversary, game.neighbours)
-    return privacy_of(claim, scalar_release(game.config, the_plan, deployment), the_plan, found)
 
 
 def _published(result: AuditResult, sampler: object, found: Bounded) -> AuditOutcome:
@@ -183,7 +171,6 @@ def mechanism_outcome(
     trial_seconds: float,
     exactly_gaussian: bool = False,
     seed: int = 0,
-    reporter: Reporter | None = None,
 ) -> AuditOutcome:
     """Run the mechanism at `path` in both worlds and bound its epsilon; schema `dpzv-audit/audit/1`.
 
@@ -197,7 +184,7 @@ def mechanism_outcome(
     """
     trials = MechanismTrials(path, seed, trial_seconds, exactly_gaussian=exactly_gaussian)
     audit, not_kept = _kept(trials, audit)
-    found = bounded(trials, audit, delta=delta, reporter=reporter)
+    found = bounded(trials, audit, delta=delta)
     scores = found.scores
     warnings = found.scores.warnings
     game: dict[str, Plain] = {
@@ -248,15 +235,15 @@ _OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": 
 """What the game of one training is, by flag."""
 
 
-def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Reporter | None = None) -> AuditOutcome:
+def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int) -> AuditOutcome:
     """Train once with `canaries` coin-flip labels and set what the guesses prove beside every upper bound."""
     for field, right in _OF_ONE_RUN.items():
         if getattr(audit, field) != right:
             raise InputError(f"must be {right} with ‹canaries›", field, getattr(audit, field))
     trials = _trials_of(case, audit)
     game = trials.game
-    delta = trials.game.config.delta
-    stage = (reporter or silent()).stage("one training", 1)
+    delta = game.config.delta
+    stage = audit.reporter.stage("one training", 1)
     played = play_one_run(trials, canaries)
     stage(1)
     check_noise(trials.plan.sigma)
@@ -274,7 +261,7 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Re
     )
     scores = GameScores(inside, outside, "one-run", saturated=played.saturated)
     found = Bounded(scores=scores, bounds=bounds, plan=audit, delta=delta, seed=case.seed)
-    privacy, _ = _privacy(game, found, trials.plan, case.deployment)
+    privacy, _ = privacy_of(game.config, game.adversary, game.neighbours, trials.plan, case.deployment, found)
     result = AuditResult(
         adversary=game.adversary,
         privacy=privacy,
@@ -297,9 +284,7 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Re
     return _published(result, game.config.sampler, found)
 
 
-def planted_row(
-    planted: Planted, audit: AuditPlan, *, runs: int | None = None, seed: int = 0, reporter: Reporter | None = None
-) -> PlantedRow:
+def planted_row(planted: Planted, audit: AuditPlan, *, runs: int | None = None, seed: int = 0) -> PlantedRow:
     """Audit one planted mechanism: the claim, both bounds, the verdict found and the ones that are right.
 
     `runs` in each world replace the mechanism's own number; `audit` gives confidence, chunk, workers and folder.
@@ -313,7 +298,7 @@ def planted_row(
         # Vectorised draws are cheap: a chunk of theirs is as large as their blocks.
         chunk = audit.chunk if not isinstance(trials, DrawnTrials) else max(audit.chunk, 4096)
         plan = replace(audit, runs=number, chunk=chunk, folder=None, confidence=shared)
-        found = bounded(trials, plan, delta=case.delta, reporter=reporter)
+        found = bounded(trials, plan, delta=case.delta)
         estimators += found.bounds
         facts = found.scores.fitted
         games[name or "the game"] = PlantedGame(
@@ -347,10 +332,9 @@ def planted_result(
     *,
     runs: int | None = None,
     seed: int = 0,
-    reporter: Reporter | None = None,
 ) -> PlantedResult:
     """Audit every mechanism of `chosen`; schema `dpzv-audit/planted/1`."""
-    rows = [planted_row(planted, audit, runs=runs, seed=seed, reporter=reporter) for planted in chosen]
+    rows = [planted_row(planted, audit, runs=runs, seed=seed) for planted in chosen]
     return PlantedResult(
         method="planted",
         rows=rows,

@@ -39,13 +39,12 @@ class Reporter:
     stage: Callable[[str, int], Stage]
 
 
-def silent() -> Reporter:
-    """Return a reporter that says nothing."""
+def _unheard(done: int | None = None, /, note: str | None = None) -> None:
+    pass
 
-    def stage(done: int | None = None, /, note: str | None = None) -> None:
-        pass
 
-    return Reporter(lambda name, total: stage)
+SILENT = Reporter(lambda name, total: _unheard)
+"""Says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +53,7 @@ class AuditPlan:
 
     `neighbours`, `canary`, `others` and `norm` are those of `dpzv_audit.games.game.Game`. Chunks run on
     `workers`, are kept under `folder` (None: nowhere) and taken up with `resume`; no chunk begins past `max_minutes`.
+    `reporter` hears how far it is.
     """
 
     runs: int = 2000
@@ -67,6 +67,7 @@ class AuditPlan:
     max_minutes: float | None = None
     folder: Path | None = None
     resume: bool = False
+    reporter: Reporter = SILENT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +126,7 @@ class Bounded:
             self.store.remove()
 
 
-def bounded(trials: Trials, plan: AuditPlan, *, delta: float, reporter: Reporter | None = None) -> Bounded:
+def bounded(trials: Trials, plan: AuditPlan, *, delta: float) -> Bounded:
     """Collect `plan.runs` pairs of `trials` and return what their scores prove; progress shows the bound so far."""
     if plan.max_minutes is not None and not plan.max_minutes > 0.0:
         raise InputError("must be above 0", "max_minutes", plan.max_minutes)
@@ -135,7 +136,7 @@ def bounded(trials: Trials, plan: AuditPlan, *, delta: float, reporter: Reporter
     if plan.folder is not None:
         key = run_key({**trials.facts(), "runs": plan.runs, "chunk": pairs})
         store = ChunkStore(plan.folder / key, resume=plan.resume)
-    stage = (reporter or silent()).stage("audit", 2 * plan.runs)
+    stage = plan.reporter.stage("audit", 2 * plan.runs)
     effort = Effort(
         chunk=pairs,
         workers=plan.workers,

@@ -64,7 +64,7 @@ def games_of(
     plays = _PLAYED_BY.get(adversary, adversary)
     relation: Neighbours = "replace-label" if neighbours == "replace-record" else neighbours
     canary: Canary = "mislabelled" if plays == "release" else "worst-case"
-    the_plan = method.scalar_plan(config, deployment)
+    plan = method.scalar_plan(config, deployment)
     seed = deployment.seed
     why_not = why_undefined(relation, canary, plays, config)
     if why_not:
@@ -72,12 +72,12 @@ def games_of(
     player = cast(GameAdversary, plays)
     game = Game(method=method, config=config, adversary=player, neighbours=relation, canary=canary)
     size, blocks = (_KNOWN_BLOCK, _KNOWN_BLOCKS) if game.knows_ids else (_SECRET_BLOCK, _SECRET_BLOCKS)
-    simulated, no_simulation = _tried(lambda: SimulatedTrials.of(game, the_plan, deployment.records, seed))
+    simulated, no_simulation = _tried(lambda: SimulatedTrials.of(game, plan, deployment.records, seed))
     if simulated is not None and game.knows_ids and simulated.law[1:].sum() == 0.0:
         simulated = None
         no_simulation = "the adversary has no round that could hold the record"
-    if simulated is not None and not game.knows_ids and len(the_plan.active) > _MOST_ROUNDS:
-        rounds = f"{len(the_plan.active):,} rounds are more than {_MOST_ROUNDS:,}"
+    if simulated is not None and not game.knows_ids and len(plan.active) > _MOST_ROUNDS:
+        rounds = f"{len(plan.active):,} rounds are more than {_MOST_ROUNDS:,}"
         simulated = None
         no_simulation = f"without batch ids every scalar is drawn, and {rounds}"
     trained = None
@@ -141,12 +141,11 @@ def theory_of(
         hidden = measured is not None and measured.shared and adversary in KNOWS_DIRECTIONS
         return Theory(applies=True, unaccounted="known-directions" if hidden else NO_NOISE)
     (release,) = releases
-    return account(release, adversary=adversary, neighbours=neighbours, delta=delta, enough=enough)
+    return account(release, adversary, neighbours, delta, enough)
 
 
 def account(
     release: Release,
-    *,
     adversary: AdversaryName,
     neighbours: NeighbourRelation,
     delta: float,

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from dpzv_audit.accounting import Release, gaps_of
+from dpzv_audit.accounting import gaps_of
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Bounded, Reporter, bounded
+from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Bounded, bounded
 from dpzv_audit.evidence.games import account
 from dpzv_audit.evidence.sections import Case
 from dpzv_audit.evidence.sentences import said
@@ -47,12 +47,11 @@ NO_THEORY = Theory(applies=True, unaccounted=NO_NOISE)
 
 def privacy_sections(
     case: Case,
-    the_plan: Plan | None,
+    plan: Plan | None,
     audit: AuditPlan,
     *,
     repeats: int = 1,
     seeded_noise: bool = False,
-    reporter: Reporter | None = None,
 ) -> tuple[Privacy, Tradeoff | None]:
     """Return the claim, upper bounds and lower bound against one adversary, and the trade-off curves of all three.
 
@@ -60,13 +59,12 @@ def privacy_sections(
     """
     method = case.method
     config = case.config
-    adversary = case.adversary
+    adversary = cast(AdversaryName, case.adversary)
     deployment = replace(case.deployment, seeded_noise=seeded_noise)
     noised = scalar_config(method, config)
-    facing = next((name for name in method.protection(config).audience if name == adversary), None)
-    if noised is None and facing is not None:
-        return _of_channel(method, config, deployment, facing), None
-    if noised is None or the_plan is None or the_plan.sigma == 0.0:
+    if noised is None and adversary in method.protection(config).audience:
+        return _of_channel(method, config, deployment, adversary), None
+    if noised is None or plan is None or plan.sigma == 0.0:
         method.check_noise(config, clients=deployment.clients)
         epsilon = noised.epsilon if noised is not None and noised.calibration != "none" else None
         delta = noised.delta if noised is not None else None
@@ -75,11 +73,11 @@ def privacy_sections(
     if audit.runs and adversary in ("client", "colluding-clients"):
         game = game_of(method, noised, adversary, audit, repeats)
         trials = RealTrials(game, case.dataset, case.seed, case.device)
-        found = bounded(trials, audit, delta=noised.delta, reporter=reporter)
-    claim = Claimed(noised.epsilon, noised.delta, adversary, NEIGHBOURS)
-    release = scalar_release(noised, the_plan, deployment)
+        found = bounded(trials, audit, delta=noised.delta)
     why_not = _UNAUDITED if audit.runs else "no audit was asked for"
-    return privacy_of(claim, release, the_plan, found, confidence=audit.confidence, why_not=why_not)
+    return privacy_of(
+        noised, adversary, NEIGHBOURS, plan, deployment, found, confidence=audit.confidence, why_not=why_not
+    )
 
 
 def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: AuditPlan, repeats: int = 1) -> Game:
@@ -97,9 +95,11 @@ def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: Audit
 
 
 def privacy_of(
-    claim: Claimed,
-    release: Release,
-    the_plan: Plan,
+    config: DPZVConfig,
+    adversary: AdversaryName,
+    neighbours: NeighbourRelation,
+    plan: Plan,
+    deployment: Deployment,
     found: Bounded | None,
     *,
     confidence: float | None = None,
@@ -109,22 +109,17 @@ def privacy_of(
 
     Without one `confidence` is that which was asked for, and `why_not` says why there was none.
     """
-    assert claim.delta is not None
-    relation = cast(NeighbourRelation, claim.neighbours)
-    theory = account(
-        release,
-        adversary=cast(AdversaryName, claim.adversary),
-        neighbours=relation,
-        delta=claim.delta,
-        enough=claim.epsilon,  # where certified bounds decide the claim, nothing is composed
-    )
+    claim = Claimed(config.epsilon, config.delta, adversary, neighbours)
+    release = scalar_release(config, plan, deployment)
+    # Where certified bounds decide the claim, nothing is composed.
+    theory = account(release, adversary, neighbours, config.delta, enough=config.epsilon)
     facts = {
-        "sigma": the_plan.sigma,
+        "sigma": plan.sigma,
         "noise": release.noise,
-        "noise_multiplier": release.noise_multiplier(relation),
-        "rounds": len(the_plan.active),
-        "rounds_by_client": list(the_plan.rounds_by_client),
-        "participations": the_plan.participations,
+        "noise_multiplier": release.noise_multiplier(neighbours),
+        "rounds": len(plan.active),
+        "rounds_by_client": list(plan.rounds_by_client),
+        "participations": plan.participations,
     }
     if found is None:
         return section(theory, claim, confidence=confidence, release=facts, not_audited=why_not), None
@@ -179,7 +174,7 @@ def _of_channel(
         return section(NO_THEORY, claim)
     (release,) = releases
     gaps = gaps_of(release, adversary, relation)
-    theory = account(release, adversary=adversary, neighbours=relation, delta=noise.delta)
+    theory = account(release, adversary, relation, noise.delta)
     words = said("channel", release, adversary, relation, gaps)
     own = ("channel", "sigma", "noise", "clip", "rounds", "participations")
     facts = {name: getattr(release, name) for name in own}

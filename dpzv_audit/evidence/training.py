@@ -10,7 +10,7 @@ from attacks.core.run import continuous
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, check_probability
-from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
+from dpzv_audit.evidence.bounding import SILENT, AuditPlan, Reporter
 from dpzv_audit.evidence.privacy import privacy_sections
 from dpzv_audit.evidence.sections import (
     Case,
@@ -67,7 +67,7 @@ def train_result(
     device: str = "cpu",
     confidence: float = 0.95,
     checkpoints: FileCheckpoints | None = None,
-    reporter: Reporter | None = None,
+    reporter: Reporter = SILENT,
     noise_seed: int | None = None,
 ) -> tuple[TrainResult, TrainedStack]:
     """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models.
@@ -83,7 +83,6 @@ def train_result(
         MemoryError: Not even one training, or the models of all, would fit; `RuntimeError` where torch says so.
     """
     check_probability("confidence", confidence)
-    reporter = reporter or silent()
     protection = method.protection(config)
     case = Case(method=method, config=config, dataset=dataset, adversary=protection.faced, seed=seed, device=device)
     method.check_noise(config, clients=dataset.clients)
@@ -126,8 +125,8 @@ def train_result(
             "frozen-clients": control_section(at_rate.server_rate, at_rate.correct, confidence),
             "frozen-clients-tuned": control_section(tuned.server_rate, tuned.correct, confidence),
         }
-    the_plan = method.plan(config, case.deployment)
-    privacy, tradeoff = privacy_sections(case, the_plan, AuditPlan(runs=0), seeded_noise=noise_seed is not None)
+    plan = method.plan(config, case.deployment)
+    privacy, tradeoff = privacy_sections(case, plan, AuditPlan(runs=0), seeded_noise=noise_seed is not None)
     utility = utility_section(trained, dataset, compared, confidence)
     accuracy = utility.test_accuracy
     assert isinstance(accuracy, Accuracy)
@@ -150,16 +149,13 @@ def train_result(
 NO_GAME = "its scores are about no coin: it does not ask which of two neighbouring inputs was trained on"
 
 
-def attack_result(
-    spec: AttackSpec, setting: AttackSetting, audit: AuditPlan, *, reporter: Reporter | None = None
-) -> AttackResult:
+def attack_result(spec: AttackSpec, setting: AttackSetting, audit: AuditPlan) -> AttackResult:
     """Train, attack, audit and account; schema `dpzv-audit/attack/1`.
 
     Raises:
         InputError: The attack does not apply, or the configuration does not fit the data.
     """
-    reporter = reporter or silent()
-    done = reporter.stage(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
+    done = audit.reporter.stage(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
     setting = replace(setting, progress=continuous(done))
     outcome = spec.mount(setting)
     case = Case(
@@ -172,13 +168,8 @@ def attack_result(
     )
     facts = provenance(case, chunk=audit.chunk, at_once=outcome.at_once)
     case = replace(case, dataset=outcome.dataset or setting.dataset)
-    privacy, tradeoff = privacy_sections(
-        case,
-        outcome.plan,
-        audit,
-        repeats=setting.queries if setting.adversary == "client" else 1,
-        reporter=reporter,
-    )
+    repeats = setting.queries if setting.adversary == "client" else 1
+    privacy, tradeoff = privacy_sections(case, outcome.plan, audit, repeats=repeats)
     game = outcome.game
     more: dict[str, object] = {} if game is not None else {"not_certified": outcome.no_game or NO_GAME}
     if outcome.pictures is not None:
