@@ -176,6 +176,9 @@ except ImportError:  # Windows
 _PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")
 
 
+OTHER_OUT = "or give another ‹out› DIR"
+
+
 def lock(handle: int, *, wait: bool = False) -> None:
     """Lock what is open as `handle` until it is closed; nothing happens where the system does not lock.
 
@@ -187,7 +190,7 @@ def lock(handle: int, *, wait: bool = False) -> None:
 
 
 @contextmanager
-def hold(path: Path, what: str, *, cure: str, shared: bool = False) -> Iterator[None]:
+def hold(path: Path, what: str, *, cure: str = OTHER_OUT, shared: bool = False) -> Iterator[None]:
     """Hold the lock file `path` while the block runs; folders above it are made, and removed again where left empty.
 
     The folder that it lies in is made for its owner alone unless it is `shared`.

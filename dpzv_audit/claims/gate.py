@@ -248,7 +248,7 @@ class _Schedule:
         self.gate = gate
         self.job = perform if gate.workers.kind == "here" else perform_apart
         self._open: dict[int, _Open] = {}
-        self._queue: list[tuple[int, int, int]] = []
+        self._queue: list[tuple[int, tuple[int, int]]] = []
         for index, run in enumerate(runs):
             gathering = run.gathering
             if gathering is not None and gathering.subject.quick:
@@ -262,15 +262,15 @@ class _Schedule:
         opened.pending = len(opened.step.tasks)
         opened.results = [None] * opened.pending
         for number in range(opened.pending):
-            heapq.heappush(self._queue, (opened.step.order, index, number))
+            heapq.heappush(self._queue, (opened.step.order, (index, number)))
         if not opened.pending:
             self._resolve(index)
 
     def take(self) -> tuple[int, int] | None:
         """See `Work`: blocks that are stored, and tasks whose time is over, need none."""
         while self._queue:
-            _, index, number = heapq.heappop(self._queue)
-            task = (index, number)
+            _, task = heapq.heappop(self._queue)
+            index, number = task
             opened = self._open[index]
             block = None
             tasks = opened.step.tasks
@@ -278,7 +278,7 @@ class _Schedule:
             if self._drawn(task):
                 block = self.gate.stored(opened.run, tasks[number])
             if block is not None:
-                self._settle(index, number, block)
+                self._settle(task, block)
             elif end is not None and time.monotonic() >= end:
                 self.give_up(task)
             else:
@@ -311,12 +311,12 @@ class _Schedule:
         opened.run.seconds += seconds
         if self._drawn(task):
             self.gate.keep(opened.run, opened.step.tasks[task[1]], found)
-        self._settle(*task, found)
+        self._settle(task, found)
 
     def give_up(self, task: tuple[int, int]) -> None:
         """See `Work`."""
         self._open[task[0]].cut = self.gate.over
-        self._settle(*task, None)
+        self._settle(task, None)
 
     def failed(self, task: tuple[int, int], error: BaseException, *, deaths: int = 0) -> None:
         """See `Work`."""
@@ -325,7 +325,8 @@ class _Schedule:
                 raise AuditError(f"a worker died {deaths} times on it; ‹resume› goes on") from error
             raise error
 
-    def _settle(self, index: int, number: int, result: Any) -> None:
+    def _settle(self, task: tuple[int, int], result: Any) -> None:
+        index, number = task
         opened = self._open[index]
         opened.results[number] = result
         opened.pending -= 1

@@ -112,7 +112,7 @@ def matrix(
         tasks.append(task(cell=control, positive=True))
     check_task(tasks[0])
     lock = folder.with_name(f".{folder.name}.lock")
-    with hold(lock, f"the matrix in {folder}", cure="or give another --out DIR", shared=True):
+    with hold(lock, f"the matrix in {folder}", shared=True):
         for left in () if resume else tasks:
             clear_cell(left)
         with output.progress(folder, CELL_FILE) as reporter:

@@ -54,7 +54,7 @@ def reproduce(
     count = seeds or table.seeds
     facts = {"table": name, "epochs": epochs, "seeds": count, "records": records, "seed": run.seed, "rows": row or []}
     lock = unfinished / f"{run_key(facts)}.lock"
-    with hold(lock, f"the unfinished {name} in {unfinished}", cure="or give another --out DIR"):
+    with hold(lock, f"the unfinished {name} in {unfinished}"):
         with output.progress() as reporter:
             setting = Setting(
                 load=lambda keywords: loaded(tuple(keywords.items())),

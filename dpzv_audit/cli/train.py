@@ -61,7 +61,7 @@ def train(
     key = run_key(facts)
     checkpoints = FileCheckpoints(run.out / "checkpoints", key, resume=resume)
     lock = run.out / "checkpoints" / f"{key}.lock"
-    with hold(lock, f"the training that {checkpoints.path} is of", cure="or give another --out DIR"):
+    with hold(lock, f"the training that {checkpoints.path} is of"):
         started = time.monotonic()
         with output.progress() as reporter:
             try:

@@ -60,13 +60,9 @@ def carry_out(work: Work[Task], workers: "Workers", job: "Job") -> None:
     time as there are lanes, where what is under way is given up once the time of all of it is over. Raises what
     `Work.failed` raises.
     """
-    if workers.kind == "here":
-        _here(work, job)
-    else:
+    if workers.kind != "here":
         _on_lanes(work, workers, job)
-
-
-def _here(work: Work[Task], job: "Job") -> None:
+        return
     while (task := work.take()) is not None:
         try:
             with until(work.ends(task)):
@@ -88,7 +84,7 @@ def _on_lanes(work: Work[Task], workers: "Workers", job: "Job") -> None:
     free: list[_Lane] = []
     try:
         while True:
-            joined = lanes.opened()
+            joined = lanes.opened(len(opened))
             opened += joined
             free += joined
             while free and (task := orphaned.pop() if orphaned else work.take()) is not None:
@@ -240,13 +236,10 @@ class _LokyLanes:
 
     def __init__(self, job: Job, jobs: int) -> None:
         self._lanes = [_LokyLane(job) for _ in range(jobs)]
-        self._new = list(self._lanes)
 
-    def opened(self) -> list[_LokyLane]:
-        """Return the lanes that were not returned before: at first all."""
-        new = self._new
-        self._new = []
-        return new
+    def opened(self, known: int) -> list[_LokyLane]:
+        """Return the lanes beyond those that are `known`."""
+        return self._lanes[known:]
 
     def close(self) -> None:
         for lane in self._lanes:
@@ -301,7 +294,6 @@ class _DaskLanes:
         self._name = f"dpzv-audit-{uuid.uuid4().hex}"
         self._client.register_plugin(_held_on_dask(job), name=self._name)
         self._executor = self._client.get_executor(pure=False, retries=2)
-        self._count = 0
 
     def _slots(self) -> int:
         try:
@@ -311,11 +303,9 @@ class _DaskLanes:
                 f"the Dask scheduler at {self._scheduler} went away; the chunks done so far are kept for ‹resume›"
             ) from error
 
-    def opened(self) -> list[_DaskLane]:
-        """Return the lanes that were not returned before: at first all, later those of workers that have joined."""
-        new = [_DaskLane(self._executor, self._name) for _ in range(self._slots() - self._count)]
-        self._count += len(new)
-        return new
+    def opened(self, known: int) -> list[_DaskLane]:
+        """Return the lanes beyond those that are `known`: at first all, later those of workers that have joined."""
+        return [_DaskLane(self._executor, self._name) for _ in range(self._slots() - known)]
 
     def close(self) -> None:
         self._executor.shutdown(wait=False)

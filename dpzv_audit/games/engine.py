@@ -256,7 +256,7 @@ class ChunkStore:
 
     def _held(self) -> AbstractContextManager[None]:
         lock = self.folder.with_name(f"{self.folder.name}.lock")
-        return hold(lock, f"the unfinished audit in {self.folder}", cure="or give another ‹out› DIR")
+        return hold(lock, f"the unfinished audit in {self.folder}")
 
     def load(self) -> dict[tuple[int, int], Arrays]:
         """Return every whole chunk by its (first, last); a damaged file is named in the log and counts as not there."""

@@ -70,7 +70,7 @@ def rate_on(workers: Workers, trials: RealTrials, chunks: int) -> float:
     """Trainings a second of `chunks` chunks on warm `workers`, as an audit hands them out."""
     opened = lanes_of(workers, partial(run_chunk, trials))
     try:
-        lanes = opened.opened()
+        lanes = opened.opened(0)
         for future in [lane.submit(0, CHUNK) for lane in lanes]:
             future.result()
         start = time.perf_counter()

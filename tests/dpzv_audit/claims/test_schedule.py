@@ -33,7 +33,7 @@ class Cluster:
     def __init__(self, job, gone):
         self.job, self.gone, self.new, self.tasks = job, gone, [self], 0
 
-    def opened(self):
+    def opened(self, known):
         new, self.new = self.new, []
         return new
 

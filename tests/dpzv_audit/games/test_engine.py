@@ -236,7 +236,7 @@ class Cluster:
     def __init__(self, gone):
         self.gone, self.new = gone, [self]
 
-    def opened(self):
+    def opened(self, known):
         new, self.new = self.new, []
         return new
 
