@@ -278,7 +278,7 @@ def _numbers(answer: Any, where: str) -> Floats:
     values = array.astype(np.float64)
     if not np.isfinite(values).all():
         raise InputError(f"{where} answered {values[~np.isfinite(values)].flat[0]}, must be finite numbers")
-    return np.asarray(values)
+    return values
 
 
 def _words(error: BaseException) -> str:

@@ -182,13 +182,13 @@ def _sums(world: World, **changed: float) -> Floats:
 
 def _model(scalars: Floats) -> Floats:
     """Return one parameter moved by the scalars, (T, n)."""
-    return np.asarray(np.cumsum(0.1 * scalars, axis=0))
+    return np.cumsum(0.1 * scalars, axis=0)
 
 
 def _views(world: World) -> Floats:
     """Return views (n, rounds) as designed."""
     noise = world.generator.standard_normal((world.runs, VIEW_ROUNDS))
-    return np.asarray(world.sign * UNIT + sigma_of(VIEW_ROUNDS) * noise)
+    return world.sign * UNIT + sigma_of(VIEW_ROUNDS) * noise
 
 
 @drawn(0, gaussian=True)
@@ -372,7 +372,7 @@ def noise_by_label(world: World) -> Floats:
 def uniform_noise(world: World) -> Floats:
     """Uniform noise of the right variance: a round beyond the range of one label's noise proves the other."""
     half = np.sqrt(3.0) * sigma_of(FEW_ROUNDS)
-    return np.asarray(world.sign * UNIT + world.generator.uniform(-half, half, (world.runs, FEW_ROUNDS)))
+    return world.sign * UNIT + world.generator.uniform(-half, half, (world.runs, FEW_ROUNDS))
 
 
 @drawn(13, claimed_view(VIEW_ROUNDS))
@@ -385,7 +385,7 @@ def sign_correlation(world: World) -> Floats:
     noise = world.generator.standard_normal((world.runs, VIEW_ROUNDS))
     alike = np.where(world.generator.random((world.runs, VIEW_ROUNDS // 2)) < agree, 1.0, -1.0)
     noise[:, 1::2] = alike * np.sign(noise[:, ::2]) * np.abs(noise[:, 1::2])
-    return np.asarray(world.sign * UNIT + sigma_of(VIEW_ROUNDS) * noise)
+    return world.sign * UNIT + sigma_of(VIEW_ROUNDS) * noise
 
 
 @drawn(14, replace(claimed_view(VIEW_ROUNDS), data_dependent_side=True))

@@ -557,4 +557,4 @@ def coin_scores(scalars: Floats, held: NDArray[np.bool_], *, unit: float, sigma:
     """Best linear guesses (m,) of the coins from scalars (T,), the canaries' rounds (T, m), C/B and the noise."""
     design = unit * held.astype(np.float64)
     covariance = design @ design.T + sigma**2 * np.eye(len(design))
-    return np.asarray(design.T @ np.linalg.solve(covariance, scalars))
+    return design.T @ np.linalg.solve(covariance, scalars)
