@@ -166,22 +166,22 @@ def plain_rule(message: str) -> str:
 
 def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
     """Return `names` if all are among the `known` ones of `what`; raise `unknown_name` otherwise."""
-    given = tuple(names)
+    names = tuple(names)
     known = tuple(known)
-    for name in given:
+    for name in names:
         if name not in known:
             raise unknown_name(what, name, known)
-    return given
+    return names
 
 
-def unknown_name(what: str, given: str, known: Iterable[str], of: str = "") -> InputError:
-    """Return an `InputError` for `given`, no `known` name of `what`, suggesting the nearest; `of` closes it."""
+def unknown_name(what: str, value: str, known: Iterable[str], of: str = "") -> InputError:
+    """Return an `InputError` for `value`, no `known` name of `what`, suggesting the nearest; `of` closes it."""
     names = list(known)
     if not names:
-        return InputError("must be left out: there is nothing to choose from", what, given)
-    near = difflib.get_close_matches(given, names, n=1)
+        return InputError("must be left out: there is nothing to choose from", what, value)
+    near = difflib.get_close_matches(value, names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return InputError(f": {hint}must be one of {', '.join(names)}{of}", what, given)
+    return InputError(f": {hint}must be one of {', '.join(names)}{of}", what, value)
 
 
 # What may begin a command to the service that keeps the log of a CI run.

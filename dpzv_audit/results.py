@@ -689,8 +689,8 @@ def check_schema(result: Mapping[str, object], place: str = "result") -> str:
     schema = result.get("schema")
     if isinstance(schema, str) and schema in REPORTED:
         return schema
-    given = "missing" if schema is None else repr(str(schema)[:80])
-    raise InputError(f"{place}: key 'schema' is {given}, must be one of {', '.join(REPORTED)}")
+    found = "missing" if schema is None else repr(str(schema)[:80])
+    raise InputError(f"{place}: key 'schema' is {found}, must be one of {', '.join(REPORTED)}")
 
 
 def read(result: Mapping[str, object]) -> tuple[Reported, dict[str, object]]:

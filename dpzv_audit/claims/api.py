@@ -39,8 +39,8 @@ class ClaimVerdict:
 
     def __str__(self) -> str:
         """Return the verdict, the claim and the sentence that explains it."""
-        given = f" {self.entry.verdict_given}" if self.entry.verdict_given else ""
-        return f"{self.verdict.upper()}{given}: {self.name}\n{self.sentence}"
+        taken = f" {self.entry.verdict_given}" if self.entry.verdict_given else ""
+        return f"{self.verdict.upper()}{taken}: {self.name}\n{self.sentence}"
 
 
 def verify_claim(
@@ -73,12 +73,12 @@ def verify_claim(
     check_probability("alpha", alpha)
     check_positive("trial_seconds", trial_seconds)
     check_count("seed", seed, least=0)
-    given: dict[str, object] = {}
+    keys: dict[str, object] = {}
     if scores is not None:
-        given["scores"] = {"in": "given", "out": "given"}
+        keys["scores"] = {"in": "given", "out": "given"}
     if mechanism is not None:
-        given["mechanism"] = mechanism if isinstance(mechanism, str) else "given:mechanism"
-    placed = one_claim({"name": "claim", **claim, **given})
+        keys["mechanism"] = mechanism if isinstance(mechanism, str) else "given:mechanism"
+    placed = one_claim({"name": "claim", **claim, **keys})
     run = ClaimRun(placed, "", claim_seed(placed, seed))
     subject: Subject | None = None
     if isinstance(placed.claim, ScoresClaim):

@@ -139,9 +139,9 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
         raise InputError(f"{shown}: holds no [[claim]], must hold one or more: an array of tables")
     if len(claims) > MOST_CLAIMS:
         raise InputError(f"{shown}: holds {len(claims):,} claims, must hold at most {MOST_CLAIMS:,}")
-    given = data.get("defaults", {})
-    defaults = _validated(Defaults, given, ("defaults",), lines, "[defaults]")
-    placed = tuple(_claim(entry, index, given, lines) for index, entry in enumerate(claims))
+    table = data.get("defaults", {})
+    defaults = _validated(Defaults, table, ("defaults",), lines, "[defaults]")
+    placed = tuple(_claim(entry, index, table, lines) for index, entry in enumerate(claims))
     _refuse_duplicates(placed, shown)
     return ClaimsFile(path, defaults.alpha, placed)
 

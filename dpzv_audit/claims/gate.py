@@ -124,7 +124,7 @@ class Gate:
                     source = subject_of(run.placed.claim, self.access, run.seed)
                     run.gathering = Gathering(source, self.question(run))
                 if run.gathering is None:
-                    run.found = _untested(run, f"{self.over} ended before it was planned")
+                    run.found = _untested(run, f"{self.budget} ended before it was planned")
         return runs
 
     def check(self) -> None:
@@ -153,7 +153,7 @@ class Gate:
             raise
 
     @property
-    def over(self) -> str:
+    def budget(self) -> str:
         """What is over where time is."""
         return f"the budget of {self.max_minutes:g} minutes"
 
@@ -238,7 +238,7 @@ class _Open:
     step: Step
     results: list[Any] = field(default_factory=list)
     pending: int = 0
-    cut: str = ""
+    limit: str = ""
 
 
 class _Schedule:
@@ -315,7 +315,7 @@ class _Schedule:
 
     def give_up(self, task: tuple[int, int]) -> None:
         """See `Work`."""
-        self._open[task[0]].cut = self.gate.over
+        self._open[task[0]].limit = self.gate.budget
         self._settle(task, None)
 
     def failed(self, task: tuple[int, int], error: BaseException, *, deaths: int = 0) -> None:
@@ -338,7 +338,7 @@ class _Schedule:
         opened = self._open.pop(index)
         run = opened.run
         if opened.steps is None:
-            run.found = opened.results[0] or _untested(run, f"{opened.cut} ended before any test")
+            run.found = opened.results[0] or _untested(run, f"{opened.limit} ended before any test")
             self.gate.ended(index, run)
             return
         started = time.monotonic()
@@ -346,11 +346,11 @@ class _Schedule:
         unbroken = itertools.takewhile(lambda result: result is not None, opened.results)
         try:
             with named(self.gate.file.path, run.placed), until(self.gate.last):
-                step = opened.steps.send(Done(tuple(unbroken), opened.cut))
+                step = opened.steps.send(Done(tuple(unbroken), opened.limit))
         except StopIteration:
             pass
         except TimeIsUp:
-            opened.gathering.missing = f"{self.gate.over} ended in its tests"
+            opened.gathering.missing = f"{self.gate.budget} ended in its tests"
         run.seconds += time.monotonic() - started
         if step is None:
             self.gate.ended(index, run)

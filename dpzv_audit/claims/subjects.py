@@ -64,33 +64,33 @@ class Access:
         written = tuple(output.absolute() for output in outputs if output is not None)
         return cls(folder=folder, root=root or folder, outputs=written, **options)
 
-    def path(self, key: str, given: str, *kinds: str) -> Path:
+    def path(self, key: str, value: str, *kinds: str) -> Path:
         """Return the path that `key` names, of one of `kinds`: FILE, FOLDER.
 
         Raises `InputError` for anything else, and for a path outside the root.
         """
-        path = self._below(key, given, "which", self.folder / given)
+        path = self._below(key, value, "which", self.folder / value)
         kind = kind_of(path)
         if kind not in kinds:
-            raise InputError(f"which is {kind}, must be {' or '.join(kinds)} below {self.root}", key, given)
+            raise InputError(f"which is {kind}, must be {' or '.join(kinds)} below {self.root}", key, value)
         return path
 
-    def _below(self, key: str, given: str, what: str, path: Path) -> Path:
+    def _below(self, key: str, value: str, what: str, path: Path) -> Path:
         try:
             found = path.resolve()
         except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
-            raise InputError(f"{what} cannot be followed, must be a path below {self.root}", key, given) from None
+            raise InputError(f"{what} cannot be followed, must be a path below {self.root}", key, value) from None
         if not found.is_relative_to(self.root.resolve()):
-            raise InputError(f"{what} lies elsewhere, must lie below {self.root} (or below ‹root› DIR)", key, given)
+            raise InputError(f"{what} lies elsewhere, must lie below {self.root} (or below ‹root› DIR)", key, value)
         return found
 
     def scores(self, claim: ScoresClaim) -> list[Path]:
         """Return the two score files of a claim. Raises as `path`."""
-        return [self.path(f"scores.{side}", given, FILE) for side, given in claim.scores.names().items()]
+        return [self.path(f"scores.{side}", value, FILE) for side, value in claim.scores.names().items()]
 
     def depends(self, claim: MechanismClaim) -> list[Path]:
         """Return what `depends` names. Raises as `path`."""
-        return [self.path("depends", given, FILE, FOLDER) for given in claim.depends]
+        return [self.path("depends", value, FILE, FOLDER) for value in claim.depends]
 
     @contextmanager
     def data_folder(self, claim: TrainedClaim) -> Iterator[Path | None]:
@@ -109,22 +109,22 @@ class Access:
         a link that leads out of the root, and for a name without trust: it is fetched from the network.
         """
         key = "config.transformer"
-        given = claim.config.get("transformer")
-        if not isinstance(given, str):
+        value = claim.config.get("transformer")
+        if not isinstance(value, str):
             return None
-        if _HUB_NAME.fullmatch(given) and not Path(given).exists() and not (self.folder / given).exists():
+        if _HUB_NAME.fullmatch(value) and not Path(value).exists() and not (self.folder / value).exists():
             if not self.trust_code:
                 right = f"no folder below {self.folder}; a name on a hub, which is fetched, needs ‹trust_code›"
-                raise InputError(f"which is {right}", key, given)
-            return given
-        folder = self.path(key, given, FOLDER)
+                raise InputError(f"which is {right}", key, value)
+            return value
+        folder = self.path(key, value, FOLDER)
         seen = 0
         for inner, folders, files in os.walk(folder):
             seen += len(folders) + len(files)
             if seen > _MOST_FILES:
-                raise InputError(f"with more than {_MOST_FILES:,} files, must hold one model", key, given)
+                raise InputError(f"with more than {_MOST_FILES:,} files, must hold one model", key, value)
             for name in (*folders, *files):
-                self._below(key, given, f"whose {name}", Path(inner) / name)
+                self._below(key, value, f"whose {name}", Path(inner) / name)
         return str(folder)
 
     def require_trust(self, claim: MechanismClaim) -> None:

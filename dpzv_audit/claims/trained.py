@@ -173,10 +173,10 @@ def check_planted(claim: MechanismClaim) -> Planted:
     """
     planted = planted_named(claim.planted)
     for key in ("adversary", "neighbours"):
-        given = getattr(claim, key)
+        value = getattr(claim, key)
         own = getattr(planted, key)
-        if given != own:
-            raise InputError(f"must be {own!r} with {claim.mechanism}", key, given)
+        if value != own:
+            raise InputError(f"must be {own!r} with {claim.mechanism}", key, value)
     if claim.exactly_gaussian:
         raise InputError(f"does not go with {claim.mechanism}, which knows what its scores are", "exactly_gaussian")
     if claim.depends:

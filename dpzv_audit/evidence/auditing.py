@@ -154,8 +154,7 @@ def _game(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dic
         "neighbours": game.neighbours,
         "adversary": game.adversary,
         "score": SCORES[scores.kind],
-        "runs_in": len(scores.in_scores),
-        "runs_out": len(scores.out_scores),
+        **scores.runs,
     }
     if labels is not None and game.neighbours not in ("add-remove", "zero-out"):
         section["labels"] = f"{labels[0]} in the world 'out', {labels[1]} in 'in'"
@@ -186,15 +185,14 @@ def mechanism_outcome(
     audit, not_kept = _kept(trials, audit)
     found = bounded(trials, audit, delta=delta)
     scores = found.scores
-    warnings = found.scores.warnings
+    warnings = scores.warnings
     game: dict[str, Plain] = {
         "mechanism": path,
         "canary": "as the mechanism has it: the worlds are its own",
         "neighbours": "as the mechanism has it",
         "adversary": "whoever sees what a run answers",
         "score": SCORES[scores.kind],
-        "runs_in": len(scores.in_scores),
-        "runs_out": len(scores.out_scores),
+        **scores.runs,
     }
     claim = Claimed(epsilon, delta, "whoever sees the view", "its own")
     theory = Theory()

@@ -105,7 +105,7 @@ class Bounded:
     @property
     def by_runs(self) -> list[BoundByRuns]:
         """What ever more of the runs prove, by estimator: each point an audit of its own, the best of them no bound."""
-        total = min(len(self.scores.in_scores), len(self.scores.out_scores))
+        total = min(map(len, self.scores.sides))
         return [
             BoundByRuns(runs=n, estimator=bound.name, epsilon_lower=bound.epsilon_lower, assumes=bound.assumes)
             for n in sorted({int(n) for n in np.geomspace(min(50, total), total, 8)})
@@ -117,8 +117,8 @@ class Bounded:
     @property
     def files(self) -> dict[str, bytes]:
         """The scores as the run folder keeps them: `in.npz` and `out.npz`, which `audit scores` reads."""
-        sides = {"in": self.scores.in_scores, "out": self.scores.out_scores}
-        return {f"{side}.npz": npz_bytes({"scores": scores}) for side, scores in sides.items()}
+        sides = zip(("in", "out"), self.scores.sides, strict=True)
+        return {f"{side}.npz": npz_bytes({"scores": scores}) for side, scores in sides}
 
     def forget(self) -> None:
         """Remove the stored chunks, unless a time limit left something to go on with."""
@@ -169,7 +169,7 @@ def lower_bounds(
     found = scores.gaussian
     error = 1.0 - confidence
     whole = scores.first(share)
-    on_all = partial(audit_scores, whole.in_scores, whole.out_scores, delta=delta, seed=seed)
+    on_all = partial(audit_scores, *whole.sides, delta=delta, seed=seed)
     if found is None or delta / found[1].probability >= 1.0:
         general = on_all(confidence=1.0 - error / len(GENERAL_TESTS), estimators=GENERAL_TESTS)
         return general + on_all(confidence=confidence, estimators=GAUSSIAN_TESTS[:1])
@@ -177,8 +177,7 @@ def lower_bounds(
     given = found[1]
     level = 1.0 - error / (len(GENERAL_TESTS) + len(GAUSSIAN_TESTS))
     bounds = audit_scores(
-        part.in_scores,
-        part.out_scores,
+        *part.sides,
         delta=delta / given.probability,
         confidence=level,
         estimators=GAUSSIAN_TESTS,
@@ -203,10 +202,10 @@ def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confide
     `refuted_at` is the first pair at which the wealth reached 1 / (1 - confidence), or None. Claims above 300 are past
     what the test can write down.
     """
-    pairs = min(len(scores.in_scores), len(scores.out_scores))
+    pairs = min(map(len, scores.sides))
     if pairs == 0 or not epsilon <= 300.0:
         return None
-    sides = paired(scores.in_scores, scores.out_scores)
+    sides = paired(*scores.sides)
     _, path = wealth_against(np.array([epsilon]), *sides, delta=delta)
     path = path[:, 0] / math.log(10.0)
     goal = -math.log10(1.0 - confidence)

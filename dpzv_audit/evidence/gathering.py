@@ -75,10 +75,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Done:
-    """Results of a step's tasks, in order; fewer than asked where time was up, which `cut` then says."""
+    """Results of a step's tasks, in order; fewer than asked where time was up, which `limit` then says."""
 
     results: tuple[Block | Theory, ...]
-    cut: str = ""
+    limit: str = ""
 
 
 def gather(subject: "Subject", question: Question) -> Evidence:
@@ -146,8 +146,8 @@ class Gathering:
         stages = self.subject.stages
         stop = self.question.stop
         done = yield Step(0, ((THEORY, 0),), "accounting")
-        if done.cut:
-            self.missing = f"{done.cut} ended before anything was proved"
+        if done.limit:
+            self.missing = f"{done.limit} ended before anything was proved"
             return
         theory = done.results[0]
         assert isinstance(theory, Theory)
@@ -171,10 +171,10 @@ class Gathering:
         pool = self.subject.pools[stage.pool]
         cost = pool.trials
         wanted = stage.blocks
-        cut = ""
+        limit = ""
         if asked.max_trials is not None and cost and self.trials + cost * wanted > asked.max_trials:
             wanted = max(0, (asked.max_trials - self.trials) // cost)
-            cut = f"the limit of {asked.max_trials} trials ended the {stage.words}"
+            limit = f"the limit of {asked.max_trials} trials ended the {stage.words}"
         end = len(blocks) + wanted
         while len(blocks) < end:
             # Where the test may stop the audit it is looked at after every block.
@@ -184,8 +184,8 @@ class Gathering:
             drawn = [block for block in done.results if not isinstance(block, Theory)]
             blocks += drawn
             self.trials += cost * len(drawn)
-            if done.cut:
-                cut = f"{done.cut} ended in the {stage.words}"
+            if done.limit:
+                limit = f"{done.limit} ended in the {stage.words}"
                 break
             if stage.stops:
                 self._bet(stage, bound=False)
@@ -194,13 +194,13 @@ class Gathering:
                     return ""
         if blocks:
             self._bet(stage)
-            share = CUT_SHARE if cut else stage.full
+            share = CUT_SHARE if limit else stage.full
             if share and asked.success_at_most is None:
-                name = f"{stage.words}, cut off" if cut else stage.words
+                name = f"{stage.words}, cut off" if limit else stage.words
                 gaussian = self.subject.gaussian_tests if pool.gaussian else ()
                 scores = joined(scores_in(blocks))
                 self.looks += tuple(full_looks(scores, asked, stage=name, share=share, on_gaussian=gaussian))
-        return cut
+        return limit
 
     def _bet(self, stage: "Stage", *, bound: bool = True) -> None:
         """Bring the e-process of the stage's pool up to date; it is one look, however often it is taken.
@@ -247,15 +247,13 @@ def sequential_looks(
     scores = joined([block.permuted(asked.seed, number) for number, block in enumerate(blocks)])
     general = 0.5 * share if gaussian else share
     looks = []
-    inside = scores.in_scores
-    outside = scores.out_scores
-    bets = bet_on(inside, outside, epsilon=asked.epsilon, delta=asked.delta, most_pairs=most_pairs, bound=bound)
+    bets = bet_on(*scores.sides, epsilon=asked.epsilon, delta=asked.delta, most_pairs=most_pairs, bound=bound)
     if bets is not None:
         looks.append(Look(stage=stage, weight=general, test=bets, p_value=bets.least_p_value))
     if gaussian:
         part, delta, assumes = _for_gaussian(scores, asked.delta)
         if delta < 1.0:
-            ratio = likelihood_of(part.in_scores, part.out_scores, epsilon=asked.epsilon, delta=delta, bound=bound)
+            ratio = likelihood_of(*part.sides, epsilon=asked.epsilon, delta=delta, bound=bound)
             weight = 0.0 if assumes else share - general
             looks.append(Look(stage=stage, weight=weight, test=ratio, p_value=ratio.least_p_value, assumes=assumes))
     return looks
@@ -273,7 +271,7 @@ def full_looks(
 
     def look(name: TestName, part: GameScores, delta: float, assumes: str = "") -> Look:
         error = asked.alpha * each
-        test = fixed_test(part.in_scores, part.out_scores, name=name, delta=delta, design_error=error, seed=asked.seed)
+        test = fixed_test(*part.sides, name=name, delta=delta, design_error=error, seed=asked.seed)
         weight = 0.0 if assumes else each
         return Look(stage=stage, weight=weight, test=test, p_value=test.p_value(asked.epsilon), assumes=assumes)
 
@@ -290,7 +288,7 @@ def _for_gaussian(scores: GameScores, delta: float) -> tuple[GameScores, float, 
     if scores.gaussian is None:
         return scores, delta, GAUSSIAN_ASSUMPTION
     part, given = scores.gaussian
-    return part, delta / given.probability, gaussian_assumption(part.in_scores, part.out_scores, vouched=given.vouched)
+    return part, delta / given.probability, gaussian_assumption(*part.sides, vouched=given.vouched)
 
 
 CUT_SHARE = 0.1
@@ -398,7 +396,7 @@ def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
             if isinstance(block, Success):
                 columns.append(block.rate)
             else:
-                columns += [block.in_scores, block.out_scores]
+                columns += block.sides
                 if block.given is not None:
                     given = {name: value for name, value in vars(block.given).items() if value}
                 if block.given is not None and block.given.count is not None:
@@ -416,12 +414,12 @@ def tradeoff_of(scores: GameScores, confidence: float = 0.95) -> dict[str, objec
     """Return the empirical trade-off curve of the scores with its 95% band, for the picture alone."""
     from dpzv_audit.statistics.tradeoff import empirical_tradeoff
 
+    inside, outside = map(np.median, scores.sides)
     curve = empirical_tradeoff(
-        scores.in_scores,
-        scores.out_scores,
+        *scores.sides,
         confidence=confidence,
         points=51,
-        in_is_high=bool(np.median(scores.in_scores) >= np.median(scores.out_scores)),
+        in_is_high=bool(inside >= outside),
     )
     return vars(curve)
 

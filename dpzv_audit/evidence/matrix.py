@@ -22,7 +22,7 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
     assert success is not None
     assert accuracy is not None
     baselines = list(result.baselines.values())
-    over = {} if success.over_trainings is None else vars(success.over_trainings)
+    spread = {} if success.over_trainings is None else vars(success.over_trainings)
     highest = max((of_these_trainings(b)[1] for b in baselines), default=0.0)
     reference = max((b.value if isinstance(b, Interval) else b for b in baselines), default=0.0)
     damage = (success.value - reference) / (1.0 - reference) if reference < 1.0 else 0.0
@@ -34,11 +34,11 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
         "low": success.low,
         "high": success.high,
         "reference": reference,
-        "trainings": over.get("count"),
-        "least": over.get("least"),
-        "most": over.get("most"),
-        "over_low": over.get("low"),
-        "over_high": over.get("high"),
+        "trainings": spread.get("count"),
+        "least": spread.get("least"),
+        "most": spread.get("most"),
+        "over_low": spread.get("low"),
+        "over_high": spread.get("high"),
         "reference_high": highest,
         "clear": all(compared(success, b).side == "above" for b in baselines or (0.0,)),
         "damage": min(1.0, max(0.0, damage)),

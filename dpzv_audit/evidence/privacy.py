@@ -190,7 +190,7 @@ def _of_channel(
 def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bool, note: str) -> Tradeoff:
     """Return the curves of the claimed (epsilon, delta), of the sound bound and of the scores on one grid."""
     assert claim.delta is not None
-    curve = empirical_tradeoff(found.scores.in_scores, found.scores.out_scores, confidence=found.plan.confidence)
+    curve = empirical_tradeoff(*found.scores.sides, confidence=found.plan.confidence)
     curves = theory_curves(curve.alpha, theory, epsilon=claim.epsilon, delta=claim.delta, of_method=of_method)
     return Tradeoff(**vars(curve), **curves, note=note)
 

@@ -37,12 +37,12 @@ def _beside(success: Interval, other: float | Interval) -> str:
     from dpzv_audit.evidence.comparison import compared
 
     found = compared(success, other)
-    over = success.over_trainings
+    trainings = success.over_trainings
     if found.side is None:
-        few = over is not None and over.low is None
+        few = trainings is not None and trainings.low is None
         return "by too few trainings to be told from" if few else "not to be told from"
-    if over is None:
+    if trainings is None:
         return found.side
     if not found.of_these:
         return f"on average over trainings {found.side}"
-    return f"in this training {found.side}" if over.count == 1 else f"in each of these trainings {found.side}"
+    return f"in this training {found.side}" if trainings.count == 1 else f"in each of these trainings {found.side}"

@@ -274,7 +274,7 @@ def _numbers(answer: Any, where: str) -> Floats:
         raise InputError(f"{where} answered a ragged list, {_RIGHT}") from None
     if array.dtype.kind not in "biuf" or array.size == 0:
         shown = answer[0] if isinstance(answer, list) and answer else answer
-        raise InputError(f"{where} answered {_cut(repr(shown))}, {_RIGHT}")
+        raise InputError(f"{where} answered {_short(repr(shown))}, {_RIGHT}")
     values = array.astype(np.float64)
     if not np.isfinite(values).all():
         raise InputError(f"{where} answered {values[~np.isfinite(values)].flat[0]}, must be finite numbers")
@@ -282,10 +282,10 @@ def _numbers(answer: Any, where: str) -> Floats:
 
 
 def _words(error: BaseException) -> str:
-    return _cut(" ".join(f"{type(error).__name__}: {error}".split()))
+    return _short(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def _cut(text: str) -> str:
+def _short(text: str) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 

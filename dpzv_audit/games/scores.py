@@ -53,6 +53,16 @@ class GameScores:
     fitted: dict[str, str] = field(default_factory=dict)
 
     @property
+    def sides(self) -> tuple[Floats, Floats]:
+        """The scores of "in" and of "out"."""
+        return self.in_scores, self.out_scores
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """How many runs of either world were scored, as a result names them."""
+        return {"runs_in": len(self.in_scores), "runs_out": len(self.out_scores)}
+
+    @property
     def participations(self) -> tuple[int, int] | None:
         """The smallest and the largest of the counts."""
         if self.counts is None:
@@ -77,7 +87,7 @@ class GameScores:
     @property
     def warnings(self) -> list[str]:
         """What the scores, in the order of their runs, say against tests of them."""
-        found = dependence(self.in_scores, self.out_scores)
+        found = dependence(*self.sides)
         return [found] if found else []
 
     def rows(self, inside: Any, outside: Any) -> "GameScores":
@@ -87,11 +97,11 @@ class GameScores:
 
     def first(self, share: float) -> "GameScores":
         """Return the first `share` of the runs of either world, rounded up."""
-        return self.rows(*(slice(max(1, math.ceil(share * len(side)))) for side in (self.in_scores, self.out_scores)))
+        return self.rows(*(slice(max(1, math.ceil(share * len(side)))) for side in self.sides))
 
     def permuted(self, seed: int, number: int) -> "GameScores":
         """Return each side in a random order of its own, which follows from the seed and the number of the block."""
-        return self.rows(*orders(len(self.in_scores), len(self.out_scores), seed, number))
+        return self.rows(*orders(*map(len, self.sides), seed, number))
 
 
 def joined(blocks: Sequence[GameScores]) -> GameScores:
@@ -133,8 +143,8 @@ def scores_of(
         return GameScores(*side_pair(arrays, "scores"), kind, counts, saturated=saturated)
     inside, outside = side_pair(arrays, "features")
     pairs = len(inside)
-    cut = fit_size(len(inside))
-    if pairs <= cut:
+    fitted = fit_size(pairs)
+    if pairs <= fitted:
         raise InputError(f"must be above {LEAST_FIT}: a fitted score takes so many for its fit", "runs", pairs)
-    scores = scored_by(fit_score(inside[:cut], outside[:cut], kinds=kinds), arrays, first=cut)
+    scores = scored_by(fit_score(inside[:fitted], outside[:fitted], kinds=kinds), arrays, first=fitted)
     return replace(scores, counts=counts, saturated=saturated)

@@ -340,8 +340,8 @@ def in_blocks(draw: Callable[[int], Arrays], first: int, last: int, size: int) -
     """Return pairs `first` to `last` (exclusive) of the blocks of `size` pairs that `draw(number)` returns."""
     parts = []
     for block in range(first // size, -(-last // size)):
-        cut = slice(max(first - block * size, 0), min(last - block * size, size))
-        parts.append({name: values[cut] for name, values in draw(block).items()})
+        rows = slice(max(first - block * size, 0), min(last - block * size, size))
+        parts.append({name: values[rows] for name, values in draw(block).items()})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
