@@ -22,7 +22,6 @@ from torch import Tensor
 from dpzv_audit.accounting import Release, calibrate
 from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.errors import InputError
-from dpzv_audit.findings import AdversaryName
 from dpzv_audit.seeds import Purpose
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import (
@@ -32,10 +31,10 @@ from mechanisms.core.config import (
     ProtectedConfig,
     active_clients,
 )
-from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, schedule
+from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of, schedule
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Games, MethodSpec, Protection
-from mechanisms.core.noise import ROW_BITS, Grid, NoiseOrigin, gaussian, truncated_steps
+from mechanisms.core.noise import ROW_BITS, Grid, NoiseOrigin, gaussian, norms_of, truncated_steps
 from mechanisms.core.replicas import ParameterStack, ServerBatch
 from mechanisms.core.streams import Batch, DirectionKind, Directions, Drawn
 
@@ -84,7 +83,7 @@ class ChannelNoise:
         """Pull a gradient at the clipped embeddings (K, B, width) back through the clip, to the model's own output."""
         if not self._config.dp.startswith("embedding"):
             return gradient
-        norms = self._norms(embeddings)
+        norms = norms_of(embeddings, self._axes)
         factor = self._config.dp_clip / norms.clamp(min=self._config.dp_clip)
         unit = embeddings / norms.clamp(min=torch.finfo(self._dtype).tiny)
         along = (unit * gradient).sum(self._axes, keepdim=True) * unit
@@ -95,19 +94,16 @@ class ChannelNoise:
         """What is clipped as one vector: a record, or a whole message."""
         return (1, 2) if self._config.dp == "embedding-batch" else (2,)
 
-    def _norms(self, values: Tensor) -> Tensor:
-        norms: Tensor = torch.linalg.vector_norm(values, dim=self._axes, keepdim=True)
-        return norms
-
     def _noised(self, values: Tensor) -> Tensor:
         """Clip `values` (K, n, width) and add noise: on the grid in whole steps, which become floats at the end."""
         grid = self._grid
         sigma = self._config.dp_sigma
         clip = self._config.dp_clip
         if grid is not None:
-            steps = truncated_steps(values, grid, self._axes).add_(self._draw(values, grid.steps(sigma)))
+            noise = self._draw(values, grid.steps(sigma))
+            steps = truncated_steps(values, grid, self._axes).add_(noise)
             return steps.mul_(grid.step).to(self._dtype)
-        clipped = values * (clip / self._norms(values).clamp(min=clip))
+        clipped = values * (clip / norms_of(values, self._axes).clamp(min=clip))
         return clipped if sigma == 0.0 else clipped + self._draw(values, sigma).to(self._dtype)
 
     def _draw(self, values: Tensor, std: float) -> Tensor:
@@ -126,15 +122,15 @@ def channel_protection(config: ProtectedConfig) -> Protection:
     nothing = Protection(epsilon=config.epsilon, delta=config.delta)
     if not config.protected:
         return nothing
-    words = PROTECTS[config.dp]
-    own = config.neighbours
-    if config.dp == "gradient":
-        audience: tuple[AdversaryName, ...] = ("client", "colluding-clients", "all-but-one")
-        relation = own or "replace-label"
-    else:
-        audience = ("server",)
-        relation = own or "replace-record"
-    return replace(nothing, words=words, channel=config.channel, audience=audience, neighbours=relation, draws=True)
+    labels = config.dp == "gradient"
+    return replace(
+        nothing,
+        words=PROTECTS[config.dp],
+        channel=config.channel,
+        audience=("client", "colluding-clients", "all-but-one") if labels else ("server",),
+        neighbours=config.neighbours or ("replace-label" if labels else "replace-record"),
+        draws=True,
+    )
 
 
 def channel_releases(config: ProtectedConfig, deployment: Deployment) -> tuple[Release, ...]:
@@ -300,8 +296,8 @@ class AsyncRun(Generic[A]):
         numbers = range(1, len(clients) + 1) if self.config.all_at_once else (next(self._active),)
         drawer = clients[numbers[0] - 1]
         own_round = drawer.rounds
-        deviating = self.federation.context.behaviours
-        repeats = max((deviating[m].first_pass_repeats for m in numbers if m in deviating), default=1)
+        repeats_by_client = repeats_of(self.federation.context.behaviours)
+        repeats = max(repeats_by_client.get(m, 1) for m in numbers)
         batch = drawer.next_batch(repeats, self.federation.steps_per_pass)
         for other in numbers[1:]:
             clients[other - 1].rounds += 1

@@ -302,7 +302,8 @@ class BatchLog:
     def on_message(self, message: Message) -> None:
         """Keep the ids beside answers of the logged kind to the logged clients."""
         wanted = self.clients is None or message.receiver in self.clients
-        if message.sender == SERVER and message.kind == self.kind and wanted and message.ids is not None:
+        answer = message.sender == SERVER and message.kind == self.kind
+        if answer and wanted and message.ids is not None:
             self.ids.append(self._shelf.keep(message.ids))
 
     def stacked(self) -> Tensor:

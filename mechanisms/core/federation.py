@@ -203,11 +203,11 @@ class Federation:
         rows = table.flatten(2).flatten(0, 1)
         # The scratch row at the end takes what padded places write and is never counted.
         self.table = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))
-        self._columns = tuple(self.table[:, slot] for slot in self.slots)
 
     def refresh(self, number: int, batch: Batch, embeddings: Tensor) -> Tensor:
         """Put a client's embeddings (K, B, width) of `batch` in the table; return its rows (K, B, M * width)."""
-        self._columns[number - 1].index_copy_(0, batch.places, embeddings.reshape(-1, self.width))
+        columns = self.table[:, self.slots[number - 1]]
+        columns.index_copy_(0, batch.places, embeddings.reshape(-1, self.width))
         return self.table_rows(batch)
 
     def table_rows(self, batch: Batch) -> Tensor:

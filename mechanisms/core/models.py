@@ -66,8 +66,7 @@ class Mean(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, channels, h, w) to (n, channels)."""
-        means: Tensor = images.mean((2, 3))
-        return means
+        return images.mean((2, 3))
 
 
 class SideBySide(nn.Module):

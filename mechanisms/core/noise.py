@@ -40,6 +40,8 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.streams import Drawn
 
+Words = NDArray[np.uint64]
+Floats = NDArray[np.float64]
 KEY_BYTES = 32
 _DOMAIN = b"dpzv-audit/noise/1"
 
@@ -66,7 +68,7 @@ class SecretBits:
         """Leave the key out: a log or a traceback must not hold it."""
         return "SecretBits(...)"
 
-    def words(self, count: int, purpose: Purpose, *place: int) -> NDArray[np.uint64]:
+    def words(self, count: int, purpose: Purpose, *place: int) -> Words:
         """Return the first `count` words of 64 uniform bits of the stretch (`purpose`, `place`), in [0, 2^64).
 
         The entries of `place` are whole numbers in [0, 2^64). Stretches with different names share no input of the
@@ -85,9 +87,7 @@ _FIRST = 63
 _MORE = 192
 
 
-def rounded_normal(
-    shape: tuple[int, ...], scale: float, bits: SecretBits, purpose: Purpose, *place: int
-) -> NDArray[np.float64]:
+def rounded_normal(shape: tuple[int, ...], scale: float, bits: SecretBits, purpose: Purpose, *place: int) -> Floats:
     """Return round(scale Z) for independent standard normal Z, whole numbers of `shape`, from the bits at `place`.
 
     `scale` lies in (0, 2^40]; draws whose first 63 bits leave two answers take the bits at `place` and their index.
@@ -98,7 +98,7 @@ def rounded_normal(
     whole, certain = nearest(first, scale)
     for index in np.flatnonzero(~certain).tolist():
 
-        def more(count: int, index: int = index) -> NDArray[np.uint64]:
+        def more(count: int, index: int = index) -> Words:
             return bits.words(count, purpose, *place, index)
 
         whole[index] = _settled(int(first[index]), scale, more)
@@ -106,7 +106,7 @@ def rounded_normal(
     return whole.reshape(shape)
 
 
-def nearest(first: NDArray[np.uint64], scale: float) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def nearest(first: Words, scale: float) -> tuple[Floats, NDArray[np.bool_]]:
     """Return round(scale |Z|) from the first 63 bits of U, and whether all that continue them give the same.
 
     U lies in [m, m + 1] 2^-63. By the mean value theorem |Z| moves by at most 1.26 times the relative width of that
@@ -124,7 +124,7 @@ def nearest(first: NDArray[np.uint64], scale: float) -> tuple[NDArray[np.float64
     return whole, certain & (first >= 1 << 20)
 
 
-def _settled(first: int, scale: float, more: Callable[[int], NDArray[np.uint64]]) -> float:
+def _settled(first: int, scale: float, more: Callable[[int], Words]) -> float:
     """Return round(scale |Z|) where U begins with the 63 bits `first` and goes on with the words of `more`."""
     from mpmath import mp
 
@@ -180,7 +180,8 @@ def clip(differences: Tensor, threshold: float, rule: ClipRule = "symmetric") ->
     infinite loss) becomes 0: it must not reach the channel, where it would tell a record apart for certain.
     """
     differences = torch.nan_to_num(differences, nan=0.0, posinf=threshold, neginf=None)
-    return differences.clamp(max=threshold) if rule == "paper-one-sided" else differences.clamp(-threshold, threshold)
+    lowest = None if rule == "paper-one-sided" else -threshold
+    return differences.clamp(lowest, threshold)
 
 
 def gaussian(
@@ -190,7 +191,7 @@ def gaussian(
     purpose: Purpose,
     *key: int,
     rounded: bool = False,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return independent N(0, std^2) of `shape` from (purpose, key): a stream of the seed, or secret bits.
 
     `rounded`: to the nearest whole number. From secret bits the law is then exact; from a seed,
@@ -209,12 +210,12 @@ def gaussian(
     return draws
 
 
-def normal_of(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+def normal_of(words: Words) -> Floats:
     """Return N(0, 1) by inversion of the upper 52 bits of each word, so that none is beyond 8.21 either way."""
     from scipy.special import ndtri
 
     # Halves between 0 and 2^52 are exact in float64: 0 and 1, whose quantiles are infinite, cannot come up.
-    quantiles: NDArray[np.float64] = ndtri(((words >> np.uint64(12)) + 0.5) * 2.0**-52)
+    quantiles: Floats = ndtri(((words >> np.uint64(12)) + 0.5) * 2.0**-52)
     return quantiles
 
 
@@ -351,8 +352,14 @@ def nearest_steps(values: Tensor, scale: float, grid: Grid, rule: ClipRule = "sy
     leaves the lower side open. The dtype stays: 2^20 steps are exact in float32.
     """
     values.mul_(scale * grid.radius / grid.clip).nan_to_num_(nan=0.0)
-    values.clamp_(max=grid.radius) if rule == "paper-one-sided" else values.clamp_(-grid.radius, grid.radius)
-    return values.round_()
+    lowest = None if rule == "paper-one-sided" else -grid.radius
+    return values.clamp_(lowest, grid.radius).round_()
+
+
+def norms_of(values: Tensor, axes: tuple[int, ...] = (2,)) -> Tensor:
+    """Return the L2 norms of `values` over `axes`, of which one entry each is left."""
+    norms: Tensor = torch.linalg.vector_norm(values, dim=axes, keepdim=True)
+    return norms
 
 
 def truncated_steps(values: Tensor, grid: Grid, axes: tuple[int, ...]) -> Tensor:
@@ -366,7 +373,7 @@ def truncated_steps(values: Tensor, grid: Grid, axes: tuple[int, ...]) -> Tensor
     if grid.bits > _LARGEST_ROW_BITS:
         raise ValueError(f"grid has 2^{grid.bits} steps, must have at most 2^{_LARGEST_ROW_BITS}")
     exact = values.to(torch.float64)
-    norms: Tensor = torch.linalg.vector_norm(exact, dim=axes, keepdim=True)
+    norms = norms_of(exact, axes)
     steps = torch.div(exact, norms.clamp(min=grid.clip) / grid.radius, rounding_mode="trunc")
     return _shortened(steps, grid.radius, axes)
 
@@ -380,8 +387,9 @@ def unit_steps(values: Tensor, grid: Grid, *, bias: bool = False) -> tuple[Tenso
     """
     stack, rows, width = values.shape
     added = values.new_ones(1 if bias else 0)
-    norms: Tensor = torch.linalg.vector_norm(values, dim=2, keepdim=True)
-    norms = norms.square_().add_(1.0).sqrt_() if bias else norms
+    norms = norms_of(values)
+    if bias:
+        norms = norms.square_().add_(1.0).sqrt_()
     radius = float(1 << grid.unit_bits)
     scales = norms / radius
     steps = values.new_empty(stack, rows, width + len(added))
@@ -439,11 +447,11 @@ def _shortened(steps: Tensor, radius: float, axes: tuple[int, ...]) -> Tensor:
     number, or was too large to be one, makes its vector 0.
     """
     # The sum of squares up to the radius' own is exact, and its root rounds to the radius only where it is that.
-    within = torch.linalg.vector_norm(steps, dim=axes, keepdim=True) <= radius
+    within = norms_of(steps, axes) <= radius
     if bool(within.all()):
         return steps
     exact = steps.to(torch.float64)
-    norms: Tensor = torch.linalg.vector_norm(exact, dim=axes, keepdim=True)
+    norms = norms_of(exact, axes)
     # A factor below radius / norm by more than all roundings, then towards zero: once is enough.
     factors = torch.where(within, 1.0, radius / norms * (1.0 - 2.0**-40))
     return (exact * factors).trunc_().nan_to_num_(nan=0.0).to(steps.dtype)

@@ -21,7 +21,7 @@ from dpzv_audit.data.files import check_memory
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.config import TrainingConfig
 from mechanisms.core.models import MLP, Architecture, Layout, TransformerModel, dimension, initial_parameters, layout_of
-from mechanisms.core.noise import Grid, outer_steps, summed_products, truncated_steps, unit_steps
+from mechanisms.core.noise import Grid, norms_of, outer_steps, summed_products, truncated_steps, unit_steps
 from mechanisms.core.streams import Directions, Drawn, Streams
 
 Views = dict[str, Tensor]
@@ -541,9 +541,11 @@ def clipped_gradient_sum(server: Server, parameters: ParameterStack, batch: Serv
     if server.fused is not None:
         return server.fused.clipped_gradient_sum(parameters, batch, clip)
     gradients = per_record_gradients(server, parameters, batch)
-    norms: Tensor = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
-    clipped = (gradients * (clip / norms.clamp(min=clip))).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    return (clipped if batch.weights is None else clipped * batch.weights.unsqueeze(2)).sum(1)
+    factors = clip / norms_of(gradients).clamp(min=clip)
+    clipped = (gradients * factors).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    if batch.weights is not None:
+        clipped = clipped * batch.weights.unsqueeze(2)
+    return clipped.sum(1)
 
 
 def add_clipped_gradient_steps(

@@ -17,6 +17,7 @@ from mechanisms.core.baselines import BaselineRun, baseline_method
 from mechanisms.core.channel import SERVER, Message, quantised
 from mechanisms.core.config import BaselineConfig, Bits, ForwardBits, Smoothing
 from mechanisms.core.method import Differences
+from mechanisms.core.noise import norms_of
 from mechanisms.core.replicas import ServerBatch, cross_entropy
 from mechanisms.core.streams import Batch, DirectionKind, Directions, dimension_factor
 
@@ -93,8 +94,7 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         if config.direction == "gaussian":
             return drawn
         radius = 1.0 if config.direction == "unit-sphere" else fed.width**0.5
-        norms: Tensor = torch.linalg.vector_norm(drawn, dim=3, keepdim=True)
-        return drawn * (radius / norms)
+        return drawn * (radius / norms_of(drawn, (3,)))
 
     def _differences(self, batch: ServerBatch, directions: Tensor, slot: slice) -> Tensor:
         """delta_j = f(h + mu u_j) - f(h): batch means (K, q), or one a record (K, q, B)."""

@@ -15,6 +15,7 @@ nothing.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -183,7 +184,9 @@ class ScalarChannel:
         config = self._config
         if self.grid is None:
             clipped = clip(differences.mul_(scale), config.clip, config.clip_rule)
-            return (clipped if weights is None else clipped * weights).sum(1).mul_(1.0 / config.batch_size)
+            if weights is not None:
+                clipped = clipped * weights
+            return clipped.sum(1).mul_(1.0 / config.batch_size)
         steps = nearest_steps(differences, scale, self.grid, config.clip_rule)
         return (steps if weights is None else steps.mul_(weights)).sum(1, dtype=torch.float64)
 
@@ -229,7 +232,8 @@ class ServerTrainer:
         server = self._fed.server
         parameters = self._fed.server_parameters
         if self.update != "joint-zo":
-            return loss_differences(server.pair_logits(parameters, batch.rows, uploads, slot), batch.labels)
+            logits = server.pair_logits(parameters, batch.rows, uploads, slot)
+            return loss_differences(logits, batch.labels)
         pair = batch.rows.unsqueeze(1).repeat(1, 2, 1, 1)
         pair[..., slot] = uploads
         return self._moved_differences(round_, pair.flatten(0, 1), batch.labels)
@@ -256,7 +260,8 @@ class ServerTrainer:
         """Return the server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""
         differences = self._moved_differences(round_, batch.rows.repeat_interleave(2, 0), batch.labels)
         scale = 2.0 * self._config.server_smoothing * self._config.batch_size
-        return self.party.directions.at(round_) * (batch.counted(differences).sum(1, keepdim=True) / scale)
+        scalar = batch.counted(differences).sum(1, keepdim=True) / scale
+        return self.party.directions.at(round_) * scalar
 
     def _private_gradient(self, batch: ServerBatch) -> Tensor:
         """DP-SGD: per-record gradients clipped to `server_clip`, summed and noised in whole steps or not, averaged."""
@@ -266,7 +271,8 @@ class ServerTrainer:
         parameters = self._fed.server_parameters
         noise = self._noise.next()
         if grid is None:
-            return noise + clipped_gradient_sum(server, parameters, batch, config.server_clip) / config.batch_size
+            total = clipped_gradient_sum(server, parameters, batch, config.server_clip)
+            return noise + total / config.batch_size
         add_clipped_gradient_steps(server, parameters, batch, grid, noise)
         return noise.mul_(grid.step / config.batch_size).to(self._fed.dtype)
 
@@ -316,13 +322,13 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         if self.config.perturbation != "in-place":
             return fed.embed_pair(number, batch, party.moved(own_round, smoothing, -smoothing))
         client = fed.clients[number - 1]
-        directions = party.directions
+        shift = partial(shift_in_place, party.parameters, party.directions, own_round)
         inputs = fed.inputs(client, batch)
         pair = []
-        for shift in (smoothing, -2.0 * smoothing):
-            shift_in_place(client.parameters, directions, own_round, shift)
-            pair.append(client.evaluator.forward(client.parameters, inputs))
-        shift_in_place(client.parameters, directions, own_round, smoothing)
+        for scale in (smoothing, -2.0 * smoothing):
+            shift(scale)
+            pair.append(client.evaluator.forward(party.parameters, inputs))
+        shift(smoothing)
         return torch.stack(pair, 1)
 
     def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
@@ -343,15 +349,15 @@ class DPZVRun(AsyncRun[DPZVConfig]):
 
     def _accepted(self, batch: Batch) -> Tensor | None:
         """Weights (K, B) of the records that count: padding does not, nor do records past the server's limits."""
-        config = self.config
+        cap = self.config.participation_cap
         weights = batch.weights
-        if config.distinct_ids:
-            first = _first_occurrences(batch.ids).to(self.federation.dtype)
-            weights = first if weights is None else weights * first
-        if config.participation_cap is not None:
-            counts = self._counts.index_select(0, batch.places).view(batch.ids.shape)
-            allowed = (counts < config.participation_cap).to(self.federation.dtype)
-            weights = allowed if weights is None else weights * allowed
+        if self.config.distinct_ids:
+            first = _first_occurrences(batch.ids)
+            weights = first if weights is None else weights & first
+        if cap is not None:
+            counts = self._counts.index_select(0, batch.places)
+            allowed = counts.view(batch.ids.shape) < cap
+            weights = allowed if weights is None else weights & allowed
             self._counts.index_add_(0, batch.places, weights.flatten().to(torch.int32))
         return None if weights is None else weights.to(self.federation.dtype)
 
@@ -362,7 +368,8 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         if config.client_rate == 0:
             return
         if config.perturbation == "in-place" and config.momentum == 0.0:
-            shift_in_place(party.parameters, party.directions, own_round, scalar.unsqueeze(1) * -config.client_rate)
+            scale = scalar.unsqueeze(1) * -config.client_rate
+            shift_in_place(party.parameters, party.directions, own_round, scale)
         else:
             party.step(own_round, scalar)
 
