@@ -25,7 +25,8 @@ def never_applied(cells: Sequence[Cell], name: Callable[[Cell], str]) -> list[st
 
 def column_of_cell(cell: Cell) -> str:
     """Return what the cell is about: a method, its noise, and the epsilon from which that follows."""
-    return method_of(cell) + ("" if cell.epsilon is None else f", ε {number(cell.epsilon)}")
+    epsilon = "" if cell.epsilon is None else f", ε {number(cell.epsilon)}"
+    return f"{method_of(cell)}{epsilon}"
 
 
 def row_of_cell(cell: Cell) -> str:
@@ -58,10 +59,11 @@ def reasons(cells: Sequence[Cell], state: str) -> list[Row]:
             for what in (cell.attack, f"{cell.noise} noise"):
                 why = why.removeprefix(f"{what} does not apply to {cell.method}: ")
             of.setdefault((row_of_cell(cell), why), []).append(column_of_cell(cell))
-    return [
-        {"attack": row, "method": "all" if len(names) == methods else "; ".join(names), "why": why}
-        for (row, why), names in of.items()
-    ]
+    rows: list[Row] = []
+    for (row, why), names in of.items():
+        method = "all" if len(names) == methods else "; ".join(names)
+        rows.append({"attack": row, "method": method, "why": why})
+    return rows
 
 
 def heat_map(cells: Sequence[Cell]) -> str:
@@ -75,9 +77,11 @@ def heat_map(cells: Sequence[Cell]) -> str:
         return ""
     idle = {*never_applied(cells, row_of_cell), *never_applied(cells, method_of)}
     shown = [c for c in cells if idle.isdisjoint((row_of_cell(c), method_of(c)))]
-    names = [list(dict.fromkeys(map(name, shown))) for name in (row_of_cell, column_of_cell)]
-    turned = len(names[1]) > max(ROOMY, len(names[0]))
-    rows, across = reversed(names) if turned else names
+    rows = [*dict.fromkeys(map(row_of_cell, shown))]
+    across = [*dict.fromkeys(map(column_of_cell, shown))]
+    turned = len(across) > max(ROOMY, len(rows))
+    if turned:
+        rows, across = across, rows
 
     def paint(axes: "Axes") -> None:
         size = 7.0 if len(across) <= ROOMY else 5.5
@@ -96,7 +100,8 @@ def heat_map(cells: Sequence[Cell]) -> str:
     alt = f"Damage of attacks on methods; the worst: {'; '.join(said)}"
     # Columns are named along a slope below the map: the longest name sets its room.
     room = max(0.7, 0.062 * max(map(len, across)))
-    return svg.draw("matrix", alt, 0.6 + room + (0.2 if turned else 0.24) * len(rows), paint)
+    row_height = 0.2 if turned else 0.24
+    return svg.draw("matrix", alt, 0.6 + room + row_height * len(rows), paint)
 
 
 def _paint_cell(axes: "Axes", x: int, y: int, cell: Cell, size: float) -> None:

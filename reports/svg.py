@@ -35,24 +35,18 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto S
 _RC: dict[str, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
-    "axes.unicode_minus": True,
     "font.family": ["DejaVu Sans"],
     "font.size": 10.5,
     "text.color": INK,
     "axes.labelcolor": INK,
-    "axes.labelsize": 10.5,
     "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
     "xtick.color": MUTED,
     "ytick.color": MUTED,
     "xtick.labelsize": 10.0,
     "ytick.labelsize": 10.0,
     "grid.color": RULE,
-    "grid.linewidth": 0.8,
     "legend.frameon": False,
     "legend.fontsize": 10.0,
     "lines.linewidth": 1.8,
@@ -93,7 +87,13 @@ class Chart:
     """
 
     def __init__(
-        self, across: str, up: str, scale: str = "linear", *, bottom: float | None = None, top: float | None = None
+        self,
+        across: str,
+        up: str,
+        scale: str = "linear",
+        *,
+        bottom: float | None = None,
+        top: float | None = None,
     ) -> None:
         self.settings = {"xlabel": across, "ylabel": up, "ylim": (bottom, top)}
         self.painters: list[Callable[[Axes], object]] = [lambda axes: _set_scale(axes, scale)]

@@ -48,7 +48,11 @@ _READERS: dict[str, Callable[..., VerticalDataset]] = {
     "breast-cancer": read_breast_cancer,
 }
 
-DATASETS = Registry("dpzv_audit.datasets", DataSpec, (declared_spec(name, reader) for name, reader in _READERS.items()))
+DATASETS = Registry(
+    "dpzv_audit.datasets",
+    DataSpec,
+    map(declared_spec, _READERS, _READERS.values()),
+)
 
 
 def load(

@@ -5,14 +5,11 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from dpzv_audit.data import DATASETS
 from dpzv_audit.data.spec import DataSpec, RemoteFile
 from dpzv_audit.errors import AuditError, InputError
-
-if TYPE_CHECKING:
-    from urllib.request import OpenerDirector
 
 CHUNK = 1 << 20
 
@@ -87,26 +84,27 @@ def _received(file: RemoteFile, folder: Path) -> Iterator[bytes]:
     digest = hashlib.new(file.algorithm, usedforsecurity=False)
     done = 0
     try:
-        with _opener(file.url).open(file.url, timeout=30.0) as response:
+        with _opened(file.url) as response:
             # one byte more than the right size tells that there is more
-            while done <= file.size and (chunk := response.read(min(CHUNK, file.size + 1 - done))):
+            while chunk := response.read(min(CHUNK, file.size + 1 - done)):
                 done += len(chunk)
                 digest.update(chunk)
                 yield chunk
     except (OSError, http.client.HTTPException, ValueError) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it is the server's answer as well, with the connection behind it
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        words = " ".join(str(reason).split()) or type(error).__name__
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+        words = " ".join(str(reason or error).split()) or type(error).__name__
         raise failed(f"cannot be downloaded ({words})") from error
     if done != file.size:
         what = "more" if done > file.size else f"only {done} bytes"
         raise failed(f"sent {what} instead of {file.size} bytes")
     if digest.hexdigest() != file.digest:
-        raise failed(f"sent another file: {file.algorithm} is {digest.hexdigest()}, must be {file.digest}")
+        found = f"sent another file: {file.algorithm} is {digest.hexdigest()}"
+        raise failed(f"{found}, must be {file.digest}")
 
 
-def _opener(first: str) -> "OpenerDirector":
+def _opened(first: str) -> Any:
     from urllib import request
 
     class SecureRedirects(request.HTTPRedirectHandler):
@@ -118,4 +116,4 @@ def _opener(first: str) -> "OpenerDirector":
                 raise
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
-    return request.build_opener(SecureRedirects())
+    return request.build_opener(SecureRedirects()).open(first, timeout=30.0)

@@ -45,8 +45,9 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 def file_digest(path: Path, algorithm: str = "sha256") -> str:
     """Return the digest of a whole file in hexadecimal digits; `InputError` if it cannot be read."""
+    new = partial(hashlib.new, algorithm, usedforsecurity=False)
     with reading(path), open_plain(path) as file:
-        return hashlib.file_digest(file, partial(hashlib.new, algorithm, usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(file, new).hexdigest()
 
 
 def check_size(path: Path, limit: int, *, advice: str = "") -> int:
@@ -90,8 +91,9 @@ def memory_available() -> int | None:
 
     The least of what the machine has and what the control groups of this process leave it.
     """
-    found = (_kernel_available(Path("/proc/meminfo")), _group_available(Path("/sys/fs/cgroup")))
-    return min((number for number in found if number is not None), default=None)
+    machine = _kernel_available(Path("/proc/meminfo"))
+    group = _group_available(Path("/sys/fs/cgroup"))
+    return min((found for found in (machine, group) if found is not None), default=None)
 
 
 def model_digest(source: str | None) -> str | None:
@@ -116,12 +118,14 @@ def _kernel_available(path: Path) -> int | None:
 
 def _group_available(folder: Path) -> int | None:
     try:
-        most, used = (int((folder / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
+        texts = ((folder / name).read_text("ascii") for name in ("memory.max", "memory.current"))
+        most, used = map(int, texts)
     except (OSError, ValueError):  # no such group, or one without a limit ("max")
         return None
     pages = _numbers(folder / "memory.stat")
     # Pages of files count as used, and are given up as soon as anybody needs the room.
-    return max(0, most - used + pages.get("inactive_file", 0) + pages.get("active_file", 0))
+    cached = pages.get("inactive_file", 0) + pages.get("active_file", 0)
+    return max(0, most - used + cached)
 
 
 def _numbers(path: Path) -> dict[str, int]:
@@ -169,26 +173,34 @@ def _members(archive: tarfile.TarFile, wanted: Wanted, limits: TarLimits) -> Ite
     seen: set[str] = set()
     for number, member in enumerate(archive, start=1):
         if number > limits.members:
-            raise InputError(f"has more than {limits.members} members, must have {limits.members} at most")
-        name = PurePosixPath(member.name)
-        if name.is_absolute() or ".." in name.parts or "\\" in member.name or "\0" in member.name:
-            raise InputError(f"member {member.name!r} points outside the archive, must be a relative path within")
+            most = limits.members
+            raise InputError(f"has more than {most} members, must have {most} at most")
+        name = member.name
+        path = PurePosixPath(name)
+        odd = not {"\\", "\0"}.isdisjoint(name)
+        if odd or path.is_absolute() or ".." in path.parts:
+            found = f"member {name!r} points outside the archive"
+            raise InputError(f"{found}, must be a relative path within")
         if member.isdir():
             continue
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
-            raise InputError(f"member {member.name!r} is a link or a special file, must be a plain file or folder")
-        plain = member.name.removeprefix("./")
+            found = f"member {name!r} is a link or a special file"
+            raise InputError(f"{found}, must be a plain file or folder")
+        plain = name.removeprefix("./")
         if plain in seen:
             raise InputError(f"holds {plain!r} twice, must hold it once")
         seen.add(plain)
         if not wanted(plain):
             continue
-        if member.size > limits.member_bytes:
-            raise InputError(f"{plain!r} has {member.size} bytes, must have {limits.member_bytes} at most")
+        size = member.size
+        most = limits.member_bytes
+        if size > most:
+            raise InputError(f"{plain!r} has {size} bytes, must have {most} at most")
         file = archive.extractfile(member)
-        content = b"" if file is None else file.read()
-        if len(content) != member.size:
-            raise InputError(f"is truncated within {plain!r}: {len(content)} bytes, must be {member.size}")
+        content = file.read() if file else b""
+        if len(content) != size:
+            found = f"is truncated within {plain!r}: {len(content)} bytes"
+            raise InputError(f"{found}, must be {size}")
         yield plain, content
 
 
@@ -201,7 +213,8 @@ class _BoundedStream:
 
     def read(self, size: int = -1) -> bytes:
         # room for a block of tar's 512 bytes; a header of more, which tarfile would hold in memory, is no data set's
-        if not 0 <= size <= max(self._limits.member_bytes, tarfile.RECORDSIZE) + tarfile.BLOCKSIZE:
+        largest = max(self._limits.member_bytes, tarfile.RECORDSIZE)
+        if not 0 <= size <= largest + tarfile.BLOCKSIZE:
             raise InputError(f"has a header of {size} bytes, which no original archive has")
         self._within(self._stream.tell() + size)
         return self._stream.read(size)

@@ -14,11 +14,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dpzv_audit.data.files import TarLimits, inflated, read_bounded, read_tar_members
 from dpzv_audit.data.spec import DataRequest, Source, declared
-from dpzv_audit.data.vertical import LabelArray, Records, VerticalDataset, array_digest, equal_runs, patches, scaled
+from dpzv_audit.data.vertical import (
+    LabelArray,
+    Pixels,
+    Records,
+    VerticalDataset,
+    array_digest,
+    equal_runs,
+    patches,
+    scaled,
+)
 from dpzv_audit.errors import InputError
 
 GZIP_MARK = b"\x1f\x8b"
@@ -70,9 +78,16 @@ def declared_idx_files(name: str) -> IdxFiles:
     """Return the files of the data set `name` as `sets/NAME.toml` declares them."""
     found = []
     plain = declared(name, "md5_plain", tuple[str, ...]) or (None,) * len(SHAPES)
-    for file, shape, md5 in zip(declared(name, "source", Source).remote, SHAPES, plain, strict=True):
-        stem = file.name.removesuffix(".gz")
-        found.append(IdxFile(name=stem, shape=shape, md5_gzip=file.digest, md5_plain=md5, url=file.url))
+    remote = declared(name, "source", Source).remote
+    for file, shape, md5 in zip(remote, SHAPES, plain, strict=True):
+        idx = IdxFile(
+            name=file.name.removesuffix(".gz"),
+            shape=shape,
+            md5_gzip=file.digest,
+            md5_plain=md5,
+            url=file.url,
+        )
+        found.append(idx)
     return IdxFiles(*found)
 
 
@@ -85,16 +100,25 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     count = request.clients
     strips = request.partition == "strips"
     folder = request.folder
-    if not any((folder / f"{file.name}{end}").is_file() for file in files for end in (".gz", "")):
+    names = (f"{file.name}{end}" for file in files for end in (".gz", ""))
+    if not any((folder / name).is_file() for name in names):
         raise request.spec.missing(folder / f"{files.train_images.name}.gz")
 
-    def records(*pair: IdxFile) -> Records:
-        labels, images = (read_idx(request.found(find_idx(folder, file)), file) for file in reversed(pair))
-        blocks = patches(images, rows=count, columns=1) if strips else equal_runs(images, count)
-        return Records(scaled(blocks, PIXEL_MAXIMUM), labels.astype(np.int64))
+    def read(file: IdxFile) -> Pixels:
+        return read_idx(request.found(find_idx(folder, file)), file)
+
+    def records(of_images: IdxFile, of_labels: IdxFile) -> Records:
+        labels = read(of_labels).astype(np.int64)
+        images = read(of_images)
+        if strips:
+            blocks = patches(images, rows=count, columns=1)
+        else:
+            blocks = equal_runs(images, count)
+        return Records(scaled(blocks, PIXEL_MAXIMUM), labels)
 
     height, width = files.train_images.shape[1:]
-    all_of, what = (height, "image rows") if strips else (height * width, "flattened pixels")
+    all_of = height if strips else height * width
+    what = "image rows" if strips else "flattened pixels"
     return request.dataset(
         records(*files[:2]),
         records(*files[2:]),
@@ -103,7 +127,7 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     )
 
 
-def read_idx(path: Path, expected: IdxFile) -> npt.NDArray[np.uint8]:
+def read_idx(path: Path, expected: IdxFile) -> Pixels:
     """Return the array in the file at `path`, which must be `expected`, gzipped or plain.
 
     Raises `InputError` naming the file, what was found and what would be right, if the file is unreadable, truncated,
@@ -117,17 +141,20 @@ def read_idx(path: Path, expected: IdxFile) -> npt.NDArray[np.uint8]:
     except ValueError as error:
         right = f"put the original {expected.name}.gz (md5 {expected.md5_gzip}) in its place"
         raise InputError(f"{path}: {error}; {right}") from error
-    return np.frombuffer(content, dtype=np.uint8, offset=len(expected.header)).reshape(expected.shape)
+    pixels = np.frombuffer(content, np.uint8, offset=len(expected.header))
+    return pixels.reshape(expected.shape)
 
 
 def find_idx(folder: Path, expected: IdxFile) -> Path:
     """Return the path of `expected` in `folder`, gzipped before plain; `InputError` if there is neither."""
     packed = folder / f"{expected.name}.gz"
     plain = folder / expected.name
-    if packed.is_file() or plain.is_file():
-        return packed if packed.is_file() else plain
+    for path in (packed, plain):
+        if path.is_file():
+            return path
     source = f" (download it from {expected.url})" if expected.url else ""
-    raise InputError(f"{packed}: no such file (nor without .gz); put the original {packed.name} there{source}")
+    right = f"put the original {packed.name} there{source}"
+    raise InputError(f"{packed}: no such file (nor without .gz); {right}")
 
 
 def _checked(stored: bytes, expected: IdxFile) -> bytes:
@@ -146,8 +173,9 @@ def _checked(stored: bytes, expected: IdxFile) -> bytes:
     if size >= 4 and header[:4] != right[:4]:
         raise ValueError(f"magic number is 0x{header[:4].hex()}, must be 0x{right[:4].hex()}")
     if size >= len(right) and header != right:
-        there = " x ".join(map(str, np.frombuffer(header, ">u4", offset=4)))
-        raise ValueError(f"dimensions are {there}, must be {' x '.join(map(str, expected.shape))}")
+        sizes = (np.frombuffer(header, ">u4", offset=4), expected.shape)
+        there, known = (" x ".join(map(str, shape)) for shape in sizes)
+        raise ValueError(f"dimensions are {there}, must be {known}")
     if size < expected.size:
         raise ValueError(f"is truncated: {size} bytes, must be {expected.size}")
     if size > expected.size:
@@ -176,23 +204,24 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
     `subset` fewer or shorter batches will do. Raises `InputError` for missing, truncated or other files.
     """
     count = request.clients
-    side = math.isqrt(request.clients)
-    grids = [side * side for side in (1, 2, 4, 8, 16, 32)]
-    if request.partition == "patches" and count not in grids:
-        raise InputError(f"patches make a k x k grid: one of {', '.join(map(str, grids))}", "clients", count)
+    side = math.isqrt(count)
+    if request.partition == "patches" and (side * side != count or 32 % side):
+        rule = "patches make a k x k grid: one of 1, 4, 16, 64, 256, 1024"
+        raise InputError(rule, "clients", count)
+    length = 32 // side
     down, across, held = {
         "strips": (count, 1, f"{32 // count} of the 32 image rows each"),
         "halves": (1, 2, "32 rows x 16 columns each, left and right"),
-        "patches": (side, side, f"{side} x {side} of {32 // side} x {32 // side} pixels each"),
+        "patches": (side, side, f"{side} x {side} of {length} x {length} pixels each"),
     }[request.partition]
     contents = _contents(request, rows, subset=subset)
-    parts: dict[str, list[Labelled]] = {"train": [], "test": []}
-    for name in BATCHES:
-        if name in contents:
-            parts["test" if name == TEST_BATCH else "train"].append(_parsed(name, contents[name]))
-    for part, batches in parts.items():
-        counts = np.bincount(np.concatenate([labels for labels, _ in batches]), minlength=CLASSES)
-        right = rows // CLASSES * (len(TRAIN_BATCHES) if part == "train" else 1)
+    parsed = {name: _parsed(name, content) for name, content in contents.items()}
+    test = [parsed.pop(TEST_BATCH)]
+    train = [*parsed.values()]
+    for part, batches in (("train", train), ("test", test)):
+        labels = np.concatenate([labels for labels, _ in batches])
+        counts = np.bincount(labels, minlength=CLASSES)
+        right = rows // CLASSES * len(batches)
         if not subset and (counts != right).any():
             found = f"cifar10: {part} has {counts.min()} to {counts.max()} records a class"
             url = request.spec.remote[0].url
@@ -206,10 +235,10 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
         return Records(features, np.concatenate([labels for labels, _ in batches]))
 
     complete = (rows * len(BATCHES), "images")
-    return request.dataset(records(parts["train"]), records(parts["test"]), held, complete=complete)
+    return request.dataset(records(train), records(test), held, complete=complete)
 
 
-Labelled = tuple[LabelArray, npt.NDArray[np.uint8]]
+Labelled = tuple[LabelArray, Pixels]
 """Labels (N,) and images (N, 3, 32, 32)."""
 
 
@@ -219,19 +248,23 @@ def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, byt
     remote = request.spec.remote[0]
     size = rows * ROW_BYTES
     archive = request.folder / remote.name
-    enough = TEST_BATCH in there and (len(there) > 1 if subset else len(there) == len(BATCHES))
+    least = 2 if subset else len(BATCHES)
+    enough = TEST_BATCH in there and len(there) >= least
     if not enough and archive.is_file():
         remote.check(archive)
         return _unpacked(request.found(archive), size, remote.url)
     if not enough:
         absent = next(name for name in BATCHES if name not in there)
         missing = request.spec.missing(request.folder / absent)
-        raise missing if subset or not there else missing.placed("", "; or give ‹subset› to use what is there")
+        if there and not subset:
+            raise missing.placed("", "; or give ‹subset› to use what is there")
+        raise missing
     contents = {name: read_bounded(request.find(name), size) for name in there}
     for path, content in zip(request.read, contents.values(), strict=True):
         found = len(content)
         if subset and (not found or found % ROW_BYTES):
-            raise InputError(f"{path}: is truncated: {found} bytes, must be whole rows of {ROW_BYTES} bytes")
+            right = f"must be whole rows of {ROW_BYTES} bytes"
+            raise InputError(f"{path}: is truncated: {found} bytes, {right}")
         if found != size and not subset:
             right = f"must have {size} ({rows} rows of {ROW_BYTES}); download {remote.url} again"
             raise InputError(f"{path}: has {found} bytes, {right}, or give ‹subset› to use what is there")
@@ -239,7 +272,8 @@ def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, byt
 
 
 def _unpacked(archive: Path, size: int, url: str) -> dict[str, bytes]:
-    limits = TarLimits(members=64, member_bytes=size, total_bytes=len(BATCHES) * size + (1 << 20))
+    total = len(BATCHES) * size + (1 << 20)
+    limits = TarLimits(members=64, member_bytes=size, total_bytes=total)
     wanted = {f"{CIFAR_FOLDER}/{name}": name for name in BATCHES}
     found = dict(read_tar_members(archive, wanted.__contains__, limits))
     for place in wanted:
@@ -249,11 +283,12 @@ def _unpacked(archive: Path, size: int, url: str) -> dict[str, bytes]:
 
 
 def _parsed(name: str, content: bytes) -> Labelled:
-    table = np.frombuffer(content, dtype=np.uint8).reshape(-1, ROW_BYTES)
+    table = np.frombuffer(content, np.uint8).reshape(-1, ROW_BYTES)
     labels = table[:, 0].astype(np.int64)
     if labels.max() >= CLASSES:
         row = int(np.argmax(labels >= CLASSES))
-        raise InputError(f"{name}: row {row} has label {labels[row]}, must lie in 0 .. {CLASSES - 1}")
+        found = f"{name}: row {row} has label {labels[row]}"
+        raise InputError(f"{found}, must lie in 0 .. {CLASSES - 1}")
     return labels, table[:, 1:].reshape(-1, *PIXELS)
 
 
@@ -271,9 +306,13 @@ def read_digits(request: DataRequest) -> VerticalDataset:
     # the largest grey value of the format: a public constant, so scaling looks at no record
     blocks = scaled(patches(images, rows=1, columns=request.clients), 16.0)
     flat = tuple(block.reshape(len(images), -1) for block in blocks)
+    digests = {
+        "digits/images": array_digest(images),
+        "digits/labels": array_digest(labels.astype(np.uint8)),
+    }
     return request.dataset(
         *request.split(Records(flat, labels)),
         held=f"{columns} of the 8 image columns each, 8 rows, flattened",
-        digests={"digits/images": array_digest(images), "digits/labels": array_digest(labels.astype(np.uint8))},
+        digests=digests,
         columns=columns,
     )

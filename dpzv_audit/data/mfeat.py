@@ -72,14 +72,16 @@ def _read(path: Path) -> tuple[list[Array], LabelArray]:
     cells = variables["X"]
     labels = variables["Y"].ravel()
     if cells.dtype != object or cells.size != len(VIEWS):
-        raise InputError(f"{path}: X has shape {cells.shape} of {cells.dtype}, must be a cell array of 6 views")
+        found = f"{path}: X has shape {cells.shape} of {cells.dtype}"
+        raise InputError(f"{found}, must be a cell array of 6 views")
     views = []
     for kind, view in zip(VIEWS, cells.ravel(), strict=True):
         right = (RECORDS, len(kind.divisors))
+        which = f"{path}: view {kind.name!r}"
         if not isinstance(view, np.ndarray) or view.dtype.kind not in "uif" or view.shape != right:
-            raise InputError(f"{path}: view {kind.name!r} has shape {np.shape(view)}, must be {right} of numbers")
+            raise InputError(f"{which} has shape {np.shape(view)}, must be {right} of numbers")
         if not np.isfinite(view).all():
-            raise InputError(f"{path}: view {kind.name!r} holds nan or inf, must hold finite numbers")
+            raise InputError(f"{which} holds nan or inf, must hold finite numbers")
         views.append(view.astype(np.float64))
     digits = np.repeat(np.arange(CLASSES), RECORDS // CLASSES)
     if not np.array_equal(labels, digits + 1):
@@ -98,7 +100,7 @@ COMPLEX = 0x08
 NUMBER_CLASSES = range(6, 16)
 """double, single and the eight integer classes: structures, objects, functions and opaque data are refused."""
 
-NUMBER_TYPES = {1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8", 13: "<u8"}
+NUMBER_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 """Types of data elements as numpy's: numbers may be stored in a smaller type than that of their class."""
 
 
@@ -128,7 +130,7 @@ def _variables(content: bytes, limit: int) -> dict[str, Array]:
             if len(unpacked) > left:
                 raise ValueError("unpacks to more than its limit, must be the original file")
             left -= len(unpacked)
-            inner = list(_elements(unpacked))
+            inner = [*_elements(unpacked)]
             if len(inner) != 1:
                 raise ValueError(f"a compressed element holds {len(inner)} elements, must hold one")
             kind, element = inner[0]
@@ -154,31 +156,30 @@ def _matrix(data: bytes, limit: int, *, depth: int = 0) -> tuple[str, Array]:
     name_kind, name = next(parts, (0, b""))
     if name_kind != NAME:
         raise ValueError("has a matrix without a name, must be the original file")
-    rest = list(parts)
+    rest = [*parts]
     if flags[0] == CELL_CLASS:
         if depth or len(rest) != entries or any(kind != MATRIX for kind, _ in rest):
             raise ValueError(f"has a cell array whose cells are not {entries} matrices of numbers")
         cells = np.empty(entries, dtype=object)
         for place, (_, cell) in enumerate(rest):
-            cells[place] = _matrix(cell, limit, depth=1)[1]
+            _, cells[place] = _matrix(cell, limit, depth=1)
         return name.decode("latin-1"), cells.reshape(shape, order="F")
     if flags[0] not in NUMBER_CLASSES:
         raise ValueError(f"has a variable of class {flags[0]}, must have numbers and cells only")
-    return name.decode("latin-1"), _numbers(rest, shape, complex_ones=bool(flags[1] & COMPLEX))
-
-
-def _numbers(parts: list[tuple[int, bytes]], shape: tuple[int, ...], *, complex_ones: bool) -> Array:
-    entries = math.prod(shape)
-    if complex_ones or len(parts) > 1:
+    if flags[1] & COMPLEX or len(rest) > 1:
         raise ValueError("has an array of complex numbers, must have real ones only")
-    kind, data = parts[0] if parts else (0, b"")
+    numbers = _numbers(*(rest or [(0, b"")])[0], entries)
+    return name.decode("latin-1"), numbers.reshape(shape, order="F")
+
+
+def _numbers(kind: int, data: bytes, entries: int) -> Array:
     if kind not in NUMBER_TYPES:
         raise ValueError(f"has an array of {entries} numbers of type {kind}, must be a type of numbers")
-    dtype = np.dtype(NUMBER_TYPES[kind])
+    dtype = np.dtype(f"<{NUMBER_TYPES[kind]}")
     if len(data) != entries * dtype.itemsize:
         found = f"{len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes"
         raise ValueError(f"has {found}, must be the original file")
-    return np.frombuffer(data, dtype=dtype).reshape(shape, order="F")
+    return np.frombuffer(data, dtype)
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -189,7 +190,10 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
             raise ValueError("is truncated within a tag")
         kind, size = struct.unpack_from("<II", data, place)
         if kind >> 16:
-            kind, size, start, end = kind & 0xFFFF, kind >> 16, place + 4, place + 8
+            size = kind >> 16
+            kind &= 0xFFFF
+            start = place + 4
+            end = place + 8
             if size > 4:
                 raise ValueError(f"has a small element of {size} bytes, must have 4 at most")
         else:

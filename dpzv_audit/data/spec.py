@@ -41,7 +41,8 @@ class RemoteFile:
         """Raise `InputError` unless the file at `path` is this one."""
         found = file_digest(path, self.algorithm)
         if found != self.digest:
-            raise InputError(f"{path}: {self.algorithm} is {found}, must be {self.digest}; download {self.url} again")
+            right = f"must be {self.digest}; download {self.url} again"
+            raise InputError(f"{path}: {self.algorithm} is {found}, {right}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,9 @@ class Source:
     @property
     def size(self) -> float | None:
         """Size of all files in megabytes, None where nobody publishes it."""
-        return round(sum(file.size for file in self.remote) / 1e6, 1) if self.remote else self.megabytes
+        if not self.remote:
+            return self.megabytes
+        return round(sum(file.size for file in self.remote) / 1e6, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +117,13 @@ class DataRequest:
         return split_records(records, seed=self.spec.seed)
 
     def dataset(
-        self, train: Records, test: Records, held: str, *, complete: tuple[int, str] | None = None, **about: Any
+        self,
+        train: Records,
+        test: Records,
+        held: str,
+        *,
+        complete: tuple[int, str] | None = None,
+        **about: Any,
     ) -> VerticalDataset:
         """Return the data set of `train` and `test`; `held` says what each client holds, `about` what else it is told.
 
@@ -125,9 +134,12 @@ class DataRequest:
         if complete is not None and found != complete[0]:
             about["notes"] = (f"a subset: {found:,} of {complete[0]:,} {complete[1]}",)
         digests = {path.name: file_digest(path) for path in self.read}
-        about = {"name": self.spec.name, "classes": self.spec.classes, "digests": digests, **about}
-        partition = f"{self.clients} clients, {self.partition}: {held}"
-        return VerticalDataset(train=train, test=test, partition=partition, **about)
+        return VerticalDataset(
+            train=train,
+            test=test,
+            partition=f"{self.clients} clients, {self.partition}: {held}",
+            **{"name": self.spec.name, "classes": self.spec.classes, "digests": digests, **about},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +173,8 @@ class DataSpec:
 
     def __post_init__(self) -> None:
         if self.source is None and self.files is None and not self.package:
-            raise InputError(f"data set {self.name}: must say its source, its files or the package that embeds it")
+            rule = "must say its source, its files or the package that embeds it"
+            raise InputError(f"data set {self.name}: {rule}")
         if not self.partitions:
             raise InputError(f"data set {self.name}: must have at least one partition")
 
@@ -172,7 +185,12 @@ class DataSpec:
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def load(
-        self, *, clients: int | None = None, partition: str | None = None, data_dir: Path | None = None, **options: Any
+        self,
+        *,
+        clients: int | None = None,
+        partition: str | None = None,
+        data_dir: Path | None = None,
+        **options: Any,
     ) -> VerticalDataset:
         """Return the data set for `clients` by the way that `partition` names; see `dpzv_audit.data.load`."""
         for option in options:
@@ -220,8 +238,11 @@ class DataSpec:
         Raises `InputError` for absent files, and `dpzv_audit.files.Undigested` for files that cannot be read.
         """
         places = self.sources(data_dir)
-        version = f"embedded, {self.package} {importlib.metadata.version(self.package)}" if self.package else ""
-        return f"{version}{data_digest(places)}" if places else version
+        found = data_digest(places) if places else ""
+        if self.package:
+            version = importlib.metadata.version(self.package)
+            found = f"embedded, {self.package} {version}{found}"
+        return found
 
     def locate(self, data_dir: Path | None) -> Path:
         """Return the folder of the files: `source`'s in `data_dir` (or DPZV_AUDIT_DATA) if there, else itself.
@@ -253,14 +274,13 @@ class DataSpec:
 
 def declared(name: str, section: str, kind: type[T]) -> T:
     """Return `section` of what `sets/NAME.toml` says of the data set `name`, as a `kind`."""
-    found: T = _adapter(cast(Any, kind)).validate_python(_declaration(name)[section])
-    return found
+    return cast(T, _adapter(cast(Any, kind)).validate_python(_declaration(name)[section]))
 
 
 def declared_spec(name: str, reader: Callable[..., VerticalDataset]) -> DataSpec:
     """Return the data set that `sets/NAME.toml` declares and `reader` reads."""
-    found: DataSpec = _adapter(DataSpec).validate_python({**_declaration(name), "name": name, "reader": reader})
-    return found
+    entries = {**_declaration(name), "name": name, "reader": reader}
+    return cast(DataSpec, _adapter(DataSpec).validate_python(entries))
 
 
 @cache
@@ -270,4 +290,4 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 @cache
 def _declaration(name: str) -> Mapping[str, Any]:
-    return tomllib.loads((Path(__file__).parent / "sets" / f"{name}.toml").read_text("utf-8"))
+    return tomllib.loads((Path(__file__).parent / f"sets/{name}.toml").read_text("utf-8"))

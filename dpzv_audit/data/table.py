@@ -60,15 +60,18 @@ class Number:
             plain = together.isascii() and "_" not in together
             values = np.array([float(cell if plain else "") for cell in cells])
         except ValueError:
-            advice = "; ‹categories› is for columns of words, ‹drop› leaves one out" if self.own else ""
-            raise ValueError(f"is no number, must be one such as 1000 or -1.5e3{advice}") from None
+            reason = "is no number, must be one such as 1000 or -1.5e3"
+            if self.own:
+                reason += "; ‹categories› is for columns of words, ‹drop› leaves one out"
+            raise ValueError(reason) from None
         if np.isnan(values).any() or "inf" in together.lower():
             raise ValueError("is no finite number")
         with np.errstate(over="ignore"):  # what overflows is refused
             values /= self.scale
         if (np.abs(values) > LARGEST).any():
+            right = f"at most {LARGEST:.2g} over the scale of its column"
             advice = "; ‹scales› gives it" if self.own else ""
-            raise ValueError(f"is too large, must be at most {LARGEST:.2g} over the scale of its column{advice}")
+            raise ValueError(f"is too large, must be {right}{advice}")
         return values.astype(np.float32)[:, None]
 
 
@@ -105,13 +108,14 @@ class Hashed:
         places = {}
         for cell in set(cells):  # most cells of a chunk repeat
             key = f"{self.name}\0{cell}".encode("utf-8", "surrogatepass")
-            places[cell] = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") % self.width
+            digest = hashlib.blake2b(key, digest_size=8).digest()
+            places[cell] = int.from_bytes(digest) % self.width
         return _one_hots([places[cell] for cell in cells], self.width)
 
 
 def _one_hots(places: Sequence[int], width: int) -> FloatArray:
     """Return one-hots (n, width) of `places` in 0 .. width; the last is all zeros."""
-    found = np.zeros((len(places), width + 1), dtype=np.float32)
+    found = np.zeros((len(places), width + 1), np.float32)
     found[np.arange(len(places)), places] = 1.0
     return found[:, :width]
 
@@ -151,14 +155,16 @@ class Table:
 
         Raises `InputError` naming the line whose label has no class.
         """
-        found = [classes.get(cell, -1) for cell in self.labels]
-        if -1 in found:
-            row = found.index(-1)
+        numbers = [classes.get(cell, -1) for cell in self.labels]
+        if -1 in numbers:
+            row = numbers.index(-1)
             label = self.labels[row][:40]
             right = ", ".join(map(repr, [*classes][:20]))
-            raise InputError(f"{self.path}: line {self.lines[row]} has label {label!r}, must be one of {right}")
+            found = f"{self.path}: line {self.lines[row]} has label {label!r}"
+            raise InputError(f"{found}, must be one of {right}")
         blocks = (np.hstack([self.blocks[name] for name in group]) for group in groups)
-        return Records(tuple(map(np.ascontiguousarray, blocks)), np.array(found, dtype=np.int64))
+        labels = np.array(numbers, np.int64)
+        return Records(tuple(map(np.ascontiguousarray, blocks)), labels)
 
 
 def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str) -> Table:
@@ -183,10 +189,12 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
         while chunk := list(islice(rows, CHUNK)):
             if not labels:
                 characters = sum(len(cell) + 1 for _, row in chunk for cell in row)
-                _check_features(len(chunk) * size // (2 * characters), width, free)  # half: an estimate may be wrong
+                # half: an estimate may be wrong
+                _check_features(len(chunk) * size // (2 * characters), width, free)
             _check_features(len(labels) + len(chunk), width, free)
             for column in columns:
-                parts[column.name].append(_encoded(column, names.index(column.name), chunk))
+                name = column.name
+                parts[name].append(_encoded(column, names.index(name), chunk))
             place = names.index(label)
             labels += (intern(row[place]) for _, row in chunk)  # one string a class, not one a row
             lines += (line for line, _ in chunk)
@@ -204,7 +212,8 @@ def _check_features(rows: int, width: int, free: int | None) -> None:
         most = f"must have {FEATURE_LIMIT / 1e9:.1f} GB at most"
         raise ValueError(f"{found}, {needed / 1e9:,.1f} GB in memory, {most}; {ADVICE}")
     if free is not None and loading > free:
-        raise ValueError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}")
+        there = f"{loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free"
+        raise ValueError(f"{found}, {there}; {ADVICE}")
 
 
 def column_runs(names: Sequence[str], clients: int) -> Groups:
@@ -224,17 +233,24 @@ def _encoded(column: Column, place: int, chunk: list[Line]) -> FloatArray:
         try:
             column.encode([row[place]])
         except ValueError as error:
-            raise ValueError(f"line {line}, column {column.name!r}: {row[place][:40]!r} {error}") from error
-    raise AssertionError(f"column {column.name!r} refuses cells together that it takes one by one")
+            found = f"line {line}, column {column.name!r}: {row[place][:40]!r}"
+            raise ValueError(f"{found} {error}") from error
+    raise AssertionError(f"{column.name!r} refuses cells together that it takes one by one")
 
 
 def _rows(path: Path, layout: Layout) -> Iterator[Line]:
     """Yield (0, column names), then (line number, cells) of each row, as many cells as names."""
-    with reading(path), io.TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
-        lines = bounded_lines(file, LINE_LIMIT, "characters")
-        reader = csv.reader(lines, delimiter=layout.separator, skipinitialspace=True, strict=True)
+    with reading(path), io.TextIOWrapper(open_plain(path), "utf-8-sig", newline="") as file:
+        reader = csv.reader(
+            bounded_lines(file, LINE_LIMIT, "characters"),
+            delimiter=layout.separator,
+            skipinitialspace=True,
+            strict=True,
+        )
         try:
-            names = _header(next(reader, []), layout) if layout.header else list(layout.names or ())
+            names = [*(layout.names or ())]
+            if layout.header:
+                names = _header(next(reader, []), layout)
             yield 0, names
             for row in reader:
                 if not row or (layout.comment and row[0].startswith(layout.comment)):
@@ -246,7 +262,8 @@ def _rows(path: Path, layout: Layout) -> Iterator[Line]:
         except csv.Error as error:
             raise ValueError(f"line {reader.line_num} cannot be read ({error})") from error
         except UnicodeDecodeError as error:
-            raise ValueError(f"byte {first_not_utf8(path) + 1} is not UTF-8 text ({error.reason})") from error
+            place = first_not_utf8(path) + 1
+            raise ValueError(f"byte {place} is not UTF-8 text ({error.reason})") from error
 
 
 def _header(row: list[str], layout: Layout) -> list[str]:
@@ -289,13 +306,13 @@ class PublishedTable:
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that are features, in the files' order."""
-        known: dict[str, Column] = {name: Number(name, scale) for name, scale in self.scales.items()}
-        known |= {name: Category(name, values) for name, values in self.values.items()}
-        return tuple(known[name] for name in self.layout.names or () if name in known)
-
-    def read(self, path: Path, groups: Groups) -> Records:
-        """Return the rows of `path`, a block for each of `groups`; raises what `read_table` raises."""
-        return read_table(path, self.layout, self.columns, self.label).records(groups, self.classes)
+        found: list[Column] = []
+        for name in self.layout.names or ():
+            if name in self.scales:
+                found.append(Number(name, self.scales[name]))
+            elif name in self.values:
+                found.append(Category(name, self.values[name]))
+        return tuple(found)
 
 
 def read_published_set(table: PublishedTable, request: DataRequest, *, subset: bool = False) -> VerticalDataset:
@@ -305,28 +322,34 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
     do, or those of the published sample. Raises `InputError` naming the file, the line and the column for whatever is
     malformed, and for files that have not the published rows of each class.
     """
-    groups: Groups = list(table.groups.values())
-    held = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.groups.items())
+    groups: Groups = [*table.groups.values()]
+    held = [f"{name} ({', '.join(columns)})" for name, columns in table.groups.items()]
     if request.partition == "columns":
         groups = column_runs([column.name for column in table.columns], request.clients)
-        held = "; ".join(map(", ".join, groups))
+        held = [*map(", ".join, groups)]
     parts = []
     sample = table.sample
     for name, rows in table.rows.items():
         if (name == sample) != (subset and bool(sample)):
             continue
         path = request.find(name)
-        parts.append(table.read(path, groups))
+        read = read_table(path, table.layout, table.columns, table.label)
+        parts.append(read.records(groups, table.classes))
         found = np.bincount(parts[-1].labels, minlength=2).tolist()
-        if found != list(rows) and (sample or not subset):
-            hint = f"it must be the original {name}" if sample else "give ‹subset› to use what is there"
-            raise InputError(f"{path}: has {found} rows by class, the original has {list(rows)}; {hint}")
+        if found != [*rows] and (sample or not subset):
+            hint = "give ‹subset› to use what is there"
+            if sample:
+                hint = f"it must be the original {name}"
+            found = f"{found} rows by class, the original has {[*rows]}"
+            raise InputError(f"{path}: has {found}; {hint}")
     total = sum(map(len, parts))
-    right = sum(sum(rows) for name, rows in table.rows.items() if name != sample)
-    of_sample = "the source's sample of " if sample else ""
-    note = () if total == right else (f"a subset: {of_sample}{total:,} of {right:,} rows",)
+    original = sum(sum(rows) for name, rows in table.rows.items() if name != sample)
+    notes = table.notes
+    if total != original:
+        of_sample = "the source's sample of " if sample else ""
+        notes += (f"a subset: {of_sample}{total:,} of {original:,} rows",)
     train, test = parts if len(parts) == 2 else request.split(parts[0])
-    return request.dataset(train, test, held, notes=(*table.notes, *note))
+    return request.dataset(train, test, "; ".join(held), notes=notes)
 
 
 SPLIT_SEED = 1
@@ -369,13 +392,16 @@ def load_csv(
     for source in sources:
         if not source.is_file():
             found = "is no file" if source.exists() else "no such file"
-            raise InputError(f"{source}: {found}; must be a CSV file whose first line names its columns")
+            right = "must be a CSV file whose first line names its columns"
+            raise InputError(f"{source}: {found}; {right}")
     names = next(_rows(first, layout))[1]
     for mark in ",;\t|":
         if len(names) == 1 and mark in names[0] and mark != separator:
-            raise InputError(f"but line 1 of {first} is cut into columns by {mark!r}", "separator", separator)
+            rule = f"but line 1 of {first} is cut into columns by {mark!r}"
+            raise InputError(rule, "separator", separator)
     scales = scales or {}
-    for what, given in (("label", [label]), ("drop", drop), ("categories", categories), ("scales", scales)):
+    named = {"label": [label], "drop": drop, "categories": categories, "scales": [*scales]}
+    for what, given in named.items():
         for name in given:
             if name not in names:
                 raise unknown_name(what, name, names, f" of {first}")
@@ -383,36 +409,42 @@ def load_csv(
                 raise InputError(f"the label; must be another column of {first}", what, name)
     known = [name for name in names if name != label and name not in drop]
     if not known:
-        raise InputError(f"{first}: has no column but {', '.join(names)}, must have at least one feature")
+        others = ", ".join(names)
+        raise InputError(f"{first}: has no column but {others}, must have at least one feature")
     for name in categories:
         if name in scales:
-            rule = f": column {name!r} is in categories and in scales, must be in one of them ({first})"
-            raise InputError(rule, "scales")
+            right = f"must be in one of them ({first})"
+            raise InputError(f": column {name!r} is in categories and in scales, {right}", "scales")
     columns: list[Column] = []
     for name in known:
-        number = Number(name, scales.get(name, 1.0), own=True)
-        columns.append(Hashed(name, buckets) if name in categories else number)
+        if name in categories:
+            columns.append(Hashed(name, buckets))
+        else:
+            columns.append(Number(name, scales.get(name, 1.0), own=True))
     held = _groups(first, known, clients, groups)
     tables = [read_table(source, layout, columns, label) for source in sources]
     for table in tables:
         if "" in table.labels:
             line = table.lines[table.labels.index("")]
-            raise InputError(f"{table.path}: line {line}, column {label!r}: is empty, must be a label")
-    numbers = _classes(first, label, [cell for table in tables for cell in table.labels], classes)
+            found = f"{table.path}: line {line}, column {label!r}"
+            raise InputError(f"{found}: is empty, must be a label")
+    cells = {cell for table in tables for cell in table.labels}
+    numbers = _classes(first, label, cells, classes)
     parts = [table.records(held, numbers) for table in tables]
     train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=SPLIT_SEED)
-    plain = ", ".join(name for name in known if name not in categories and name not in scales)
-    names_of = zip(("csv", "test"), sources, strict=False)
-    digests = {f"{part}/{file.name}": file_digest(file) for part, file in names_of}
+    plain = ", ".join(name for name in known if name not in {*categories, *scales})
+    notes = (f"used as they are, for want of a scaling constant: {plain}",)
+    fitted = (f"the set of classes was read off the label column {label!r}",)
+    named_files = zip(("csv", "test"), sources, strict=False)
     return VerticalDataset(
         name=f"csv:{first.name}",
         train=train,
         test=rest,
         classes=len(numbers),
         partition=f"{len(held)} clients, columns: {'; '.join(map(', '.join, held))}",
-        digests=digests,
-        notes=(f"used as they are, for want of a scaling constant: {plain}",) if plain else (),
-        fitted=() if classes is not None else (f"the set of classes was read off the label column {label!r}",),
+        digests={f"{part}/{file.name}": file_digest(file) for part, file in named_files},
+        notes=notes if plain else (),
+        fitted=fitted if classes is None else (),
     )
 
 
@@ -430,15 +462,20 @@ def _groups(path: Path, known: list[str], clients: int | None, groups: Groups | 
             raise InputError(f": column {name!r} is in several groups, must be in one ({path})", "groups")
     for name in known:
         if name not in listed:
-            right = "must be in one (‹groups›) or left out (‹drop›)"
-            raise InputError(f": column {name!r} is in no client's group, {right} ({path})", "groups")
+            right = f"must be in one (‹groups›) or left out (‹drop›) ({path})"
+            raise InputError(f": column {name!r} is in no client's group, {right}", "groups")
     if not all(groups):
         raise InputError("a group is empty, must hold at least one column")
     return groups
 
 
-def _classes(path: Path, label: str, cells: Sequence[str], classes: Sequence[str] | None) -> dict[str, int]:
-    names = list(set(cells) if classes is None else classes)
+def _classes(
+    path: Path,
+    label: str,
+    cells: set[str],
+    classes: Sequence[str] | None,
+) -> dict[str, int]:
+    names = [*(cells if classes is None else classes)]
     if classes is None:
         try:
             names.sort(key=lambda name: (float(name), name))
@@ -446,7 +483,8 @@ def _classes(path: Path, label: str, cells: Sequence[str], classes: Sequence[str
             names.sort()
     if not 2 <= len(set(names)) == len(names) <= MOST_CLASSES:
         count = len(set(names))
-        found = f"{path}: label column {label!r} has {count} distinct {'value' if count == 1 else 'values'}"
+        values = "value" if count == 1 else "values"
+        found = f"{path}: label column {label!r} has {count} distinct {values}"
         raise InputError(f"{found}, must have 2 to {MOST_CLASSES}, one a class")
     return {name: number for number, name in enumerate(names)}
 
@@ -459,11 +497,14 @@ def read_breast_cancer(request: DataRequest) -> VerticalDataset:
     from sklearn import datasets
 
     bunch: Any = datasets.load_breast_cancer()
-    source = np.ascontiguousarray(bunch.data, dtype=np.float64)
-    labels = np.ascontiguousarray(bunch.target, dtype=np.int64)
+    source = np.ascontiguousarray(bunch.data, np.float64)
+    labels = np.ascontiguousarray(bunch.target, np.int64)
     scales = declared("breast-cancer", "scales", tuple[float, ...])
     blocks = equal_runs((source / scales).astype(np.float32), request.clients)
     train, test = request.split(Records(blocks, labels))
-    digests = {"data": array_digest(source), "target": array_digest(labels.astype(np.uint8))}
-    digests = {f"breast-cancer/{name}": digest for name, digest in digests.items()}
-    return request.dataset(train, test, f"{30 // request.clients} of the 30 columns each", digests=digests)
+    digests = {
+        "breast-cancer/data": array_digest(source),
+        "breast-cancer/target": array_digest(labels.astype(np.uint8)),
+    }
+    held = f"{30 // request.clients} of the 30 columns each"
+    return request.dataset(train, test, held, digests=digests)

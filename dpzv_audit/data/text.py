@@ -60,14 +60,15 @@ class HashTokenizer:
         """Return ids, int64 (N, length); 0 pads."""
         rows = []
         for text in texts:
-            words = islice(WORD.finditer(text.encode("utf-8", "surrogatepass").lower()), self.length)
+            content = text.encode("utf-8", "surrogatepass").lower()
+            words = islice(WORD.finditer(content), self.length)
             rows.append([word_id(word[0], self.vocabulary) for word in words])
         return _padded(rows, self.length)
 
 
 def _padded(rows: Sequence[Sequence[int]], length: int, padding: int = 0) -> TokenArray:
     """Return ids as int64 (N, length), a shorter row filled up with `padding`."""
-    ids = np.full((len(rows), length), padding, dtype=np.int64)
+    ids = np.full((len(rows), length), padding, np.int64)
     for row, numbers in zip(ids, rows, strict=True):
         row[: len(numbers)] = numbers
     return ids
@@ -76,13 +77,19 @@ def _padded(rows: Sequence[Sequence[int]], length: int, padding: int = 0) -> Tok
 @lru_cache(maxsize=1 << 17)
 def word_id(word: bytes, vocabulary: int) -> int:
     """Return the id of a lower-case word, in 1 .. vocabulary - 1."""
-    number = int.from_bytes(hashlib.blake2b(word, digest_size=8).digest(), "big")
-    return 1 + number % (vocabulary - 1)
+    digest = hashlib.blake2b(word, digest_size=8).digest()
+    return 1 + int.from_bytes(digest) % (vocabulary - 1)
 
 
-def choose_tokenizer(tokenizer: "Tokenizer | None", *, clients: int, length: int, vocabulary: int) -> "Tokenizer":
+def choose_tokenizer(
+    tokenizer: "Tokenizer | None",
+    *,
+    clients: int,
+    length: int,
+    vocabulary: int,
+) -> "Tokenizer":
     """Return `tokenizer`, or the hashing one of `length` and `vocabulary`, once `clients` divide its length."""
-    chosen = HashTokenizer(length=length, vocabulary=vocabulary) if tokenizer is None else tokenizer
+    chosen = tokenizer or HashTokenizer(length=length, vocabulary=vocabulary)
     split_evenly(chosen.length, clients, name="clients", of="tokens")
     return chosen
 
@@ -94,11 +101,16 @@ def text_dataset(
 
     A note says where there are other than `complete` reviews.
     """
-    train, test = (Records(equal_runs(part.features[0], request.clients), part.labels) for part in parts)
+    count = request.clients
+    train, test = (Records(equal_runs(part.features[0], count), part.labels) for part in parts)
     length = tokenizer.length
-    vocabulary = tokenizer.vocabulary
-    held = f"{length // request.clients} of {length} tokens each; {tokenizer.name}"
-    return request.dataset(train, test, held, vocabulary=vocabulary, complete=(complete, "reviews"))
+    return request.dataset(
+        train,
+        test,
+        f"{length // count} of {length} tokens each; {tokenizer.name}",
+        vocabulary=tokenizer.vocabulary,
+        complete=(complete, "reviews"),
+    )
 
 
 def read_pretrained(kind: str, source: str, **options: Any) -> Any:
@@ -119,13 +131,15 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
     logs.disable_progress_bar()
     try:
         return getattr(transformers, kind).from_pretrained(
-            source, local_files_only=Path(source).is_dir(), trust_remote_code=False, **options
+            source,
+            local_files_only=Path(source).is_dir(),
+            trust_remote_code=False,
+            **options,
         )
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
-        right = (
-            "must be a folder with config.json, model.safetensors and a tokenizer, or a name on the Hugging Face hub"
-        )
+        folder = "a folder with config.json, model.safetensors and a tokenizer"
+        right = f"must be {folder}, or a name on the Hugging Face hub"
         raise InputError(f"{right}: {reason}", "transformer", source) from None
     finally:
         logs.set_verbosity(verbosity)
@@ -151,7 +165,8 @@ class PretrainedTokenizer:
     @property
     def name(self) -> str:
         """What the tokenizer is, in words."""
-        return f"the tokenizer of {Path(self.source).name} ({self.vocabulary} ids), the first {self.length}"
+        model = Path(self.source).name
+        return f"the tokenizer of {model} ({self.vocabulary} ids), the first {self.length}"
 
     @property
     def vocabulary(self) -> int:
@@ -166,9 +181,10 @@ class PretrainedTokenizer:
         read = _tokenizer(self.source)
         if read.pad_token_id is None:
             raise InputError("whose tokenizer has no padding token, must have one", "transformer", self.source)
-        options = {"add_special_tokens": False, "truncation": True, "max_length": self.length}
-        found = read(list(texts), **options)["input_ids"] if texts else []
-        return _padded(found, self.length, read.pad_token_id)
+        if not texts:
+            return _padded([], self.length)
+        found = read([*texts], add_special_tokens=False, truncation=True, max_length=self.length)
+        return _padded(found["input_ids"], self.length, read.pad_token_id)
 
 
 Tokenizer = HashTokenizer | PretrainedTokenizer
@@ -204,12 +220,14 @@ def read_imdb(
     def part(name: str) -> Records:
         found = sorted(key for key in reviews if key[0] == name)
         if len(found) != complete and not subset:
-            raise InputError(f"{path}: has {len(found)} {name} reviews, the original has {complete}")
+            there = f"{path}: has {len(found)} {name} reviews"
+            raise InputError(f"{there}, the original has {complete}")
         if not found:
             raise InputError(f"{path}: has no aclImdb/{name}/pos or neg/ID_RATING.txt, must have some")
         keys = [found[place] for place in fixed_order(len(found), seed=request.spec.seed)]
-        labels = np.array([key[1] == "pos" for key in keys], dtype=np.int64)
-        return Records((chosen.encode([reviews[key] for key in keys]),), labels)
+        labels = np.array([key[1] == "pos" for key in keys], np.int64)
+        ids = chosen.encode([reviews[key] for key in keys])
+        return Records((ids,), labels)
 
     return text_dataset(request, chosen, map(part, ("train", "test")), complete=2 * complete)
 
@@ -232,7 +250,8 @@ def _reviews(path: Path) -> dict[tuple[str, str, int], str]:
     """Return the texts of the labelled reviews by (part, side, number)."""
     reviews: dict[tuple[str, str, int], str] = {}
     for name, content in read_tar_members(path, lambda name: bool(REVIEW.fullmatch(name)), LIMITS):
-        (part, side, number, rating), where = REVIEW.findall(name)[0], f"{path}: {name!r}"
+        [(part, side, number, rating)] = REVIEW.findall(name)
+        where = f"{path}: {name!r}"
         if int(rating) not in RATINGS[side]:
             raise InputError(f"{where} has rating {rating}, which is not {side}")
         try:
@@ -285,7 +304,10 @@ def read_amazon_polarity(
         return Records((ids,), labels)
 
     train = read(train_path, TRAIN_LINES)
-    parts = (train, read(request.found(test_path), TEST_LINES)) if there else request.split(train)
+    if there:
+        parts = (train, read(request.found(test_path), TEST_LINES))
+    else:
+        parts = request.split(train)
     return text_dataset(request, chosen, parts, complete=TRAIN_LINES + TEST_LINES)
 
 
@@ -304,7 +326,7 @@ def read_fasttext(path: Path, tokenizer: Tokenizer) -> tuple[TokenArray, LabelAr
         labels.extend(LABELS[label] for label, _ in chunk)
     if not labels:
         raise InputError(f"{path}: is empty, must have a line a review: __label__1 title: text")
-    return np.concatenate(ids), np.array(labels, dtype=np.int64)
+    return np.concatenate(ids), np.array(labels, np.int64)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -317,5 +339,6 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
                 raise ValueError(f"line {number} is no UTF-8 text ({error.reason})") from error
             if label not in LABELS or not text.strip():
                 found = ascii(line[:30].decode("utf-8", "replace").strip())
-                raise ValueError(f"line {number} starts {found}, must be __label__1 or __label__2, a space and text")
+                right = "must be __label__1 or __label__2, a space and text"
+                raise ValueError(f"line {number} starts {found}, {right}")
             yield label, text

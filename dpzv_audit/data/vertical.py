@@ -17,6 +17,7 @@ import numpy.typing as npt
 from dpzv_audit.errors import InputError, check_count
 
 Array = npt.NDArray[Any]
+Pixels = npt.NDArray[np.uint8]
 FloatArray = npt.NDArray[np.float32]
 TokenArray = npt.NDArray[np.int64]
 FeatureArray = FloatArray | TokenArray
@@ -45,7 +46,8 @@ class Records:
             name = f"features[{client}]"
             check_array(name, block, np.float32, np.int64)
             if block.ndim < 2 or len(block) != len(self) or block.size == 0:
-                raise InputError(f"{name} has shape {block.shape}, must be ({len(self)}, ...): a row a label")
+                right = f"must be ({len(self)}, ...): a row a label"
+                raise InputError(f"{name} has shape {block.shape}, {right}")
             if block.dtype == np.int64 and int(block.min()) < 0:
                 raise InputError(f"{name} holds {block.min()}, token ids must be at least 0")
             if block.dtype == np.float32 and not np.isfinite(block).all():
@@ -85,7 +87,8 @@ class VerticalDataset:
         train = self.train.features
         test = self.test.features
         if [block.shape[1:] for block in train] != [block.shape[1:] for block in test]:
-            raise InputError(f"{self.name}: train and test blocks differ in number or shape, must be the same")
+            found = f"{self.name}: train and test blocks differ in number or shape"
+            raise InputError(f"{found}, must be the same")
         if [block.dtype for block in train] != [block.dtype for block in test]:
             raise InputError(f"{self.name}: train and test blocks differ in type, must be the same")
         blocks = [block for block in (*train, *test) if block.dtype == np.int64]
@@ -133,8 +136,9 @@ class VerticalDataset:
         shape = self.shapes[client]
         if len(shape) in (2, 3) and self.train.features[client].dtype == np.float32:
             return (shape[-2], shape[-1])
-        if len(shape) == 1 and self.columns is not None and shape[0] % self.columns == 0:
-            return (shape[0] // self.columns, self.columns)
+        width = self.columns
+        if len(shape) == 1 and width is not None and shape[0] % width == 0:
+            return (shape[0] // width, width)
         return None
 
 
@@ -160,7 +164,7 @@ def split_evenly(length: int, parts: int, *, name: str, of: str) -> int:
     """Return `length` / `parts`; `InputError` naming `name` and what would divide if it is not whole."""
     check_count(name, parts)
     if length % parts:
-        choices = ", ".join(str(n) for n in range(1, length + 1) if length % n == 0)
+        choices = ", ".join(str(n) for n in range(1, length + 1) if not length % n)
         raise InputError(f"must divide the {length} {of}: one of {choices}", name, parts)
     return length // parts
 
@@ -173,7 +177,8 @@ def patches(images: Array, *, rows: int = 2, columns: int = 2) -> Blocks:
     """
     planes = images[:, None] if images.ndim == 3 else images
     bands = np.split(planes, rows, axis=2)
-    return tuple(np.ascontiguousarray(patch) for band in bands for patch in np.split(band, columns, axis=3))
+    cut = (patch for band in bands for patch in np.split(band, columns, axis=3))
+    return tuple(map(np.ascontiguousarray, cut))
 
 
 def equal_runs(records: Array, clients: int) -> Blocks:
@@ -190,7 +195,7 @@ def scaled(blocks: Blocks, divisor: float) -> tuple[FloatArray, ...]:
 
     A constant known beforehand: preprocessing that looked at the data would leak from it unaccounted.
     """
-    return tuple(np.divide(block, np.float32(divisor), dtype=np.float32) for block in blocks)
+    return tuple(np.divide(block, divisor, dtype=np.float32) for block in blocks)
 
 
 BATCH = 64
@@ -233,20 +238,18 @@ def take(records: Records, rows: LabelArray) -> Records:
     return Records(tuple(block[rows] for block in records.features), records.labels[rows])
 
 
-def sample_of_training(dataset: VerticalDataset, count: int, *, seed: int = 0) -> VerticalDataset:
+def sample_of_training(dataset: VerticalDataset, count: int) -> VerticalDataset:
     """Return `dataset` with `count` of its training records, in order, and a note that says so; test records stay.
 
-    Which records those are follows from `count` and `seed`, a constant, never from what they hold.
+    Which records those are follows from `count` alone, never from what they hold.
 
     Raises:
         InputError: `count` is below 1 or above the number of training records.
     """
     records = len(dataset.train)
     if check_count("records", count) > records:
-        raise InputError(f"must be at most {records}: {dataset.name} has no more to train on", "records", count)
-    chosen = np.sort(fixed_order(records, seed=seed)[:count])
-    return replace(
-        dataset,
-        train=take(dataset.train, chosen),
-        notes=(*dataset.notes, f"a sample: {count:,} of {records:,} training records"),
-    )
+        rule = f"must be at most {records}: {dataset.name} has no more to train on"
+        raise InputError(rule, "records", count)
+    chosen = np.sort(fixed_order(records, seed=0)[:count])
+    note = f"a sample: {count:,} of {records:,} training records"
+    return replace(dataset, train=take(dataset.train, chosen), notes=(*dataset.notes, note))

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from dpzv_audit.data.files import read_bounded, reading
 from dpzv_audit.data.spec import DataRequest, declared
@@ -24,6 +23,7 @@ from dpzv_audit.data.vertical import (
     Blocks,
     FloatArray,
     LabelArray,
+    Pixels,
     Records,
     VerticalDataset,
     fixed_order,
@@ -32,11 +32,10 @@ from dpzv_audit.data.vertical import (
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.npy import read_npz
 
-LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue in a grey value (ITU-R BT.601)."""
 
 COLOURS = ("rgb", "grey")
-Pixels = npt.NDArray[np.uint8]
 
 
 def check_look(colour: str, size: int, original: int) -> None:
@@ -56,8 +55,9 @@ def prepared(images: Pixels, *, colour: str, size: int) -> FloatArray:
     box = side // size
     boxes = images.reshape(*lead, size, box, size, box, channels)
     means = boxes.mean(axis=(-4, -2), dtype=np.float32) / np.float32(255.0)
-    coloured = means if colour == "rgb" else (means * LUMA).sum(axis=-1, keepdims=True)
-    return np.ascontiguousarray(np.moveaxis(coloured, -1, -3))
+    if colour == "grey":
+        means = (means * LUMA).sum(axis=-1, keepdims=True)
+    return np.ascontiguousarray(np.moveaxis(means, -1, -3))
 
 
 def view_blocks(views: FloatArray, clients: int, *, turned: bool = False) -> Blocks:
@@ -70,7 +70,9 @@ def view_blocks(views: FloatArray, clients: int, *, turned: bool = False) -> Blo
     """
     count, all_views, channels, *side = views.shape
     each = all_views // clients
-    shape = (count * each, channels, *side) if turned else (count, each * channels, *side)
+    shape = (count, each * channels, *side)
+    if turned:
+        shape = (count * each, channels, *side)
     blocks = (views[:, start : start + each] for start in range(0, all_views, each))
     return tuple(np.ascontiguousarray(block).reshape(shape) for block in blocks)
 
@@ -106,9 +108,16 @@ def read_modelnet40(
         raise request.spec.missing(folder / absent[0])
     present = f"{len(classes) - len(absent)} of"
     if absent and not subset:
-        found = f"{folder}: has {present} modelnet40's {len(classes)} class folders, not {absent[0]}"
-        raise InputError(f"{found}; give ‹subset› to use what is there")
-    data = load_views(folder, name="modelnet40", clients=request.clients, colour=colour, size=size, classes=classes)
+        found = f"{folder}: has {present} modelnet40's {len(classes)} class folders"
+        raise InputError(f"{found}, not {absent[0]}; give ‹subset› to use what is there")
+    data = load_views(
+        folder,
+        name="modelnet40",
+        clients=request.clients,
+        colour=colour,
+        size=size,
+        classes=classes,
+    )
     return replace(data, notes=(f"a subset: {present} {len(classes)} classes",) if absent else ())
 
 
@@ -134,7 +143,7 @@ def load_views(
     """
     count = views if clients is None else clients
     each = split_evenly(check_count("views", views), count, name="clients", of="views")
-    names = [place.name for place in _class_folders(folder)] if classes is None else list(classes)
+    names = [place.name for place in _class_folders(folder)] if classes is None else classes
     shapes = list_shapes(folder, views, names)
     if not shapes:
         raise InputError(f"{folder}: has no shapes, must hold one folder a class")
@@ -147,26 +156,31 @@ def load_views(
         chosen = [shape for shape in shapes if shape.train == (part == "train")]
         if not chosen:
             raise InputError(f"{folder}: has no {part} shapes, must have at least one")
-        values = np.empty((len(chosen), views, 3 if colour == "rgb" else 1, size, size), dtype=np.float32)
+        channels = 3 if colour == "rgb" else 1
+        values = np.empty((len(chosen), views, channels, size, size), np.float32)
         for row, shape in enumerate(chosen):
             for view, path in enumerate(shape.files):
                 content = read_bounded(path, FILE_BYTES)
                 digest.update(hashlib.sha256(content).digest())
                 image = decode_image(path, content)
-                if len(image) != side:
-                    raise InputError(f"{path}: is {len(image)} pixels wide, must be {side} like {first.name}")
+                wide = len(image)
+                if wide != side:
+                    right = f"must be {side} like {first.name}"
+                    raise InputError(f"{path}: is {wide} pixels wide, {right}")
                 values[row, view] = prepared(image, colour=colour, size=size)
-        labels = np.array([shape.label for shape in chosen], dtype=np.int64)
-        return Records(features=view_blocks(values, count), labels=labels)
+        labels = np.array([shape.label for shape in chosen], np.int64)
+        return Records(view_blocks(values, count), labels)
 
+    held = f"{each} of {views} views each, {colour}, {size} x {size} pixels"
+    fitted = ("the set of classes was read off the folders' names",)
     return VerticalDataset(
         name=name,
         train=records("train"),
         test=records("test"),
         classes=len(names),
-        partition=f"{count} clients, views: {each} of {views} views each, {colour}, {size} x {size} pixels",
+        partition=f"{count} clients, views: {held}",
         digests={f"{name}/images": digest.hexdigest()},
-        fitted=() if classes is not None else ("the set of classes was read off the folders' names",),
+        fitted=fitted if classes is None else (),
     )
 
 
@@ -187,7 +201,8 @@ def list_shapes(folder: Path, views: int, classes: Sequence[str]) -> list[Shape]
                 shapes.append(Shape(label, train, name, files))
                 budget -= len(files)
         if budget < 0:
-            raise InputError(f"{folder}: has more than {FILE_LIMIT} images, must have {FILE_LIMIT} at most")
+            found = f"{folder}: has more than {FILE_LIMIT} images"
+            raise InputError(f"{found}, must have {FILE_LIMIT} at most")
     return shapes
 
 
@@ -206,11 +221,12 @@ def decode_image(path: Path, content: bytes) -> Pixels:
                 if width != height or width > SIDE_LIMIT:
                     right = f"must be square, at most {SIDE_LIMIT} pixels wide"
                     raise InputError(f"{path}: is {width} x {height} pixels, {right}")
-                return np.asarray(image.convert("RGB"), dtype=np.uint8)
+                return np.asarray(image.convert("RGB"), np.uint8)
     except UnidentifiedImageError as error:
         raise InputError(f"{path}: is no PNG or JPEG image, must be one") from error
-    except (OSError, ValueError, SyntaxError, EOFError, Warning, Image.DecompressionBombError) as error:
-        raise InputError(f"{path}: is no PNG or JPEG image ({' '.join(str(error).split())[:200]})") from error
+    except (OSError, ValueError, SyntaxError, Warning, Image.DecompressionBombError, EOFError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: is no PNG or JPEG image ({reason})") from error
 
 
 def _class_folders(folder: Path) -> list[Path]:
@@ -231,7 +247,8 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
             continue
         match = VIEW_NAME.fullmatch(path.name)
         if match is None or not path.is_file():
-            raise InputError(f"{path}: does not belong here, must be an image SHAPE_VIEW.png or SHAPE_VIEW.jpg")
+            right = "must be an image SHAPE_VIEW.png or SHAPE_VIEW.jpg"
+            raise InputError(f"{path}: does not belong here, {right}")
         shape = match["shape"]
         view = int(match["view"])
         ring = found.setdefault(shape, {})
@@ -242,7 +259,7 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
         if len(ring) != views:
             first = next(iter(ring.values()))
             raise InputError(f"{first}: shape {shape!r} has {len(ring)} views, must have {views}")
-    return {shape: tuple(path for _, path in sorted(ring.items())) for shape, ring in found.items()}
+    return {shape: tuple(ring[view] for view in sorted(ring)) for shape, ring in found.items()}
 
 
 ETH80_FILE = "eth80_16views_64x64.npz"
@@ -263,7 +280,7 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
     or "grey" (C = 1); `size` divides 64. Raises `InputError` for other values and for a missing or other file.
     """
     count = request.clients
-    each = VIEWS // request.clients
+    each = VIEWS // count
     turned = request.partition == "rotations"
     check_look(colour, size, SIDE)
     images, labels = _read(request.find(ETH80_FILE))
@@ -274,8 +291,10 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
         blocks = view_blocks(views[objects], count, turned=turned)
         return Records(blocks, np.repeat(labels[objects], each if turned else 1))
 
-    held = f"one view each, {each} turns an object" if turned else f"{each} of the 16 ring views each"
-    held = f"{held}, {colour}, {size} x {size} pixels; split by object"
+    held = f"{each} of the 16 ring views each"
+    if turned:
+        held = f"one view each, {each} turns an object"
+    held += f", {colour}, {size} x {size} pixels; split by object"
     return request.dataset(records(train), records(test), held)
 
 
@@ -295,8 +314,9 @@ def _read(path: Path) -> tuple[Pixels, LabelArray]:
         arrays = read_npz(path, limits)
         for key, (kind, size, shape) in right.items():
             array = arrays[key]
-            if array.dtype.kind != kind or array.dtype.itemsize > size or array.shape != shape:
-                found = f"{key} has shape {array.shape} of {array.dtype}"
+            dtype = array.dtype
+            if dtype.kind != kind or dtype.itemsize > size or array.shape != shape:
+                found = f"{key} has shape {array.shape} of {dtype}"
                 raise ValueError(f"{found}, must be {shape} of kind {kind!r}, {size} bytes each")
         labels = arrays["labels"].astype(np.int64)
         counts = (labels == np.arange(CLASSES)[:, None]).sum(axis=1).tolist()

@@ -26,7 +26,7 @@ from dpzv_audit.findings import to_jsonable
 from dpzv_audit.reproduce.table import Item, Row, Rows, Setting, counted, interval_of
 from dpzv_audit.reproduce.training import MEGABYTE
 from dpzv_audit.reproduce.words import say
-from mechanisms import DPZVConfig, method_named, train
+from mechanisms import DPZVConfig, MethodSpec, method_named, train
 from mechanisms.controls import PrivateControlConfig, control_sigma, private_frozen_clients
 from mechanisms.core.context import Deployment, RunContext, TrainingData
 from mechanisms.methods.dpzv import scalar_release
@@ -52,18 +52,22 @@ class Searched(Item):
 
         def trained(options: Row, replica: int | None = None) -> Row:
             """Train on all records, or without a `replica` once on those that are not held out."""
-            used, number = (kept_back, 0) if replica is None else (data, replica)
+            whole = replica is not None
 
             def compute(_: object) -> Row:
-                context = RunContext(seed=setting.seed, replicas=(number,), device=setting.device)
-                correct, own = trainer.train(used, options, context)
+                context = RunContext(
+                    seed=setting.seed,
+                    replicas=(replica or 0,),
+                    device=setting.device,
+                )
+                correct, own = trainer.train(data if whole else kept_back, options, context)
                 right = int(correct.sum())
                 records = len(correct)
                 return {"accuracy": right / records, "right": right, "records": records, **own}
 
-            part = "search" if replica is None else "whole"
+            part = "whole" if whole else "search"
             claim = {"trainer": type(trainer).__name__, "claim": to_jsonable(trainer)}
-            return alone.part(dataset, compute, **claim, options=options, part=part, replica=number)
+            return alone.part(dataset, compute, **claim, options=options, part=part, replica=replica or 0)
 
         tried = distinct(capped(options, setting.epochs) for options in self.tried)
         done = setting.stage(f"{self.label}: settings", len(tried))
@@ -73,8 +77,9 @@ class Searched(Item):
         further = trainer.variants(chosen)
         done = setting.stage(f"{self.label}: the chosen setting", setting.seeds + len(further))
         variants = {name: trained(options)["accuracy"] for name, options in counted(further.items(), done)}
-        finals = [trained(chosen, replica) for replica in counted(range(setting.seeds), done, start=len(variants))]
-        guarantee = after_search(trainer.guarantee(chosen, deployed(data, setting.seed)), tried=len(tried))
+        replicas = counted(range(setting.seeds), done, start=len(variants))
+        finals = [trained(chosen, replica) for replica in replicas]
+        guarantee = trainer.guarantee(chosen, deployed(data, setting.seed))
         counts = ("accuracy", "right", "records")
         # Of each run the number of right records is kept: the interval needs no more.
         correct = np.array([np.arange(run["records"]) < run["right"] for run in finals])
@@ -87,7 +92,7 @@ class Searched(Item):
             "accuracy": to_jsonable(shared_rate(correct)),
             "by_seed": [run["accuracy"] for run in finals],
             "facts": {key: value for key, value in finals[0].items() if key not in counts},
-            "guarantee": guarantee,
+            "guarantee": after_search(guarantee, tried=len(tried)),
         }
 
 
@@ -175,6 +180,11 @@ class Federated:
     delta: float
     common: Row = field(default_factory=dict)
 
+    @property
+    def spec(self) -> MethodSpec:
+        """The method."""
+        return method_named(self.method)
+
     def config(self, options: Row, deployment: Deployment) -> DPZVConfig:
         """Return the configuration of `options`; a larger batch than there are records is all of them."""
         values: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, **self.common, **options}
@@ -187,14 +197,13 @@ class Federated:
             values["sigma"] = 0.0
             if share is not None:
                 values["server_noise_multiplier"] = 1e-9  # the method must have some
-        method = method_named(self.method)
-        return noised(method, method.configure(**values))
+        return noised(self.spec, self.spec.configure(**values))
 
     def _budget(self, values: Row, share: float, deployment: Deployment) -> dict[str, float]:
         """Noise of both channels: mu_scalars^2 = `share` mu^2 and mu_server^2 = (1 - `share`) mu^2."""
-        method = method_named(self.method)
-        config = noised(method, method.configure(**{**values, "sigma": 1.0, "server_noise_multiplier": 1.0}))
-        participations = method.scalar_plan(config, deployment).participations
+        values = {**values, "sigma": 1.0, "server_noise_multiplier": 1.0}
+        config = noised(self.spec, self.spec.configure(**values))
+        participations = self.spec.scalar_plan(config, deployment).participations
         assert participations is not None
         # A hair below the target, so that rounding cannot leave the forward value above it.
         mu = mu_from_epsilon(self.epsilon, self.delta) * (1.0 - 1e-9)
@@ -206,12 +215,17 @@ class Federated:
 
     def train(self, data: TrainingData, options: Row, context: RunContext) -> tuple[np.ndarray, Row]:
         """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
-        method = method_named(self.method)
         deployment = deployed(data, context.seed)
-        seed = context.seed
         config = self.config(options, deployment)
-        trained = train(method, data, config, seed=seed, replicas=context.replicas, device=context.device)
-        plan = method.scalar_plan(config, deployment)
+        trained = train(
+            self.spec,
+            data,
+            config,
+            seed=context.seed,
+            replicas=context.replicas,
+            device=context.device,
+        )
+        plan = self.spec.scalar_plan(config, deployment)
         return trained.correct[0], {
             "rounds": trained.rounds,
             "participations": plan.participations,
@@ -222,9 +236,8 @@ class Federated:
 
     def guarantee(self, options: Row, deployment: Deployment) -> Row:
         """Return what the training of these options guarantees: one client, a record's label replaced."""
-        method = method_named(self.method)
         config = self.config(options, deployment)
-        plan = method.scalar_plan(config, deployment)
+        plan = self.spec.scalar_plan(config, deployment)
         (bound,) = upper_bounds(
             scalar_release(config, plan, deployment),
             delta=self.delta,
@@ -233,7 +246,7 @@ class Federated:
             accountants=("gdp-exact",),
         )
         audited = simulated_outcome(
-            method,
+            self.spec,
             config,
             replace(deployment, rounds=len(plan.active)),
             adversary="client",

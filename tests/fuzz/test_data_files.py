@@ -18,7 +18,7 @@ from dpzv_audit.data.files import TarLimits, read_tar_members
 from dpzv_audit.data.images import BATCHES, IdxFile, read_cifar10, read_idx
 from dpzv_audit.data.mfeat import read_mat5
 from dpzv_audit.data.spec import declared
-from dpzv_audit.data.table import PublishedTable
+from dpzv_audit.data.table import PublishedTable, read_table
 from dpzv_audit.data.text import HashTokenizer, read_fasttext
 from dpzv_audit.data.views import decode_image
 from dpzv_audit.errors import InputError
@@ -139,7 +139,12 @@ def test_bank_tables(withstands):
     line = "58;management;married;tertiary;no;2143;yes;no;unknown;5;may;261;1;-1;0;unknown;no\n"
     table = declared("bank", "table", PublishedTable)
     content = (";".join(table.layout.names) + "\n" + line * 3).encode()
-    withstands(lambda path: table.read(path, tuple(table.groups.values())), content, name="bank-full.csv")
+
+    def read(path):
+        rows = read_table(path, table.layout, table.columns, table.label)
+        return rows.records(tuple(table.groups.values()), table.classes)
+
+    withstands(read, content, name="bank-full.csv")
 
 
 def test_lines_of_reviews(withstands):
