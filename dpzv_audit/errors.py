@@ -16,7 +16,8 @@ def one_line(message: object) -> str:
     What is left out of one longer than `LONGEST_MESSAGE` is its middle: the place stands first, the cure last. Nothing
     in it is a command to the service that keeps the log (`inert`).
     """
-    line = inert("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(message)))
+    printed = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(message))
+    line = inert("".join(printed))
     half = LONGEST_MESSAGE // 2
     return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} ... {line[-half:]}"
 

@@ -176,9 +176,6 @@ except ImportError:  # Windows
 _PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")
 
 
-OTHER_OUT = "or give another ‹out› DIR"
-
-
 def lock(handle: int, *, wait: bool = False) -> None:
     """Lock what is open as `handle` until it is closed; nothing happens where the system does not lock.
 
@@ -190,22 +187,22 @@ def lock(handle: int, *, wait: bool = False) -> None:
 
 
 @contextmanager
-def hold(path: Path, what: str, *, cure: str = OTHER_OUT, shared: bool = False) -> Iterator[None]:
+def hold(path: Path, what: str, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock file `path` while the block runs; folders above it are made, and removed again where left empty.
 
     The folder that it lies in is made for its owner alone unless it is `shared`.
-    Raises `AuditError` where another process holds it: `what` is in use, by whom and since when, and `cure` is what
-    else could be done. Also where the file cannot be written, or its file system does not lock.
+    Raises `AuditError` where another process holds it: `what` is in use, by whom and since when. Also where the file
+    cannot be written, or its file system does not lock.
     """
     if fcntl is None:
         yield
         return
     made = [folder for folder in path.parents if not folder.exists()]
     try:
-        handle = _acquired(path, what, cure, shared)
+        handle = _acquired(path, what, shared)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise AuditError(f"{what} cannot be locked by {path}: {reason}; {cure.removeprefix('or ')}") from error
+        raise AuditError(f"{what} cannot be locked by {path}: {reason}; give another ‹out› DIR") from error
     try:
         yield
     finally:
@@ -217,7 +214,7 @@ def hold(path: Path, what: str, *, cure: str = OTHER_OUT, shared: bool = False) 
                 folder.rmdir()
 
 
-def _acquired(path: Path, what: str, cure: str, shared: bool) -> int:
+def _acquired(path: Path, what: str, shared: bool) -> int:
     while True:
         if shared:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +234,8 @@ def _acquired(path: Path, what: str, cure: str, shared: bool) -> int:
         except BlockingIOError:
             holder = _holder(handle)
             os.close(handle)
-            raise AuditError(f"{what} is in use by {holder}: wait until it ends, end it, {cure}") from None
+            cure = "wait until it ends, end it, or give another ‹out› DIR"
+            raise AuditError(f"{what} is in use by {holder}: {cure}") from None
         except BaseException:
             os.close(handle)
             raise

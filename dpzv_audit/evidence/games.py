@@ -27,10 +27,9 @@ TRAINED_BLOCK = 125
 _FIRST_TRAINED = 2
 _REST_TRAINED = 8
 _KNOWN_BLOCK = 1024
-_KNOWN_BLOCKS = 8
 _SECRET_BLOCK = 128
-_SECRET_BLOCKS = 8
 """Without batch ids every scalar of a transcript is drawn, so there are fewer of them."""
+_SIMULATED_BLOCKS = 8
 _MOST_ROUNDS = 250_000
 """Rounds of a transcript that is drawn scalar by scalar: about two minutes of drawing for a claim."""
 _SHARES = {SIMULATED: 0.4, TRAINED: 0.5}
@@ -71,7 +70,6 @@ def games_of(
         return Subject(unaudited=f"no game against the {adversary} under {neighbours}: {why_not}")
     player = cast(GameAdversary, plays)
     game = Game(method=method, config=config, adversary=player, neighbours=relation, canary=canary)
-    size, blocks = (_KNOWN_BLOCK, _KNOWN_BLOCKS) if game.knows_ids else (_SECRET_BLOCK, _SECRET_BLOCKS)
     simulated, no_simulation = _tried(lambda: SimulatedTrials.of(game, plan, deployment.records, seed))
     if simulated is not None and game.knows_ids and simulated.law[1:].sum() == 0.0:
         simulated = None
@@ -90,8 +88,9 @@ def games_of(
     if simulated is None or trained is None:
         shares = dict.fromkeys(_SHARES, 1.0 - CUT_SHARE)
     if simulated is not None:
+        size = _KNOWN_BLOCK if game.knows_ids else _SECRET_BLOCK
         pools[SIMULATED] = pool_of(simulated, size, gaussian=game.knows_ids)
-        stages += all_at_once(SIMULATED, blocks=blocks, share=shares[SIMULATED])
+        stages += all_at_once(SIMULATED, blocks=_SIMULATED_BLOCKS, share=shares[SIMULATED])
     if trained is not None:
         pools[TRAINED] = pool_of(trained, TRAINED_BLOCK, gaussian=game.knows_ids)
         stages += two_stages(TRAINED, first=_FIRST_TRAINED, rest=_REST_TRAINED, share=shares[TRAINED])

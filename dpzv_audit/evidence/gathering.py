@@ -125,14 +125,18 @@ class Gathering:
         """Return what was found out so far."""
         last = next((blocks for blocks in reversed(self.pools.values()) if blocks), [])
         scores = scores_in(last)
+        attack = {}
+        if self.rates:
+            attack = attack_facts([block for block in last if isinstance(block, Success)])
+        fitted = scores[0].fitted if scores else {}
         return Evidence(
             p_value=self.p_value,
             theory=self.theory,
             looks=self.looks,
             rates=self.rates,
-            attack=attack_facts([block for block in last if isinstance(block, Success)]) if self.rates else {},
+            attack=attack,
             tradeoff=tradeoff_of(joined(scores)) if self.looks else None,
-            facts={**self.subject.facts, **(scores[0].fitted if scores else {}), "seed": self.question.seed},
+            facts={**self.subject.facts, **fitted, "seed": self.question.seed},
             trials=self.trials,
             missing=self.missing,
             unaudited=self.subject.unaudited,

@@ -178,10 +178,13 @@ def _of_channel(
     words = said("channel", release, adversary, relation, gaps)
     own = ("channel", "sigma", "noise", "clip", "rounds", "participations")
     facts = {name: getattr(release, name) for name in own}
+    gap = None
+    if theory.tightest is None:
+        gap = ", ".join(gaps) or next((bound.gap for bound in theory.bounds if bound.gap), None)
     return section(
         theory,
         claim,
-        gap=None if theory.tightest else ", ".join(gaps) or next((b.gap for b in theory.bounds if b.gap), None),
+        gap=gap,
         release={**facts, "noise_multiplier": release.noise_multiplier(relation), "words": words},
         not_audited="the label game is played on the scalar channel; noise on another is accounted, not audited",
     )

@@ -178,7 +178,8 @@ def published_by_training(privacy: Privacy, *, trainings: int, sampler: object) 
         covered = {
             MODELS: "models follow from the noised messages that it counts, and from nothing that neighbours differ in"
         }
-        return _section(said("covered", privacy, np.ceil(privacy.upper * 1000.0) / 1000.0), covered, outside, public)
+        words = said("covered", privacy, np.ceil(privacy.upper * 1000.0) / 1000.0)
+        return _section(words, covered, outside, public)
     words = f"No bound covers {MODELS} ({why}), nor anything else here: it is for the auditor alone."
     return _section(words, {}, {MODELS: why, **outside}, public)
 

@@ -45,4 +45,5 @@ def _beside(success: Interval, other: float | Interval) -> str:
         return found.side
     if not found.of_these:
         return f"on average over trainings {found.side}"
-    return f"in this training {found.side}" if trainings.count == 1 else f"in each of these trainings {found.side}"
+    these = "this training" if trainings.count == 1 else "each of these trainings"
+    return f"in {these} {found.side}"

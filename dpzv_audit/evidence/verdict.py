@@ -260,8 +260,8 @@ def theory_curves(
         return [float(rate) for rate in rates]
 
     best = theory.tightest
+    recomputed = None
+    if best is not None and best.epsilon is not None:
+        recomputed = curve(best.epsilon.upper, best.mu)
     claimed_mu = mu_from_epsilon(epsilon, delta) if of_method and epsilon is not None else None
-    return {
-        "claimed": curve(epsilon, claimed_mu),
-        "recomputed": curve(best.epsilon.upper, best.mu) if best is not None and best.epsilon is not None else None,
-    }
+    return {"claimed": curve(epsilon, claimed_mu), "recomputed": recomputed}

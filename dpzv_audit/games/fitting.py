@@ -73,7 +73,8 @@ def fit_score(in_views: Floats, out_views: Floats, *, kinds: Sequence[str] = tup
             if gain.mean() > _CLEARLY * gain.std(ddof=1) / np.sqrt(gain.size):
                 chosen = kind
         score = _fitted(chosen, views, truth)
-    return FittedScore(chosen, score, {kind: float(loss.mean()) for kind, loss in losses.items()}, pairs=len(in_views))
+    held_out_loss = {kind: float(loss.mean()) for kind, loss in losses.items()}
+    return FittedScore(chosen, score, held_out_loss, pairs=len(in_views))
 
 
 def _held_out(kind: str, views: Floats, truth: NDArray[np.int_], folds: NDArray[np.int_]) -> Floats:
@@ -128,7 +129,8 @@ def _squares(views: Floats) -> Floats:
         second = np.arange(1, width)
     products = views[:, first] * views[:, second]
     squares = views**2
-    means = [views.mean(1), squares.mean(1), (views[:, :-1] * views[:, 1:]).mean(1) if width > 1 else squares[:, 0]]
+    beside = (views[:, :-1] * views[:, 1:]).mean(1) if width > 1 else squares[:, 0]
+    means = [views.mean(1), squares.mean(1), beside]
     return np.hstack([views, squares, products, np.stack(means, 1)])
 
 

@@ -119,7 +119,9 @@ def play(
     rows: tuple[list[Floats], list[Floats]] = ([], [])
     failure: AuditError | None = None
     try:
-        for begin, end in [(first, last)] if at_once else [(number, number + 1) for number in range(first, last)]:
+        step = last - first if at_once else 1
+        for begin in range(first, last, step):
+            end = begin + step
             pair: list[Floats] = []
             for world in (0, 1):
                 rng = streams(world, None if at_once else begin)
@@ -248,12 +250,8 @@ class MechanismTrials:
             with importable(self.folder):
                 return play(self.mechanism, self.path, first, last, streams=streams, seconds=self.seconds)
         try:
-            answer: tuple[Arrays, AuditError | None] = in_own_process(
-                replace(self).played,
-                first,
-                last,
-                streams,  # a copy, without the mechanism if that is there already
-            )
+            # A copy, without the mechanism if that is there already.
+            answer: tuple[Arrays, AuditError | None] = in_own_process(replace(self).played, first, last, streams)
         except InputError as error:
             return {}, error
         except BrokenExecutor:

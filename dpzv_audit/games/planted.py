@@ -12,7 +12,7 @@ allows. What a mechanism is called, who plays and which verdicts are right stand
 """
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
@@ -113,7 +113,7 @@ class Planted:
     name: str
     summary: str
     build: Build
-    expected: tuple[Verdict, ...] = ("refuted",)
+    expected: Sequence[Verdict] = ("refuted",)
     adversary: AdversaryName = "client"
     neighbours: NeighbourRelation = "replace-label"
     score: str = "sum of the scalars of batches with the canary"
@@ -491,10 +491,7 @@ def _trained(seed: int, epsilon: float, *, canary: Canary = "worst-case", **sett
     return Case(epsilon, config.delta, scalar_release(config, trials.plan, deployment), {"": trials})
 
 
-PLANTED = {
-    name: Planted(name=name, build=_BUILDS[name], **{**facts, "expected": tuple(facts.get("expected", ["refuted"]))})
-    for name, facts in _FACTS.items()
-}
+PLANTED = {name: Planted(name=name, build=_BUILDS[name], **facts) for name, facts in _FACTS.items()}
 
 
 def planted_named(name: str, *, what: str = "mechanism planted:NAME", also: tuple[str, ...] = ()) -> Planted:

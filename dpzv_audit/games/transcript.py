@@ -210,9 +210,8 @@ def summaries(scalars: Floats, held: NDArray[np.bool_] | None, *, skip_held: boo
         parts = [~held] if skip_held else [~held, held]
     found = []
     for mask in parts:
-        for rows, kept in zip(
-            np.array_split(scalars, _SEGMENTS), np.array_split(mask.astype(np.float64), _SEGMENTS), strict=True
-        ):
+        quarters = [np.array_split(numbers, _SEGMENTS) for numbers in (scalars, mask.astype(np.float64))]
+        for rows, kept in zip(*quarters, strict=True):
             number = np.maximum(kept.sum(0), 1.0)
             found += [(kept * f).sum(0) / number for f in (rows, np.abs(rows), rows * rows)]
     return np.stack(found, axis=1)

@@ -18,7 +18,7 @@ HOLDS = """
 import sys, time
 from pathlib import Path
 from dpzv_audit.store import hold
-with hold(Path(sys.argv[1]), "the run", cure="or go elsewhere"):
+with hold(Path(sys.argv[1]), "the run"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -38,7 +38,7 @@ def holder(tmp_path):
 
 
 def held(folder):
-    return hold(folder / "a" / "run.lock", "the run", cure="or go elsewhere")
+    return hold(folder / "a" / "run.lock", "the run")
 
 
 def test_a_second_process_is_told_who_holds_it_since_when_and_what_to_do(holder, tmp_path):
@@ -47,7 +47,7 @@ def test_a_second_process_is_told_who_holds_it_since_when_and_what_to_do(holder,
     said = str(caught.value)
     assert re.fullmatch(
         rf"the run is in use by process {holder.pid} on \S+ since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(-c .*\): "
-        "wait until it ends, end it, or go elsewhere",
+        "wait until it ends, end it, or give another out DIR",
         said,
     )
     assert (tmp_path / "a" / "run.lock").exists()  # the refused one took nothing away
@@ -91,7 +91,7 @@ def test_nothing_is_left_behind_but_what_was_there(tmp_path):
 
 def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path):
     (tmp_path / "a").write_text("a file")
-    with pytest.raises(AuditError, match=r"the run cannot be locked by .*; go elsewhere"), held(tmp_path):
+    with pytest.raises(AuditError, match=r"the run cannot be locked by .*; give another out DIR"), held(tmp_path):
         pytest.fail("held nothing")
 
 
@@ -135,7 +135,7 @@ def test_a_second_command_on_the_same_unfinished_run_is_refused(command, tmp_pat
     assert main([*command]) == 0
     assert taken
     capsys.readouterr()
-    with hold(taken[0], "the run", cure=""):
+    with hold(taken[0], "the run"):
         assert main([*command]) == 3
     printed = capsys.readouterr()
     assert printed.out == ""
