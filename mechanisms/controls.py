@@ -139,7 +139,8 @@ def private_frozen_clients(data: TrainingData, config: PrivateControlConfig, con
     A client's features are h(x) - h(0): its own random start at the record less that at a blank one, so that nothing is
     centred or scaled by the data. Clients have the models that `TrainingConfig` gives the data.
     """
-    return np.concatenate([_one(data, config, replace(context, replicas=(k,))) for k in context.replicas])
+    alone = (replace(context, replicas=(k,)) for k in context.replicas)
+    return np.stack([_one(data, config, one) for one in alone])
 
 
 def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) -> np.ndarray:
@@ -148,19 +149,20 @@ def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) 
     sigma = control_sigma(config)
     grid = Grid.fit(config.clip, sigma, bits=_BITS, records=len(rows))
     # Whole numbers of at most 2^12: two bytes hold them, which for 60,000 records is worth it.
-    units = torch.cat([unit_steps(some[None].double(), grid)[0][0].to(torch.int16) for some in rows.split(_ROWS)])
+    directions = (unit_steps(some[None].double(), grid)[0][0] for some in rows.split(_ROWS))
+    units = torch.cat([some.to(torch.int16) for some in directions])
     shape = rows.shape[1], data.classes
     noise = GaussianNoise(sigma, shape=shape, purpose=Purpose.SERVER_NOISE, grid=grid, **fed.streams)
     weights = torch.zeros(shape, dtype=fed.dtype, device=fed.device)
     velocity = torch.zeros_like(weights)
     for _ in range(config.steps):
-        steps = clipped_gradient_steps(rows, units, data.labels, weights, grid) + noise.next()[0]
-        velocity = velocity.mul_(config.momentum).add_(steps.mul_(grid.step / len(rows)))
+        steps = clipped_gradient_steps(rows, units, data.labels, weights, grid)
+        steps = (steps + noise.next()[0]).mul_(grid.step / len(rows))
+        velocity = velocity.mul_(config.momentum).add_(steps)
         weights -= config.rate * velocity
     test = _features(fed, data.test_features, config.feature_scale)
     guesses = (test @ weights).argmax(1)
-    right: np.ndarray = (guesses == data.test_labels).cpu().numpy()
-    return right[np.newaxis]
+    return (guesses == data.test_labels).cpu().numpy()
 
 
 def _features(fed: Federation, blocks: Sequence[Tensor], scale: float) -> Tensor:

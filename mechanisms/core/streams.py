@@ -151,15 +151,13 @@ class BatchStream(Drawn):
         stack = len(self.replicas)
         check_memory(self._per_block * each * stack, f"batches of {stack} trainings")
         streams = (stream(self.seed, Purpose.BATCHES, self.client, k, block) for k in self.replicas)
-        drawn = [self._draw_one(generator) for generator in streams]
+        drawn = np.stack([self._draw_one(generator) for generator in streams])
         if self.sampler != "poisson":
-            ids = torch.from_numpy(np.stack(drawn))
-            return self._batches(ids, None)
-        masks = np.stack(drawn)
-        width = int(max(masks.sum(2).max(), 1))
+            return self._batches(drawn, None)
+        width = max(drawn.sum(2).max(), 1)
         # A stable sort of "not drawn" brings the drawn records to the front, in order.
-        ids = torch.from_numpy(np.argsort(~masks, axis=2, kind="stable")[:, :, :width])
-        return self._batches(ids, torch.from_numpy(np.take_along_axis(masks, ids.numpy(), axis=2)))
+        ids = np.argsort(~drawn, axis=2, kind="stable")[:, :, :width]
+        return self._batches(ids, np.take_along_axis(drawn, ids, axis=2))
 
     def _draw_one(self, generator: np.random.Generator) -> np.ndarray:
         """Ids (rounds, B) of one block, or for Poisson sampling membership (rounds, D)."""
@@ -174,20 +172,22 @@ class BatchStream(Drawn):
             return generator.random((_BLOCK, self.records)) < rate
         assert_never(self.sampler)
 
-    def _batches(self, ids: Tensor, weights: Tensor | None) -> list[Batch]:
+    def _batches(self, ids: np.ndarray, weights: np.ndarray | None) -> list[Batch]:
         """Split blocks of shape (K, rounds, B) into rounds."""
-        where = ids + (torch.arange(len(ids)) * self.records)[:, None, None]
-        device = self.device
+        where = ids + (np.arange(len(ids)) * self.records)[:, None, None]
         if weights is not None:
-            where = where.masked_fill(~weights, len(ids) * self.records)
-        places = where.transpose(0, 1).flatten(1).contiguous().to(device)
-        by_round = ids.transpose(0, 1).contiguous().to(device)
-        rounds = zip(by_round.unbind(), by_round.flatten(1).unbind(), places.unbind(), strict=True)
+            where[~weights] = len(ids) * self.records
+        by_round = self._by_round(ids)
+        places = self._by_round(where).flatten(1)
+        rounds = zip(by_round, by_round.flatten(1), places, strict=True)
         if weights is None:
             return [Batch(*parts) for parts in rounds]
         sizes = weights.sum(2).T.tolist()
-        kept = weights.transpose(0, 1).contiguous().to(device)
-        return [Batch(*parts, w, n) for parts, w, n in zip(rounds, kept.unbind(), sizes, strict=True)]
+        masked = zip(rounds, self._by_round(weights), sizes, strict=True)
+        return [Batch(*parts, mask, size) for parts, mask, size in masked]
+
+    def _by_round(self, block: np.ndarray) -> Tensor:
+        return torch.from_numpy(block.swapaxes(0, 1).copy()).to(self.device)
 
 
 def largest_participation(rounds: int, *, steps_per_pass: int, first_pass_repeats: int = 1) -> int:

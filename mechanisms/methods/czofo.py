@@ -57,9 +57,8 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         config = self.config
         # Gaussian draws for a whole batch; `_directions_of` puts each record's row on its sphere where asked.
         drawn = config.directions * config.batch_size * fed.width
-        self._draws = [
-            Directions("gaussian", drawn, party=number, **fed.streams) for number in range(1, len(fed.clients) + 1)
-        ]
+        numbers = range(1, len(fed.clients) + 1)
+        self._draws = [Directions("gaussian", drawn, party=m, **fed.streams) for m in numbers]
         fed.fill_table(protect=self._noise.embeddings, bits=config.forward_bits)
 
     def step(self) -> None:
@@ -68,8 +67,10 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         config = self.config
         (number,), own_round, batch = self.turn()
         client = fed.clients[number - 1]
-        output, pullback = client.evaluator.vjp(client.parameters, fed.inputs(client, batch))
-        sent = fed.upload(number, self.round, batch, self._noise.embeddings(output), config.forward_bits)
+        inputs = fed.inputs(client, batch)
+        output, pullback = client.evaluator.vjp(client.parameters, inputs)
+        noised = self._noise.embeddings(output)
+        sent = fed.upload(number, self.round, batch, noised, config.forward_bits)
 
         directions = self._directions_of(number, own_round, batch)
         fed.channel.note(number, self.round, "direction", directions)
@@ -79,17 +80,18 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
             fed.train_server(seen)
 
         told, bits = quantised(differences, config.backward_bits)
-        answer = fed.channel.send(Message(self.round, SERVER, number, "scalar", told, batch.members, bits))
-        estimate = self._estimate(answer, directions)
-        client_gradient, _ = pullback(self._noise.through_clip(output, estimate), at_inputs=False)
-        fed.step_client(number, client_gradient)
+        message = Message(self.round, SERVER, number, "scalar", told, batch.members, bits)
+        estimate = self._estimate(fed.channel.send(message), directions)
+        estimate = self._noise.through_clip(output, estimate)
+        fed.step_client(number, pullback(estimate, at_inputs=False)[0])
         self.round += 1
 
     def _directions_of(self, number: int, own_round: int, batch: Batch) -> Tensor:
         """Return the q directions of this round, a row for each record, (K, q, B, width)."""
         fed = self.federation
         config = self.config
-        drawn = self._draws[number - 1].at(own_round).view(fed.stack, config.directions, -1, fed.width)
+        drawn = self._draws[number - 1].at(own_round)
+        drawn = drawn.view(fed.stack, config.directions, -1, fed.width)
         drawn = drawn[:, :, : batch.ids.shape[1]]
         if config.direction == "gaussian":
             return drawn
@@ -102,18 +104,25 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         config = self.config
         q = config.directions
         # The unperturbed rows go first; all q + 1 evaluations of all records are one batched product.
-        logits = fed.server.moved_logits(fed.server_parameters, batch.rows, directions, slot, config.smoothing)
-        losses = cross_entropy(logits, batch.labels.repeat(1, q + 1)).unflatten(1, (q + 1, -1))
+        server = fed.server_parameters
+        logits = fed.server.moved_logits(server, batch.rows, directions, slot, config.smoothing)
+        losses = cross_entropy(logits, batch.labels.repeat(1, q + 1))
+        losses = losses.unflatten(1, (q + 1, -1))
         differences = batch.counted(losses[:, 1:] - losses[:, :1])
-        return differences if config.scalars == "record" else differences.sum(2) / config.batch_size
+        if config.scalars == "record":
+            return differences
+        return differences.sum(2) / config.batch_size
 
     def _estimate(self, differences: Tensor, directions: Tensor) -> Tensor:
         """Gradient of the batch loss at the embeddings, (K, B, width), by eq. 2."""
         config = self.config
-        scale = dimension_factor(config.direction, directions.shape[3]) / (config.directions * config.smoothing)
+        phi = dimension_factor(config.direction, directions.shape[3])
+        scale = phi / (config.directions * config.smoothing)
+        indices = "kq,kqbw->kbw"
         if config.scalars == "record":
-            return torch.einsum("kqb,kqbw->kbw", differences, directions) * (scale / config.batch_size)
-        return torch.einsum("kq,kqbw->kbw", differences, directions) * scale
+            indices = "kqb,kqbw->kbw"
+            scale /= config.batch_size
+        return torch.einsum(indices, differences, directions) * scale
 
 
 def _differences(config: CZOFOConfig) -> Differences:

@@ -146,7 +146,9 @@ def _sigma(config: DPZVConfig, records: int, plan: Plan) -> float:
         size = records if config.sample_rate is None else 1
         rounds = len(plan.active)
         sigma = sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=size, rounds=rounds)
-        return sigma if config.sample_rate is None else sigma / (config.batch_size / config.sample_rate)
+        if config.sample_rate is None:
+            return sigma
+        return sigma / (config.batch_size / config.sample_rate)
     assert plan.participations is not None  # `check_sampler` refuses other samplers
     return sigma_sound(
         config.epsilon,
@@ -173,7 +175,8 @@ class ScalarChannel:
         total = sigma * config.batch_size
         self.grid = Grid.of(config.noise, config.clip, total, bits=SCALAR_BITS)
         std = sigma if self.grid is None else total
-        self.noise = GaussianNoise(std, origin=context.origin, grid=self.grid, **context.streams(self._dtype))
+        streams = context.streams(self._dtype)
+        self.noise = GaussianNoise(std, origin=context.origin, grid=self.grid, **streams)
 
     def sums(self, differences: Tensor, scale: float, weights: Tensor | None) -> Tensor:
         """Return what noise is added to, (K,): whole numbers of steps in float64; without a grid the clipped mean.
@@ -188,7 +191,9 @@ class ScalarChannel:
                 clipped = clipped * weights
             return clipped.sum(1).mul_(1.0 / config.batch_size)
         steps = nearest_steps(differences, scale, self.grid, config.clip_rule)
-        return (steps if weights is None else steps.mul_(weights)).sum(1, dtype=torch.float64)
+        if weights is not None:
+            steps.mul_(weights)
+        return steps.sum(1, dtype=torch.float64)
 
     def scalars(self, sums: Tensor) -> Tensor:
         """Return noised sums (K,) as they are released: the mean, in the run's precision."""
@@ -241,7 +246,8 @@ class ServerTrainer:
     def _moved_differences(self, round_: int, rows: Tensor, labels: Tensor) -> Tensor:
         """Losses at w_0 + lambda_0 u_0 less those at w_0 - lambda_0 u_0, (K, B); `rows` (2K, B, n) are of each."""
         smoothing = self._config.server_smoothing
-        logits = self._fed.server.forward(self.party.moved(round_, smoothing, -smoothing), rows)
+        moved = self.party.moved(round_, smoothing, -smoothing)
+        logits = self._fed.server.forward(moved, rows)
         return loss_differences(logits.reshape(len(labels), -1, logits.shape[2]), labels)
 
     def step(self, round_: int, batch: ServerBatch, scalar: Tensor) -> None:
@@ -258,7 +264,8 @@ class ServerTrainer:
 
     def _zeroth_order_gradient(self, round_: int, batch: ServerBatch) -> Tensor:
         """Return the server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""
-        differences = self._moved_differences(round_, batch.rows.repeat_interleave(2, 0), batch.labels)
+        rows = batch.rows.repeat_interleave(2, 0)
+        differences = self._moved_differences(round_, rows, batch.labels)
         scale = 2.0 * self._config.server_smoothing * self._config.batch_size
         scalar = batch.counted(differences).sum(1, keepdim=True) / scale
         return self.party.directions.at(round_) * scalar
@@ -295,14 +302,20 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         self._server = ServerTrainer(fed, config)
         numbers = range(1, len(fed.clients) + 1)
         self._parties = {m: ZerothOrderParty(fed, m, "sphere", count=config.directions) for m in numbers}
-        self._scale = 1.0 / ((2.0 if config.difference == "central" else 1.0) * config.smoothing)
-        self._counts = torch.zeros(fed.stack * fed.records + 1, dtype=torch.int32, device=fed.device)
+        steps = 2.0 if config.difference == "central" else 1.0
+        self._scale = 1.0 / (steps * config.smoothing)
+        places = fed.stack * fed.records + 1
+        self._counts = torch.zeros(places, dtype=torch.int32, device=fed.device)
         fed.fill_table(context.behaviours)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
-        averaged = {f"client-{m}-averaged": party.total for m, party in self._parties.items()}
-        return {"participations": self._counts, "server-averaged": self._server.party.total, **averaged}
+        parties = self._parties.items()
+        return {
+            "participations": self._counts,
+            "server-averaged": self._server.party.total,
+            **{f"client-{m}-averaged": party.total for m, party in parties},
+        }
 
     def skip_to(self, rounds: int) -> None:
         """See `mechanisms.core.method.Run.skip_to`."""
@@ -320,7 +333,8 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         smoothing = self.config.smoothing
         party = self._parties[number]
         if self.config.perturbation != "in-place":
-            return fed.embed_pair(number, batch, party.moved(own_round, smoothing, -smoothing))
+            moved = party.moved(own_round, smoothing, -smoothing)
+            return fed.embed_pair(number, batch, moved)
         client = fed.clients[number - 1]
         shift = partial(shift_in_place, party.parameters, party.directions, own_round)
         inputs = fed.inputs(client, batch)
@@ -341,7 +355,8 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         sums = self._channel.sums(differences, self._scale, seen.weights)
         noised = self._context.noised
         released = self._context.released
-        scalar = self._channel.scalars(noised(sums) if noised else sums + self._channel.noise.next())
+        sums = noised(sums) if noised else sums + self._channel.noise.next()
+        scalar = self._channel.scalars(sums)
         if released is not None:
             scalar = released(scalar)
         self._server.step(self.round, seen, scalar)

@@ -66,7 +66,8 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
     def _embed_twice(self, number: int, own_round: int, batch: Batch) -> Tensor:
         """h(w) and h(w + mu u) under noise, shape (K, 2, B, width)."""
         models = self._parties[number].moved(own_round, 0.0, self.config.smoothing)
-        return self._noise.embeddings(batch.cleared(self.federation.embed_pair(number, batch, models)))
+        pair = self.federation.embed_pair(number, batch, models)
+        return self._noise.embeddings(batch.cleared(pair))
 
     def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
         """Return the two losses for each client; the server steps once they are computed."""
@@ -80,7 +81,8 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
         """Return the two batch losses, (K, 2)."""
         fed = self.federation
         logits = fed.server.pair_logits(fed.server_parameters, batch.rows, uploads, slot)
-        return self._mean(cross_entropy(logits, batch.labels.repeat(1, 2)).unflatten(1, (2, -1)), batch)
+        losses = cross_entropy(logits, batch.labels.repeat(1, 2))
+        return self._mean(losses.unflatten(1, (2, -1)), batch)
 
     def _mean(self, losses: Tensor, batch: ServerBatch) -> Tensor:
         """Batch losses (K, e) of `losses` (K, e, B): the divisor is B whatever the sampler."""
