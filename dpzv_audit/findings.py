@@ -1,6 +1,7 @@
 """What was found out, as frozen dataclasses that serialise to JSON: intervals, bounds, and the words for verdicts."""
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Literal
@@ -108,6 +109,16 @@ class UpperBound:
     gap: str | None = None
     note: str = ""
     mu: float | None = None
+
+    @property
+    def upper(self) -> float:
+        """The upper end of epsilon, infinite where there is none."""
+        return math.inf if self.epsilon is None else self.epsilon.upper
+
+    @property
+    def gaps(self) -> list[str]:
+        """The gaps in `gap`, by name."""
+        return self.gap.split(",") if self.gap else []
 
 
 @dataclass(frozen=True, kw_only=True)

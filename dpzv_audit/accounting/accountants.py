@@ -7,6 +7,7 @@ comparison Renyi DP, advanced composition and CZOFO's theorem 4.1 (paper 003).
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from dpzv_audit.accounting.bounds import (
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES
 from dpzv_audit.accounting.gaussian import (
     LARGEST_MU,
-    FloatArray,
+    Floats,
     Participation,
     binomial_counts,
     epsilon_from_mu,
@@ -81,7 +82,7 @@ def gdp_paper(asked: Question) -> Number | Refusal:
     whole = all(part.rate == 1.0 and part.batch_size == part.records for part in parts)
     if any(part.channel != "scalar" for part in parts):
         return Refusal("theorem 5.1 speaks of the scalar channel alone")
-    if whole and any(part.certain_mu(asked.neighbours) or part.server_noise_multiplier is not None for part in parts):
+    if whole and (any(asked.certain) or any(part.server_noise_multiplier is not None for part in parts)):
         return Refusal("theorem 5.1 counts the scalars of batches, not what the server's own updates release")
 
     mus = [paper_mu(part) for part in parts]
@@ -178,9 +179,11 @@ def gdp_exact(asked: Question) -> Number | Refusal:
     certain_mu = math.hypot(*asked.certain)
     note = " and ".join(_counted(part) for part in asked.counted)
     fixed = [math.sqrt(part.fixed) * part.mu for part in asked.counted if part.fixed is not None]
-    mu = math.hypot(certain_mu, *fixed) if len(fixed) == len(asked.counted) else None
-    epsilon = participations_epsilon(asked.counted, delta=asked.delta, certain_mu=certain_mu)
-    return Number(epsilon=epsilon, mu=mu, note=note)
+    return Number(
+        epsilon=participations_epsilon(asked.counted, delta=asked.delta, certain_mu=certain_mu),
+        mu=math.hypot(certain_mu, *fixed) if len(fixed) == len(asked.counted) else None,
+        note=note,
+    )
 
 
 def _counted(part: Participation) -> str:
@@ -216,9 +219,8 @@ def _sampled_renyi(kind: PairKind, view: SampledView, delta: float) -> _Renyi:
     return _Renyi(epsilon, order, float(moments.log_moment(np.array([order]))[0]), kind)
 
 
-def _known_moments(asked: Question) -> FloatArray:
-    s = _ORDERS
-    pair = s * (1.0 + s) / 2.0
+def _known_moments(asked: Question) -> Floats:
+    pair = _ORDERS * (1.0 + _ORDERS) / 2.0
     total = pair * math.hypot(*asked.certain) ** 2
     with np.errstate(over="ignore"):
         for part in asked.counted:
@@ -229,8 +231,10 @@ def _known_moments(asked: Question) -> FloatArray:
             small = np.log1p(part.rate * np.expm1(np.minimum(cost, 30.0)))
             large = np.logaddexp(math.log1p(-part.rate), math.log(part.rate) + cost)
             sampled = part.rounds * np.where(cost > 30.0, large, small)
-            total = total + (sampled if part.cap is None else np.minimum(sampled, part.cap * cost))
-    return np.asarray(total, dtype=np.float64)
+            if part.cap is not None:
+                sampled = np.minimum(sampled, part.cap * cost)
+            total = total + sampled
+    return np.asarray(total)
 
 
 @accountant("Renyi DP, known batch ids or sampling with secret ones; sound, looser")
@@ -263,15 +267,24 @@ def rdp(asked: Question) -> Number | Refusal:
     return Number(epsilon=exactly(found.epsilon), note=f"Renyi DP, {how}", shown=found)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Steps:
     """`count` mechanisms, each (`epsilon`, `delta`): Gaussians of `mu`, each sampled at `rate` (1: not sampled)."""
 
-    epsilon: float
-    delta: float
-    count: int
     mu: float
+    count: int
+    delta: float
     rate: float = 1.0
+
+    @cached_property
+    def epsilon(self) -> float:
+        """Return ln(1 + r (e^epsilon_0 - 1)), with epsilon_0 that of the Gaussian at delta / r."""
+        if self.rate == 1.0:
+            return epsilon_from_mu(self.mu, self.delta)
+        plain = epsilon_from_mu(self.mu, min(self.delta / self.rate, 0.5))
+        if plain < 700.0:
+            return math.log1p(self.rate * math.expm1(plain))
+        return plain + math.log(self.rate)
 
 
 def _known_steps(asked: Question) -> list[Steps]:
@@ -286,29 +299,22 @@ def _known_steps(asked: Question) -> list[Steps]:
             mus.append((part.mu, count))
     mus += [(mu, 1) for mu in asked.certain if mu > 0.0]
     share = asked.delta / (4.0 if random else 2.0) / max(1, sum(count for _, count in mus))
-    return [Steps(epsilon=epsilon_from_mu(mu, share), delta=share, count=count, mu=mu) for mu, count in mus]
+    return [Steps(mu, count, share) for mu, count in mus]
 
 
 def _most(part: Participation, tail: float) -> int:
     """Return a count that is exceeded with probability at most `tail`."""
     counts = binomial_counts(part.rounds, part.rate, tail=tail / 2.0, cap=part.cap)
     above = np.cumsum(counts.weights[::-1])[::-1] + counts.above
-    return counts.low + int(np.searchsorted(-above[1:], -tail)) if len(above) > 1 else counts.low
+    return counts.low + int(np.searchsorted(-above[1:], -tail))
 
 
 def _sampled_steps(view: SampledView, delta: float) -> list[Steps]:
     """Return the steps at delta/2 in all; a certain Gaussian counts as one, unsampled."""
     certain = [mu for mu in view.certain if mu > 0.0]
     share = delta / 2.0 / (sum(count for _, count in view.rounds) + len(certain))
-    steps = [Steps(epsilon=epsilon_from_mu(mu, share), delta=share, count=1, mu=mu) for mu in certain]
-    for pair, count in view.rounds:
-        mu = 1.0 / pair.noise
-        plain = epsilon_from_mu(mu, min(share / pair.rate, 0.5))
-        amplified = plain + math.log(pair.rate)
-        if plain < 700.0:
-            amplified = math.log1p(pair.rate * math.expm1(plain))
-        steps.append(Steps(epsilon=amplified, delta=share, count=count, mu=mu, rate=pair.rate))
-    return steps
+    steps = [Steps(mu, 1, share) for mu in certain]
+    return steps + [Steps(1.0 / pair.noise, count, share, pair.rate) for pair, count in view.rounds]
 
 
 def _composed(steps: Sequence[Steps], delta: float) -> float:
@@ -372,15 +378,14 @@ def czofo_theorem(asked: Question) -> Number | Refusal:
 
     Source: CZOFO paper (003), theorem 4.1.
     """
-    if len(asked.parts) != 1 or asked.parts[0].channel != "zo-gradient":
-        return Refusal("theorem 4.1 of CZOFO speaks of its gradient estimates alone")
     part = asked.parts[0]
-    half = asked.delta / 2.0
+    if len(asked.parts) != 1 or part.channel != "zo-gradient":
+        return Refusal("theorem 4.1 of CZOFO speaks of its gradient estimates alone")
     if part.dataset_size is None:
         return Refusal("theorem 4.1 of CZOFO needs the number of records")
     each = asked.delta / (2.0 * part.rounds)
     epsilon = czofo_epsilon(zeta=part.clip, sigma=part.sigma, records=part.dataset_size, delta=each)
-    composed = composed_epsilon(epsilon, part.rounds, half)
+    composed = composed_epsilon(epsilon, part.rounds, asked.delta / 2.0)
     if not composed < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): the formula has no finite value")
     return Number(
@@ -415,14 +420,14 @@ def upper_bounds(
     """
     names = check_names("accountant", accountants, ACCOUNTANTS)
     found = []
-    for relation, adversary in product(neighbours, tuple(adversaries)):
+    for relation, adversary in product(neighbours, adversaries):
         asked = Question(release, adversary, relation, delta, fast=fast, enough=enough)
         row: dict[str, UpperBound] = {}
         for name in sorted(names, key="prv".__eq__):  # the slow one last: it may have nothing left to decide
             if name == "prv" and enough is not None:
                 never_sound = bool(asked.gaps or asked.own_gaps)
-                sound = [b.epsilon.upper for b in row.values() if b.sound and b.epsilon is not None]
-                asked = replace(asked, fast=fast or never_sound or min(sound, default=math.inf) <= enough)
+                met = any(bound.sound and bound.upper <= enough for bound in row.values())
+                asked = replace(asked, fast=fast or never_sound or met)
             row[name] = ACCOUNTANTS[name].bound(asked)
         _check_agreement(asked, row)
         found += [row[name] for name in names]
@@ -450,9 +455,9 @@ def _check_agreement(asked: Question, row: Mapping[str, UpperBound]) -> None:
     lower, source = max(certified, default=(0.0, ""))
     allowed = lower * (1.0 - AGREE) - AGREE
     for name, answer in row.items():
-        if answer.sound and answer.epsilon is not None and answer.epsilon.upper < allowed:
+        if answer.sound and answer.upper < allowed:
             raise AuditError(
-                f"accountants disagree: {name} says epsilon <= {answer.epsilon.upper:.6g}, {source} >= {lower:.6g} "
+                f"accountants disagree: {name} says epsilon <= {answer.upper:.6g}, {source} >= {lower:.6g} "
                 f"({answer.adversary}, {answer.neighbours}, delta = {answer.delta:.3g})"
             )
 
@@ -466,5 +471,5 @@ def tightest_sound(bounds: Iterable[UpperBound]) -> UpperBound | None:
     about = {(bound.adversary, bound.neighbours, bound.delta) for bound in candidates}
     if len(about) > 1:
         raise ValueError("tightest_sound compares bounds for one adversary, neighbour relation and delta only")
-    sound = [(bound.epsilon.upper, bound) for bound in candidates if bound.sound and bound.epsilon is not None]
-    return min(sound, key=lambda pair: pair[0])[1] if sound else None
+    sound = (bound for bound in candidates if bound.sound)
+    return min(sound, key=lambda bound: bound.upper, default=None)

@@ -216,7 +216,9 @@ class Accountant:
         reasons = "; ".join(dict.fromkeys(cell.reason for cell in asked.cells))
         epsilon = mu = None
         if gaps:
-            note = reasons if {"undefined", "unprotected-channel"}.intersection(gaps) else GAPS[gaps[0]]
+            note = reasons
+            if not {"undefined", "unprotected-channel"}.intersection(gaps):
+                note = GAPS[gaps[0]]
         elif isinstance(found := self.answer(asked), Refusal):
             gaps = ("no-accountant",)
             note = found.reason
@@ -224,7 +226,7 @@ class Accountant:
             gaps = (*found.own_gaps, *asked.gaps)
             epsilon = found.epsilon
             mu = found.mu
-            note = "; ".join(part for part in (found.note, reasons) if part)
+            note = "; ".join(filter(None, (found.note, reasons)))
         return UpperBound(
             accountant=self.name,
             adversary=asked.adversary,
@@ -252,9 +254,9 @@ def meanings(bounds: Iterable[UpperBound]) -> dict[str, str]:
     """Return each gap among `bounds` with what it means; `undefined` means what the bounds that have it say."""
     found: dict[str, dict[str, None]] = {}
     for answer in bounds:
-        for name in (answer.gap or "").split(","):
-            if name:
-                found.setdefault(name, {}).setdefault(answer.note if name == "undefined" else GAPS[name])
+        for name in answer.gaps:
+            meaning = answer.note if name == "undefined" else GAPS[name]
+            found.setdefault(name, {}).setdefault(meaning)
     return {name: "; ".join(words) for name, words in found.items()}
 
 

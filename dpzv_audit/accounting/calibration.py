@@ -225,7 +225,7 @@ def calibrate(
 def _upper(bounds: Iterable[UpperBound]) -> float:
     """Return the upper epsilon of the tightest sound bound, infinite where none is sound."""
     best = tightest_sound(bounds)
-    return math.inf if best is None or best.epsilon is None else best.epsilon.upper
+    return math.inf if best is None else best.upper
 
 
 def _turning(values: Iterable[N], meets: Callable[[float], bool], *, precision: float = 0.0) -> N:

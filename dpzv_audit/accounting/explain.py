@@ -47,8 +47,9 @@ def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     if bound.epsilon is None:
         return Explanation(formula=(), source=accountant.source, assumes=(bound.note, *assumes))
     formulas = _templates().get_template("formulas.jinja").module
-    text = getattr(formulas, accountant.answer.__name__)(asked, accountant.answer(asked), bound.epsilon)
-    formula = tuple(line for line in text.splitlines() if line)
+    macro = getattr(formulas, accountant.answer.__name__)
+    text = macro(asked, accountant.answer(asked), bound.epsilon)
+    formula = tuple(filter(None, text.splitlines()))
     return Explanation(formula=formula, source=accountant.source, assumes=assumes)
 
 
@@ -56,7 +57,11 @@ def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
 def _templates() -> Environment:
     loader = PackageLoader("dpzv_audit.accounting")
     made = Environment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=loader,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     made.filters |= {"n": "{:.6g}".format, "hypot": lambda numbers: math.hypot(*numbers)}
     return made
@@ -97,7 +102,7 @@ def _assumptions(parts: tuple[Release, ...], bound: UpperBound) -> tuple[str, ..
     }
     words = {**_WORDS["assumption"], **SERVER_ASSUMPTIONS}
     found = [words[name] for name, applies in holds.items() if applies and name in words]
-    found += [f"NOT met, {name}: {GAPS[name]}" for name in (bound.gap or "").split(",") if name]
+    found += [f"NOT met, {name}: {GAPS[name]}" for name in bound.gaps]
     return tuple(found)
 
 
@@ -112,8 +117,9 @@ def _sound(
     by_name = {bound.accountant: bound for bound in bounds}
     exact = by_name["gdp-exact"]
     claimed = by_name["czofo-theorem"]
-    gap = claimed.gap if exact.gap == "no-accountant" and claimed.epsilon is not None else exact.gap
-    return ", ".join(sound) or (gap or "").replace(",", ", ")
+    if exact.gap == "no-accountant" and claimed.epsilon is not None:
+        exact = claimed
+    return ", ".join(sound or exact.gaps)
 
 
 def table_markdown() -> str:

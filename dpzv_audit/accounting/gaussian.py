@@ -6,6 +6,7 @@ Has delta, epsilon, mu and trade-off curves, and delta(eps) = E_n[delta_G(eps; m
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +16,7 @@ from scipy.special import bdtr, bdtrc, erfcx, ndtr, ndtri
 from dpzv_audit.errors import InputError, check_count, check_probability
 from dpzv_audit.findings import EpsilonRange
 
-FloatArray = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _SQRT_HALF_PI = math.sqrt(math.pi / 2.0)
 _LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
@@ -32,12 +33,12 @@ def check_epsilon(name: str, value: float) -> float:
     return value
 
 
-def _mills(x: FloatArray) -> FloatArray:
+def _mills(x: Floats) -> Floats:
     """Mills ratio (1 - Phi(x)) / phi(x), for x above about -37 (it overflows below)."""
-    return np.asarray(_SQRT_HALF_PI * erfcx(x / math.sqrt(2.0)), dtype=np.float64)
+    return np.asarray(_SQRT_HALF_PI * erfcx(x / math.sqrt(2.0)))
 
 
-def _mills_slope(x: FloatArray) -> FloatArray:
+def _mills_slope(x: Floats) -> Floats:
     """Minus the derivative of the Mills ratio, 1 - x m(x), without its cancellation at large x."""
     large = np.maximum(x, 30.0)
     inverse = 1.0 / (large * large)
@@ -47,7 +48,7 @@ def _mills_slope(x: FloatArray) -> FloatArray:
     return np.where(x > 30.0, series, 1.0 - x * _mills(np.minimum(x, 30.0)))
 
 
-def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:
+def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> Floats:
     """Return ln delta_G(epsilon; mu), the delta of a mu-Gaussian-DP mechanism, broadcasting its arguments.
 
     `epsilon` >= 0 and `mu` >= 0 (mu = 0 gives -inf); relative error of delta about 1e-11 or less.
@@ -55,10 +56,9 @@ def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:
     appears. The difference is integrated where it would cancel, and taken from 1 where phi(u) m(u) is near 1.
     Source: Dong, Roth and Su (2022), corollary 1; paper 001, equation 11.
     """
-    eps, width = np.broadcast_arrays(np.asarray(epsilon, np.float64), np.asarray(mu, np.float64))
+    eps, width = np.broadcast_arrays(np.asarray(epsilon, float), np.asarray(mu, float))
     shape = eps.shape
-    eps = np.atleast_1d(eps)
-    width = np.atleast_1d(width)
+    eps, width = np.atleast_1d(eps, width)
     if not (np.all(eps >= 0.0) and np.all(width >= 0.0) and np.all(np.isfinite(width))):
         raise InputError(f" and mu {mu!r}, must be at least 0, and mu finite", "epsilon", epsilon)
     result = np.full(eps.shape, -np.inf)
@@ -82,10 +82,10 @@ def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:
         result[plain] = log_phi[plain] + np.log(_mills(u[plain]) - _mills(u[plain] + width[plain]))
     far = (width > 0.0) & ~live & (u < 0.0)
     result[far] = 0.0
-    return np.asarray(np.minimum(result.reshape(shape), 0.0), dtype=np.float64)
+    return np.asarray(np.minimum(result.reshape(shape), 0.0))
 
 
-def delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:
+def delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> Floats:
     """Return delta_G(epsilon; mu) in [0, 1]; see `log_delta_from_mu`, which does not underflow."""
     return np.exp(log_delta_from_mu(epsilon, mu))
 
@@ -112,8 +112,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
     if mu == 0.0 or excess(0.0) <= 0.0:
         return 0.0
     # delta(epsilon) < Phi(mu/2 - epsilon/mu), so the epsilon that makes that equal delta is too large.
-    high = mu * (mu / 2.0 - float(ndtri(delta)))
-    high *= 1.0 + 1e-12
+    high = mu * (mu / 2.0 - float(ndtri(delta))) * (1.0 + 1e-12)
     return root_of(excess, 0.0, high)
 
 
@@ -129,7 +128,8 @@ def mu_from_epsilon(epsilon: float, delta: float) -> float:
     # Two lower limits: delta < Phi(mu/2 - epsilon/mu), and delta(epsilon) <= delta(0) <= 0.4 mu.
     q = -float(ndtri(delta))
     root = math.sqrt(q * q + 2.0 * epsilon)
-    low = max(2.0 * epsilon / (q + root) if q > 0.0 else root - q, 2.0 * delta) * (1.0 - 1e-9)
+    low = 2.0 * epsilon / (q + root) if q > 0.0 else root - q
+    low = max(low, 2.0 * delta) * (1.0 - 1e-9)
     high = 2.0 * low
     while excess(high) < 0.0:
         high *= 2.0
@@ -141,14 +141,14 @@ def exactly(epsilon: float) -> EpsilonRange:
     return EpsilonRange(lower=epsilon, estimate=epsilon, upper=epsilon)
 
 
-def gaussian_tradeoff(alpha: ArrayLike, mu: float) -> FloatArray:
+def gaussian_tradeoff(alpha: ArrayLike, mu: float) -> Floats:
     """Return Phi(Phi^-1(1 - alpha) - mu), the least false negative rate at false positive rate `alpha`."""
     check_epsilon("mu", mu)
     # Phi^-1(1 - alpha) = -Phi^-1(alpha), which keeps the digits of a small alpha.
-    return np.asarray(ndtr(-ndtri(_rates(alpha)) - mu), dtype=np.float64)
+    return np.asarray(ndtr(-ndtri(_rates(alpha)) - mu))
 
 
-def epsilon_delta_tradeoff(alpha: ArrayLike, epsilon: float, delta: float) -> FloatArray:
+def epsilon_delta_tradeoff(alpha: ArrayLike, epsilon: float, delta: float) -> Floats:
     """Return the least false negative rate at false positive rate `alpha` under (`epsilon`, `delta`)-DP.
 
     max(0, 1 - delta - e^epsilon alpha, e^-epsilon (1 - delta - alpha)); Wasserman and Zhou (2010).
@@ -163,8 +163,8 @@ def epsilon_delta_tradeoff(alpha: ArrayLike, epsilon: float, delta: float) -> Fl
     return np.maximum(0.0, np.maximum(steep, shallow))
 
 
-def _rates(alpha: ArrayLike) -> FloatArray:
-    rates = np.asarray(alpha, dtype=np.float64)
+def _rates(alpha: ArrayLike) -> Floats:
+    rates = np.asarray(alpha, float)
     if not np.all((rates >= 0.0) & (rates <= 1.0)):
         raise InputError("must lie in [0, 1]", "alpha", alpha)
     return rates
@@ -186,7 +186,7 @@ class Counts:
     """
 
     low: int
-    weights: FloatArray
+    weights: Floats
     below: float
     above: float
 
@@ -203,9 +203,9 @@ def binomial_counts(rounds: int, rate: float, *, tail: float, cap: int | None = 
     check_probability("tail", tail)
     low, high = _chernoff_limits(rounds, rate, tail)
     mode = min(max(int((rounds + 1) * rate), low), high)
-    k = np.arange(low, high, dtype=np.float64)
+    k = np.arange(float(low), high)
     steps = np.log((rounds - k) / (k + 1.0)) + (math.log(rate) - math.log1p(-rate))
-    position = np.concatenate(([0.0], np.cumsum(steps)))
+    position = np.append(0.0, np.cumsum(steps))
     log_weights = position - position[mode - low]
     below = float(bdtr(low - 1, rounds, rate)) if low > 0 else 0.0
     above = float(bdtrc(high, rounds, rate)) if high < rounds else 0.0
@@ -214,7 +214,7 @@ def binomial_counts(rounds: int, rate: float, *, tail: float, cap: int | None = 
     if cap is not None and cap < high:
         kept = max(cap - low, 0)
         # Everything above the cap, the mass left out included, takes part exactly `cap` times.
-        weights = np.concatenate((weights[:kept], [weights[kept:].sum() + above]))
+        weights = np.append(weights[:kept], weights[kept:].sum() + above)
         if cap < low:
             return Counts(low=cap, weights=np.ones(1), below=0.0, above=0.0)
         above = 0.0
@@ -256,8 +256,7 @@ class Participation:
     cap: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Squares:
+class _Squares(NamedTuple):
     """Distribution of mu^2 = n mu_1^2 summed over releases; `low` and `high` differ where values were binned.
 
     Attributes:
@@ -265,10 +264,10 @@ class _Squares:
         padded: The same with what was left out below, as if at the smallest value kept.
     """
 
-    low: FloatArray
-    high: FloatArray
-    weights: FloatArray
-    padded: FloatArray
+    low: Floats
+    high: Floats
+    weights: Floats
+    padded: Floats
 
 
 def participations_epsilon(parts: Sequence[Participation], *, delta: float, certain_mu: float = 0.0) -> EpsilonRange:
@@ -283,20 +282,21 @@ def participations_epsilon(parts: Sequence[Participation], *, delta: float, cert
     random = [part for part in parts if part.fixed is None]
     if not random:
         return exactly(epsilon_from_mu(math.sqrt(fixed), delta))
-    squares = _Squares(low=np.zeros(1), high=np.zeros(1), weights=np.ones(1), padded=np.ones(1))
+    squares = _Squares(np.zeros(1), np.zeros(1), np.ones(1), np.ones(1))
     above = 0.0
     for part in random:
         counts = binomial_counts(part.rounds, part.rate, tail=delta * _TAIL_SHARE, cap=part.cap)
-        n = counts.low + np.arange(len(counts.weights), dtype=np.float64)
+        n = counts.low + np.arange(float(len(counts.weights)))
         padded = counts.weights.copy()
         padded[0] += counts.below
         value = n * part.mu**2
-        squares = _independent(squares, _Squares(low=value, high=value, weights=counts.weights, padded=padded))
+        squares = _independent(squares, _Squares(value, value, counts.weights, padded))
         above += counts.above
     lower = _solve(np.sqrt(squares.low + fixed), squares.weights, delta)
     upper = _solve(np.sqrt(squares.high + fixed), squares.padded, delta - above)
-    binned = not np.array_equal(squares.low, squares.high)
-    middle = _solve(np.sqrt((squares.low + squares.high) / 2.0 + fixed), squares.weights, delta) if binned else lower
+    middle = lower
+    if not np.array_equal(squares.low, squares.high):
+        middle = _solve(np.sqrt((squares.low + squares.high) / 2.0 + fixed), squares.weights, delta)
     return EpsilonRange(lower=lower, estimate=middle, upper=max(middle, upper))
 
 
@@ -306,10 +306,10 @@ def _independent(one: _Squares, other: _Squares) -> _Squares:
         one = _binned(one, _MOST_FACTOR)
         other = _binned(other, _MOST_FACTOR)
     joint = _Squares(
-        low=np.add.outer(one.low, other.low).ravel(),
-        high=np.add.outer(one.high, other.high).ravel(),
-        weights=np.outer(one.weights, other.weights).ravel(),
-        padded=np.outer(one.padded, other.padded).ravel(),
+        np.add.outer(one.low, other.low).ravel(),
+        np.add.outer(one.high, other.high).ravel(),
+        np.outer(one.weights, other.weights).ravel(),
+        np.outer(one.padded, other.padded).ravel(),
     )
     return _binned(joint, _MOST_VALUES)
 
@@ -324,15 +324,12 @@ def _binned(squares: _Squares, most: int) -> _Squares:
     high = np.full(most, -np.inf)
     np.minimum.at(low, place, squares.low)
     np.maximum.at(high, place, squares.high)
-    weights = np.zeros(most)
-    padded = np.zeros(most)
-    np.add.at(weights, place, squares.weights)
-    np.add.at(padded, place, squares.padded)
+    weights, padded = (np.bincount(place, mass, most).astype(float) for mass in squares[2:])
     kept = low < np.inf
-    return _Squares(low=low[kept], high=high[kept], weights=weights[kept], padded=padded[kept])
+    return _Squares(low[kept], high[kept], weights[kept], padded[kept])
 
 
-def _solve(mus: FloatArray, weights: FloatArray, delta: float) -> float:
+def _solve(mus: Floats, weights: Floats, delta: float) -> float:
     live = (mus > 0.0) & (weights > 0.0)
     mus = mus[live]
     log_weights = np.log(weights[live])
@@ -341,7 +338,9 @@ def _solve(mus: FloatArray, weights: FloatArray, delta: float) -> float:
     def excess(epsilon: float) -> float:
         terms = log_weights + log_delta_from_mu(epsilon, mus)
         peak = float(terms.max())
-        return peak + math.log(float(np.exp(terms - peak).sum())) - target if peak > -math.inf else -1e300
+        if peak == -math.inf:
+            return -1e300
+        return peak + math.log(float(np.exp(terms - peak).sum())) - target
 
     if len(mus) == 0 or excess(0.0) <= 0.0:
         return 0.0

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from dpzv_audit.accounting.gaussian import FloatArray, Participation, epsilon_from_mu, exactly, participations_epsilon
+from dpzv_audit.accounting.gaussian import Floats, Participation, epsilon_from_mu, exactly, participations_epsilon
 from dpzv_audit.accounting.sampled import (
     ORDERS,
     LossMoments,
@@ -230,9 +230,9 @@ class _Tail:
         whole: Whether `t` goes down to 0.
     """
 
-    t: FloatArray
-    mass: FloatArray
-    lighter: FloatArray
+    t: Floats
+    mass: Floats
+    lighter: Floats
     order: float
     near: float
     log_scale: float
@@ -250,9 +250,7 @@ class _Tail:
         return math.exp(min(self.log_scale - self.order * (epsilon - self.near), 700.0))
 
 
-def _cell_masses(
-    pair: SampledGaussian, losses: tuple[float, float], left: NDArray[Any], right: NDArray[Any]
-) -> FloatArray:
+def _cell_masses(pair: SampledGaussian, losses: tuple[float, float], left: NDArray[Any], right: NDArray[Any]) -> Floats:
     """Return P's masses of adjacent cells, cut to `losses`: right[i] is left[i + 1], so the edges are computed once.
 
     Differences of P(L <= t) left of 0 and of P(L > t) right of it: the small ones keep their digits.
@@ -260,7 +258,7 @@ def _cell_masses(
     edges = np.empty(len(left) + 1)
     edges[:-1], edges[-1] = left, right[-1]
     np.clip(edges, *losses, out=edges)
-    masses: FloatArray = np.empty(len(left))
+    masses: Floats = np.empty(len(left))
     turn = int(np.searchsorted(edges, 0.0))
     # In pieces, so that what is computed on the way takes no memory worth mentioning.
     for start in (*range(0, turn, _PIECE), *range(turn, len(masses), _PIECE)):
@@ -372,7 +370,7 @@ def _composed(
     half = (size // 2 - 1.5) * mesh
     domain = Domain.create_aligned(-half, half, mesh)
     centre = size // 2 - 1
-    t = np.asarray((np.arange(size) - centre) * float(domain.dt()), dtype=np.float64)
+    t = np.asarray((np.arange(size) - centre) * float(domain.dt()))
     exponent: NDArray[Any] | None = None
     log_scale = 0.0
     moved = 0.0
@@ -406,7 +404,7 @@ def _composed(
     return _tail(t, pmf, order=order, near=near, log_scale=log_scale - order * near), moved, _ROUNDING * rounding
 
 
-def _tilted_transform(pmf: FloatArray, t: FloatArray, order: float, centre: int) -> tuple[Any, float, float]:
+def _tilted_transform(pmf: Floats, t: Floats, order: float, centre: int) -> tuple[Any, float, float]:
     """Return ln of the transform of `pmf` weighted by e^(`order` t) and scaled to sum 1.
 
     Also ln of the sum before scaling, and the mass off the centre, to which the rounding is relative. Masses that
@@ -439,7 +437,7 @@ def _tilted_transform(pmf: FloatArray, t: FloatArray, order: float, centre: int)
     return result, peak + math.log(total), off_centre
 
 
-def _tail(t: FloatArray, pmf: FloatArray, *, order: float, near: float, log_scale: float) -> _Tail:
+def _tail(t: Floats, pmf: Floats, *, order: float, near: float, log_scale: float) -> _Tail:
     """Undo the tilt, from 0 up or from where e^(-s (t - near)) is a float: far below what is read."""
     lowest = near - _LARGEST_EXPONENT / (1.0 + order)
     first = int(np.searchsorted(t, max(0.0, lowest), side="right"))

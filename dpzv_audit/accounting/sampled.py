@@ -44,7 +44,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import bdtrc, log_ndtr, ndtr, ndtri
 
-from dpzv_audit.accounting.gaussian import FloatArray
+from dpzv_audit.accounting.gaussian import Floats
 
 PairKind = Literal["remove", "add", "replace", "fixed-size"]
 
@@ -54,7 +54,7 @@ _LEAST_NOISE = 1e-3
 _MOST_PANELS = 20_000
 
 
-def _log_mix(rate: float, u: FloatArray) -> FloatArray:
+def _log_mix(rate: float, u: Floats) -> Floats:
     """Return ln(1 - r + r e^u) without overflow at large u or lost digits at small r."""
     if rate == 1.0:
         return u
@@ -64,7 +64,7 @@ def _log_mix(rate: float, u: FloatArray) -> FloatArray:
     return np.where(u > 30.0, large + math.log(rate) + np.log1p((1.0 - rate) / rate * np.exp(-large)), direct)
 
 
-def _inverse_log_mix(rate: float, t: FloatArray) -> FloatArray:
+def _inverse_log_mix(rate: float, t: Floats) -> Floats:
     """Return u with ln(1 - r + r e^u) = t; -inf at and below ln(1 - r)."""
     if rate == 1.0:
         return t
@@ -96,7 +96,7 @@ class SampledGaussian:
         """Return the mu of one round that certainly holds the record."""
         return (2.0 if self.kind == "replace" else 1.0) / self.noise
 
-    def loss(self, x: FloatArray) -> FloatArray:
+    def loss(self, x: Floats) -> Floats:
         """Return the privacy loss L(x), which increases in x; of `fixed-size` it is 0 between -1/2 and 1/2."""
         up = (2.0 * x - 1.0) / (2.0 * self.noise**2)
         down = (-2.0 * x - 1.0) / (2.0 * self.noise**2)
@@ -109,7 +109,7 @@ class SampledGaussian:
             down = np.maximum(down, 0.0)
         return _log_mix(self.rate, up) - _log_mix(self.rate, down)
 
-    def inverse(self, t: FloatArray) -> FloatArray:
+    def inverse(self, t: Floats) -> Floats:
         """Return the largest x with L(x) = t; infinite outside the range of L."""
         square = self.noise**2
         if self.kind == "remove":
@@ -125,34 +125,34 @@ class SampledGaussian:
             log_sinh = half + np.log(-np.expm1(-2.0 * half)) - math.log(2.0)
         q = log_sinh + math.log1p(-self.rate) - math.log(self.rate) + 1.0 / (2.0 * square)
         root = np.where(q > 20.0, q + math.log(2.0), np.arcsinh(np.exp(np.minimum(q, 20.0))))
-        return np.asarray(square * (t / 2.0 + np.sign(t) * root), dtype=np.float64)
+        return np.asarray(square * (t / 2.0 + np.sign(t) * root))
 
-    def cdf(self, t: FloatArray) -> FloatArray:
+    def cdf(self, t: Floats) -> Floats:
         """Return P(L <= t)."""
         return self._mass(self.inverse(t), 1.0)
 
-    def survival(self, t: FloatArray) -> FloatArray:
+    def survival(self, t: Floats) -> Floats:
         """Return P(L > t), which keeps its digits where it is small."""
         return self._mass(self.inverse(t), -1.0)
 
-    def _mass(self, x: FloatArray, side: float) -> FloatArray:
+    def _mass(self, x: Floats, side: float) -> Floats:
         """Return P of everything left of x (`side` 1) or right of it (-1)."""
         base = ndtr(side * x / self.noise)
         if self.kind == "add":
             return np.asarray(base)
         return np.asarray((1.0 - self.rate) * base + self.rate * ndtr(side * self._moved(x) / self.noise))
 
-    def _moved(self, x: FloatArray) -> FloatArray:
+    def _moved(self, x: Floats) -> Floats:
         """Return u such that P's component of weight r has the mass Phi(u/z) left of x."""
         if self.kind == "fixed-size":
             return np.where(x < -0.5, x, np.maximum(x, 0.5) - 1.0)
         return x - 1.0
 
-    def log_survivals(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def log_survivals(self, x: Floats) -> tuple[Floats, Floats]:
         """Return ln P(X > x) and ln Q(X > x), which do not underflow."""
-        base: FloatArray = log_ndtr(-x / self.noise)
+        base: Floats = log_ndtr(-x / self.noise)
 
-        def mixed(place: FloatArray) -> FloatArray:
+        def mixed(place: Floats) -> Floats:
             with np.errstate(divide="ignore"):
                 rest = np.log1p(-self.rate) + base if self.rate < 1.0 else np.full_like(base, -np.inf)
             return np.asarray(np.logaddexp(rest, math.log(self.rate) + log_ndtr(-place / self.noise)))
@@ -172,7 +172,7 @@ class SampledGaussian:
             high = max(high, 1.0 - z * float(ndtri(min(outside / (4.0 * w), 0.5))))
         return -z * q, high
 
-    def quadrature(self, low: float, high: float) -> tuple[FloatArray, FloatArray, float] | None:
+    def quadrature(self, low: float, high: float) -> tuple[Floats, Floats, float] | None:
         """Return nodes, P-weights and panel width of a Gauss-Legendre rule over [low, high].
 
         Panels are at most half of z and of z^2 wide: L has singularities pi z^2 off the axis. None where that
@@ -192,10 +192,10 @@ class SampledGaussian:
         x, weights = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         return x, weights * self._density(x), max((stop - start) / panels for start, stop, panels in pieces)
 
-    def _density(self, x: FloatArray) -> FloatArray:
+    def _density(self, x: Floats) -> Floats:
         """Return the density of P."""
 
-        def density(mean: float) -> FloatArray:
+        def density(mean: float) -> Floats:
             return np.asarray(np.exp(-0.5 * ((x - mean) / self.noise) ** 2 - _LOG_SQRT_TWO_PI) / self.noise)
 
         if self.kind == "add":
@@ -206,7 +206,7 @@ class SampledGaussian:
         return (1.0 - self.rate) * density(0.0) + self.rate * moved
 
 
-def _gauss_legendre(low: float, high: float, panels: int) -> tuple[FloatArray, FloatArray]:
+def _gauss_legendre(low: float, high: float, panels: int) -> tuple[Floats, Floats]:
     """Return the nodes and weights of `panels` equal panels over [low, high]."""
     width = (high - low) / panels
     centres = low + (np.arange(panels) + 0.5) * width
@@ -231,8 +231,8 @@ class LossMoments:
         mean: Mean loss of all rounds together in their windows.
     """
 
-    up: FloatArray
-    down: FloatArray
+    up: Floats
+    down: Floats
     outside: float
     ceiling: float
     floor: float
@@ -249,7 +249,7 @@ class LossMoments:
         epsilon, _ = epsilon_of_moments(ORDERS, self.up, left)
         return max(0.0, min(self.ceiling, epsilon))
 
-    def log_moment(self, order: FloatArray) -> FloatArray:
+    def log_moment(self, order: Floats) -> Floats:
         """Return an upper limit on ln E[e^(v L)] at any real `order` v: it is convex, so chords lie above it."""
         kept_up = np.isfinite(self.up)
         kept_down = np.isfinite(self.down)
@@ -266,7 +266,7 @@ class LossMoments:
         return max(min(up, self.ceiling), min(down, -self.floor), 0.0)
 
 
-def epsilon_of_moments(orders: FloatArray, log_moments: FloatArray, delta: float) -> tuple[float, float]:
+def epsilon_of_moments(orders: Floats, log_moments: Floats, delta: float) -> tuple[float, float]:
     """Return the least epsilon >= 0 that moments ln E[e^(s L)] at `orders` s certify at `delta`, and its order."""
     rest = orders * np.log(orders) - (1.0 + orders) * np.log1p(orders)
     found = (log_moments + rest - math.log(delta)) / orders
@@ -311,13 +311,13 @@ def loss_moments(pair: SampledGaussian, *, outside: float) -> LossMoments | None
     )
 
 
-def _pad(values: FloatArray) -> FloatArray:
+def _pad(values: Floats) -> Floats:
     padded = np.full(len(ORDERS), np.inf)
     padded[: len(values)] = values
     return padded
 
 
-def _log_moment(weights: FloatArray, y: FloatArray, s: float) -> float:
+def _log_moment(weights: Floats, y: Floats, s: float) -> float:
     """Return ln(1 + sum_i w_i (e^(s y_i) - 1)), by expm1 near 1, and in logs where e^(s y) would leave the floats."""
     exponent = s * y
     peak = float(exponent.max())

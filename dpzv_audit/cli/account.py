@@ -156,10 +156,9 @@ def calibrate(
         return
     found = answer.bound
     assert found is not None
-    assert found.epsilon is not None
     # In full: a digit less, and the noise may be too little.
     output.answer(f"{solve} = {answer.value!r} gives {target}: {answer.reason}.")
-    output.say(f"Checked forward: {found.accountant} gives epsilon <= {found.epsilon.upper!r}.")
+    output.say(f"Checked forward: {found.accountant} gives epsilon <= {found.upper!r}.")
 
 
 def _with_unknown(of: ReleaseFlags, solve: str) -> Release:

@@ -43,23 +43,27 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
     star marks the tightest sound number of its column. Adversaries with equal columns share one; adversaries and
     accountants without any number have a line below instead.
     """
-    accountants = list(dict.fromkeys(bound.accountant for bound in bounds if bound.epsilon is not None))
+    accountants = list(dict.fromkeys(bound.accountant for bound in bounds if bound.epsilon))
     columns = []
     absent = []
     present = []
     for adversary, column in _by_adversary(bounds).items():
-        if all(bound.epsilon is None for bound in column):
+        if not any(bound.epsilon for bound in column):
             absent += [(adversary, bound) for bound in column]
             continue
         best = tightest_sound(column)
-        cells = tuple(_cell(bound, bound is best) for bound in column if bound.accountant in accountants)
-        columns.append((cells, adversary))
-        present += [(bound.accountant, bound) for bound in column if bound.accountant not in accountants]
+        cells = []
+        for bound in column:
+            if bound.accountant in accountants:
+                cells.append(_cell(bound, bound is best))
+            else:
+                present.append((bound.accountant, bound))
+        columns.append((tuple(cells), adversary))
     title = f"epsilon, neighbours {bounds[0].neighbours}"
     shown: list[Table | str] = [title]
     if columns:
         alike = _grouped(columns)
-        names = {"accountant": "name", **{"\n".join(names): "text" for names in alike.values()}}
+        names = {"accountant": "name"} | {"\n".join(names): "text" for names in alike.values()}
         ruled = any("\n" in cell for cells in alike for cell in cells)
         table = table_of(names, title, show_lines=ruled)
         for row in zip(accountants, *alike, strict=True):
@@ -81,11 +85,13 @@ def _by_adversary(bounds: Iterable[UpperBound]) -> dict[AdversaryName, list[Uppe
 
 
 def _cell(bound: UpperBound, best: bool) -> str:
-    gaps = ",\n".join((bound.gap or "").split(","))
+    gaps = ",\n".join(bound.gaps)
     if bound.epsilon is None:
         return f"- {gaps}"
-    number = _up(bound.epsilon.upper)
-    return f"{number} sound{' *' if best else ''}" if bound.sound else f"({number}) {gaps}"
+    number = _up(bound.upper)
+    if not bound.sound:
+        return f"({number}) {gaps}"
+    return f"{number} sound *" if best else f"{number} sound"
 
 
 def tightest(bounds: Sequence[UpperBound]) -> list[str]:
@@ -95,8 +101,8 @@ def tightest(bounds: Sequence[UpperBound]) -> list[str]:
     for (relation, adversary), alike in asked.items():
         best = tightest_sound(alike)
         found = "no sound bound on epsilon"
-        if best is not None and best.epsilon is not None:
-            found = f"epsilon <= {_up(best.epsilon.upper)} ({best.accountant})"
+        if best is not None:
+            found = f"epsilon <= {_up(best.upper)} ({best.accountant})"
         says.append(((relation, found), adversary))
     lines = []
     for (relation, found), whom in _grouped(says).items():
@@ -106,7 +112,7 @@ def tightest(bounds: Sequence[UpperBound]) -> list[str]:
 
 def _reasons(bounds: Iterable[tuple[str, UpperBound]]) -> list[str]:
     """Return lines such as `server: - unprotected-channel`, subjects with the same gaps together."""
-    gaps = _grouped((subject, gap) for subject, bound in bounds for gap in (bound.gap or "").split(","))
+    gaps = _grouped((subject, gap) for subject, bound in bounds for gap in bound.gaps)
     alike = _grouped((", ".join(dict.fromkeys(found)), subject) for subject, found in gaps.items())
     return [f"{', '.join(names)}: - {gap}" for gap, names in alike.items()]
 
@@ -120,9 +126,9 @@ def legend(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
     """Return the legend, what sound bounds lean on at the server, and one line for each gap among `bounds`."""
     lines = ["* tightest sound bound; (number): what it would be without the gap beside it; -: no number."]
     updates = dict.fromkeys(part.server_update for part in parts_of(release))
-    given = [SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS]
+    given = " and ".join(SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS)
     if given and any(bound.sound for bound in bounds):
-        lines.append(f"sound: given that {' and '.join(given)}; --explain lists what else it leans on.")
+        lines.append(f"sound: given that {given}; --explain lists what else it leans on.")
     return lines + [f"{name}: {meaning}." for name, meaning in meanings(bounds).items()]
 
 
@@ -144,7 +150,7 @@ def explained(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
     lines = []
     for (accountant, relation, *rest), alike in _grouped(seen).items():
         whom = ", ".join(bound.adversary for bound in alike)
-        epsilon = max(bound.epsilon.upper for bound in alike if bound.epsilon is not None)
+        epsilon = max(bound.upper for bound in alike)
         lines += [f"{accountant}, {relation}, against {whom}: epsilon <= {_up(epsilon)}", *rest]
     return lines
 
@@ -180,10 +186,10 @@ def _rounds_lines(
 
     A realised count of participations holds for fewer rounds too, and so do the passes begun.
     """
-    shares = [i / (FIGURE_POINTS - 1) for i in range(FIGURE_POINTS)]
-    grid = sorted({max(1, round(release.rounds**share)) for share in shares})
+    last = FIGURE_POINTS - 1
+    grid = {max(1, round(release.rounds ** (i / last))) for i in range(last + 1)}
     found = []
-    for rounds in grid:
+    for rounds in sorted(grid):
         made = replace(release, rounds=rounds, participations=None)
         if release.participations is not None:
             made = replace(made, participations=min(release.participations, made.passes_begun))
@@ -191,7 +197,7 @@ def _rounds_lines(
         tightest = [(name, tightest_sound(ask(made, adversaries=[name]))) for name in adversaries]
         for name, bound in ((CLAIMED, claimed), *tightest):
             if bound is not None and bound.epsilon is not None:
-                found.append((name, (rounds, bound.epsilon.upper)))
+                found.append((name, (rounds, bound.upper)))
     return _merged(_grouped(found))
 
 
@@ -220,7 +226,7 @@ def _envelope(release: AnyRelease, bound: UpperBound, alpha: Sequence[float], as
     for delta in deltas.tolist():
         (at,) = ask(release, delta=delta, adversaries=[bound.adversary], accountants=[bound.accountant])
         if at.epsilon is not None:
-            curve = np.maximum(curve, epsilon_delta_tradeoff(alpha, at.epsilon.upper, delta))
+            curve = np.maximum(curve, epsilon_delta_tradeoff(alpha, at.upper, delta))
     return list(curve.tolist())
 
 

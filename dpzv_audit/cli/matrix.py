@@ -120,7 +120,11 @@ def matrix(
         _finish(output, folder, found, data.name, flags)
 
 
-def _claims(method: "MethodSpec", claimed: list[float], channels: list[str]) -> list[tuple[str | None, float | None]]:
+def _claims(
+    method: "MethodSpec",
+    claimed: list[float],
+    channels: list[str],
+) -> list[tuple[str | None, float | None]]:
     """Channels of noise and epsilons that a method is run with: its own claim, or none and then each channel's."""
     if method.own_noise:
         return [(None, epsilon) for epsilon in claimed]
@@ -155,8 +159,14 @@ def _finish(output: Output, folder: Path, found: "Sequence[Outcome]", dataset: s
     cells = [one.cell for one in found if one.check is None]
     checks = [one.check for one in found if one.check is not None]
     facts = {key: getattr(flags, key) for key in ("epochs", "batch_size", "confidence")}
-    facts = {key: value for key, value in facts.items() if value is not None}
-    result = matrix_result(cells, checks, dataset=dataset, seeds=flags.seeds, seed=flags.seed, facts=facts)
+    result = matrix_result(
+        cells,
+        checks,
+        dataset=dataset,
+        seeds=flags.seeds,
+        seed=flags.seed,
+        facts={key: value for key, value in facts.items() if value is not None},
+    )
     stored = result.with_command_line(repeatable_command_line())
     private_folder(folder)  # cells that failed leave no folder, and all may have
     write_atomically(folder / "result.json", json_text(stored))
@@ -165,15 +175,16 @@ def _finish(output: Output, folder: Path, found: "Sequence[Outcome]", dataset: s
     failed = [one.cell for one in found if one.cell.state == "failed"]
     # The report names all.
     told = [f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}" for cell in failed[:5]]
-    output.finish(stored.model_copy(update={"run": str(folder)}), _table(output.console, cells), *told)
+    saved = stored.model_copy(update={"run": str(folder)})
+    output.finish(saved, _table(output.console, cells), *told)
     if failed:
-        where = folder / "report.html"
-        raise AuditError(f"{len(failed)} of {len(found)} cells and self-checks failed, each with its reason in {where}")
+        counted = f"{len(failed)} of {len(found)} cells and self-checks failed"
+        raise AuditError(f"{counted}, each with its reason in {folder / 'report.html'}")
     controls = result.negative_controls
     if controls is not None and not controls.hold:
         raise AuditError(
-            f"the negative controls are not at chance, p = {controls.together_p:.2g} for all together (worst: "
-            f"{controls.worst}): none of the numbers can be trusted"
+            f"the negative controls are not at chance, p = {controls.together_p:.2g} for all "
+            f"together (worst: {controls.worst}): none of the numbers can be trusted"
         )
 
 
@@ -191,7 +202,8 @@ def _table(console: Console, cells: "Sequence[Cell]") -> Table:
         table.add_row(name, *(place[name, other] for other in methods))
     unbounded = console.options.update(max_width=10_000)
     if console.measure(table, options=unbounded).maximum > console.width:
-        worst = sorted((c for c in cells if c.state == "measured"), key=lambda c: -(c.damage or 0.0))[:15]
+        measured = [cell for cell in cells if cell.state == "measured"]
+        worst = sorted(measured, key=lambda cell: -(cell.damage or 0.0))[:15]
         words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
         table = table_of({"attack, adversary": "text", "method": "text", "damage": "number"}, words)
         for cell in worst:
@@ -210,5 +222,6 @@ def _named(cell: Cell) -> str:
 
 def _shown(cell: Cell) -> str:
     """Return a cell in a few letters; an exclamation mark for a control whose interval misses its value."""
-    words = {"failed": "FAILED", "does not apply": "–"}.get(cell.state)
-    return words or f"{cell.damage:.2f}{'' if cell.controls_hold else '!'}"
+    if cell.state == "measured":
+        return f"{cell.damage:.2f}" if cell.controls_hold else f"{cell.damage:.2f}!"
+    return "FAILED" if cell.state == "failed" else "–"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, make_dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -88,8 +88,10 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
     @property
     def unit(self) -> float:
         """A sigma that fits any clip: one clipped record's part, for a release whose noise is yet to be found."""
-        clip = 1.0 if self.clip is None else check_positive("clip", self.clip)
-        return float(clip) / ((self.batch_size or 1) if self.channel in (None, "scalar") else 1)
+        clip = 1.0 if self.clip is None else float(check_positive("clip", self.clip))
+        if self.channel in (None, "scalar"):
+            return clip / (self.batch_size or 1)
+        return clip
 
     def release(self, sigma: float) -> Release:
         """Return the release that the numbers describe; `InputError` naming a flag that is missing or wrong."""
@@ -109,7 +111,10 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
             if self.dataset_size is None:
                 raise InputError("--dataset-size is missing: --schedule names records by number")
             given["participations"] = realised(
-                schedule, self.dataset_size, rounds=given["rounds"], distinct_ids=self.distinct_ids
+                schedule,
+                self.dataset_size,
+                rounds=given["rounds"],
+                distinct_ids=self.distinct_ids,
             )
         return Release(**given)
 
@@ -118,7 +123,9 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         noises = {"sigma": self.sigma, "epsilon": self.epsilon, "noise_multiplier": multiplier}
         found = {name: value for name, value in noises.items() if value is not None}
         if len(found) != 1:
-            given = f"{' and '.join(map(flag, found))} are given" if found else "no noise is given"
+            given = "no noise is given"
+            if found:
+                given = f"{' and '.join(map(flag, found))} are given"
             raise InputError(f"{given}, must be exactly one of --sigma, --epsilon and --noise-multiplier")
         if multiplier is None and self.clip is None:
             raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
@@ -130,8 +137,13 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
             if unit.dataset_size is None:
                 cure = "theorem 5.1 divides by it, or give --sigma or --noise-multiplier"
                 raise InputError(f"--dataset-size is missing: {cure}")
-            rounds = unit.rounds * unit.directions
-            return sigma_from_paper(self.epsilon, delta, clip=unit.clip, dataset_size=unit.dataset_size, rounds=rounds)
+            return sigma_from_paper(
+                self.epsilon,
+                delta,
+                clip=unit.clip,
+                dataset_size=unit.dataset_size,
+                rounds=unit.rounds * unit.directions,
+            )
         sensitivities = {unit.sensitivity(relation) for relation in relations}
         if len(sensitivities) > 1:
             right = "of a sensitivity that differs by relation: name one relation with --neighbours"
@@ -151,9 +163,11 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         for name, value in self._numbers.items():
             if name not in ("batch_size", "dataset_size", "clients"):
                 raise InputError("but --method decides it: use --set, --epochs or --sigma", name, value)
-        training = TrainingFlags(**{one.name: getattr(self, one.name) for one in fields(TrainingFlags)})
+        own = TrainingFlags.__dataclass_fields__
+        training = TrainingFlags(**{name: getattr(self, name) for name in own})
         if self.dataset_size is None:
-            choice = choose(training, DataFlags(dataset=self.dataset, data_dir=self.data_dir, clients=self.clients))
+            data = DataFlags(dataset=self.dataset, data_dir=self.data_dir, clients=self.clients)
+            choice = choose(training, data)
             method = choice.method
             config = choice.config
             records = len(choice.dataset.train)
@@ -164,9 +178,8 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
             clients = self.clients or 1
             if config.batch_size > records:
                 cure = "give --batch-size B, or a larger --dataset-size"
-                raise InputError(
-                    f"must be at most the {records} training records; {cure}", "batch_size", config.batch_size
-                )
+                right = f"must be at most the {records} training records; {cure}"
+                raise InputError(right, "batch_size", config.batch_size)
         releases = method.releases(config, Deployment(records=records, clients=clients, seed=self.seed))
         if not releases:
             noised(method, config)
@@ -192,19 +205,23 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
 
 def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
     """Return the largest count of a record in the batches of a .npy file, (rounds, B) whole numbers."""
+    wrong = "must hold one array of record numbers, a row a round"
+    given = {"dataset_size": dataset_size, "rounds": rounds}
     try:
         with path.open("rb") as file:
             batches = read_npy(file, os.fstat(file.fileno()).st_size)
+        if batches.ndim == 2:
+            return realised_participations(batches, **given, distinct_ids=distinct_ids)
     except OSError as error:
-        raise InputError(f"which cannot be read ({error.strerror}), must be a .npy file", "schedule", path) from None
+        wrong = f"which cannot be read ({error.strerror}), must be a .npy file"
     except ValueError as error:
-        raise InputError(f"which {error}; must be an array that numpy.save wrote", "schedule", path) from None
-    if batches.ndim != 2:
-        raise InputError("must hold one array of record numbers, a row a round", "schedule", path)
-    try:
-        return realised_participations(batches, dataset_size=dataset_size, rounds=rounds, distinct_ids=distinct_ids)
+        wrong = f"which {error}; must be an array that numpy.save wrote"
     except InputError as error:
-        raise InputError(f": {error.words}", "schedule", path) from None
+        wrong = f": {error.words}"
+    raise InputError(wrong, "schedule", path)
+
+
+_SCHEDULE = ("rounds", "batch_size", "dataset_size", "clients", "sampler")
 
 
 def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
@@ -212,14 +229,13 @@ def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
 
     A realised count belongs to the schedule it was read off: another schedule must say its own.
     """
-    names = [field.name for field in fields(release)]
+    names = Release.__dataclass_fields__
     found = [release]
     for text in also or []:
-        changes: dict[str, Any] = parsed_settings(
-            "also", [item.strip() for item in text.split(",")], names, example="sigma=0.5"
-        )
-        other = {"rounds", "batch_size", "dataset_size", "clients", "sampler"}.intersection(changes)
-        if other and release.participations is not None and "participations" not in changes:
+        items = [item.strip() for item in text.split(",")]
+        changes: dict[str, Any] = parsed_settings("also", items, names, example="sigma=0.5")
+        same = changes.keys().isdisjoint(_SCHEDULE)
+        if not same and release.participations is not None and "participations" not in changes:
             raise InputError(
                 f"which is another schedule than the one with {release.participations} "
                 "participations: add participations=N, or participations=null for the passes begun",

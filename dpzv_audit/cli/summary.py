@@ -28,21 +28,33 @@ at_most = partial(three_decimals, rounding=np.ceil)
 @cache
 def _macros() -> Any:
     loader = PackageLoader("dpzv_audit.cli")
-    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters |= {"at_least": at_least, "at_most": at_most, "about": partial(three_decimals, rounding=np.rint)}
-    made.filters |= {"percent": percent, "one_line": one_line}
+    made = Environment(
+        loader=loader,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "at_least": at_least,
+        "at_most": at_most,
+        "about": partial(three_decimals, rounding=np.rint),
+        "percent": percent,
+        "one_line": one_line,
+    }
     made.globals |= {"verdict_words": verdict_words, "least_trainings": LEAST_TRAININGS}
     return made.get_template("terminal.jinja").module
 
 
 def lines_of(macro: str, *facts: object) -> list[str]:
     """Return the lines that a macro of the template makes of `facts`."""
-    return [line.strip() for line in getattr(_macros(), macro)(*facts).splitlines() if line.strip()]
+    text = getattr(_macros(), macro)(*facts)
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def sentence_of(macro: str, *facts: object) -> str:
     """Return what a macro of the template makes of `facts` as one line."""
-    return re.sub(r" ([,;:.])(?= |$)", r"\1", " ".join(lines_of(macro, *facts)))
+    words = " ".join(lines_of(macro, *facts))
+    return re.sub(r" ([,;:.])(?= |$)", r"\1", words)
 
 
 def table_from(macro: str, *facts: object) -> Table:
@@ -63,8 +75,9 @@ _PLANTED_COLUMNS = ("mechanism", "what is wrong", "claim", "at least", "at most"
 def planted_table(result: PlantedResult) -> Table:
     """Return what each planted mechanism got beside what it must get."""
     # The names of gaps, and of more than one verdict, fold.
-    kinds = {"mechanism": "name", "claim": "number", "at least": "number", "at most": "text"}
-    table = table_of(kinds | {"verdict": "name", "must be": "text"}, "Planted mechanisms", rule=True)
+    kinds = ("name", "number", "number", "text", "name", "text")
+    named = (_PLANTED_COLUMNS[0], *_PLANTED_COLUMNS[2:])
+    table = table_of(dict(zip(named, kinds, strict=True)), "Planted mechanisms", rule=True)
     table.columns[3].justify = "right"
     for row in result.rows:
         cells = _planted_cells(row)
@@ -74,8 +87,9 @@ def planted_table(result: PlantedResult) -> Table:
 
 def planted_markdown(result: PlantedResult) -> str:
     """Return the same as a Markdown table, with the sentence below it."""
-    lines = [_PLANTED_COLUMNS, ("---",) * len(_PLANTED_COLUMNS), *map(_planted_cells, result.rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + f"\n\n{result.sentence}\n"
+    rows = [_PLANTED_COLUMNS, ("---",) * len(_PLANTED_COLUMNS), *map(_planted_cells, result.rows)]
+    lines = [f"| {' | '.join(cells)} |\n" for cells in rows]
+    return f"{''.join(lines)}\n{result.sentence}\n"
 
 
 def _planted_cells(row: PlantedRow) -> tuple[str, ...]:
