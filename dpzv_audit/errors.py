@@ -120,6 +120,13 @@ def check_positive(name: str, value: float) -> float:
     return value
 
 
+def check_not_negative(name: str, value: float) -> float:
+    """Return `value` if it is a finite number of at least 0; raise `InputError` naming `name` otherwise."""
+    if not 0.0 <= value < math.inf:
+        raise InputError("must be a finite number of at least 0", name, value)
+    return value
+
+
 def check_probability(name: str, value: float) -> float:
     """Return `value` if it lies strictly between 0 and 1; raise `InputError` naming `name` otherwise."""
     if not (_is_finite(value) and 0.0 < value < 1.0):

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc, erfcx, ndtr, ndtri
 
-from dpzv_audit.errors import InputError, check_count, check_probability
+from dpzv_audit.errors import InputError, check_count, check_not_negative, check_probability
 from dpzv_audit.findings import EpsilonRange
 
 Floats = NDArray[np.float64]
@@ -24,13 +24,6 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 LARGEST_MU = 1e75
 """Past it epsilon is about mu^2/2 and means nothing; mu^2 must not overflow."""
 _ROOT_TOLERANCE = 4.0 * float(np.finfo(np.float64).eps)
-
-
-def check_epsilon(name: str, value: float) -> float:
-    """Return `value` if it is a finite number of at least 0; raise `InputError` naming `name` otherwise."""
-    if not 0.0 <= value < math.inf:
-        raise InputError("must be a finite number of at least 0", name, value)
-    return value
 
 
 def _mills(x: Floats) -> Floats:
@@ -118,7 +111,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
 
 def mu_from_epsilon(epsilon: float, delta: float) -> float:
     """Return the mu at which Gaussian DP has exactly (`epsilon`, `delta`); epsilon >= 0, 0 < delta < 1."""
-    check_epsilon("epsilon", epsilon)
+    check_not_negative("epsilon", epsilon)
     check_probability("delta", delta)
     target = math.log(delta)
 
@@ -143,7 +136,7 @@ def exactly(epsilon: float) -> EpsilonRange:
 
 def gaussian_tradeoff(alpha: ArrayLike, mu: float) -> Floats:
     """Return Phi(Phi^-1(1 - alpha) - mu), the least false negative rate at false positive rate `alpha`."""
-    check_epsilon("mu", mu)
+    check_not_negative("mu", mu)
     # Phi^-1(1 - alpha) = -Phi^-1(alpha), which keeps the digits of a small alpha.
     return np.asarray(ndtr(-ndtri(_rates(alpha)) - mu))
 
@@ -153,7 +146,7 @@ def epsilon_delta_tradeoff(alpha: ArrayLike, epsilon: float, delta: float) -> Fl
 
     max(0, 1 - delta - e^epsilon alpha, e^-epsilon (1 - delta - alpha)); Wasserman and Zhou (2010).
     """
-    check_epsilon("epsilon", epsilon)
+    check_not_negative("epsilon", epsilon)
     if not 0.0 <= delta < 1.0:
         raise InputError("must lie in [0, 1)", "delta", delta)
     rates = _rates(alpha)

@@ -13,7 +13,7 @@ from rich.text import Text
 from dpzv_audit.cli.flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
 from dpzv_audit.cli.output import Output, print_table, table_of
 from dpzv_audit.cli.summary import at_least, sentence_of
-from dpzv_audit.errors import AuditError, InputError, check_count
+from dpzv_audit.errors import AuditError, InputError, check_count, check_not_negative
 from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, refuted_given
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.results import JudgedBound, ScoresClaim, ScoresResult
@@ -103,21 +103,17 @@ def family_of(text: str) -> CurveFamily:
     given = dict(part.partition("=")[::2] for part in rest.split(","))
     if kind != "sampled" or not {"rate", "rounds"} <= set(given) <= {"rate", "rounds", "pair"}:
         raise InputError(f"must be {FAMILY_HELP}", "family", text)
-    rate, rounds = (number_in(given[key]) for key in ("rate", "rounds"))
-    for key, number in (("rate", rate), ("rounds", rounds)):
-        if not math.isfinite(number):
+    for key in ("rate", "rounds"):
+        if not math.isfinite(number_in(given[key])):
             raise InputError(f": {given[key]!r} is no number, must be {FAMILY_HELP}", "family", text)
+    rate = float(given["rate"])
+    rounds = float(given["rounds"])
     if rounds != int(rounds):
         raise InputError("its rounds must be a whole number", "family", text)
     try:
         return sampled_family(rate=rate, rounds=int(rounds), pair=given.get("pair", "remove"))
     except InputError as error:
         raise InputError(f": {error.words}", "family", text) from None
-
-
-def _claimable(name: str, epsilon: float) -> None:
-    if not 0.0 <= epsilon < float("inf"):
-        raise InputError("must be a finite number of at least 0", name, epsilon)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +135,7 @@ class ScoreFlags:
         seed N: Every random stream follows from this number.
     """
 
-    epsilon: Annotated[float | None, _claimable] = None
+    epsilon: Annotated[float | None, check_not_negative] = None
     delta: Probability = DEFAULT_DELTA
     confidence: Probability = 0.95
     estimator: Estimators = None
@@ -234,9 +230,12 @@ def _meaning(bounds: Sequence[JudgedBound], options: ScoreFlags) -> str:
     ceiling = max((bound.ceiling for bound in gates), default=best.ceiling)
     expected = None
     if gates and options.epsilon is not None and options.epsilon < ceiling:
-        level = gates[0].confidence
         expected = expected_bound(
-            options.epsilon, n_in=best.n_in, n_out=best.n_out, delta=options.delta, confidence=level
+            options.epsilon,
+            n_in=best.n_in,
+            n_out=best.n_out,
+            delta=options.delta,
+            confidence=gates[0].confidence,
         )
     return sentence_of("scores", gates, best, ceiling, options, expected)
 
@@ -246,7 +245,9 @@ def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
     numbers = dict.fromkeys(("epsilon >=", "mu >=", "can see", "at"), "number")
     columns = {"estimator": "name", **numbers, "assumes": "text"}
     with_claim = any(bound.verdict for bound in bounds)
-    table = table_of(columns | ({"claim": "text"} if with_claim else {}), "Lower bounds on epsilon", rule=True)
+    if with_claim:
+        columns["claim"] = "text"
+    table = table_of(columns, "Lower bounds on epsilon", rule=True)
     for bound in bounds:
         # Only a bound that the user vouched for has a mu.
         vouched = "what --exactly-gaussian vouches for; a test of it does not object"

@@ -129,7 +129,8 @@ class Audits(Commands):
 def no_such_option(given: str, known: Collection[str]) -> str:
     """Return that no option is called as `given`, and which of the `known` ones may be meant."""
     near = [name for name in known if name.startswith(given)] or get_close_matches(given, known, n=1)
-    return f"No such option: {given}" + (f", did you mean {' or '.join(near)}?" if near else "")
+    meant = f", did you mean {' or '.join(near)}?" if near else ""
+    return f"No such option: {given}{meant}"
 
 
 def audit() -> None:

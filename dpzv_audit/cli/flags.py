@@ -45,8 +45,9 @@ def takes(command: Command) -> Command:
     def bundled(**values: Any) -> None:
         for parameter in parameters:
             _check(parameter, values[parameter.name])
-        made = {name: hints[name](**{one.name: values.pop(one.name) for one in options[name]}) for name in options}
-        command(**made, **values)
+        for name, parts in options.items():
+            values[name] = hints[name](**{part.name: values.pop(part.name) for part in parts})
+        command(**values)
 
     bundled.__doc__ = text
     bundled.__name__ = command.__name__
@@ -57,8 +58,11 @@ def takes(command: Command) -> Command:
 
 def _of_fields(bundle: type, own: Said) -> list[inspect.Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
-    said = {name: words for kind in reversed(bundle.__mro__) for name, words in _described(kind.__doc__)[1].items()}
-    return [_option(field.name, hints[field.name], field.default, {**said, **own}) for field in fields(bundle)]
+    said: dict[str, tuple[str | None, str]] = {}
+    for kind in reversed(bundle.__mro__):
+        said |= _described(kind.__doc__)[1]
+    said |= own
+    return [_option(field.name, hints[field.name], field.default, said) for field in fields(bundle)]
 
 
 def _described(doc: str | None) -> tuple[str, Said]:
@@ -72,7 +76,8 @@ def _described(doc: str | None) -> tuple[str, Said]:
 def _option(name: str, hint: Any, default: object, said: Said) -> inspect.Parameter:
     """Return the parameter that typer makes an option of; one that typer knows already stays as it is."""
     kind, rules = _unpacked(hint)
-    if kind is not typer.Context and not any(isinstance(rule, typer.models.ParameterInfo) for rule in rules):
+    known = any(isinstance(rule, typer.models.ParameterInfo) for rule in rules)
+    if kind is not typer.Context and not known:
         spelled = [rule for rule in rules if isinstance(rule, str)] or [flag(name)]
         metavar, words = said.get(name, (None, ""))
         checks = [partial(rule, option_of(spelled[0])) for rule in rules if callable(rule)]
@@ -83,7 +88,7 @@ def _option(name: str, hint: Any, default: object, said: Said) -> inspect.Parame
 def _check(parameter: inspect.Parameter, value: Any) -> None:
     """Raise `InputError` naming the option where a function in the parameter's annotation refuses its value."""
     for check in getattr(parameter.annotation, "__metadata__", ()):
-        if value is not None and isinstance(check, partial):
+        if isinstance(check, partial) and value is not None:
             for item in value if isinstance(value, list) else [value]:
                 check(item)
 
@@ -250,8 +255,11 @@ def flags_given(ctx: typer.Context) -> dict[str, str]:
 
 def flags_set(ctx: typer.Context) -> list[str]:
     """Return the options that were given another value than their default."""
-    values = [(parameter, ctx.params.get(parameter.name or "")) for parameter in ctx.command.params]
-    return [option_of(one.opts[0]) for one, value in values if value not in (one.default, None, [], ())]
+    found = []
+    for one in ctx.command.params:
+        if ctx.params.get(one.name or "") not in (one.default, None, [], ()):
+            found.append(option_of(one.opts[0]))
+    return found
 
 
 def refuse(given: Collection[str], options: Iterable[str], why: str) -> None:
@@ -281,7 +289,8 @@ def said(error: AuditError) -> str:
         return error.said(flag)
     given = flags_given(running)
     for parameter, pair in PAIRS.items():
-        keys = [item.partition("=")[0].replace("-", "_") for item in running.params.get(parameter) or ()]
+        items = running.params.get(parameter) or ()
+        keys = [item.partition("=")[0].replace("-", "_") for item in items]
         given |= {key: f"{pair} {key}" for key in keys}
         if parameter == "settings" and keys:
             given["configuration"] = f"{pair} {', '.join(keys)}"

@@ -58,10 +58,11 @@ class CellTask:
         control = "control" if self.positive else None
         epsilon = None if cell.epsilon is None else f"eps{cell.epsilon:g}"
         parts = (cell.attack, cell.adversary, cell.method, cell.noise, epsilon, control)
+        readable = "-".join(part for part in parts if part is not None)
         named = {name: getattr(cell, name) for name in ("method", "epsilon", "attack", "adversary")}
         facts = {**named, **self.flags.facts(asdict(self.data)), "noise": cell.noise, "positive": self.positive}
         key = run_key({key: str(value) for key, value in facts.items()})
-        return f"{slug('-'.join(part for part in parts if part is not None), limit=80)}-{key[:6]}"
+        return f"{slug(readable, limit=80)}-{key[:6]}"
 
     def unmeasured(self, state: str, reason: str) -> Outcome:
         """Return a cell without a number: the attack `does not apply`, or something `failed`, and why."""
@@ -142,7 +143,8 @@ def run_cell(task: CellTask) -> Outcome:
             outcome = Outcome(task.cell.model_copy(update={"state": "measured"}), check)
         else:
             result = attack_result(spec, setting, AuditPlan(runs=0, confidence=setting.confidence))
-            outcome = Outcome(measured_cell(task.cell, result, f"{folder.name}/{task.name}/report.html"))
+            report = f"{folder.name}/{task.name}/report.html"
+            outcome = Outcome(measured_cell(task.cell, result, report))
     except DoesNotApply as error:
         outcome = task.unmeasured("does not apply", error.said(str, flag))
     except AuditError as error:

@@ -115,9 +115,13 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
     known = [key for key in spec.options if key not in ("subset", "tokenizer")]
     if flags.data_options and not known:
         raise InputError(f"--data-option {flags.data_options[0]} does not apply: {spec.name} has no options")
-    what = f"--data-option of {spec.name}"
     options: dict[str, Any] = parsed_settings(
-        "data_option", flags.data_options, known, example="size=32", what=what, read=_word_or_count
+        "data_option",
+        flags.data_options,
+        known,
+        example="size=32",
+        what=f"--data-option of {spec.name}",
+        read=_word_or_count,
     )
     if flags.subset:
         if "subset" not in spec.options:
@@ -134,7 +138,13 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
         refuse(flags.given, ("data_dir", "download"), why)
     if flags.download:
         _download(spec, flags, quiet=quiet)
-    return load(flags.name, clients=flags.clients, partition=flags.partition, data_dir=flags.data_dir, **options)
+    return load(
+        flags.name,
+        clients=flags.clients,
+        partition=flags.partition,
+        data_dir=flags.data_dir,
+        **options,
+    )
 
 
 def _word_or_count(text: str) -> Any:
@@ -181,11 +191,13 @@ def _names(flag: str, texts: Iterable[str] | None) -> list[str]:
     """Return the names in lists such as `a,b` or `"with, comma",b`."""
     found = []
     for text in texts or ():
-        names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+        row = next(csv.reader([text], skipinitialspace=True), [])
+        names = [name.strip() for name in row]
         if not names or not all(names):
-            right = "labels" if flag == "classes" else "column names"
-            example = "no,yes" if flag == "classes" else "age,region"
-            raise InputError(f"must be {right} with commas between them, such as {example}", flag, text)
+            right = "column names with commas between them, such as age,region"
+            if flag == "classes":
+                right = "labels with commas between them, such as no,yes"
+            raise InputError(f"must be {right}", flag, text)
         found += names
     return found
 
@@ -228,11 +240,9 @@ def choose(
     if "dp" in spec.config.model_fields and chosen.get("dp", "none") == "none":
         why = f"does not apply to method {training.method} with dp none, which adds no noise"
         refuse(training.given, claims, f"{why}: give --set dp=embedding, embedding-batch or gradient as well")
-    options = chosen
-    if require is not None:
-        options = require(options)
-    options = {**dataset_defaults(data.name, spec, transformer=options.get("transformer") is not None), **options}
-    config = spec.configure(**options)
+    options = chosen if require is None else require(chosen)
+    tuned = options.get("transformer") is not None
+    config = spec.configure(**dataset_defaults(data.name, spec, transformer=tuned) | options)
     dataset = load_data(data, quiet=quiet, transformer=config.transformer)
     if config.batch_size > len(dataset.train):
         right = f"must be at most the {len(dataset.train)} training records"
@@ -257,10 +267,12 @@ def _given(training: TrainingFlags) -> "tuple[MethodSpec, dict[str, object]]":
     known = spec.config.model_fields
     for key in flags:
         if key not in known:
-            own = "clip is --set dp_clip" if key == "clip" else "noise is --set dp_sigma"
-            cure = f"; its {own}, on what --set dp names" if "dp" in known else ""
-            raise InputError(f"{flag(key)} does not apply to method {spec.name}, which adds no noise by itself{cure}")
-    return spec, {**flags, **parsed_settings("set", training.settings, known, flags)}
+            why = f"does not apply to method {spec.name}, which adds no noise by itself"
+            if "dp" in known:
+                own = "clip is --set dp_clip" if key == "clip" else "noise is --set dp_sigma"
+                why += f"; its {own}, on what --set dp names"
+            raise InputError(f"{flag(key)} {why}")
+    return spec, flags | parsed_settings("set", training.settings, known, flags)
 
 
 def parsed_settings(

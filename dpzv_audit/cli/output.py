@@ -46,11 +46,12 @@ def repeatable_command_line(*, without: Collection[str] = ("--out",), plain: Col
     `without` are flags with a value (`--out DIR`), `plain` further ones that have none.
     """
     kept = ["dpzv-audit"]
+    plain = ("--json", "--quiet", "--resume", *plain)
     arguments = iter(GIVEN.get())
     for argument in arguments:
         if argument in without:
             next(arguments, None)
-        elif argument.partition("=")[0] not in without and argument not in ("--json", "--quiet", "--resume", *plain):
+        elif argument.partition("=")[0] not in without and argument not in plain:
             kept.append(argument)
     return kept
 
@@ -91,7 +92,8 @@ class Output:
     def result(self, value: Any) -> None:
         """Print `value` as the one JSON object of `--json`; does nothing without it."""
         if self.as_json:
-            sys.stdout.write(inert_json(json.dumps(to_jsonable(value), indent=2, allow_nan=False)) + "\n")
+            text = json.dumps(to_jsonable(value), indent=2, allow_nan=False)
+            sys.stdout.write(f"{inert_json(text)}\n")
 
     def finish(self, saved: Saved, table: Table, *words: str, **measured: object) -> None:
         """Print a `saved` result: as JSON with what was `measured`, or its table, its sentences and `words`."""
@@ -149,16 +151,21 @@ def _sentences(saved: Saved) -> Iterator[str]:
 def progress_bars(*columns: ProgressColumn, quiet: bool) -> Progress:
     """Return progress bars on stderr, with further `columns`; silent where that is no terminal, or when `quiet`."""
     console = Console(stderr=True)
-    silent = quiet or not console.is_terminal
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True, disable=silent
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns,
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
     )
 
 
 def save(result: R, run: OutFlags, *words: str, files: Files | None = None, report: bool = True) -> R:
     """Write the run folder of `result`; return what goes out as JSON: it, with the folder's path as `run`."""
     stored = result.with_command_line(repeatable_command_line())
-    return stored.model_copy(update={"run": str(write_folder(stored, run, *words, files=files, report=report))})
+    folder = write_folder(stored, run, *words, files=files, report=report)
+    return stored.model_copy(update={"run": str(folder)})
 
 
 def write_folder(
@@ -174,7 +181,8 @@ def write_folder(
     Nothing is left behind if anything fails.
     """
     with write_run(run.out, run_name(*words, seed=run.seed)) as folder:
-        for file, content in {RESULT_FILE: stored, "environment.json": environment(), **(files or {})}.items():
+        written = {RESULT_FILE: stored, "environment.json": environment(), **(files or {})}
+        for file, content in written.items():
             folder.write(file, content)
         if report:
             write_report(folder.path, drawings=drawings)

@@ -219,7 +219,8 @@ def verify(
         output.say(f"A new ledger begins in {ledger}: keep it as you keep the claims file.")
     output.path(folder)
     if interrupted:
-        raise Interrupted("--no-cache kept nothing to go on from" if no_cache else f"the report is partial; {GO_ON}")
+        left = "--no-cache kept nothing to go on from" if no_cache else f"the report is partial; {GO_ON}"
+        raise Interrupted(left)
     if result.failed:
         raise typer.Exit(1)
 
@@ -291,6 +292,14 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
             measured = "–" if entry.epsilon_lower is None else f"≥ {down(entry.epsilon_lower)}"
             proved = "–" if entry.upper is None else f"≤ {up(entry.upper)}"
         words = verdict_words(entry.verdict, entry.verdict_given)
-        verdict = Text(words + (" *" if entry.missing else ""), style=styles[entry.verdict])
-        table.add_row(Text(inert(entry.name)), verdict, claimed, measured, proved, f"{entry.adjusted_p_value:.1g}")
+        if entry.missing:
+            words += " *"
+        table.add_row(
+            Text(inert(entry.name)),
+            Text(words, style=styles[entry.verdict]),
+            claimed,
+            measured,
+            proved,
+            f"{entry.adjusted_p_value:.1g}",
+        )
     return table

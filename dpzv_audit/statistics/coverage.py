@@ -202,15 +202,15 @@ def coverage_check(
         truth = mechanism.epsilon(delta)
         found = np.empty(audits)
         for audit in range(audits):
-            scores = mechanism.draw(stream(seed, Purpose.CONTROL, audit), n)
-            found[audit] = audit_scores(
-                *scores,
+            (bound,) = audit_scores(
+                *mechanism.draw(stream(seed, Purpose.CONTROL, audit), n),
                 delta=delta,
                 confidence=confidence,
                 estimators=(name,),
                 family=mechanism.family,
                 seed=seed * audits + audit,
-            )[0].epsilon_lower
+            )
+            found[audit] = bound.epsilon_lower
         row = CheckRow(
             mechanism=mechanism.name,
             estimator=name,
@@ -237,8 +237,10 @@ def as_text(rows: Sequence[CheckRow]) -> str:
     ]
     for row in rows:
         share = f"{row.exceeded}/{row.audits}"
+        allowed = "none" if row.allowed is None else row.allowed
+        failed = "" if row.passed else "  FAILED"
         lines.append(
-            f"{row.mechanism:<24} {row.estimator:<20} {row.truth:>7.3f} {row.mean:>8.3f} +- {row.standard_error:<5.3f}"
-            f" {share:>14} {'none' if row.allowed is None else row.allowed:>8}{'' if row.passed else '  FAILED'}"
+            f"{row.mechanism:<24} {row.estimator:<20} {row.truth:>7.3f} {row.mean:>8.3f} "
+            f"+- {row.standard_error:<5.3f} {share:>14} {allowed:>8}{failed}"
         )
     return "\n".join(lines)

@@ -100,10 +100,11 @@ def _laplace_curve(alpha: Floats, epsilon: float) -> Floats:
 
 
 def _laplace_blow_up(r: float, epsilon: float) -> float:
-    if r <= 0.5:
-        return math.exp(-epsilon) * r
     shrunk = math.exp(-epsilon)
-    return 1.0 - (1.0 - r) / shrunk if 1.0 - r < 0.5 * shrunk else shrunk / (4.0 * (1.0 - r))
+    if r <= 0.5:
+        return shrunk * r
+    rest = 1.0 - r
+    return 1.0 - rest / shrunk if rest < 0.5 * shrunk else shrunk / (4.0 * rest)
 
 
 def _laplace_epsilon(epsilon: float, delta: float) -> float:
@@ -222,9 +223,10 @@ def composed_corners(pair: str, rate: float, noise: float, rounds: int) -> tuple
     sums = (np.fft.irfft(np.fft.rfft(mass, size) ** rounds, size) for mass in (p, q))
     p_all, q_all = (np.roll(np.maximum(mass, 0.0), -(place % size)) for mass in sums)
     # From the largest loss down: tests that say "in" there first. What P lost beyond the reach goes to the attacker.
-    alpha = np.concatenate([[0.0], np.cumsum(q_all[::-1])])
-    beta = 1.0 - max(0.0, 1.0 - float(p_all.sum())) - np.concatenate([[0.0], np.cumsum(p_all[::-1])])
-    rising = np.concatenate([[True], np.diff(alpha) > 0.0])
+    alpha = np.append(0.0, np.cumsum(q_all[::-1]))
+    lost = max(0.0, 1.0 - float(p_all.sum()))
+    beta = 1.0 - lost - np.append(0.0, np.cumsum(p_all[::-1]))
+    rising = np.append(True, np.diff(alpha) > 0.0)
     alpha = np.clip(alpha[rising], 0.0, 1.0)
     beta = np.clip(beta[rising], 0.0, 1.0)
     return np.append(alpha, 1.0), np.append(beta, 0.0)
@@ -236,9 +238,10 @@ def _one_round(pair: str, rate: float, noise: float) -> tuple[Floats, Floats, Fl
     from dpzv_audit.accounting.sampled import SampledGaussian
 
     round_ = SampledGaussian(kind="remove" if pair == "remove" else "replace", rate=rate, noise=noise)
-    means = ((0.0, 1.0 - rate), (1.0, rate)), ((0.0, 1.0),) if pair == "remove" else ((0.0, 1.0 - rate), (-1.0, rate))
-    ends = -1.0 - _FARTHEST * noise, 1.0 + _FARTHEST * noise
-    x = np.linspace(ends[0], ends[1], 20_001)
+    base = (0.0, 1.0 - rate)
+    other = ((0.0, 1.0),) if pair == "remove" else (base, (-1.0, rate))
+    means = (base, (1.0, rate)), other
+    x = np.linspace(-1.0 - _FARTHEST * noise, 1.0 + _FARTHEST * noise, 20_001)
     weight = sum(w * np.exp(-0.5 * ((x - mean) / noise) ** 2) for mean, w in means[0])
     loss = round_.loss(x)
     average = float(np.average(loss, weights=weight))

@@ -352,7 +352,8 @@ def _interpolated(
     above = table[low, columns]
     below = table[high, columns]
     gap = above - below
-    share = np.where(gap > 0.0, np.clip((above - fnr) / np.where(gap > 0.0, gap, 1.0), 0.0, 1.0), 0.0)
+    falls = gap > 0.0
+    share = np.where(falls, np.clip((above - fnr) / np.where(falls, gap, 1.0), 0.0, 1.0), 0.0)
     found = thetas[low] * (thetas[high] / thetas[low]) ** share
     if otherwise is None:
         return np.where(last < 0, 0.0, found)
@@ -362,7 +363,7 @@ def _interpolated(
 def choose_joint_rule(pilot: Pilot, error: float, *, family: CurveFamily) -> Rule:
     """Return the rule whose expected counts on further scores promise the largest theta."""
     rates, n_in, n_out = pilot.candidates()
-    fpr, fnr = (np.stack(rate) for rate in zip(*(rates.errors[d] for d in (True, False)), strict=True))
+    fpr, fnr = np.stack([rates.errors[True], rates.errors[False]], axis=1)
     limits = (_limits(n_out * a, n_out, n_in * b, n_in, error) for a, b in zip(fpr, fnr, strict=True))
     worth = np.stack([levels(family, *both) for both in limits])
     # Symmetrical worlds tie exactly: the smallest false positive rate decides, not the last digit.
@@ -408,19 +409,22 @@ def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> floa
         guess = min(max(guess, low + 1), high - 1)
         width = high - low
         z = excess(guess)
+        side = 1 if z <= 0.0 else -1
         if z <= 0.0:
             low = guess
             low_z = z
         else:
             high = guess
             high_z = z
-        if np.isfinite(low_z) and np.isfinite(high_z):
+        if not np.isfinite(low_z - high_z):
+            guess += side * step
+            step *= 2
+        elif high - low <= width // 2:
             line = low + (high - low) * low_z / (low_z - high_z)
             # A step beyond the line brackets the answer from its other side.
-            guess = round(line + (1 if z <= 0.0 else -1)) if high - low <= width // 2 else (low + high) // 2
+            guess = round(line + side)
         else:
-            guess = guess + step if z <= 0.0 else guess - step
-            step = 2 * step
+            guess = (low + high) // 2
     return family.at(low)
 
 
@@ -463,9 +467,9 @@ def _quantiles(shape: tuple[float, float], z: Floats) -> Floats:
 
 def _deviates(shape: tuple[float, float], x: Floats) -> Floats:
     """Return the inverse of `_quantiles`, within +-8."""
-    z = np.where(
-        betainc(*shape, x) < 0.5, ndtri(np.maximum(betainc(*shape, x), 1e-300)), -ndtri(betaincc(*shape, x) + 1e-300)
-    )
+    below = betainc(*shape, x)
+    above = betaincc(*shape, x)
+    z = np.where(below < 0.5, ndtri(np.maximum(below, 1e-300)), -ndtri(above + 1e-300))
     return np.asarray(np.clip(z, -_FARTHEST, _FARTHEST))
 
 
@@ -482,13 +486,8 @@ def mass_allowed(epsilon: float, counts: Counts, delta: float) -> float:
     grown = np.exp(min(epsilon, _LARGEST))
     shrunk = np.exp(-epsilon)
     bulk = _quantiles(fnr, np.linspace(-_FARTHEST, _FARTHEST, 9))
-    crossings = np.concatenate(
-        [
-            (1.0 - delta - bulk) * shrunk,
-            1.0 - delta - bulk * grown,
-            [(1.0 - delta) / (1.0 + grown)],
-        ]
-    )
+    corner = (1.0 - delta) / (1.0 + grown)
+    crossings = np.append([(1.0 - delta - bulk) * shrunk, 1.0 - delta - bulk * grown], corner)
     inner = _deviates(fpr, crossings[(crossings > 0.0) & (crossings < 1.0)])
     ends = np.unique(np.concatenate([np.arange(-_FARTHEST, _FARTHEST + 1.0), inner]))
     half = 0.5 * np.diff(ends)

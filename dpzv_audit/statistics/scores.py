@@ -74,7 +74,7 @@ def _numbers(path: Path, rows: Rows, number: Callable[[str], float], right: str 
         except (ValueError, OverflowError, RecursionError):  # an integer may be too large for a float
             value = math.nan
         if not math.isfinite(value):
-            shown = text if len(text) <= 40 else text[:37] + "..."
+            shown = text if len(text) <= 40 else f"{text[:37]}..."
             raise InputError(f"{path}, row {row}: found {shown!r}, {right}")
         values.append(value)
     return np.frombuffer(values)
@@ -126,10 +126,6 @@ def _json_number(text: str) -> float:
     return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else math.nan
 
 
-def _read_csv(path: Path) -> Floats:
-    return _numbers(path, _cells(path), _csv_number)
-
-
 def _read_json_lines(path: Path) -> Floats:
     return _numbers(path, _lines(path), _json_number, f'{_NUMBER} or an object with one under "score"')
 
@@ -156,9 +152,8 @@ def _only_member(path: Path, file: IO[bytes]) -> NDArray[np.generic]:
         packed = entries[0].compress_size
         most = min(FILE_LIMIT, max(1 << 20, _MOST_PACKED * packed))
         if size > most:
-            raise InputError(
-                f"{path}: array {name} unpacks to {size} bytes from {packed}, must unpack to {most} at most"
-            )
+            unpacks = f"array {name} unpacks to {size} bytes from {packed}"
+            raise InputError(f"{path}: {unpacks}, must unpack to {most} at most")
         try:
             with archive.open(name) as member:
                 return read_npy(member, size)
@@ -172,7 +167,7 @@ def _reason(error: BaseException) -> str:
 
 
 _READERS: dict[str, Callable[[Path], NDArray[np.generic]]] = {
-    ".csv": _read_csv,
+    ".csv": lambda path: _numbers(path, _cells(path), _csv_number),
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,
     ".npy": _read_array,

@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.errors import AuditError, InputError, check_probability
+from dpzv_audit.errors import AuditError, InputError, check_not_negative, check_probability
 from dpzv_audit.statistics.assumptions import permuted, unit_of
 from dpzv_audit.statistics.binomial import LEAST_P, Floats
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
@@ -141,7 +141,7 @@ def bet_on(
         )
     grid = np.union1d(claims(inside.size, delta, 1.0 - errors[1]) if bound else [], claimed)
     best, _ = wealth_against(grid, inside, outside, delta=delta, confidence=1.0 - errors[0])
-    return _followed("sequential", grid, best, claimed, delta=delta, pairs=inside.size, rule=rule)
+    return _followed("sequential", grid, best, claimed, delta, inside.size, rule)
 
 
 def likelihood_of(
@@ -174,7 +174,7 @@ def likelihood_of(
         first, last = (_largest_refuted(inside, outside, 1.0 - error) for error in errors)
         grid = np.union1d(_MUS[max(first, 0) : max(last, 0) + 1], grid)
     best = evidence_against(grid, inside, outside)
-    return _followed("sequential-gaussian", grid, best, claimed, delta=delta, pairs=inside.size, rule=rule)
+    return _followed("sequential-gaussian", grid, best, claimed, delta, inside.size, rule)
 
 
 def paired(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
@@ -184,7 +184,13 @@ def paired(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
 
 
 def _followed(
-    name: SequentialName, grid: Floats, best: Floats, claimed: list[float], *, delta: float, pairs: int, rule: str
+    name: SequentialName,
+    grid: Floats,
+    best: Floats,
+    claimed: list[float],
+    delta: float,
+    pairs: int,
+    rule: str,
 ) -> SequentialTest:
     """Return the test whose evidence against the claims `grid`, of which one may be `claimed`, reached `best`."""
     return SequentialTest(
@@ -303,8 +309,7 @@ def pairs_needed(epsilon: float, delta: float, confidence: float = 0.95) -> int:
 
     Raises `InputError` for an epsilon below 0, or a delta or confidence outside (0, 1).
     """
-    if not 0.0 <= epsilon < math.inf:
-        raise InputError("must be a finite number of at least 0", "epsilon", epsilon)
+    check_not_negative("epsilon", epsilon)
     check_probability("delta", delta)
     check_probability("confidence", confidence)
     return math.ceil(-math.log(1.0 - confidence) / math.log1p((1.0 - delta) / (math.exp(epsilon) + delta)))
@@ -360,8 +365,9 @@ def wealth_against(
                 gains = _log_gains(pays, costs, stake, float(epsilons[g]), delta)
                 drift = math.log1p(-stake * delta / (math.exp(epsilons[g]) + delta))
                 # Between events every pair costs `drift`; wealth peaks only where an event paid.
-                logs.append(parts[j, g] + np.cumsum(gains - drift) + drift * (places + 1.0))
-                parts[j, g] = (logs[-1][-1] if places.size else parts[j, g]) + drift * idle
+                wealth = parts[j, g] + np.cumsum(gains - drift) + drift * (places + 1.0)
+                logs.append(wealth)
+                parts[j, g] = (wealth[-1] if places.size else parts[j, g]) + drift * idle
             joint = np.logaddexp.reduce(logs, axis=0)
             best[g] = np.max(joint, initial=best[g])
             if every_pair:
@@ -373,14 +379,9 @@ def wealth_against(
 def _choose(epsilons: Floats, inside: Floats, outside: Floats, delta: float) -> Iterator[tuple[_Bet | None, float]]:
     """Yield the bet against each claim, None for none, and its stake, from pairs so far, at most the last 20,000."""
     rates = candidate_rates(inside[-_HISTORY:], outside[-_HISTORY:])
-    win = []
-    lose = []
-    for in_is_high, in_pays in _WAYS:
-        fpr, fnr = rates.errors[in_is_high]
-        win.append(1.0 - fnr if in_pays else 1.0 - fpr)
-        lose.append(fpr if in_pays else fnr)
-    p = np.concatenate(win)
-    q = np.concatenate(lose)
+    sides = [rates.errors[in_is_high][:: 1 if in_pays else -1] for in_is_high, in_pays in _WAYS]
+    q, wrong = (np.concatenate(side) for side in zip(*sides, strict=True))
+    p = 1.0 - wrong
     size = rates.threshold.size
     for epsilon in epsilons:
         odds = math.exp(epsilon)
@@ -421,7 +422,7 @@ def evidence_against(mus: Floats, inside: Floats, outside: Floats) -> Floats:
     if not np.all(mus <= _LARGEST_MU):
         raise InputError(f"must be numbers from 0 to {_LARGEST_MU:g}", "mus", mus)
     best = np.zeros(mus.size)
-    first = [side[:ESTIMATED] for side in (inside, outside)]
+    first = inside[:ESTIMATED], outside[:ESTIMATED]
     # In units of the largest score the squares stay floats.
     unit = unit_of(*first)
     x, y = (side / unit for side in first)

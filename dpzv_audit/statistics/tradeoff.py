@@ -57,8 +57,8 @@ def _distribution_band(ordered: Floats, at: Floats, error: float) -> tuple[Float
     n = ordered.size
     ranks = _rank_grid(n)
     tail = error / (2.0 * ranks.size)
-    low = np.concatenate([[0.0], lower_limit(ranks, n, tail)])
-    high = np.concatenate([upper_limit(ranks - 1, n, tail), [1.0]])
+    low = np.append(0.0, lower_limit(ranks, n, tail))
+    high = np.append(upper_limit(ranks - 1, n, tail), 1.0)
     reached = np.searchsorted(ranks, np.searchsorted(ordered, at, side="right"), side="right")
     return np.where(at == np.inf, 1.0, low[reached]), np.where(at == -np.inf, 0.0, high[reached])
 
@@ -78,8 +78,7 @@ def _least_at(
         enough = fpr(thresholds[middle]) <= alpha
         first = np.where(enough, first, np.minimum(middle + 1, last))
         last = np.where(enough, middle, last)
-    least: list[float] = fnr(thresholds[first]).tolist()
-    return least
+    return list(fnr(thresholds[first]).tolist())
 
 
 def empirical_tradeoff(
