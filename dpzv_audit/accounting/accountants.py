@@ -51,14 +51,14 @@ def prv(asked: Question) -> Number | Refusal:
     view = asked.sampled
     if isinstance(view, Refusal):
         return view
-    answer = prv_directions(
+    epsilon, note = prv_directions(
         view.directions,
         certain_mu=math.hypot(*view.certain),
         delta=asked.delta,
         fast=asked.fast,
         enough=asked.enough,
     )
-    return Number(epsilon=answer.epsilon, note=answer.note, own_gaps=asked.own_gaps)
+    return Number(epsilon=epsilon, note=note, own_gaps=asked.own_gaps)
 
 
 def paper_mu(release: Release) -> float:

@@ -56,13 +56,8 @@ def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
 @cache
 def _templates() -> Environment:
     loader = PackageLoader("dpzv_audit.accounting")
-    made = Environment(
-        loader=loader,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.keep_trailing_newline = True
     made.filters |= {"n": "{:.6g}".format, "hypot": lambda numbers: math.hypot(*numbers)}
     return made
 

@@ -13,7 +13,6 @@ exp(T ln(1 + (F - 1))) with F - 1 computed as such, so that rare large losses do
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -52,8 +51,7 @@ class Rounds(NamedTuple):
     rounds: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrvAnswer:
+class PrvAnswer(NamedTuple):
     """Range of epsilon for one pair, and how it was had: composed, or the certified bound alone and why."""
 
     epsilon: EpsilonRange
@@ -88,11 +86,11 @@ def prv_directions(
     found = {kind: answer(kind, fast=True) for kind in directions}
     whole = _larger(found.values())
     if whole.epsilon.lower > VACUOUS:
-        return replace(whole, note="vacuous (> 100): certified bounds, not composed")
+        return whole._replace(note="vacuous (> 100): certified bounds, not composed")
     if fast:
         return whole
     if enough is not None and (whole.epsilon.upper <= enough or whole.epsilon.lower > enough):
-        return replace(whole, note="certified bound, which decides: not composed")
+        return whole._replace(note="certified bound, which decides: not composed")
     for kind in sorted(directions, key=lambda kind: -found[kind].epsilon.upper):
         if found[kind].epsilon.upper > max(other.epsilon.lower for other in found.values()):
             found[kind] = answer(kind, fast=False)
@@ -100,14 +98,14 @@ def prv_directions(
 
 
 def _larger(answers: Iterable[PrvAnswer]) -> PrvAnswer:
-    answers = tuple(answers)
-    worst = max(answers, key=lambda answer: answer.epsilon.upper)
+    found, notes = zip(*answers, strict=True)
+    uppers = [epsilon.upper for epsilon in found]
     epsilon = EpsilonRange(
-        lower=max(answer.epsilon.lower for answer in answers),
-        estimate=max(answer.epsilon.estimate for answer in answers),
-        upper=worst.epsilon.upper,
+        lower=max(epsilon.lower for epsilon in found),
+        estimate=max(epsilon.estimate for epsilon in found),
+        upper=max(uppers),
     )
-    return replace(worst, epsilon=epsilon)
+    return PrvAnswer(epsilon, notes[uppers.index(epsilon.upper)])
 
 
 @lru_cache(maxsize=256)
@@ -126,12 +124,12 @@ def prv_composition(
     random = tuple(part for part in parts if part.pair.rate < 1.0)
     if not random:
         exact = exactly(epsilon_from_mu(mu, delta))
-        return PrvAnswer(epsilon=exact, note="every record is in every batch: exact Gaussian")
+        return PrvAnswer(exact, "every record is in every batch: exact Gaussian")
     lower, certified = _certified(random, mu, delta)
     least = min(lower, certified)
 
     def alone(why: str) -> PrvAnswer:
-        return PrvAnswer(epsilon=EpsilonRange(lower=least, estimate=certified, upper=certified), note=why)
+        return PrvAnswer(EpsilonRange(lower=least, estimate=certified, upper=certified), why)
 
     if certified == 0.0:
         return alone("certified bound without composition: delta(0) is below delta")
@@ -142,7 +140,7 @@ def prv_composition(
     rounds = _with_moments(random, mu, delta)
     if rounds is None:
         return alone("certified bound alone: the noise is too low to compose")
-    answer = compose(rounds, delta=delta, delta_error=DELTA_ERROR * delta, certified=certified)
+    answer = compose(rounds, delta=delta, certified=certified)
     if answer is None:
         return alone("certified bound alone: a mesh that decides anything would not fit")
     if answer.lower > certified * (1.0 + AGREE) + AGREE or answer.upper < lower * (1.0 - AGREE) - AGREE:
@@ -150,10 +148,8 @@ def prv_composition(
     least = max(answer.lower, least)
     estimate = max(min(answer.estimate, certified), least)
     vacuous = "vacuous (> 100); " if least > VACUOUS else ""
-    return PrvAnswer(
-        epsilon=EpsilonRange(lower=least, estimate=estimate, upper=min(answer.upper, certified)),
-        note=f"{vacuous}composed, error {answer.upper - answer.estimate:.2g}",
-    )
+    found = EpsilonRange(lower=least, estimate=estimate, upper=min(answer.upper, certified))
+    return PrvAnswer(found, f"{vacuous}composed, error {answer.upper - answer.estimate:.2g}")
 
 
 @lru_cache(maxsize=256)
@@ -219,8 +215,7 @@ _LARGE = 2**18
 """A mesh that would have more than _COARSER x _LARGE points is tried out with so many fewer first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Tail:
+class _Tail(NamedTuple):
     """delta(epsilon) of a composed loss, read off its tilted masses; precise near `near` and above it.
 
     Attributes:
@@ -269,9 +264,7 @@ def _cell_masses(pair: SampledGaussian, losses: tuple[float, float], left: NDArr
     return masses
 
 
-def compose(
-    parts: Sequence[tuple[Rounds, LossMoments]], *, delta: float, delta_error: float, certified: float
-) -> EpsilonRange | None:
+def compose(parts: Sequence[tuple[Rounds, LossMoments]], *, delta: float, certified: float) -> EpsilonRange | None:
     """Compose `parts`, each with the moments of one of its rounds, and read off epsilon at `delta`.
 
     `certified` is an upper bound on epsilon. None where no mesh within the limits would say anything.
@@ -280,6 +273,7 @@ def compose(
     rounding moves the sum by more than `error` with probability at most delta_error/6 (Hoeffding), counted
     twice; cutting single losses (window) and wrapping the sum around (Chernoff) cost delta_error/4 at most.
     """
+    delta_error = DELTA_ERROR * delta
     moments = _joint(parts)
     rounds = sum(part.rounds for part, _ in parts)
     mesh_per_error = 1.0 / math.sqrt(rounds / 2.0 * math.log(12.0 / delta_error))
@@ -446,7 +440,7 @@ def _tail(t: Floats, pmf: Floats, *, order: float, near: float, log_scale: float
     mass = pmf * np.exp(np.maximum(order * (near - t), -745.0))
     lighter = np.cumsum((mass * np.exp(near - t))[::-1])[::-1]
     mass = np.cumsum(mass[::-1])[::-1]
-    return _Tail(t=t, mass=mass, lighter=lighter, order=order, near=near, log_scale=log_scale, whole=lowest <= 0.0)
+    return _Tail(t, mass, lighter, order, near, log_scale, whole=lowest <= 0.0)
 
 
 def _solve(tail: _Tail, target: float, highest: float) -> float:

@@ -138,9 +138,9 @@ class SampledGaussian:
     def _mass(self, x: Floats, side: float) -> Floats:
         """Return P of everything left of x (`side` 1) or right of it (-1)."""
         base = ndtr(side * x / self.noise)
-        if self.kind == "add":
-            return np.asarray(base)
-        return np.asarray((1.0 - self.rate) * base + self.rate * ndtr(side * self._moved(x) / self.noise))
+        if self.kind != "add":
+            base = (1.0 - self.rate) * base + self.rate * ndtr(side * self._moved(x) / self.noise)
+        return np.asarray(base)
 
     def _moved(self, x: Floats) -> Floats:
         """Return u such that P's component of weight r has the mass Phi(u/z) left of x."""

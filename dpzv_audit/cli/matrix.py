@@ -1,5 +1,6 @@
 """`dpzv-audit matrix`: every attack on every method at every epsilon, as one table and heat map."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -19,8 +20,6 @@ from dpzv_audit.store import hold, private_folder, write_atomically
 from reports.render import write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dpzv_audit.cli.matrix_cells import Outcome
     from mechanisms import MethodSpec
 
@@ -121,13 +120,11 @@ def matrix(
 
 
 def _claims(
-    method: "MethodSpec",
-    claimed: list[float],
-    channels: list[str],
-) -> list[tuple[str | None, float | None]]:
+    method: "MethodSpec", claimed: list[float], channels: list[str]
+) -> Iterable[tuple[str | None, float | None]]:
     """Channels of noise and epsilons that a method is run with: its own claim, or none and then each channel's."""
     if method.own_noise:
-        return [(None, epsilon) for epsilon in claimed]
+        return product([None], claimed)
     if "dp" not in method.config.model_fields:
         channels = []
     return [(None, None), *product(channels, claimed)]
@@ -188,7 +185,7 @@ def _finish(output: Output, folder: Path, found: "Sequence[Outcome]", dataset: s
         )
 
 
-def _table(console: Console, cells: "Sequence[Cell]") -> Table:
+def _table(console: Console, cells: Sequence[Cell]) -> Table:
     """Return damage by attack and method, or the worst cells alone where that is too wide for the terminal."""
     place = {(_attacked(c), _named(c)): _shown(c) for c in cells}
     attacks, methods = (list(dict.fromkeys(names)) for names in zip(*place, strict=True))

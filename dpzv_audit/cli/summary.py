@@ -28,12 +28,7 @@ at_most = partial(three_decimals, rounding=np.ceil)
 @cache
 def _macros() -> Any:
     loader = PackageLoader("dpzv_audit.cli")
-    made = Environment(
-        loader=loader,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters |= {
         "at_least": at_least,
         "at_most": at_most,

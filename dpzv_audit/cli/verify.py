@@ -294,12 +294,6 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
         words = verdict_words(entry.verdict, entry.verdict_given)
         if entry.missing:
             words += " *"
-        table.add_row(
-            Text(inert(entry.name)),
-            Text(words, style=styles[entry.verdict]),
-            claimed,
-            measured,
-            proved,
-            f"{entry.adjusted_p_value:.1g}",
-        )
+        cells = (claimed, measured, proved, f"{entry.adjusted_p_value:.1g}")
+        table.add_row(Text(inert(entry.name)), Text(words, style=styles[entry.verdict]), *cells)
     return table

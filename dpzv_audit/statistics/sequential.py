@@ -184,13 +184,7 @@ def paired(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
 
 
 def _followed(
-    name: SequentialName,
-    grid: Floats,
-    best: Floats,
-    claimed: list[float],
-    delta: float,
-    pairs: int,
-    rule: str,
+    name: SequentialName, grid: Floats, best: Floats, claimed: list[float], delta: float, pairs: int, rule: str
 ) -> SequentialTest:
     """Return the test whose evidence against the claims `grid`, of which one may be `claimed`, reached `best`."""
     return SequentialTest(
