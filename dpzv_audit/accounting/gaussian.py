@@ -73,8 +73,7 @@ def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> Floats:
         result[near_one] = np.log1p(-(ndtr(u[near_one]) + second))
     if plain.any():
         result[plain] = log_phi[plain] + np.log(_mills(u[plain]) - _mills(u[plain] + width[plain]))
-    far = (width > 0.0) & ~live & (u < 0.0)
-    result[far] = 0.0
+    result[(width > 0.0) & ~live & (u < 0.0)] = 0.0
     return np.asarray(np.minimum(result.reshape(shape), 0.0))
 
 

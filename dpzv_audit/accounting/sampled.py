@@ -58,21 +58,21 @@ def _log_mix(rate: float, u: Floats) -> Floats:
     """Return ln(1 - r + r e^u) without overflow at large u or lost digits at small r."""
     if rate == 1.0:
         return u
-    small = np.minimum(u, 30.0)
-    direct = np.log1p(rate * np.expm1(small))
+    direct = np.log1p(rate * np.expm1(np.minimum(u, 30.0)))
     large = np.maximum(u, 30.0)
-    return np.where(u > 30.0, large + math.log(rate) + np.log1p((1.0 - rate) / rate * np.exp(-large)), direct)
+    rest = np.log1p((1.0 - rate) / rate * np.exp(-large))
+    return np.where(u > 30.0, large + math.log(rate) + rest, direct)
 
 
 def _inverse_log_mix(rate: float, t: Floats) -> Floats:
     """Return u with ln(1 - r + r e^u) = t; -inf at and below ln(1 - r)."""
     if rate == 1.0:
         return t
-    small = np.minimum(t, 30.0)
     with np.errstate(divide="ignore"):
-        direct = np.log1p(np.maximum(np.expm1(small) / rate, -1.0))
+        direct = np.log1p(np.maximum(np.expm1(np.minimum(t, 30.0)) / rate, -1.0))
     large = np.maximum(t, 30.0)
-    return np.where(t > 30.0, large - math.log(rate) + np.log1p(-(1.0 - rate) * np.exp(-large)), direct)
+    rest = np.log1p(-(1.0 - rate) * np.exp(-large))
+    return np.where(t > 30.0, large - math.log(rate) + rest, direct)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,8 +259,7 @@ class LossMoments:
 
     def spread(self, tail: float, *, tilt: float = 0.0) -> float:
         """Return b such that |L| > b has probability at most 2 `tail` under P tilted by e^(`tilt` L)."""
-        base = float(self.log_moment(np.array([tilt]))[0])
-        need = -math.log(tail) - base
+        need = -math.log(tail) - float(self.log_moment(np.array([tilt]))[0])
         up = float(np.min((self.log_moment(tilt + ORDERS) + need) / ORDERS))
         down = float(np.min((self.log_moment(tilt - ORDERS) + need) / ORDERS))
         return max(min(up, self.ceiling), min(down, -self.floor), 0.0)

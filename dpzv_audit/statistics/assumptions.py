@@ -80,8 +80,7 @@ def anderson_darling_p_value(scores: Floats) -> float:
     n = z.size
     odd = 2.0 * np.arange(1, n + 1) - 1.0
     statistic = -n - float(np.sum(odd * (log_ndtr(z) + log_ndtr(-z[::-1])))) / n
-    a = statistic * (1.0 + 0.75 / n + 2.25 / n**2)
-    return tail_of_statistic(a)
+    return tail_of_statistic(statistic * (1.0 + 0.75 / n + 2.25 / n**2))
 
 
 def equal_variance_p_value(first: Floats, second: Floats) -> float:
@@ -123,8 +122,10 @@ def kurtosis_p_value(scores: Floats) -> float:
 def residuals(in_scores: Floats, out_scores: Floats) -> Floats:
     """Return the (n + m,) scores of both sides less their side's mean, all of one variance where the sides are."""
     scale = unit_of(in_scores, out_scores)
-    sides = (side / scale for side in (in_scores, out_scores))
-    return np.concatenate([(side - side.mean()) * np.sqrt(side.size / (side.size - 1.0)) for side in sides])
+    found = []
+    for side in (in_scores / scale, out_scores / scale):
+        found.append((side - side.mean()) * np.sqrt(side.size / (side.size - 1.0)))
+    return np.concatenate(found)
 
 
 def normality_p_value(in_scores: Floats, out_scores: Floats) -> float:
@@ -185,8 +186,7 @@ def permuted(in_scores: Floats, out_scores: Floats, seed: int) -> tuple[Floats, 
 def _ranks(scores: Floats) -> Floats:
     """Return ranks with mean 0, those of equal scores averaged."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks = (last - 0.5 * (counts - 1.0))[place]
+    ranks = (np.cumsum(counts) - 0.5 * (counts - 1.0))[place]
     return np.asarray(ranks - ranks.mean())
 
 

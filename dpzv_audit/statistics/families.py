@@ -184,8 +184,7 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
         raise InputError(f"must be one of {', '.join(PAIRS)}", "pair", pair)
 
     def curve(alpha: Floats, theta: float) -> Floats:
-        corners = composed_corners(pair, rate, 1.0 / theta, rounds)
-        return np.interp(alpha, *corners)
+        return np.interp(alpha, *composed_corners(pair, rate, 1.0 / theta, rounds))
 
     def epsilon(theta: float, delta: float) -> float:
         return max(found.lower for found in sampled_epsilons(pair, rate, 1.0 / theta, rounds, delta))
@@ -217,9 +216,9 @@ def composed_corners(pair: str, rate: float, noise: float, rounds: int) -> tuple
     mesh = float(losses[1] - losses[0])
     low, high = _reach(losses, p, q, rounds)
     size = 2 ** math.ceil(math.log2(max((high - low) / mesh + 2.0, 2.0 * losses.size)))
-    start = losses[0] * rounds
-    # The transform wraps the sum around: place k holds the losses start + (k + j size) mesh, of which one is in reach.
-    place = math.floor((low - start) / mesh)
+    # The transform wraps the sum around: place k holds the losses T losses[0] + (k + j size) mesh, of which one is in
+    # reach.
+    place = math.floor((low - losses[0] * rounds) / mesh)
     sums = (np.fft.irfft(np.fft.rfft(mass, size) ** rounds, size) for mass in (p, q))
     p_all, q_all = (np.roll(np.maximum(mass, 0.0), -(place % size)) for mass in sums)
     # From the largest loss down: tests that say "in" there first. What P lost beyond the reach goes to the attacker.
@@ -248,8 +247,7 @@ def _one_round(pair: str, rate: float, noise: float) -> tuple[Floats, Floats, Fl
     spread = math.sqrt(float(np.average((loss - average) ** 2, weights=weight)))
     mesh = _CELL * spread
     edges: Floats = np.multiply(mesh, np.arange(math.floor(loss[0] / mesh), math.ceil(loss[-1] / mesh) + 1))
-    cuts = round_.inverse(edges[1:-1])
-    z = np.concatenate([[-np.inf], cuts, [np.inf]])
+    z = np.concatenate([[-np.inf], round_.inverse(edges[1:-1]), [np.inf]])
     p, q = (sum(w * _between((z - mean) / noise) for mean, w in part) for part in means)
     # Of each cell's Q mass, `upper` goes to its upper edge: then the P mass e^loss Q comes out right as well.
     share = np.clip((p * np.exp(-edges[:-1]) - q) / math.expm1(mesh), 0.0, q)

@@ -350,8 +350,7 @@ def _interpolated(
     high = np.clip(last + 1, None, thetas.size - 1)
     columns = np.arange(fpr.size)
     above = table[low, columns]
-    below = table[high, columns]
-    gap = above - below
+    gap = above - table[high, columns]
     falls = gap > 0.0
     share = np.where(falls, np.clip((above - fnr) / np.where(falls, gap, 1.0), 0.0, 1.0), 0.0)
     found = thetas[low] * (thetas[high] / thetas[low]) ** share
