@@ -115,7 +115,7 @@ def matrix(
         for left in () if resume else tasks:
             clear_cell(left)
         with output.progress(folder, CELL_FILE) as reporter:
-            found = Cells(tasks, reporter.stage("cells", len(tasks))).carried_out(jobs)
+            found = Cells(tasks, reporter("cells", len(tasks))).carried_out(jobs)
         _finish(output, folder, found, data.name, flags)
 
 

@@ -109,8 +109,6 @@ class Output:
 
         An interrupt of the block says how to go on where a file like `pattern` is kept below `folder`.
         """
-        from dpzv_audit.evidence.bounding import Reporter
-
         columns = (MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
         with progress_bars(*columns, quiet=self.quiet) as bars:
 
@@ -125,7 +123,7 @@ class Output:
                 return update
 
             try:
-                yield Reporter(stage)
+                yield stage
             except KeyboardInterrupt:
                 if folder is None or not any(folder.rglob(pattern)):
                     raise

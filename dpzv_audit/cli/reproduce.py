@@ -64,7 +64,7 @@ def reproduce(
                 seed=run.seed,
                 device=device,
                 kept=kept,
-                stage=reporter.stage,
+                stage=reporter,
             )
             try:
                 result = run_table(table, setting)

@@ -241,7 +241,7 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int) -> AuditOutc
     trials = _trials_of(case, audit)
     game = trials.game
     delta = game.config.delta
-    stage = audit.reporter.stage("one training", 1)
+    stage = audit.reporter("one training", 1)
     played = play_one_run(trials, canaries)
     stage(1)
     check_noise(trials.plan.sigma)

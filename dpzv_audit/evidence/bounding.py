@@ -32,19 +32,13 @@ class Stage(Protocol):
         """Say how many steps are done, or how it goes in a few words; None changes nothing."""
 
 
-@dataclass(frozen=True)
-class Reporter:
-    """Where long work reports: `stage(name, total)` starts a stage and returns what to call with the steps done."""
-
-    stage: Callable[[str, int], Stage]
+Reporter = Callable[[str, int], Stage]
+"""Where long work reports: begins the stage of a name and of so many steps."""
 
 
-def _unheard(done: int | None = None, /, note: str | None = None) -> None:
-    pass
-
-
-SILENT = Reporter(lambda name, total: _unheard)
-"""Says nothing."""
+def silent(name: str, total: int) -> Stage:
+    """Begin a stage of which nothing is said."""
+    return lambda done=None, /, note=None: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +61,7 @@ class AuditPlan:
     max_minutes: float | None = None
     folder: Path | None = None
     resume: bool = False
-    reporter: Reporter = SILENT
+    reporter: Reporter = silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +130,7 @@ def bounded(trials: Trials, plan: AuditPlan, *, delta: float) -> Bounded:
     if plan.folder is not None:
         key = run_key({**trials.facts(), "runs": plan.runs, "chunk": pairs})
         store = ChunkStore(plan.folder / key, resume=plan.resume)
-    stage = plan.reporter.stage("audit", 2 * plan.runs)
+    stage = plan.reporter("audit", 2 * plan.runs)
     effort = Effort(
         chunk=pairs,
         workers=plan.workers,

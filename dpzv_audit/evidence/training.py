@@ -10,7 +10,7 @@ from attacks.core.run import continuous
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, check_probability
-from dpzv_audit.evidence.bounding import SILENT, AuditPlan, Reporter
+from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
 from dpzv_audit.evidence.privacy import privacy_sections
 from dpzv_audit.evidence.sections import (
     Case,
@@ -67,7 +67,7 @@ def train_result(
     device: str = "cpu",
     confidence: float = 0.95,
     checkpoints: FileCheckpoints | None = None,
-    reporter: Reporter = SILENT,
+    reporter: Reporter = silent,
     noise_seed: int | None = None,
 ) -> tuple[TrainResult, TrainedStack]:
     """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models.
@@ -92,7 +92,7 @@ def train_result(
     source: NoiseSource | None = (noise_seed if noise_seed is not None else "os") if draws else None
     data = case.training_data
     rounds = rounds_of(config, len(dataset.train))
-    stage = reporter.stage(f"train {method.name}", rounds)
+    stage = reporter(f"train {method.name}", rounds)
     staleness: dict[int, StalenessObserver] = {}
 
     def observe(first: int, share: Progress) -> tuple[Observer, ...]:
@@ -118,7 +118,7 @@ def train_result(
             data,
             config,
             RunContext(seed=seed, replicas=range(trials), device=device),
-            progress=reporter.stage("controls", len(rates_tried(config))),
+            progress=reporter("controls", len(rates_tried(config))),
             at_once=at_once,
         )
         compared = {
@@ -155,7 +155,7 @@ def attack_result(spec: AttackSpec, setting: AttackSetting, audit: AuditPlan) ->
     Raises:
         InputError: The attack does not apply, or the configuration does not fit the data.
     """
-    done = audit.reporter.stage(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
+    done = audit.reporter(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
     setting = replace(setting, progress=continuous(done))
     outcome = spec.mount(setting)
     case = Case(

@@ -38,6 +38,7 @@ from dpzv_audit.execution.executor import in_own_process, in_worker
 from dpzv_audit.files import python_files, tree_digest
 from dpzv_audit.games.engine import Arrays, MechanismFailed
 from dpzv_audit.games.scores import GameScores, Given, scores_of
+from dpzv_audit.runs import PACKAGE_FOLDERS
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.signals import can_ring, until
 
@@ -302,8 +303,6 @@ def _time_limit(seconds: float) -> Iterator[None]:
                 faulthandler.cancel_dump_traceback_later()
 
 
-_OWN_PACKAGES = frozenset({"dpzv_audit", "mechanisms", "attacks", "reports"})
-"""Code of the tool, which is no part of a mechanism that uses it."""
 _LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 
@@ -329,7 +328,8 @@ def code_of(mechanism: str, outputs: Collection[Path] = ()) -> str:
     while waiting:
         imported = {name.partition(".")[0] for path in _code(found[waiting.pop()]) for name in _names(path)}
         for name in sorted(imported):
-            if name in found or name in _OWN_PACKAGES:
+            # Code of the tool is no part of a mechanism that uses it.
+            if name in found or name in PACKAGE_FOLDERS:
                 continue
             spec = _spec(name)
             if spec is not None and not _installed(spec):

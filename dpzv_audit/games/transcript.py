@@ -181,9 +181,7 @@ def _log_mixture(x: NDArray[np.floating], shift: float, absent: float, sampling:
     return np.asarray(np.logaddexp(np.log(absent) if absent > 0.0 else -np.inf, inside).sum(0))
 
 
-def known_ids_score(
-    scalars: NDArray[np.float64], held: NDArray[np.bool_], others: NDArray[np.float64] | float = 0.0
-) -> Floats:
+def known_ids_score(scalars: Floats, held: NDArray[np.bool_], others: Floats | float = 0.0) -> Floats:
     """Sum (n,) over the rounds that `held` (T, n) the canary of the scalars (T, n) less what the `others` add.
 
     The exact log-likelihood ratio up to scale for means of +-m or 0 and m, equal in all rounds.

@@ -145,5 +145,5 @@ def test_a_view_that_is_vouched_to_be_gaussian_gets_a_linear_score():
 
 
 def test_planted_views_are_registered_with_what_they_must_get():
-    expected = {name: PLANTED[name].expected for name in (*BUGS, "sound-view")}
+    expected = {name: tuple(PLANTED[name].expected) for name in (*BUGS, "sound-view")}
     assert expected == dict.fromkeys(BUGS, ("refuted",)) | {"sound-view": ("supported",)}
