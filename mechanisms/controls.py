@@ -60,25 +60,24 @@ def frozen_clients(
 
     At most `at_once` replicas at a time, and half as many from where memory runs out, to the same numbers.
     """
+    at_rate = config.model_copy(update={"server_rate": rate})
 
     def piece(first: int, last: int) -> FrozenControl:
         some = replace(context, replicas=context.replicas[first:last])
-        return _frozen_stack(data.of_replicas(first, last), config, some, rate)
+        fed = Federation(data.of_replicas(first, last), at_rate, some)
+        fed.fill_table()
+        for round_ in range(rounds_of(config, fed.records) if fed.server.layout else 0):
+            batch = fed.clients[round_ % len(fed.clients)].batches.next()
+            fed.train_server(fed.server_batch(fed.table_rows(batch), batch))
+        correct, _ = fed.test_metrics()
+        shown = min(fed.records, _TUNING_RECORDS)
+        rows = fed.table[:-1].unflatten(0, (fed.stack, fed.records))[:, :shown]
+        guesses = fed.server.forward(fed.server_parameters, rows).argmax(2)
+        fitted = guesses == fed.data.labels[..., :shown]
+        return FrozenControl(rate, correct, fitted.cpu().numpy())
 
-    return joined([control for control, _ in in_pieces(piece, 0, len(context.replicas), at_once)])
-
-
-def _frozen_stack(data: TrainingData, config: TrainingConfig, context: RunContext, rate: float) -> FrozenControl:
-    fed = Federation(data, config.model_copy(update={"server_rate": rate}), context)
-    fed.fill_table()
-    for round_ in range(rounds_of(config, fed.records) if fed.server.layout else 0):
-        batch = fed.clients[round_ % len(fed.clients)].batches.next()
-        fed.train_server(fed.server_batch(fed.table_rows(batch), batch))
-    correct, _ = fed.test_metrics()
-    shown = min(fed.records, _TUNING_RECORDS)
-    rows = fed.table[:-1].unflatten(0, (fed.stack, fed.records))[:, :shown]
-    guesses = fed.server.forward(fed.server_parameters, rows).argmax(2)
-    return FrozenControl(rate, correct, (guesses == data.labels[..., :shown]).cpu().numpy())
+    pieces = in_pieces(piece, 0, len(context.replicas), at_once)
+    return joined([control for control, _ in pieces])
 
 
 def rates_tried(config: TrainingConfig) -> tuple[float, ...]:

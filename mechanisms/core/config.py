@@ -69,7 +69,8 @@ class TrainingConfig(BaseModel):
     def _a_bool_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse true and false, which pydantic would read as 1 and 0, for everything that is no switch."""
         switch = cls.model_fields[info.field_name or ""].annotation is bool
-        if not switch and bool in map(type, value if isinstance(value, list | tuple) else (value,)):
+        entries = value if isinstance(value, list | tuple) else (value,)
+        if not switch and bool in map(type, entries):
             raise ValueError("is no switch, must not be true or false")
         return value
 
@@ -98,7 +99,9 @@ class TrainingConfig(BaseModel):
         """
         if self.batch_size > records:
             raise InputError(f"must be at most the {records} training records", "batch_size", self.batch_size)
-        return records // self.batch_size if self.sample_rate is None else math.floor(1.0 / self.sample_rate)
+        if self.sample_rate is None:
+            return records // self.batch_size
+        return math.floor(1.0 / self.sample_rate)
 
     def check_clients(self, clients: int) -> None:
         """Raise `InputError` where the configuration is not of so many clients."""
@@ -251,7 +254,9 @@ def check_plan(config: TrainingConfig, *, records: int, clients: int, rounds: in
     config.check_clients(clients)
     check_count("clients", clients, most=limits.MOST_CLIENTS)
     config.check_sampler()
-    return rounds_of(config, records) if rounds is None else check_count("rounds", rounds, most=limits.MOST_ROUNDS)
+    if rounds is None:
+        return rounds_of(config, records)
+    return check_count("rounds", rounds, most=limits.MOST_ROUNDS)
 
 
 def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int]:
@@ -260,7 +265,8 @@ def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int
     if config.compute_times is not None:
         return by_compute_times(config.compute_times)
     if config.activation == "random":
-        return random_activation(config.activation_probabilities or [1.0 / clients] * clients, seed=seed)
+        equal = [1.0 / clients] * clients
+        return random_activation(config.activation_probabilities or equal, seed=seed)
     return cyclic(clients)
 
 
@@ -273,7 +279,7 @@ def rounds_of(config: TrainingConfig, records: int) -> int:
     most = limits.MOST_ROUNDS
     if config.epochs * each > most:
         found = f"epochs is {config.epochs}, of {each:,} rounds each"
-        raise InputError(f"{found}, must make at most {most:,} rounds in all: fewer epochs, or larger batches")
+        raise InputError(f"{found}, must make at most {most:,} rounds in all")
     return config.epochs * each
 
 

@@ -187,22 +187,23 @@ class Federation:
         Clients that are `silent` send zeros. `protect` is what a method does to embeddings before they are sent, in
         `bits` a value where it compresses.
         """
-        table = torch.empty(
-            self.stack, self.records, len(self.clients), self.width, dtype=self.dtype, device=self.device
-        )
+        places = self.stack * self.records + 1
+        columns = len(self.clients) * self.width
+        # The scratch row at the end takes what padded places write and is never counted.
+        self.table = torch.zeros(places, columns, dtype=self.dtype, device=self.device)
         for number, client in enumerate(self.clients, start=1):
             if number in silent:
-                rows = table.new_zeros(self.stack, self.records, self.width)
+                rows = self.table.new_zeros(self.stack, self.records, self.width)
             else:
                 rows = self.embed_all(client, client.features)
                 if self.data.selection is not None:
-                    rows = rows.gather(1, self.data.selection.unsqueeze(2).expand(-1, -1, self.width))
+                    chosen = self.data.selection.unsqueeze(2)
+                    rows = rows.gather(1, chosen.expand(-1, -1, self.width))
                 rows = protect(rows)
             sent, size = quantised(rows, bits)
-            table[:, :, number - 1] = self.channel.send(Message(-1, number, SERVER, "table", sent, bits=size))
-        rows = table.flatten(2).flatten(0, 1)
-        # The scratch row at the end takes what padded places write and is never counted.
-        self.table = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))
+            message = Message(-1, number, SERVER, "table", sent, bits=size)
+            column = self.slots[number - 1]
+            self.table[:-1, column] = self.channel.send(message).flatten(0, 1)
 
     def refresh(self, number: int, batch: Batch, embeddings: Tensor) -> Tensor:
         """Put a client's embeddings (K, B, width) of `batch` in the table; return its rows (K, B, M * width)."""

@@ -11,7 +11,7 @@ from dpzv_audit.accounting import Release
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from mechanisms.core.config import Downlink, TrainingConfig, build_config
-from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of
+from mechanisms.core.context import Behaviour, Deployment, Plan, RunContext, TrainingData, dtype_of
 from mechanisms.core.federation import Federation
 from mechanisms.core.noise import SecretBits
 
@@ -157,8 +157,10 @@ class MethodSpec:
         for key in options:
             if key not in known:
                 raise unknown_name(f"option of method {self.name}", key, known)
-        by_hand = {"epsilon": None} if "epsilon" in known and options.get("sigma") is not None else {}
-        return build_config(self.config, {**self.defaults, **by_hand, **options})
+        defaults = dict(self.defaults)
+        if "epsilon" in known and options.get("sigma") is not None:
+            defaults["epsilon"] = None
+        return build_config(self.config, defaults | options)
 
     def start(self, data: TrainingData, config: TrainingConfig, context: RunContext) -> Run:
         """Return the run of `config` before its first round, noise calibrated and plan made.
@@ -167,11 +169,10 @@ class MethodSpec:
             InputError: The configuration is of another type or does not fit the data, or behaviours do not fit either.
         """
         if not isinstance(config, self.config):
-            raise InputError(
-                f"config is a {type(config).__name__}, must be a {self.config.__name__} for method {self.name}"
-            )
+            given = f"config is a {type(config).__name__}"
+            raise InputError(f"{given}, must be a {self.config.__name__} for method {self.name}")
         if context.behaviours:
-            self._check_behaviours(config, context, clients=len(data.features))
+            self._check_behaviours(context.behaviours, len(data.features))
         return self.run(data, config, context)
 
     def releases(self, config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
@@ -205,18 +206,16 @@ class MethodSpec:
         origin = SecretBits()
         small = config.model_copy(update={**_BLANK, "epochs": max(2, clients)})
         with torch.no_grad():
-            run = self.start(_blank_records(clients, dtype_of(config)), small, RunContext(seed=0, origin=origin))
+            data = _blank_records(clients, dtype_of(config))
+            run = self.start(data, small, RunContext(seed=0, origin=origin))
             for _ in range(clients):
                 run.step()
         if origin.drawn:
             raise self._unstated()
 
     def _unstated(self) -> InputError:
-        return InputError(
-            "which draws noise and states no release, must state what it releases: no bound is known otherwise",
-            "method",
-            self.name,
-        )
+        rule = "which draws noise and states no release, must state what it releases"
+        return InputError(rule, "method", self.name)
 
     def scalar_plan(self, config: TrainingConfig, deployment: Deployment) -> Plan:
         """Return schedule and noise of the scalar channel; `InputError` for a method without one."""
@@ -229,14 +228,11 @@ class MethodSpec:
         """Words on which channel the noise of `config` protects, for every result."""
         return self.protection(config).words
 
-    def _check_behaviours(self, config: TrainingConfig, context: RunContext, *, clients: int) -> None:
-        numbers = ", ".join(map(str, context.behaviours))
+    def _check_behaviours(self, behaviours: Mapping[int, Behaviour], clients: int) -> None:
+        given = f"behaviours are given for client {', '.join(map(str, behaviours))}"
         does = self.deviation
-        if does is None or not all(hasattr(behaviour, does) for behaviour in context.behaviours.values()):
-            raise InputError(
-                f"behaviours are given for client {numbers} of a {type(config).__name__}, must be left out: "
-                "a client that deviates chooses the two uploads of a zeroth-order method, or its step in a first-order "
-                "one"
-            )
-        if not set(context.behaviours) <= set(range(1, clients + 1)):
-            raise InputError(f"behaviours are given for client {numbers}, must be for clients 1 to {clients}")
+        if does is None or not all(hasattr(behaviour, does) for behaviour in behaviours.values()):
+            rule = f"must be left out, or choose {does}" if does else "must be left out"
+            raise InputError(f"{given} of a {self.config.__name__}, {rule}")
+        if not set(behaviours) <= set(range(1, clients + 1)):
+            raise InputError(f"{given}, must be for clients 1 to {clients}")

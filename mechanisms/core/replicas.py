@@ -32,13 +32,9 @@ _COPIES = 3
 
 def views_of(flat: Tensor, layout: Layout) -> Views:
     """Name -> view of shape (S, *shape) into `flat` of shape (S, d). In-place changes of `flat` show in the views."""
-    views = {}
-    start = 0
-    for name, shape in layout:
-        size = math.prod(shape)
-        views[name] = flat[:, start : start + size].unflatten(1, shape)
-        start += size
-    return views
+    parts = flat.split([math.prod(shape) for _, shape in layout], 1)
+    named = zip(layout, parts, strict=True)
+    return {name: part.unflatten(1, shape) for (name, shape), part in named}
 
 
 @dataclass(eq=False)
@@ -80,7 +76,8 @@ class ParameterStack:
         Parameters that are `given` (pre-trained ones) start there in every replica instead. Raises `MemoryError` where
         this machine has not the memory to draw them in.
         """
-        drawn = tuple(item for item in layout if item[0] not in (given or {}))
+        given = given or {}
+        drawn = tuple(item for item in layout if item[0] not in given)
         each = 2 * 8 * dimension(drawn)  # in double precision, as rows and as a stack of them
         each += streams["dtype"].itemsize * dimension(layout) if given else 0
         of = Drawn(**streams)
@@ -103,18 +100,20 @@ class ParameterStack:
 
 def to_safetensors(stacks: dict[str, ParameterStack]) -> bytes:
     """All parameters of all replicas as a safetensors file: `party/name` of shape (K, *shape)."""
-    return serialized(
-        {f"{party}/{name}": view.contiguous() for party, stack in stacks.items() for name, view in stack.views.items()}
-    )
+    tensors = {}
+    for party, stack in stacks.items():
+        for name, view in stack.views.items():
+            tensors[f"{party}/{name}"] = view.contiguous()
+    return serialized(tensors)
 
 
-def serialized(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+def serialized(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
     """Return a safetensors file of `tensors`; `MemoryError` where there is no room for the copies that it takes."""
     from safetensors.torch import save
 
     # A library in Rust that gets no memory ends the process: whether there is enough for its copies is seen here.
     torch.empty(_COPIES * sum(tensor.nbytes for tensor in tensors.values()), dtype=torch.uint8)
-    return bytes(save(dict(tensors), None if metadata is None else dict(metadata)))
+    return bytes(save(tensors, metadata))
 
 
 def shift_in_place(parameters: ParameterStack, directions: Directions, round_: int, scale: float | Tensor) -> None:
@@ -252,11 +251,9 @@ class FusedMLP:
         without it (Goodfellow 2015, "Efficient per-example gradient computations"). One that is not finite counts as 0.
         """
         values, back = self._factors(parameters, batch)
-        squared = sum(
-            delta.square().sum(2) * (value.square().sum(2) + 1.0) for delta, value in zip(back, values, strict=True)
-        )
-        assert isinstance(squared, Tensor)
-        norms = squared.sqrt()
+        layers = zip(back, values, strict=True)
+        squares = [delta.square().sum(2) * (value.square().sum(2) + 1.0) for delta, value in layers]
+        norms = sum(squares, torch.zeros(())).sqrt()
         factors = batch.counted(clip / norms.clamp(min=clip))
         finite = torch.isfinite(norms)
         if not bool(finite.all()):

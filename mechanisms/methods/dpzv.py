@@ -87,7 +87,7 @@ class DPZVConfig(AsyncConfig):
         infinite = "calibration sound needs clip_rule symmetric: one-sided clipping has no finite sensitivity"
         yield claimed and one_sided, infinite
         averaged = self.directions > 1 and self.perturbation == "in-place"
-        yield averaged, "directions above 1 needs perturbation functional: in place there is no store to average in"
+        yield averaged, "directions above 1 needs perturbation functional"
         noiseless = self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0
         yield noiseless, "server_update dp-sgd needs server_noise_multiplier above 0"
 
