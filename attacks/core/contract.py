@@ -44,6 +44,7 @@ from mechanisms.core.replicas import Evaluator, ParameterStack
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
+Option = bool | int | float | str
 # The client that is curious; which one makes no difference to a server that sums.
 ATTACKER = 1
 
@@ -95,14 +96,24 @@ class AttackSetting:
         return Adversary(self.adversary, (ATTACKER,) if plays else (), self.public_ids)
 
     @property
+    def records(self) -> int:
+        """Return the number of training records."""
+        return len(self.dataset.train)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Return the true training labels (N,)."""
+        return self.dataset.train.labels
+
+    @property
     def rounds(self) -> int:
         """Return the rounds of a training."""
-        return rounds_of(self.config, len(self.dataset.train))
+        return rounds_of(self.config, self.records)
 
     def plan(self, behaviours: Mapping[int, Behaviour] | None = None) -> Plan | None:
         """Return schedule and noise of the scalars where some clients deviate; None for methods without scalars."""
         deployment = Deployment(
-            records=len(self.dataset.train),
+            records=self.records,
             clients=self.dataset.clients,
             seed=self.seed,
             repeats=repeats_of(behaviours or {}),
@@ -256,17 +267,15 @@ class Knowledge:
 
     def granted(self, kind: type[T]) -> T:
         """Return what of a `kind` the threat model grants; `InputError` where this adversary does not hold it."""
-        for one in self.grants:
-            if isinstance(one, kind):
-                return one
-        raise InputError(f"the attack needs {kind.__name__}, which this adversary does not hold")
+        return granted(next((one for one in self.grants if isinstance(one, kind)), None), kind.__name__)
 
     @property
     def differences(self) -> Differences:
         """Return how answers measure a gradient; `InputError` for a method whose answers do not."""
         found = self.method.differences(self.config)
         if found is None:
-            raise InputError("must be one whose answers are differences of losses", "method", self.method.name)
+            rule = "must be one whose answers are differences of losses"
+            raise InputError(rule, "method", self.method.name)
         return found
 
 
@@ -420,7 +429,7 @@ class AttackSpec:
     requires: Mapping[str, object] = field(default_factory=dict)
     requires_because: str = ""
     suggests: Mapping[str, object] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict)
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
     least_success: float = 0.0
     needs: tuple[Callable[[AttackSetting], str | None], ...] = ()
@@ -435,7 +444,8 @@ class AttackSpec:
 
     def lacks(self, setting: AttackSetting) -> str | None:
         """Return in one line why the attack does not apply to `setting`; None where it does."""
-        return next((why for need in self.needs if (why := need(setting)) is not None), None)
+        reasons = (need(setting) for need in self.needs)
+        return next((why for why in reasons if why is not None), None)
 
     def check(self, adversary: str, options: dict[str, object]) -> dict[str, object]:
         """Return method options with what this attack requires and suggests; `InputError` where that cannot be."""
@@ -454,6 +464,8 @@ class AttackSpec:
         if reason is not None:
             raise DoesNotApply(f"{self.name} does not apply to {setting.method.name}: {reason}")
         self.own_options(setting)
+        check_count("trials", setting.trials)
+        check_count("queries", setting.queries)
         check_probability("confidence", setting.confidence)
         try:
             outcome = self.mounted_by(self, setting)
@@ -471,7 +483,11 @@ class AttackSpec:
         planted = replace(self.positive.setting(setting), progress=None, with_positive=False)
         return reaches(self.mount(planted).success, what=self.positive.what, least=self.positive.least)
 
-    def own_options(self, setting: AttackSetting) -> dict[str, Any]:
+    def count(self, setting: AttackSetting, key: str) -> int:
+        """Return the attack's own option `key`, a whole number; errors as `own_options`."""
+        return int(self.own_options(setting)[key])
+
+    def own_options(self, setting: AttackSetting) -> dict[str, Option]:
         """Return the attack's own options, the setting's over defaults; `InputError` for an unknown or wrong one."""
         for key, value in setting.options.items():
             if key not in self.options:
@@ -482,8 +498,8 @@ class AttackSpec:
                 check_positive(what, value)
             elif type(value) is not type(default):
                 raise InputError(f"must be as {default!r}", what, value)
-            elif isinstance(default, str):
+            elif isinstance(value, str):
                 check_names(what, [value], self.choices.get(key, [value]))
-            elif not isinstance(default, bool):
+            elif not isinstance(value, bool):
                 check_count(what, value)
         return {**self.options, **setting.options}

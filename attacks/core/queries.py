@@ -76,7 +76,7 @@ def querying_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
     client = QueryingClient(
         queries=setting.queries,
         smoothing=measured.smoothing,
-        steps_per_pass=setting.config.steps_per_pass(len(setting.dataset.train)),
+        steps_per_pass=setting.config.steps_per_pass(setting.records),
         seed=setting.seed,
         replicas=setting.replicas,
         one_sided=not measured.two_sided,

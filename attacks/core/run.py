@@ -1,8 +1,9 @@
 """One training under attack: the adversary plays its part, its view is recorded, and its knowledge is put together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from attacks.core.contract import (
     SomeFeatures,
 )
 from dpzv_audit.data.files import check_memory
-from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import BatchLog, View, ViewRecorder
 from mechanisms.core.context import Behaviour, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
@@ -50,18 +51,21 @@ class AttackedRun:
 
 def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None) -> Knowledge:
     """Return the public parameters of trainings; `plan` is that of the scalars, None for methods without."""
-    records = len(setting.dataset.train)
+    labels = setting.labels
+    classes = setting.dataset.classes
     return Knowledge(
         method=setting.method,
         config=setting.config,
-        classes=setting.dataset.classes,
-        records=records,
-        batches=setting.config.steps_per_pass(records),
+        classes=classes,
+        records=setting.records,
+        batches=setting.config.steps_per_pass(setting.records),
         sigma=plan.sigma if plan else 0.0,
         replicas=tuple(setting.replicas),
         seed=setting.seed,
         queries=setting.queries,
         options=spec.own_options(setting),
+        rarer=int(np.bincount(labels, minlength=classes).argmin()),
+        share_of_ones=float((labels == 1).mean()),
     )
 
 
@@ -90,56 +94,49 @@ def attacked_run(
             records than labels are to be granted.
         MemoryError: Not even one training, or the log of batches of all, would fit; `RuntimeError` where torch says so.
     """
-    check_count("trials", setting.trials)
-    check_count("queries", setting.queries)
     config = setting.config
-    dataset = setting.dataset
     rounds = setting.rounds
     looks = setting.looks
     # The least that a log holds: rounds are shared by the clients, and the first batches serve several.
-    batches = max(1, rounds // dataset.clients // setting.queries)
-    check_memory(8 * setting.trials * batches * config.batch_size, f"batch ids of {setting.trials} trainings")
+    batches = max(1, rounds // setting.dataset.clients // setting.queries)
+    places = setting.trials * batches * config.batch_size
+    check_memory(8 * places, f"batch ids of {setting.trials} trainings")
     data = setting.data(labels)
     attacked = (ATTACKER,) if looks.clients or setting.method.downlink == "gradient" else None
     behaviours = spec.behave(setting)
     plan = _plan(setting, behaviours)
-    public = public_knowledge(spec, setting, plan)
+    known = public_knowledge(spec, setting, plan)
     grants: list[object] = []
     if spec.few_labels:
-        grants.append(granted or few_labels(data.labels, setting, public.options["labels_per_class"]))
+        grants.append(granted or few_labels(data.labels, setting, known.options["labels_per_class"]))
 
-    def part(one: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], Any]:
+    def part(one: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], list[Any]]:
         recorder = ViewRecorder(looks, kinds=spec.reads)
         log = BatchLog(setting.method.downlink, attacked)
         some = data.of_replicas(places.start, places.stop)
-        watching = watch(one, some.labels) if watch else None
-        observers = (recorder, log, watching) if watching else (recorder, log)
+        watching = [watch(one, some.labels)] if watch else []
+        observers = (recorder, log, *watching)
         trained = one.train(some, behaviours=spec.behave(one), observers=observers)
-        if watching:
-            watching.finish()
+        for observer in watching:
+            observer.finish()
         return (recorder.view, log, trained), watching
 
     # What adversaries see of batches that differ in size cannot be put side by side.
     found, at_once = setting.in_stacks(part, rounds, whole=config.sampler == "poisson")
-    view, log, trained = joined([parts for parts, _ in found])
+    stacks, watched = zip(*found, strict=True)
+    view, log, trained = joined(stacks)
     if looks.clients:
         grants.append(own_party(data, setting, trained))
     if setting.adversary == "server":
-        grants.append(some_features(data, setting, public.options["known_records"]))
-    known = replace(
-        public,
-        rarer=int(np.bincount(dataset.train.labels, minlength=dataset.classes).argmin()),
-        share_of_ones=float((dataset.train.labels == 1).mean()),
-        grants=tuple(grants),
-    )
+        grants.append(some_features(data, setting, known.options["known_records"]))
     return AttackedRun(
         view=view,
-        known=known,
+        known=replace(known, grants=tuple(grants)),
         log=log,
         trained=trained,
         plan=plan,
         repeats=repeats_of(behaviours).get(ATTACKER, 1),
-        watched=tuple(watching for _, watching in found),
+        watched=tuple(chain(*watched)),
         at_once=at_once,
     )
 
@@ -161,8 +158,10 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
     model = architectures_of(data, setting.config)[0][place]
     evaluator = evaluator_for(model, stack=setting.trials, device=setting.device)
     streams = setting.context().streams(dtype_of(setting.config))
-    start = partial(ParameterStack.initial, evaluator.layout, party=ATTACKER, given=pretrained(model), **streams)
-    return OwnParty(data.features[place], data.test_features[place], evaluator, trained.clients[place], start)
+    given = pretrained(model)
+    start = partial(ParameterStack.initial, evaluator.layout, party=ATTACKER, given=given, **streams)
+    held_out = data.test_features[place]
+    return OwnParty(data.features[place], held_out, evaluator, trained.clients[place], start)
 
 
 def few_labels(labels: Tensor, setting: AttackSetting, per_class: int) -> FewLabels:
@@ -174,9 +173,8 @@ def few_labels(labels: Tensor, setting: AttackSetting, per_class: int) -> FewLab
     rows = labels.expand(setting.trials, -1).to(setting.device)
     least = int(torch.bincount(rows[0], minlength=setting.dataset.classes).min())
     if per_class > least:
-        raise DoesNotApply(
-            f"must be at most {least}: a class has no more records", "option labels_per_class", per_class
-        )
+        rule = f"must be at most {least}: a class has no more records"
+        raise DoesNotApply(rule, "option labels_per_class", per_class)
     drawn = []
     for row, replica in zip(rows.cpu().numpy(), setting.replicas, strict=True):
         generator = stream(setting.seed, Purpose.ATTACK, replica, 1)
@@ -188,15 +186,16 @@ def few_labels(labels: Tensor, setting: AttackSetting, per_class: int) -> FewLab
 
 def some_features(data: TrainingData, setting: AttackSetting, count: int) -> SomeFeatures:
     """`count` records of client 1, at most half of them all, drawn by the seed: what a server may know of it."""
-    ids = stream(setting.seed, Purpose.ATTACK, 7).permutation(data.records)[: min(count, data.records // 2)]
-    chosen = torch.from_numpy(np.sort(ids)).to(setting.device)
+    order = stream(setting.seed, Purpose.ATTACK, 7).permutation(data.records)
+    ids = np.sort(order[: min(count, data.records // 2)])
+    chosen = torch.from_numpy(ids).to(setting.device)
     return SomeFeatures(chosen, data.features[ATTACKER - 1][chosen])
 
 
-def permuted_labels(setting: AttackSetting, trials: Sequence[int]) -> np.ndarray:
+def permuted_labels(setting: AttackSetting) -> np.ndarray:
     """Return training labels (trials, N), permuted for each trial by a stream of its own, for negative controls."""
-    labels = setting.dataset.train.labels
-    return np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in trials])
+    streams = (stream(setting.seed, Purpose.CONTROL, k) for k in setting.replicas)
+    return np.stack([one.permutation(setting.labels) for one in streams])
 
 
 def continuous(done: Callable[[int], None]) -> Callable[[int], None]:

@@ -201,8 +201,8 @@ def features_to_fit(setting: AttackSetting) -> str | None:
     """Need features to compare, and records to fit a decoder on."""
     if setting.dataset.train.features[0].dtype != np.float32:
         return "client 1 holds token ids, no features to compare"
-    records = len(setting.dataset.train)
-    known = min(SPEC.own_options(setting)["known_records"], records // 2)
+    records = setting.records
+    known = min(SPEC.count(setting, "known_records"), records // 2)
     if known < 2:
         return f"of {records} training records the server knows {known}, must be 2 at least to fit a decoder"
     return None

@@ -80,10 +80,10 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     confidence = setting.confidence
     run = attacked_run(spec, setting, watch=GradientTruth)
     estimates: GradientEstimates = spec.infer(run.view, run.known)
-    permuted = permuted_labels(setting, setting.replicas)
-    again = attacked_run(spec, setting.of_control(run.at_once), labels=permuted, watch=GradientTruth)
+    other = setting.of_control(run.at_once)
+    again = attacked_run(spec, other, labels=permuted_labels(setting), watch=GradientTruth)
     shuffled = spec.infer(again.view, again.known).best
-    labels = torch.from_numpy(setting.dataset.train.labels).to(setting.device)
+    labels = torch.from_numpy(setting.labels).to(setting.device)
     of_true_labels = torch.cat([truth.label_parts(labels) for truth in again.watched], 1)
     chance = _cosines(shuffled, of_true_labels[: len(shuffled)])
     control = at_chance(

@@ -91,7 +91,7 @@ def others(ids: Tensor, records: int) -> Tensor:
 def planted(setting: AttackSetting) -> AttackSetting:
     """Labels that stand in the client's own features, under split learning, and a head that is trained to the end."""
     # As few labels as the setting's own: a class may have no more.
-    own = {"labels_per_class": SPEC.own_options(setting)["labels_per_class"]}
+    own = {"labels_per_class": SPEC.count(setting, "labels_per_class")}
     dataset = labels_in_own_features(setting.dataset)
     return setting.on("split", {"epochs": 4}, dataset=dataset, adversary="client", trials=1, queries=1, options=own)
 

@@ -72,7 +72,7 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
     Those are dealt by coins, so that the control's guesses are a game that certifies an epsilon.
     """
-    labels = setting.dataset.train.labels
+    labels = setting.labels
     classes = setting.dataset.classes
     confidence = setting.confidence
     found, control, less, facts = _attacked(spec, setting)
@@ -92,7 +92,7 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
 def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Do the same for two classes, where success is the area under the ROC curve of the raw scores: chance is 0.5."""
-    labels = setting.dataset.train.labels
+    labels = setting.labels
     confidence = setting.confidence
     found, control, less, facts = _attacked(spec, setting)
     if spec.unsupervised:
@@ -119,7 +119,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
 def _rates_at_chance(setting: AttackSetting, control: LabelGuesses) -> Control:
     """Return the control of guesses: by bets over trainings, or of few trainings by the names of the classes."""
-    labels = setting.dataset.train.labels
+    labels = setting.labels
     classes = setting.dataset.classes
     right = correctness(control, labels)
     expected = blind_success(control, labels, classes)
@@ -135,11 +135,11 @@ def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGue
     test: ChanceTest | None
     if spec.unsupervised:
         # One permutation per trial: trials that shared one would share its luck.
-        scored = _binary(control, permuted_labels(setting, setting.of_control(None).replicas))
+        scored = _binary(control, permuted_labels(setting.of_control(None)))
         test = by_order(*scored)
         what = AGAIN
     else:
-        scored = _binary(control, setting.dataset.train.labels)
+        scored = _binary(control, setting.labels)
         test = by_bets(trial_areas(*scored), 0.5)
         what = SHUFFLED
     return at_chance(auc_interval(*scored, setting.confidence), what=what, expected=0.5, test=test)
@@ -232,7 +232,7 @@ def label_coins(setting: AttackSetting, granted_per_class: int | None = None) ->
     Raises:
         DoesNotApply: A class has fewer records than are granted.
     """
-    true = setting.dataset.train.labels
+    true = setting.labels
     pairs = np.empty((setting.trials, len(true), 2), true.dtype)
     flips = np.empty((setting.trials, len(true)), np.int64)
     for trial in range(setting.trials):

@@ -27,7 +27,6 @@ from attacks.core.controls import CERTAIN, at_chance, by_fair_coins, labels_by_h
 from attacks.core.metrics import rate_interval
 from attacks.core.run import public_knowledge
 from attacks.label.mount import NO_COINS
-from dpzv_audit.errors import check_count
 from dpzv_audit.findings import Control
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import TrainingConfig
@@ -162,7 +161,6 @@ def labels_under(given: AllButOne, which: int | np.ndarray) -> np.ndarray:
 
 def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, ask which label can have led to what was released, and do the same on coins of their own."""
-    check_count("trials", setting.trials)
     run = _play(spec, setting)
     control = _play(spec, setting.of_control(run.at_once))
     right = run.right(run.coins)
@@ -218,7 +216,7 @@ def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
 
 def _deal(setting: AttackSetting) -> tuple[AllButOne, np.ndarray]:
     """Return a record of each training, its own label beside another, and the coin that picks one of them."""
-    truth = setting.dataset.train.labels
+    truth = setting.labels
     classes = setting.dataset.classes
     generators = [stream(setting.seed, Purpose.ATTACK, replica, 2) for replica in setting.replicas]
     records = np.array([g.integers(len(truth)) for g in generators])

@@ -95,9 +95,9 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 def probing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
     """Return the malicious client, whose step is far beyond the clip."""
     config = setting.config
-    own = SPEC.own_options(setting)
-    if own["records"] > config.batch_size:
-        raise InputError(f"option records is {own['records']}, must be at most the batch size of {config.batch_size}")
+    probed = SPEC.count(setting, "records")
+    if probed > config.batch_size:
+        raise InputError(f"option records is {probed}, must be at most the batch size of {config.batch_size}")
     # The loss difference of the step, about 2 L, is divided by 2 lambda: ten times the clip, and enough to tell.
     measured = setting.method.differences(config)
     reach = REACH
@@ -107,10 +107,10 @@ def probing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
         reach = -reach
     client = ProbingClient(
         classes=setting.dataset.classes,
-        repeats=own["repeats"],
-        probed=own["records"],
+        repeats=SPEC.count(setting, "repeats"),
+        probed=probed,
         reach=reach,
-        steps_per_pass=config.steps_per_pass(len(setting.dataset.train)),
+        steps_per_pass=config.steps_per_pass(setting.records),
     )
     return {ATTACKER: client}
 
@@ -129,8 +129,8 @@ def without_noise(setting: AttackSetting) -> AttackSetting:
     dataset = setting.dataset
     batch = setting.config.batch_size
     # The client is active in one round of as many as there are clients.
-    rounds = dataset.classes * SPEC.own_options(setting)["repeats"] * dataset.clients
-    epochs = -(-rounds // max(1, len(dataset.train) // batch)) + 2
+    rounds = dataset.classes * SPEC.count(setting, "repeats") * dataset.clients
+    epochs = -(-rounds // max(1, setting.records // batch)) + 2
     options = {"top_model": False, "calibration": "none", "epochs": epochs}
     return setting.on("dpzv", options, adversary="malicious-client", trials=2)
 

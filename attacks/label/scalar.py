@@ -114,7 +114,7 @@ def planted(setting: AttackSetting) -> AttackSetting:
     dataset = labels_in_own_features(setting.dataset)
     # Enough rounds for the client to ask about each pair of a class and a coordinate several times.
     rounds = 6 * dataset.classes**2 * dataset.clients
-    epochs = -(-rounds // max(1, len(dataset.train) // setting.config.batch_size))
+    epochs = -(-rounds // max(1, setting.records // setting.config.batch_size))
     options = {"top_model": False, "calibration": "none", "client_rate": 0.0, "dtype": "float64"}
     return setting.on("dpzv", {**options, "epochs": epochs}, dataset=dataset, options={}, trials=1)
 

@@ -26,7 +26,7 @@ from attacks.core.run import public_knowledge
 from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.config import rounds_of
@@ -37,57 +37,52 @@ from mechanisms.core.joining import joined
 
 def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
     """Return the rounds that targets and shadow models, one stack, take together."""
-    return rounds_of(setting.config, _pool_size(setting, spec.own_options(setting)["pool"]) // 2)
+    return rounds_of(setting.config, _pool_size(setting, spec.count(setting, "pool")) // 2)
 
 
 def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train targets, control targets and shadow models as one stack; score who was a member of which target."""
-    check_count("trials", setting.trials)
-    own = spec.own_options(setting)
     targets = setting.trials
-    pool = pool_of(setting, own["pool"])
+    trainings = 2 * targets + spec.count(setting, "shadows")
+    pool = pool_of(setting, spec.count(setting, "pool"))
     if setting.adversary == "client":
         pool = sharing_own_block(pool)
-    coins = coins_of(setting.seed, range(2 * targets + own["shadows"]), len(pool.train) // 2)
+    coins = coins_of(setting.seed, range(trainings), len(pool.train) // 2)
     run, at_once = train_all(pool, setting, coins, kept=targets)
-    members = run.members[:targets]
     one = replace(setting, dataset=trained_on(pool, coins[0]))
     plan = one.plan()
     public = public_knowledge(spec, one, plan)
     # What a client read of its mail stands in its knowledge as confidences, where a release's come from the model.
     view = View(setting.looks)
-
+    confidence = setting.confidence
     # The control targets trained on coins of their own; the attack is scored against the coins of the others.
-    asked = slice(targets)
-    others = slice(targets, 2 * targets)
-    shadows = slice(2 * targets, None)
-    confidence = run.confidence
-    outside = run.outside
-    of_shadows = confidence[shadows], outside[shadows], run.members[shadows]
+    parts = [targets, 2 * targets]
+    *asked, of_shadows = np.split(run.confidence, parts)
+    *outside, outside_of_shadows = np.split(run.outside, parts)
+    members, _, in_shadows = np.split(run.members, parts)
 
-    def scores_of(part: slice) -> Any:
-        population = Population(confidence[part], outside[part], *of_shadows)
+    def scores_of(part: int) -> Any:
+        population = Population(asked[part], outside[part], of_shadows, outside_of_shadows, in_shadows)
         return spec.infer(view, replace(public, grants=(population,)))
 
-    scores = scores_of(asked)
-    in_control = scores_of(others)
+    scores, in_control = map(scores_of, (0, 1))
     control = at_chance(
-        auc_interval(in_control, members, setting.confidence),
+        auc_interval(in_control, members, confidence),
         what="trained on other members than the true ones: must be at chance",
         expected=0.5,
-        test=by_coins(in_control, coins[asked]),
+        test=by_coins(in_control, coins[:targets]),
     )
     return AttackOutcome(
-        success=auc_interval(scores, members, setting.confidence),
+        success=auc_interval(scores, members, confidence),
         baselines={"a constant score": 0.5},
         controls={"other_members": control},
         trained=run.trained,
         plan=plan,
         metric="area under the ROC curve",
         chance=0.5,
-        measures=low_rates(scores, members, setting.confidence),
+        measures=low_rates(scores, members, confidence),
         curves={"receiver operating characteristic": roc(scores, members)},
-        game=pair_game(scores, coins[asked]),
+        game=pair_game(scores, coins[:targets]),
         dataset=one.dataset,
         at_once=at_once,
     )
@@ -148,12 +143,12 @@ def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
     if size // 2 < setting.config.batch_size:
         least = f"must be at least the batch of {setting.config.batch_size}: half of the pool is trained on"
         raise InputError(f"option pool gives {size // 2} records to train on, {least}")
-    rows = np.sort(stream(setting.seed, Purpose.DATA).permutation(len(dataset.train))[:size])
+    rows = np.sort(stream(setting.seed, Purpose.DATA).permutation(setting.records)[:size])
     return replace(dataset, train=_rows(dataset.train, rows))
 
 
 def _pool_size(setting: AttackSetting, size: int) -> int:
-    return min(size, len(setting.dataset.train)) // 2 * 2
+    return min(size, setting.records) // 2 * 2
 
 
 def _rows(records: Records, rows: np.ndarray) -> Records:

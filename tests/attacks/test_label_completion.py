@@ -72,7 +72,7 @@ def test_classes_of_few_records_have_a_positive_control_with_as_few_labels():
 def test_the_few_labels_are_what_was_trained_on():
     """Permuted before training, they are permuted for the attacker too: it is granted no true label."""
     setting = small_setting(SPEC, "split", random_dataset(records=48), options_of_attack={"labels_per_class": 2})
-    permuted = permuted_labels(setting, range(setting.trials))
+    permuted = permuted_labels(setting)
     for labels in (None, permuted):
         run = attacked_run(SPEC, setting, labels=labels)
         few = run.known.granted(FewLabels)
