@@ -308,6 +308,12 @@ class LabelGuesses:
         return replace(self, labels=self.labels.gather(2, records[None]), ids=records[None], scores=scores)
 
 
+SECOND = (
+    "a score is how much likelier the second is. Nothing is assumed of how scores of one training depend on each other"
+)
+"""What scores of pairs say, in the words of a game."""
+
+
 @dataclass(frozen=True)
 class CoinGame:
     """Scores of what fair coins decided: of those that fell on 1 and on 0, from which an audit certifies an epsilon.

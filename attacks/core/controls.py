@@ -105,7 +105,7 @@ def _ranks(scores: ArrayLike) -> Floats:
     """Ranks of scores (K, n) within each training, those of equal scores averaged."""
     from scipy.stats import rankdata
 
-    return np.asarray(rankdata(np.asarray(scores, np.float64), axis=1), dtype=np.float64)
+    return np.asarray(rankdata(np.asarray(scores, np.float64), axis=1))
 
 
 def _hoeffding(moved: float, squares: float) -> float:
@@ -143,7 +143,7 @@ def by_names(guessed: ArrayLike, labels: ArrayLike, classes: int) -> ChanceTest 
 def _names(classes: int) -> NDArray[np.intp]:
     """Permutations (n, classes) of the classes, uniform, the same in every run."""
     generator = np.random.default_rng(np.random.SeedSequence([classes, _EXCHANGES]))
-    return np.asarray(generator.permuted(np.tile(np.arange(classes), (_EXCHANGES, 1)), axis=1))
+    return generator.permuted(np.tile(np.arange(classes), (_EXCHANGES, 1)), axis=1)
 
 
 def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:

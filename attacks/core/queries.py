@@ -17,7 +17,7 @@ from attacks.core.contract import ATTACKER, AttackSetting, Knowledge
 from attacks.gradient.estimates import forward_difference_error, label_prior_std, ridge
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.channel import View
+from mechanisms.core.channel import Message, View
 from mechanisms.core.context import ClientBehaviour, Turn
 
 # Makes gradients (batches, B, c) of directions and scalars.
@@ -105,20 +105,26 @@ class Answers:
         return self.told / self.unit
 
 
+def stacked(mail: Sequence[Message]) -> tuple[Tensor, Tensor | None]:
+    """Return payloads (T, K, ...) and record ids (T, K, B), None for who does not know them; `InputError` for none."""
+    if not mail:
+        raise InputError("the view holds no answer from the server")
+    ids = [m.ids for m in mail if m.ids is not None]
+    told = torch.stack([m.payload for m in mail]).double()
+    return told, torch.stack(ids) if ids else None
+
+
 def answers_of(view: View, known: Knowledge, most: int) -> Answers:
     """Return the first `most` answers that the view holds; `InputError` where it holds none."""
     received = (view.received("scalar") or view.received("losses"))[:most]
-    if not received:
-        raise InputError("the view holds no answer from the server")
-    told = torch.stack([m.payload for m in received]).double()
-    ids = [m.ids for m in received if m.ids is not None]
+    told, ids = stacked(received)
     losses = received[0].kind == "losses"
     measured = known.method.differences(known.config)
     if losses:
         told = told[..., 1] - told[..., 0]
     # A method that does not say how its answers measure a gradient has them read as they are.
     unit = measured.smoothing if measured and (losses or measured.shared) else 1.0
-    return Answers(told, unit, torch.stack(ids) if ids else None)
+    return Answers(told, unit, ids)
 
 
 def directions_of(view: View, known: Knowledge, count: int) -> Tensor:

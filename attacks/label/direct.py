@@ -13,10 +13,9 @@ from torch import Tensor
 from attacks.core import needs
 from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
 from attacks.core.controls import CERTAIN
-from attacks.core.queries import Estimator, answers_of, best_ridge, first_pass, querying_client
+from attacks.core.queries import Estimator, answers_of, best_ridge, first_pass, querying_client, stacked
 from attacks.gradient.estimates import checked, correlation, minimum_norm
 from attacks.label.mount import mount_labels
-from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
@@ -68,9 +67,9 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     else:
         outside = view.adversary.kind == "eavesdropper"
         scalars, directions, ids = (_of_an_outsider if outside else first_pass)(view, known)
-        stacked = granted(directions, "directions").flatten(0, 1)
+        along = granted(directions, "directions").flatten(0, 1)
         estimator = ESTIMATORS[known.options["estimator"]](known)
-        gradients = estimator(stacked, scalars.flatten(0, 1)).unflatten(0, scalars.shape[:2])
+        gradients = estimator(along, scalars.flatten(0, 1)).unflatten(0, scalars.shape[:2])
     return LabelGuesses(RULES[known.options["rule"]](gradients), ids, -gradients)
 
 
@@ -80,11 +79,7 @@ def received_gradients(view: View, known: Knowledge, most: int | None = None) ->
     And the record ids (rounds, K, B), None where the adversary does not know them. An eavesdropper that sees the mail
     of more clients sees no label more.
     """
-    mail = [m for m in view.received("gradient") if m.receiver == known.client][:most]
-    if not mail:
-        raise InputError("the view holds no answer from the server")
-    ids = [m.ids for m in mail if m.ids is not None]
-    return torch.stack([m.payload for m in mail]).double(), torch.stack(ids) if ids else None
+    return stacked([m for m in view.received("gradient") if m.receiver == known.client][:most])
 
 
 def cut_layer(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
@@ -99,8 +94,8 @@ def _of_an_outsider(view: View, known: Knowledge) -> tuple[Tensor, Tensor, None]
     # Of several differences per batch it can use one: it knows no direction of any.
     scalars = told.reshape(*told.shape[:2], -1)[..., :1]
     shape = (*scalars.shape, known.config.batch_size, known.classes)
-    directions = torch.from_numpy(stream(known.seed, Purpose.ATTACK).standard_normal(shape)).to(told.device)
-    return scalars, directions, None
+    drawn = stream(known.seed, Purpose.ATTACK).standard_normal(shape)
+    return scalars, torch.from_numpy(drawn).to(told.device), None
 
 
 def on_split(setting: AttackSetting) -> AttackSetting:

@@ -16,7 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, FewLabels, LabelGuesses, granted
+from attacks.core.contract import (
+    SECOND,
+    AttackOutcome,
+    AttackSetting,
+    AttackSpec,
+    CoinGame,
+    FewLabels,
+    LabelGuesses,
+    granted,
+)
 from attacks.core.controls import ENOUGH_TO_BET, ChanceTest, at_chance, by_bets, by_names, by_order
 from attacks.core.metrics import (
     auc_interval,
@@ -219,7 +228,7 @@ class LabelCoins:
     @property
     def labels(self) -> np.ndarray:
         """What is trained on, (K, N)."""
-        return np.asarray(np.take_along_axis(self.candidates, self.coins[:, :, None], 2)[:, :, 0])
+        return np.take_along_axis(self.candidates, self.coins[:, :, None], 2)[:, :, 0]
 
 
 def label_coins(setting: AttackSetting, granted_per_class: int | None = None) -> LabelCoins:
@@ -268,10 +277,7 @@ def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | No
     guessed[rows, ids] = True
     known = guessed & coins.plays
     scores = total[known]
-    words = (
-        f"{len(scores):,} labels of {len(ids):,} trainings, each one of two by a fair coin; a score is how much "
-        "likelier the second is. Nothing is assumed of how scores of one training depend on each other"
-    )
+    words = f"{len(scores):,} labels of {len(ids):,} trainings, each one of two by a fair coin; {SECOND}"
     game = CoinGame.of(scores, coins.coins[known] == 1, "replace-label", words)
     return game, "" if game else NO_COINS
 

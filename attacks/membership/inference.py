@@ -17,11 +17,12 @@ import numpy as np
 
 from attacks.core import needs
 from attacks.core.contract import AttackSpec, Knowledge, Population, Positive
+from attacks.core.metrics import Booleans, Floats
 from attacks.membership.mount import membership_rounds, mount_membership, overfitted
 from mechanisms.core.channel import View
 
 
-def by_loss(view: View, known: Knowledge) -> np.ndarray:
+def by_loss(view: View, known: Knowledge) -> Floats:
     """Scores (targets, P): minus the loss of each record, log p, under the released model; a client's confidence."""
     confidence = known.granted(Population).confidence
     return confidence if view.adversary.kind == "client" else -np.logaddexp(0.0, -confidence)
@@ -51,7 +52,7 @@ LOSS_SPEC = AttackSpec(
 PSEUDO_COUNT = 8.0
 
 
-def by_likelihood(view: View, known: Knowledge) -> np.ndarray:
+def by_likelihood(view: View, known: Knowledge) -> Floats:
     """Scores (targets, P): log-likelihood ratios (online), or standardised distances (offline)."""
     population = known.granted(Population)
     confidence = population.confidence
@@ -59,12 +60,12 @@ def by_likelihood(view: View, known: Knowledge) -> np.ndarray:
     members = population.members
     mean, variance = fits(shadows, ~members)
     if known.options["variant"] == "offline":
-        return np.asarray((confidence - mean) / np.sqrt(variance))
+        return (confidence - mean) / np.sqrt(variance)
     inside = _log_density(confidence, *fits(shadows, members))
-    return np.asarray(inside - _log_density(confidence, mean, variance))
+    return inside - _log_density(confidence, mean, variance)
 
 
-def fits(confidence: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def fits(confidence: Floats, chosen: Booleans) -> tuple[Floats, Floats]:
     """Mean and variance (P,) of each record's confidence (S, P) over the `chosen` models, booleans (S, P).
 
     Variances lean on that over all records by `PSEUDO_COUNT`, and so do means where a record has no such model.
@@ -78,8 +79,8 @@ def fits(confidence: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.nda
     return mean, np.maximum(variance, 1e-12)
 
 
-def _log_density(values: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    return np.asarray(-0.5 * ((values - mean) ** 2 / variance + np.log(variance)))
+def _log_density(values: Floats, mean: Floats, variance: Floats) -> Floats:
+    return -0.5 * ((values - mean) ** 2 / variance + np.log(variance))
 
 
 LIRA_SPEC = replace(
@@ -94,7 +95,7 @@ LIRA_SPEC = replace(
 )
 
 
-def by_ratios(view: View, known: Knowledge) -> np.ndarray:
+def by_ratios(view: View, known: Knowledge) -> Floats:
     """Scores (targets, P): the share of population records that each record beats by gamma."""
     population = known.granted(Population)
     without = ~population.members
@@ -108,14 +109,14 @@ def by_ratios(view: View, known: Knowledge) -> np.ndarray:
     return np.stack([shares_beaten(r, z, gamma) for r, z in zip(ratios, outside, strict=True)])
 
 
-def shares_beaten(ratios: np.ndarray, population: np.ndarray, gamma: float) -> np.ndarray:
+def shares_beaten(ratios: Floats, population: Floats, gamma: float) -> Floats:
     """Share of `population` (n,) that each of `ratios` (P,) is at least `gamma` times as large as."""
     ordered = np.sort(population * gamma)
-    return np.asarray(np.searchsorted(ordered, ratios, side="right") / len(ordered))
+    return np.searchsorted(ordered, ratios, side="right") / len(ordered)
 
 
-def _probability(confidence: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(-np.logaddexp(0.0, -confidence)))
+def _probability(confidence: Floats) -> Floats:
+    return np.exp(-np.logaddexp(0.0, -confidence))
 
 
 RMIA_SPEC = replace(

@@ -64,7 +64,7 @@ class MailReader:
         if self._sum is None:
             return np.zeros((1, self.candidates.size))
         means = (self._sum[..., :-1] / self._sum[..., -1:].clamp(min=1)).cpu().numpy()
-        return np.asarray(np.take_along_axis(means, self.candidates[None], 2).reshape(len(means), -1))
+        return np.take_along_axis(means, self.candidates[None], 2).reshape(len(means), -1)
 
     def _add(self, ids: Tensor, values: Tensor) -> None:
         """Add `values` (K, B, classes) to the ids (K, B); what is not finite, of a diverged model, tells nothing."""

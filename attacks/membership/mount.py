@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attacks.core.contract import (
     ATTACKER,
+    SECOND,
     AttackOutcome,
     AttackSetting,
     AttackSpec,
@@ -25,7 +26,7 @@ from attacks.core.metrics import auc_interval, low_rates
 from attacks.core.run import public_knowledge
 from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
 from dpzv_audit.data.files import check_memory
-from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.data.vertical import VerticalDataset, take
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
@@ -107,11 +108,10 @@ def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:
     one record, and the trainings of all targets together are one mechanism of all their coins; theorem 5.2 of Steinke,
     Nasr and Jagielski (NeurIPS 2023) allows for dependence within a target. None where all coins fell alike.
     """
-    words = (
-        f"{coins.size:,} pairs of records of {len(coins):,} trainings, of which a fair coin picked one; a score is how "
-        "much likelier the second is. Nothing is assumed of how scores of one training depend on each other"
-    )
-    return CoinGame.of(scores[:, 1::2] - scores[:, ::2], coins == 1, "replace-record", words)
+    pairs = f"{coins.size:,} pairs of records of {len(coins):,} trainings"
+    words = f"{pairs}, of which a fair coin picked one; {SECOND}"
+    likelier = scores[:, 1::2] - scores[:, ::2]
+    return CoinGame.of(likelier, coins == 1, "replace-record", words)
 
 
 def overfitted(setting: AttackSetting) -> AttackSetting:
@@ -144,16 +144,11 @@ def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
         least = f"must be at least the batch of {setting.config.batch_size}: half of the pool is trained on"
         raise InputError(f"option pool gives {size // 2} records to train on, {least}")
     rows = np.sort(stream(setting.seed, Purpose.DATA).permutation(setting.records)[:size])
-    return replace(dataset, train=_rows(dataset.train, rows))
+    return replace(dataset, train=take(dataset.train, rows))
 
 
 def _pool_size(setting: AttackSetting, size: int) -> int:
     return min(size, setting.records) // 2 * 2
-
-
-def _rows(records: Records, rows: np.ndarray) -> Records:
-    blocks = tuple(np.ascontiguousarray(block[rows]) for block in records.features)
-    return Records(features=blocks, labels=records.labels[rows])
 
 
 def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> np.ndarray:
@@ -169,7 +164,7 @@ def chosen_rows(coins: np.ndarray) -> np.ndarray:
 
 def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
     """Return the records that one replica trains on, as a data set: accountants and controls of accuracy take it."""
-    return replace(pool, train=_rows(pool.train, chosen_rows(coins[None])[0]))
+    return replace(pool, train=take(pool.train, chosen_rows(coins[None])[0]))
 
 
 def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray) -> ShadowRun:
