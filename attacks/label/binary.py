@@ -37,7 +37,8 @@ def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> Tensor:
     total = zeros.scatter_add(1, places, values.transpose(0, 1).flatten(1))
     count = zeros.scatter_add(1, places, zeros.new_ones(places.shape))
     mean = total / count.clamp(min=1)
-    return torch.where(count > 0, mean, total.sum(1, keepdim=True) / count.sum(1, keepdim=True))
+    of_all = total.sum(1, keepdim=True) / count.sum(1, keepdim=True)
+    return torch.where(count > 0, mean, of_all)
 
 
 def guesses_of(rarer: Tensor, known: Knowledge) -> LabelGuesses:
@@ -54,11 +55,12 @@ def base_rate_alone(setting: AttackSetting) -> AttackSetting:
     """One record in ten of class 1, features that say nothing: what is learnt is the base rate, and norms show it."""
 
     def bare(records: Records, count: int) -> Records:
-        blocks = tuple(np.zeros((count, *f.shape[1:]), dtype=np.float32) for f in records.features)
-        return Records(features=blocks, labels=(np.arange(count) % 10 == 0).astype(np.int64))
+        blocks = tuple(np.zeros((count, *f.shape[1:]), np.float32) for f in records.features)
+        return Records(blocks, (np.arange(count) % 10 == 0).astype(np.int64))
 
     data = setting.dataset
-    planted = VerticalDataset("base rate alone", bare(data.train, 400), bare(data.test, 40), 2, data.partition, {})
+    parts = bare(data.train, 400), bare(data.test, 40)
+    planted = VerticalDataset("base rate alone", *parts, 2, data.partition, {})
     options = {"top_model": False, "batch_size": 20, "epochs": 20, "client_rate": 0.1}
     return setting.on("split", options, dataset=planted, trials=2)
 
@@ -83,7 +85,8 @@ def by_direction(view: View, known: Knowledge) -> LabelGuesses:
     among = (ids.unsqueeze(3) == positives[:, None]).any(3, keepdim=True)
     cosines = []
     places = []
-    for of_pass, seen, here in zip(*(part.split(known.batches) for part in (units, among, ids)), strict=True):
+    passes = (part.split(known.batches) for part in (units, among, ids))
+    for of_pass, seen, here in zip(*passes, strict=True):
         # A pass cut short may hold no known positive of some replica.
         if bool(seen.any(2).any(0).all()):
             reference = (of_pass * seen).sum((0, 2))
@@ -125,7 +128,10 @@ def by_spectrum(view: View, known: Knowledge) -> LabelGuesses:
 def features_alone(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Baselines: an untrained bottom model, and the client's raw features."""
     block = known.granted(OwnParty).features
-    return {name: guesses_of(projections(represent(block)), known) for name, represent in untrained(known).items()}
+    found = {}
+    for name, represent in untrained(known).items():
+        found[name] = guesses_of(projections(represent(block)), known)
+    return found
 
 
 def projections(embeddings: Tensor) -> Tensor:
@@ -144,7 +150,8 @@ def projections(embeddings: Tensor) -> Tensor:
 
 def separated(setting: AttackSetting) -> AttackSetting:
     """Labels that stand in the client's own features, under split learning."""
-    return setting.on("split", {"epochs": 10}, dataset=labels_in_own_features(setting.dataset), trials=2)
+    dataset = labels_in_own_features(setting.dataset)
+    return setting.on("split", {"epochs": 10}, dataset=dataset, trials=2)
 
 
 SPECTRAL_SPEC = AttackSpec(

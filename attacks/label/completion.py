@@ -78,22 +78,29 @@ def _complete(represent: Represent, known: Knowledge) -> LabelGuesses:
     embeddings = represent(own.features)
     head = train_head(embeddings, few, known)
     scores = head.probabilities(embeddings)[None]
-    guesses = LabelGuesses(scores.argmax(3), None, scores, head.probabilities(represent(own.held_out)))
+    held_out = head.probabilities(represent(own.held_out))
+    guesses = LabelGuesses(scores.argmax(3), None, scores, held_out)
     return guesses.about(others(few.ids, known.records))
 
 
 def others(ids: Tensor, records: int) -> Tensor:
     """Return ids (K, records - n) of all records but `ids` (K, n), in order."""
-    free = torch.ones(len(ids), records, dtype=torch.bool, device=ids.device).scatter_(1, ids, False)
+    free = ids.new_ones(len(ids), records).scatter_(1, ids, 0)
     return free.nonzero()[:, 1].view(len(ids), -1)
 
 
 def planted(setting: AttackSetting) -> AttackSetting:
     """Labels that stand in the client's own features, under split learning, and a head that is trained to the end."""
-    # As few labels as the setting's own: a class may have no more.
-    own = {"labels_per_class": SPEC.count(setting, "labels_per_class")}
-    dataset = labels_in_own_features(setting.dataset)
-    return setting.on("split", {"epochs": 4}, dataset=dataset, adversary="client", trials=1, queries=1, options=own)
+    return setting.on(
+        "split",
+        {"epochs": 4},
+        dataset=labels_in_own_features(setting.dataset),
+        adversary="client",
+        trials=1,
+        queries=1,
+        # As few labels as the setting's own: a class may have no more.
+        options={"labels_per_class": SPEC.count(setting, "labels_per_class")},
+    )
 
 
 SPEC = AttackSpec(
@@ -132,7 +139,8 @@ class Head:
         """(K, n, classes) of embeddings (K, n, width), some thousand rows at a time."""
         pieces = []
         for rows in embeddings.split(4096, 1):
-            pieces.append(_logits(self.parameters, (rows - self.mean) / self.deviation).softmax(2))
+            inputs = (rows - self.mean) / self.deviation
+            pieces.append(_logits(self.parameters, inputs).softmax(2))
         return torch.cat(pieces, 1)
 
 
@@ -184,9 +192,10 @@ def _initial(known: Knowledge, inputs: Tensor) -> tuple[Tensor, ...]:
     shape = (width, known.classes)
     drawn = [stream(known.seed, Purpose.ATTACK, k, 5).uniform(-bound, bound, shape) for k in known.replicas]
     weights = torch.from_numpy(np.stack(drawn)).to(inputs)
-    ones = inputs.new_ones(count, 1, width)
-    zeros = inputs.new_zeros(count, 1, width)
-    return tuple(p.requires_grad_() for p in (ones, zeros, weights, inputs.new_zeros(count, 1, known.classes)))
+    scale = inputs.new_ones(count, 1, width)
+    shift = inputs.new_zeros(count, 1, width)
+    bias = inputs.new_zeros(count, 1, known.classes)
+    return tuple(p.requires_grad_() for p in (scale, shift, weights, bias))
 
 
 def _rows(values: Tensor, places: Tensor) -> Tensor:
@@ -209,9 +218,9 @@ def _draws(known: Knowledge, labelled: int, inputs: Tensor) -> Iterator[tuple[Te
         order = generator.permuted(np.tile(np.arange(2 * BATCH), (steps, 1)), axis=1)
         beta = generator.beta(MIXUP, MIXUP, size=(steps, 2 * BATCH, 1))
         drawn.append((picked, free, order, np.maximum(beta, 1.0 - beta)))
-    stacked = [torch.from_numpy(np.stack(part, 1)).to(inputs.device) for part in zip(*drawn, strict=True)]
-    stacked[-1] = stacked[-1].to(inputs.dtype)
-    return zip(*stacked, strict=True)
+    parts = (np.stack(part, 1) for part in zip(*drawn, strict=True))
+    *places, weights = (torch.from_numpy(part).to(inputs.device) for part in parts)
+    return zip(*places, weights.to(inputs.dtype), strict=True)
 
 
 class MaliciousOptimiser:
@@ -241,7 +250,10 @@ ACTIVE_SPEC = replace(
     name="label_completion_active",
     summary="label_completion by a client that trained with a malicious local optimiser (Fu et al. 2022, active)",
     adversaries=("malicious-client",),
-    positive=replace(SPEC.positive, setting=lambda setting: replace(planted(setting), adversary="malicious-client")),
+    positive=replace(
+        SPEC.positive,
+        setting=lambda setting: replace(planted(setting), adversary="malicious-client"),
+    ),
     needs=(needs.downlink(True, "its clients step by what they estimate from scalars: there is no gradient to scale"),),
     behave=malicious_client,
 )

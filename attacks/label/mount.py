@@ -60,12 +60,19 @@ def _attacked(
     """
     run = attacked_run(spec, setting)
     other = setting.of_control(run.at_once)
-    coins = label_coins(other, run.known.options["labels_per_class"] if spec.few_labels else None)
+    coins = label_coins(other, spec.count(setting, "labels_per_class") if spec.few_labels else None)
     again = attacked_run(spec, other, labels=coins.labels, granted=coins.granted)
     found, control = (spec.infer(one.view, one.known) for one in (run, again))
-    less = {name: _placed(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
+    baselines = spec.baselines(run.view, run.known)
+    less = {name: _placed(guesses, run) for name, guesses in baselines.items()}
     game, no_game = guess_coins(control, coins)
-    facts = {"trained": run.trained, "plan": run.plan, "game": game, "no_game": no_game, "at_once": again.at_once}
+    facts = {
+        "trained": run.trained,
+        "plan": run.plan,
+        "game": game,
+        "no_game": no_game,
+        "at_once": again.at_once,
+    }
     return _placed(found, run), _placed(control, again), less, facts
 
 
@@ -88,9 +95,10 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     guessed = {"success": found, "shuffled_labels": control, **less}
     right = {name: correctness(guesses, labels) for name, guesses in guessed.items()}
     blind = {"majority": majority_baseline(labels, classes), "prior": prior_baseline(labels, classes)}
+    rates = {name: rate_interval(right[name], confidence) for name in less}
     return AttackOutcome(
         success=rate_interval(right["success"], confidence),
-        baselines={**blind, **{name: rate_interval(right[name], confidence) for name in less}},
+        baselines={**blind, **rates},
         controls={"shuffled_labels": _rates_at_chance(setting, control)},
         chance=max(blind.values()),
         measures=label_measures(found, setting),
@@ -106,24 +114,28 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     found, control, less, facts = _attacked(spec, setting)
     if spec.unsupervised:
         less = {"features alone, trained on permuted labels": control, **less}
-    areas = {name: auc_interval(*_binary(guesses, labels), confidence) for name, guesses in less.items()}
+    areas = {name: _area(guesses, labels, confidence) for name, guesses in less.items()}
     # A share of the training labels themselves, about which nothing is uncertain.
-    majority = majority_baseline(labels, 2)
-    guessing = Interval(value=majority, low=majority, high=majority, n=len(labels), confidence=confidence)
-    scored = _binary(found, labels)
+    share = majority_baseline(labels, 2)
     return AttackOutcome(
-        success=auc_interval(*scored, confidence),
+        success=_area(found, labels, confidence),
         baselines={"a constant score": 0.5, **areas},
         controls={"shuffled_labels": _areas_at_chance(spec, setting, control)},
         metric="area under the ROC curve",
         chance=0.5,
         measures={
             "labels found": rate_interval(correctness(found, labels), confidence),
-            "labels found by guessing the majority": guessing,
-            **low_rates(*scored, confidence),
+            "labels found by guessing the majority": Interval(
+                value=share, low=share, high=share, n=len(labels), confidence=confidence
+            ),
+            **low_rates(*_binary(found, labels), confidence),
         },
         **facts,
     )
+
+
+def _area(guesses: LabelGuesses, labels: np.ndarray, confidence: float) -> Interval:
+    return auc_interval(*_binary(guesses, labels), confidence)
 
 
 def _rates_at_chance(setting: AttackSetting, control: LabelGuesses) -> Control:
@@ -134,9 +146,14 @@ def _rates_at_chance(setting: AttackSetting, control: LabelGuesses) -> Control:
     expected = blind_success(control, labels, classes)
     test = None
     if len(right) < ENOUGH_TO_BET:
-        test = by_names(_by_replica(control.labels), _by_replica(_truth(control, labels)), classes)
-    found = rate_interval(right, setting.confidence)
-    return at_chance(found, what=SHUFFLED, expected=expected, test=test or by_bets(right.mean(1), expected))
+        truth = _by_replica(_truth(control, labels))
+        test = by_names(_by_replica(control.labels), truth, classes)
+    return at_chance(
+        rate_interval(right, setting.confidence),
+        what=SHUFFLED,
+        expected=expected,
+        test=test or by_bets(right.mean(1), expected),
+    )
 
 
 def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGuesses) -> Control:
@@ -144,14 +161,15 @@ def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGue
     test: ChanceTest | None
     if spec.unsupervised:
         # One permutation per trial: trials that shared one would share its luck.
-        scored = _binary(control, permuted_labels(setting.of_control(None)))
-        test = by_order(*scored)
+        labels = permuted_labels(setting.of_control(None))
+        test = by_order(*_binary(control, labels))
         what = AGAIN
     else:
-        scored = _binary(control, setting.labels)
-        test = by_bets(trial_areas(*scored), 0.5)
+        labels = setting.labels
+        test = by_bets(trial_areas(*_binary(control, labels)), 0.5)
         what = SHUFFLED
-    return at_chance(auc_interval(*scored, setting.confidence), what=what, expected=0.5, test=test)
+    found = _area(control, labels, setting.confidence)
+    return at_chance(found, what=what, expected=0.5, test=test)
 
 
 def correctness(guesses: LabelGuesses, labels: np.ndarray) -> np.ndarray:
@@ -169,9 +187,9 @@ def label_measures(guesses: LabelGuesses, setting: AttackSetting) -> dict[str, I
     """Return recall of each class, and where the attack gives scores top-3 success and success on held-out records."""
     dataset = setting.dataset
     confidence = setting.confidence
-    labels = _truth(guesses, dataset.train.labels)
+    labels = _truth(guesses, setting.labels)
     truth = _by_replica(labels)
-    right = correctness(guesses, dataset.train.labels)
+    right = correctness(guesses, setting.labels)
     found: dict[str, Interval] = {}
     if guesses.scores is not None and dataset.classes > TOP:
         # Of equal scores the first class goes first, as it does in the guess: who is right is among the likeliest.
@@ -181,7 +199,9 @@ def label_measures(guesses: LabelGuesses, setting: AttackSetting) -> dict[str, I
     if guesses.held_out is not None:
         held_out = guesses.held_out.argmax(2).cpu().numpy() == dataset.test.labels
         found["held-out records"] = shared_rate(held_out, confidence)
-    for c in range(dataset.classes) if dataset.classes <= MOST_CLASSES else ():
+    if dataset.classes > MOST_CLASSES:
+        return found
+    for c in range(dataset.classes):
         sizes = (truth == c).sum(1)
         some = sizes > 0
         if some.any():
@@ -242,15 +262,12 @@ def label_coins(setting: AttackSetting, granted_per_class: int | None = None) ->
         DoesNotApply: A class has fewer records than are granted.
     """
     true = setting.labels
-    pairs = np.empty((setting.trials, len(true), 2), true.dtype)
-    flips = np.empty((setting.trials, len(true)), np.int64)
+    drawn = []
     for trial in range(setting.trials):
         generator = stream(setting.seed, Purpose.CONTROL, trial)
-        pairs[trial, :, 0] = generator.permutation(true)
-        pairs[trial, :, 1] = generator.permutation(true)
-        flips[trial] = generator.integers(2, size=len(true))
-    first = pairs[:, :, 0]
-    second = pairs[:, :, 1]
+        orders = generator.permutation(true), generator.permutation(true)
+        drawn.append((*orders, generator.integers(2, size=len(true))))
+    first, second, flips = map(np.stack, zip(*drawn, strict=True))
     plays = first != second
     few = None
     if granted_per_class is not None:
@@ -258,7 +275,7 @@ def label_coins(setting: AttackSetting, granted_per_class: int | None = None) ->
         ids = few.ids.cpu().numpy()
         np.put_along_axis(plays, ids, False, axis=1)
         np.put_along_axis(flips, ids, 0, axis=1)
-    return LabelCoins(pairs, flips, plays, few)
+    return LabelCoins(np.stack((first, second), 2), flips, plays, few)
 
 
 def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | None, str]:
