@@ -7,7 +7,6 @@ model does not grant: the truth is used by the metric alone (attacks.md, rules 1
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -178,18 +177,16 @@ class AttackSetting:
 
 @dataclass(frozen=True)
 class OwnParty:
-    """What a client has of its own: its feature block, its model before and after training, and how to run it."""
+    """What a client has of its own: its feature block, its model before and after training, and how to run it.
+
+    `initial` makes the model before training when it is first asked for: few attacks do.
+    """
 
     features: Tensor
     held_out: Tensor
     evaluator: Evaluator
     trained: ParameterStack
-    start: Callable[[], ParameterStack]
-
-    @cached_property
-    def initial(self) -> ParameterStack:
-        """Return its model before training, made when it is first asked for: few attacks do."""
-        return self.start()
+    initial: Callable[[], ParameterStack]
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ def reaches(interval: Interval, *, what: str, least: float) -> Control:
 
 def at_chance(interval: Interval, *, what: str, expected: float, test: "ChanceTest | None") -> Control:
     """Return a negative control: `test` must not say that it is off `expected`."""
-    untested = Control(**vars(interval), what=what, kind="negative", expected=expected)
-    return replace(untested, p_value=test.p, tested_by=test.by) if test else untested
+    found = Control(**vars(interval), what=what, kind="negative", expected=expected)
+    return replace(found, p_value=test.p, tested_by=test.by) if test else found
 
 
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ def by_bets(values: ArrayLike, expected: float, *, least: float = 0.0, what: str
     None for fewer than `LEAST_TRAININGS` values, which could show nothing.
     """
     width = 1.0 - least
-    x = (np.clip(np.asarray(values, np.float64), least, 1.0) - least) / width
+    x = (np.clip(np.asarray(values, float), least, 1.0) - least) / width
     if x.size < LEAST_TRAININGS:
         return None
     wealth = np.logaddexp(*bets(x, (expected - least) / width))
@@ -105,12 +105,14 @@ def _ranks(scores: ArrayLike) -> Floats:
     """Ranks of scores (K, n) within each training, those of equal scores averaged."""
     from scipy.stats import rankdata
 
-    return np.asarray(rankdata(np.asarray(scores, np.float64), axis=1))
+    return np.asarray(rankdata(np.asarray(scores, float), axis=1))
 
 
 def _hoeffding(moved: float, squares: float) -> float:
     """Bound P(|sum| >= |moved|) of independent terms about 0 whose half ranges have squares that sum to `squares`."""
-    return min(1.0, 2.0 * float(np.exp(-0.5 * moved**2 / squares))) if squares > 0.0 else 1.0
+    if squares <= 0.0:
+        return 1.0
+    return min(1.0, 2.0 * float(np.exp(-0.5 * moved**2 / squares)))
 
 
 def by_names(guessed: ArrayLike, labels: ArrayLike, classes: int) -> ChanceTest | None:
@@ -152,7 +154,7 @@ def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:
     def planted(records: Records) -> Records:
         block = np.eye(dataset.classes, dtype=np.float32)[records.labels]
         others = [b for b in records.features[1:] if b.dtype == np.float32]
-        return Records(features=(block, *others), labels=records.labels)
+        return Records((block, *others), records.labels)
 
     return replace(
         dataset,
@@ -171,7 +173,8 @@ def labels_by_heart(dataset: VerticalDataset, seed: int) -> VerticalDataset:
     generator = stream(seed, Purpose.CONTROL, 1)
 
     def part(count: int) -> Records:
-        blocks = tuple(generator.standard_normal((count, 16), dtype=np.float32) for _ in dataset.train.features)
-        return Records(features=blocks, labels=generator.integers(10, size=count))
+        shape = (count, 16)
+        blocks = tuple(generator.standard_normal(shape, np.float32) for _ in dataset.train.features)
+        return Records(blocks, generator.integers(10, size=count))
 
     return VerticalDataset("labels to learn by heart", part(256), part(64), 10, "blocks of noise", {})

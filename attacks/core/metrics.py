@@ -50,7 +50,7 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
     """
     from sklearn.metrics import roc_auc_score
 
-    values = np.asarray(scores, np.float64)
+    values = np.asarray(scores, float)
     truth = np.asarray(positive, bool)
     _check_alike("scores", values, truth)
     _check_finite("scores", values)
@@ -196,7 +196,7 @@ def _bounded(values: ArrayLike) -> Floats:
     x = np.asarray(values, np.float64)
     if x.ndim != 1 or x.size == 0 or not np.all((x >= -1e-12) & (x <= 1.0 + 1e-12)):
         raise InputError(f"values is {values!r:.80}, must hold at least one proportion")
-    return np.clip(x, 0.0, 1.0)
+    return x.clip(0.0, 1.0)
 
 
 def _lower_limit(values: Floats, goal: float) -> float:
@@ -215,7 +215,7 @@ def over_trainings(values: ArrayLike, confidence: float = 0.95, *, least: float 
 
     The interval is by `betting_limits`; fewer than `LEAST_TRAININGS` have none.
     """
-    x = np.clip(np.asarray(values, np.float64), least, 1.0)
+    x = np.clip(np.asarray(values, float), least, 1.0)
     found = OverTrainings(count=x.size, least=float(x.min()), most=float(x.max()))
     if x.size < LEAST_TRAININGS:
         return found
@@ -269,16 +269,18 @@ def shared_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
         InputError: another shape.
     """
     outcomes = _outcomes(correct)
-    hits, (trainings, records) = outcomes.sum(), outcomes.shape
+    hits = outcomes.sum()
+    trainings, records = outcomes.shape
     limits = rate_limits(hits / trainings, records, confidence)
     over = over_trainings(outcomes.mean(1), confidence)
     return _interval(hits / outcomes.size, limits, records, confidence, over)
 
 
 def _outcomes(correct: ArrayLike) -> Floats:
-    outcomes = np.asarray(correct, dtype=np.float64)
+    outcomes = np.asarray(correct, float)
     if outcomes.ndim != 2 or outcomes.size == 0:
-        raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records), one of each at least")
+        rule = "must be (trainings, records), one of each at least"
+        raise InputError(f"correct has shape {outcomes.shape}, {rule}")
     return outcomes
 
 
@@ -314,8 +316,9 @@ def _chernoff(mean: float, goal: float, end: float) -> float:
     """Return the rate towards `end` whose relative entropy from `mean` reaches `goal`; `end` where none does."""
 
     def beyond(rate: float) -> float:
-        entropy = xlogy(mean, mean) - xlogy(mean, rate) + xlogy(1 - mean, 1 - mean) - xlogy(1 - mean, 1 - rate)
-        return float(entropy - goal)
+        entropy = xlogy(mean, mean) - xlogy(mean, rate)
+        entropy += xlogy(1 - mean, 1 - mean)
+        return float(entropy - xlogy(1 - mean, 1 - rate) - goal)
 
     last = abs(end - _LEAST_MEAN)
     if abs(mean - end) <= _LEAST_MEAN or beyond(last) < 0.0:
@@ -328,7 +331,7 @@ def cosine_interval(cosines: ArrayLike, confidence: float = 0.95) -> Interval:
 
     That trainings have means of their own makes it cover no less. `NotFinite` for a cosine that is no number.
     """
-    found = np.clip(np.asarray(cosines, np.float64), -1.0, 1.0)
+    found = np.clip(np.asarray(cosines, float), -1.0, 1.0)
     _check_finite("cosines", found)
     low, high = betting_limits(0.5 * (found.ravel() + 1.0), confidence)
     over = over_trainings(found.mean(1), confidence, least=-1.0)
@@ -358,7 +361,7 @@ def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
 
     `n` is how many records they stand on. `InputError` for fewer values, `NotFinite` for one that is no number.
     """
-    found = np.asarray(values, np.float64)
+    found = np.asarray(values, float)
     if found.size < 2:
         raise InputError(f"values has shape {found.shape}, must be (clusters,), two at least")
     _check_finite("values", found)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import Any
 
@@ -18,6 +18,7 @@ from attacks.core.contract import (
     FewLabels,
     Knowledge,
     OwnParty,
+    Progress,
     SomeFeatures,
 )
 from dpzv_audit.data.files import check_memory
@@ -159,9 +160,14 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
     evaluator = evaluator_for(model, stack=setting.trials, device=setting.device)
     streams = setting.context().streams(dtype_of(setting.config))
     given = pretrained(model)
-    start = partial(ParameterStack.initial, evaluator.layout, party=ATTACKER, given=given, **streams)
-    held_out = data.test_features[place]
-    return OwnParty(data.features[place], held_out, evaluator, trained.clients[place], start)
+    initial = partial(ParameterStack.initial, evaluator.layout, party=ATTACKER, given=given, **streams)
+    return OwnParty(
+        features=data.features[place],
+        held_out=data.test_features[place],
+        evaluator=evaluator,
+        trained=trained.clients[place],
+        initial=cache(initial),
+    )
 
 
 def few_labels(labels: Tensor, setting: AttackSetting, per_class: int) -> FewLabels:
@@ -198,7 +204,7 @@ def permuted_labels(setting: AttackSetting) -> np.ndarray:
     return np.stack([one.permutation(setting.labels) for one in streams])
 
 
-def continuous(done: Callable[[int], None]) -> Callable[[int], None]:
+def continuous(done: Progress) -> Progress:
     """Return progress that `done` sees go on where the control's training counts its rounds anew."""
     before = total = 0
 

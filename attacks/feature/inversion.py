@@ -129,7 +129,8 @@ def _block_from_jacobians(
         right.index_add_(0, places, (others * products) @ x)
     met = gram.diagonal(dim1=1, dim2=2).sum(1) > 0
     solved = torch.zeros_like(right)
-    solved[met] = torch.linalg.solve(gram[met] + torch.eye(d).to(gram), right[met].unsqueeze(2)).squeeze(2)
+    system = gram[met] + torch.eye(d).to(gram)
+    solved[met] = torch.linalg.solve(system, right[met].unsqueeze(2)).squeeze(2)
     return solved
 
 
@@ -141,7 +142,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, reconstruct, and compare; the control permutes the client's records before training."""
     run = attacked_run(spec, setting)
     dataset = setting.dataset
-    train = setting.dataset.train
+    train = dataset.train
     confidence = setting.confidence
     truth = torch.from_numpy(train.features[0]).flatten(1).double()
     found: Reconstruction = spec.infer(run.view, run.known)
@@ -204,7 +205,8 @@ def features_to_fit(setting: AttackSetting) -> str | None:
     records = setting.records
     known = min(SPEC.count(setting, "known_records"), records // 2)
     if known < 2:
-        return f"of {records} training records the server knows {known}, must be 2 at least to fit a decoder"
+        rule = "must be 2 at least to fit a decoder"
+        return f"of {records} training records the server knows {known}, {rule}"
     return None
 
 
@@ -264,8 +266,9 @@ def quality(found: Reconstruction, truth: Tensor, confidence: float) -> dict[str
         errors = _groups(((guess - real) ** 2).mean(2))
         decibels = 10.0 * np.log10(peak**2 / np.maximum(errors, 1e-300))
         likeness = _groups(np.stack([ssim(one, real, peak) for one in guess]))
-        values = {PSNR: decibels, SSIM: likeness}
-        measured[what] = {name: t_interval(of.mean(0), len(real), confidence) for name, of in values.items()}
+        measured[what] = {
+            name: t_interval(of.mean(0), len(real), confidence) for name, of in ((PSNR, decibels), (SSIM, likeness))
+        }
     return measured
 
 

@@ -59,7 +59,7 @@ def without_training(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]
 def untrained(known: Knowledge) -> dict[str, Represent]:
     """Return what a client can read labels off without training: its untrained bottom model, and raw features."""
     own = known.granted(OwnParty)
-    found: dict[str, Represent] = {UNTRAINED: lambda block: embedded(own, own.initial, block)}
+    found: dict[str, Represent] = {UNTRAINED: lambda block: embedded(own, own.initial(), block)}
     # Token ids are no features to put a linear layer on.
     if own.features.is_floating_point():
         found[RAW] = lambda block: block.flatten(1).expand(len(known.replicas), -1, -1)

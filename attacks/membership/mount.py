@@ -143,8 +143,8 @@ def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
     if size // 2 < setting.config.batch_size:
         least = f"must be at least the batch of {setting.config.batch_size}: half of the pool is trained on"
         raise InputError(f"option pool gives {size // 2} records to train on, {least}")
-    rows = np.sort(stream(setting.seed, Purpose.DATA).permutation(setting.records)[:size])
-    return replace(dataset, train=take(dataset.train, rows))
+    order = stream(setting.seed, Purpose.DATA).permutation(setting.records)
+    return replace(dataset, train=take(dataset.train, np.sort(order[:size])))
 
 
 def _pool_size(setting: AttackSetting, size: int) -> int:
@@ -222,7 +222,12 @@ def confidences(
 
 def only(trained: TrainedStack, count: int) -> TrainedStack:
     """Return the first `count` replicas of a stack."""
-    *clients, server = (replace(one, flat=one.flat[:count]) for one in (*trained.clients, trained.server))
-    correct = trained.correct[:count]
-    loss = trained.loss[:count]
-    return replace(trained, clients=tuple(clients), server=server, correct=correct, loss=loss)
+    stacks = (*trained.clients, trained.server)
+    *clients, server = (replace(one, flat=one.flat[:count]) for one in stacks)
+    return replace(
+        trained,
+        clients=tuple(clients),
+        server=server,
+        correct=trained.correct[:count],
+        loss=trained.loss[:count],
+    )

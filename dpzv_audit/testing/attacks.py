@@ -38,47 +38,50 @@ def check_attack(spec: AttackSpec, setting: AttackSetting | None = None) -> None
     _check_declaration(spec)
     setting = replace(_fitting(spec) if setting is None else setting, confidence=CONFIDENCE)
     for method in METHODS:
-        _check_reason(spec, setting.on(method, {}))
+        reason = spec.lacks(setting.on(method, {}))
+        one_line = reason is None or (reason.strip() and "\n" not in reason)
+        require(one_line, spec, f"needs must say in one line why not {method}, says {reason!r}")
     outcome = replace(spec, infer=_checked(spec)).mount(setting)
     tested = False
     for name, control in outcome.controls.items():
-        found = f"{name.replace('_', ' ')} is {control.value:.3f} (p = {control.p_value})"
+        value = f"{name.replace('_', ' ')} is {control.value:.3f} (p = {control.p_value})"
         rule = f"must be at {control.expected:.3f}: it reads what its adversary may not know, or counts it wrongly"
         if control.kind == "positive":
             rule = f"must reach {control.expected:.3f}: it misses a leak that is planted for it"
         else:
             tested = control.p_value is not None
-            require(tested, spec, f"{setting.trials} trials are too few to test its negative control: must be more")
-        require(control.holds, spec, f"{found}, {rule}")
+            few = f"{setting.trials} trials are too few to test its negative control: must be more"
+            require(tested, spec, few)
+        require(control.holds, spec, f"{value}, {rule}")
     require(tested, spec, "must have a negative control, which shows that it reads no truth")
     low = spec.least_success
-    require(low <= outcome.success.value <= 1.0, spec, f"success is {outcome.success.value}, must be {low} to 1")
+    found = outcome.success.value
+    require(low <= found <= 1.0, spec, f"success is {found}, must be {low} to 1")
 
 
 def _check_declaration(spec: AttackSpec) -> None:
     unknown = sorted(set(spec.adversaries) - set(ADVERSARIES))
-    require(bool(spec.adversaries) and not unknown, spec, f"adversaries must be of {', '.join(ADVERSARIES)}: {unknown}")
-    require(bool(spec.requires) == bool(spec.requires_because), spec, "requires and requires_because go together")
-    require(spec.least_success < spec.positive.least <= 1.0, spec, "positive.least must lie between chance and 1")
+    named = spec.adversaries and not unknown
+    require(named, spec, f"adversaries must be of {', '.join(ADVERSARIES)}: {unknown}")
+    explained = bool(spec.requires) == bool(spec.requires_because)
+    require(explained, spec, "requires and requires_because go together")
+    within = spec.least_success < spec.positive.least <= 1.0
+    require(within, spec, "positive.least must lie between chance and 1")
     for key, allowed in spec.choices.items():
-        require(spec.options.get(key) in allowed, spec, f"choices of {key} must hold the default of that option")
+        held = spec.options.get(key) in allowed
+        require(held, spec, f"choices of {key} must hold the default of that option")
     refuses(spec, "an adversary that it does not name", lambda: spec.check("nobody", {}))
-
-
-def _check_reason(spec: AttackSpec, setting: AttackSetting) -> None:
-    reason = spec.lacks(setting)
-    one_line = reason is None or (reason.strip() and "\n" not in reason)
-    require(one_line, spec, f"needs must say in one line why not {setting.method.name}, says {reason!r}")
 
 
 def _fitting(spec: AttackSpec) -> AttackSetting:
     """Return a setting that `spec` applies to."""
     own = {"dpzv": {"calibration": "none"}, "split": {}}
-    for name, (method, quiet) in product(("digits", "breast-cancer"), own.items()):
+    for name, (key, quiet) in product(("digits", "breast-cancer"), own.items()):
+        method = METHODS[key]
         options = {**spec.suggests, "batch_size": 32, "epochs": 4, **quiet, **spec.requires}
         setting = AttackSetting(
-            method=METHODS[method],
-            config=METHODS[method].configure(**options),
+            method=method,
+            config=method.configure(**options),
             dataset=DATASETS[name].load(),
             adversary=spec.adversaries[0],
             queries=min(spec.queries, 16),
@@ -97,9 +100,9 @@ def _checked(spec: AttackSpec) -> Callable[[View, Knowledge], Any]:
         found = spec.infer(view, known)
         again = _arrays(spec.infer(view, known))
         require(_digest(view) == before, spec, "infer changes the messages of its view, must not")
+        rule = "of two answers to one view differ: draw from dpzv_audit.seeds.stream alone"
         for key, value in _arrays(found).items():
-            same = value.shape == again[key].shape and np.array_equal(value, again[key], equal_nan=True)
-            require(same, spec, f"{key} of two answers to one view differ: draw from dpzv_audit.seeds.stream alone")
+            require(np.array_equal(value, again[key], equal_nan=True), spec, f"{key} {rule}")
         _check_shapes(spec, found, known)
         return found
 
@@ -113,7 +116,8 @@ def _arrays(found: Any) -> dict[str, np.ndarray]:
     arrays = {}
     for key, one in parts.items():
         if one is not None:
-            arrays[str(key)] = np.asarray(one.cpu() if isinstance(one, torch.Tensor) else one)
+            value = one.cpu() if isinstance(one, torch.Tensor) else one
+            arrays[str(key)] = np.asarray(value)
     return arrays
 
 
@@ -122,17 +126,20 @@ def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:
         _check_guesses(spec, found, known)
     elif isinstance(found, np.ndarray):
         asked = [one.confidence.shape for one in known.grants if isinstance(one, Population)]
-        shape = asked[0] if asked else (len(known.replicas), 2)
-        require(found.shape == shape, spec, f"scores have shape {found.shape}, must be {shape}: one per record")
+        wanted = asked[0] if asked else (len(known.replicas), 2)
+        rule = f"scores have shape {found.shape}, must be {wanted}: one per record"
+        require(found.shape == wanted, spec, rule)
         require(np.isfinite(found).all(), spec, "scores must be finite")
     elif isinstance(found, Reconstruction):
         shape = tuple(found.features.shape)
         ids = tuple(found.ids.shape)
         right = len(shape) == 3 and shape[1:2] == ids
-        require(right, spec, f"features and ids have shapes {shape} and {ids}, must be (K, n, d) and (n,)")
+        rule = f"features and ids have shapes {shape} and {ids}, must be (K, n, d) and (n,)"
+        require(right, spec, rule)
     else:
+        scored = isinstance(found, GradientEstimates)
         kind = type(found).__name__
-        require(isinstance(found, GradientEstimates), spec, f"infer returns a {kind}, which no mount function scores")
+        require(scored, spec, f"infer returns a {kind}, which no mount function scores")
 
 
 def _check_guesses(spec: AttackSpec, found: LabelGuesses, known: Knowledge) -> None:
@@ -140,14 +147,17 @@ def _check_guesses(spec: AttackSpec, found: LabelGuesses, known: Knowledge) -> N
     stack = len(known.replicas)
     shape = tuple(labels.shape)
     right = len(shape) == 3 and shape[1] == stack and labels.dtype == torch.int64
-    require(right, spec, f"labels are {labels.dtype} {shape}, must be int64 (answers, K = {stack}, B)")
-    within = bool(((labels >= 0) & (labels < known.classes)).all())
+    rule = f"labels are {labels.dtype} {shape}, must be int64 (answers, K = {stack}, B)"
+    require(right, spec, rule)
+    within = ((labels >= 0) & (labels < known.classes)).all()
     require(within, spec, f"labels must lie in 0 .. {known.classes - 1}")
-    for name, one, wanted in (("ids", found.ids, shape), ("scores", found.scores, (*shape, known.classes))):
-        if one is not None:
-            require(tuple(one.shape) == wanted, spec, f"{name} have shape {tuple(one.shape)}, must be {wanted}")
+    for name, wanted in (("ids", shape), ("scores", (*shape, known.classes))):
+        one = getattr(found, name)
+        given = wanted if one is None else tuple(one.shape)
+        require(given == wanted, spec, f"{name} have shape {given}, must be {wanted}")
     if found.ids is not None:
-        require((found.ids < known.records).all(), spec, f"ids must lie below the {known.records} records")
+        below = (found.ids < known.records).all()
+        require(below, spec, f"ids must lie below the {known.records} records")
 
 
 def _digest(view: View) -> str:

@@ -34,16 +34,20 @@ def check_dataset(spec: DataSpec, *, data_dir: Path | None = None, **options: An
     load = partial(spec.load, data_dir=data_dir)
     first = load(**options)
     again = load(**options)
-    require(first.fingerprint == again.fingerprint, spec, "two loads differ: reading must draw nothing at random")
-    require(len(np.unique(first.train.labels)) > 1, spec, "training labels are all of one class, must be of more")
+    same = first.fingerprint == again.fingerprint
+    require(same, spec, "two loads differ: reading must draw nothing at random")
+    several = len(np.unique(first.train.labels)) > 1
+    require(several, spec, "training labels are all of one class, must be of more")
     require(first.digests, spec, "digests of the data set must name the sources that were read")
     for name, way in spec.partitions.items():
         cut = load(partition=name, **options)
-        require(cut.clients == way.clients, spec, f"{name} makes {cut.clients} clients, says {way.clients}")
-        for dealt, whole in ((cut.train.labels, first.train.labels), (cut.test.labels, first.test.labels)):
-            same = np.array_equal(dealt, np.repeat(whole, max(1, len(dealt) // len(whole))))
-            rule = "each record must become as many, in their order"
-            require(same, spec, f"{name} changes labels or their order: {rule}")
+        said = f"{name} makes {cut.clients} clients, says {way.clients}"
+        require(cut.clients == way.clients, spec, said)
+        rule = f"{name} changes labels or their order: each record must become as many, in their order"
+        for dealt, whole in ((cut.train, first.train), (cut.test, first.test)):
+            each = max(1, len(dealt) // len(whole))
+            same = np.array_equal(dealt.labels, np.repeat(whole.labels, each))
+            require(same, spec, rule)
     refuses(spec, "clients 0", lambda: load(clients=0))
     refuses(spec, "an unknown partition", lambda: load(partition="no such partition"))
     refuses(spec, "an unknown option", lambda: load(no_such_option=1))
@@ -73,7 +77,8 @@ def require(holds: object, what: Registered, rule: str) -> None:
 
 def check_words(what: Registered) -> None:
     """Check that the name can stand in a command, and the summary in a list."""
-    require(NAME.fullmatch(what.name), what, "name must be of small letters and digits, joined by - or _")
+    named = NAME.fullmatch(what.name)
+    require(named, what, "name must be of small letters and digits, joined by - or _")
     fits = re.fullmatch(rf"(?=.*\S).{{1,{LONGEST_SUMMARY}}}", what.summary)
     rule = f"summary must be one line of at most {LONGEST_SUMMARY} characters, has {len(what.summary)}"
     require(fits, what, rule)
@@ -86,6 +91,6 @@ def small_dataset(*, seed: int, labels_moved_by: int) -> VerticalDataset:
 
     def part(of: np.ndarray) -> Records:
         blocks = tuple(generator.uniform(-1, 1, (len(of), 3)).astype(np.float32) for _ in range(3))
-        return Records(features=blocks, labels=(of + labels_moved_by) % 3)
+        return Records(blocks, (of + labels_moved_by) % 3)
 
     return VerticalDataset("random", part(labels), part(labels[:8]), 3, "random blocks", {})

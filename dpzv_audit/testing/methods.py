@@ -112,7 +112,8 @@ def _check_seeds(spec: MethodSpec, config: TrainingConfig) -> None:
     first, again, other = (_trained(spec, config, seed=seed) for seed in (7, 7, 8))
     rule = "two runs of one seed differ: must draw from dpzv_audit.seeds.stream or the run's context alone"
     require(first.equals(again), spec, rule)
-    require(not first.equals(other), spec, "runs of seeds 7 and 8 are equal: must draw from its seed")
+    differ = not first.equals(other)
+    require(differ, spec, "runs of seeds 7 and 8 are equal: must draw from its seed")
 
 
 def _check_replicas(spec: MethodSpec, config: TrainingConfig) -> None:
@@ -126,18 +127,22 @@ def _check_replicas(spec: MethodSpec, config: TrainingConfig) -> None:
             rule = f"replica {replica} in a stack of {len(stack)} and alone differ by {far:.2g} at {who}"
             require(far <= AS_STACK, spec, f"{rule}: must draw by its number, and reach no other")
     first, second, _ = together[0]
-    require(not torch.equal(first, second), spec, "replicas of a stack are equal: each must draw its own start")
+    differ = not torch.equal(first, second)
+    require(differ, spec, "replicas of a stack are equal: each must draw its own start")
 
 
 def _check_messages(spec: MethodSpec, config: TrainingConfig) -> None:
     log = _trained(spec, config)
     answers = [message for message in log.messages if message.sender == SERVER]
     down = {message.kind for message in answers}
-    require(down == {spec.downlink}, spec, f"the server sends {sorted(down)}, downlink says {spec.downlink!r}")
+    rule = f"the server sends {sorted(down)}, downlink says {spec.downlink!r}"
+    require(down == {spec.downlink}, spec, rule)
     silent = sorted(set(range(log.rounds)) - {message.round for message in answers})
-    require(not silent, spec, f"the server sends nothing in rounds {silent[:3]}: what it tells must be a message")
+    rule = f"the server sends nothing in rounds {silent[:3]}: what it tells must be a message"
+    require(not silent, spec, rule)
     for message, sent in zip(log.messages, log.payloads, strict=True):
-        require(torch.equal(message.payload, sent), spec, f"a payload of {message.kind!r} is changed after it was sent")
+        same = torch.equal(message.payload, sent)
+        require(same, spec, f"a payload of {message.kind!r} is changed after it was sent")
 
 
 def _check_channel(spec: MethodSpec, config: TrainingConfig) -> None:
@@ -183,12 +188,13 @@ def _check_resuming(spec: MethodSpec, config: TrainingConfig) -> None:
     training = partial(train, spec, _data(config), config, seed=7, evaluate_epochs=True)
     whole = training()
     with TemporaryDirectory() as folder:
-        stopping, files = (kind(Path(folder), "run", resume=True) for kind in (_StopsAfterOne, FileCheckpoints))
+        place = Path(folder), "run"
         with suppress(_CutOff):
-            training(checkpoints=stopping)
-        resumed = training(checkpoints=files)
+            training(checkpoints=_StopsAfterOne(*place, resume=True))
+        resumed = training(checkpoints=FileCheckpoints(*place, resume=True))
     same = _equal(_models(whole), _models(resumed)) and whole.ledger == resumed.ledger
-    require(same, spec, "a run that is taken up after an epoch ends otherwise: own_tensors or skip_to leaves state out")
+    rule = "a run that is taken up after an epoch ends otherwise: own_tensors or skip_to leaves state out"
+    require(same, spec, rule)
 
 
 def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, object]) -> None:
@@ -201,13 +207,15 @@ def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, ob
     one, two = (_trained(spec, config, noise_from=origin) for origin in (1, 2))
     moved = not one.equals(two)
     protection = spec.protection(config)
+    draws = protection.draws
     if not stated(config):
         if not protection.not_released:
-            require(not moved, spec, "draws noise and states no release: `released` must say where, and how much")
-            require(not protection.draws, spec, "protection says that noise is drawn; no release is stated")
+            rule = "draws noise and states no release: `released` must say where, and how much"
+            require(not moved, spec, rule)
+            require(not draws, spec, "protection says that noise is drawn; no release is stated")
         return
     require(moved, spec, "states a release and draws no noise from its origin (`context.origin`)")
-    require(protection.draws, spec, "states a release; protection says that no noise is drawn")
+    require(draws, spec, "states a release; protection says that no noise is drawn")
     # Models that stand still send the same numbers in both worlds, but for the noise.
     still = spec.configure(**{**SMALL, **options, "client_rate": 0.0, "server_rate": 0.0, "epochs": 100})
     for release in stated(still):
@@ -217,12 +225,16 @@ def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, ob
 def _check_size(spec: MethodSpec, config: TrainingConfig, release: Release) -> None:
     """Check that the noise on messages of a channel has the standard deviation that `release` states."""
     one, two = (_trained(spec, config, replicas=range(8), noise_from=origin) for origin in (1, 2))
-    sent = zip(one.messages, one.payloads, two.payloads, strict=True)
     kinds = _KINDS[release.channel]
-    differences = torch.cat([(a - b).flatten() for message, a, b in sent if message.kind in kinds])
+    parts = []
+    for message, a, b in zip(one.messages, one.payloads, two.payloads, strict=True):
+        if message.kind in kinds:
+            parts.append((a - b).flatten())
+    differences = torch.cat(parts)
     # What is released of a record's gradient is B times its part of the batch mean.
     unit = config.batch_size if release.channel == "gradient" else 1
     found = float(differences.square().mean().sqrt()) * unit / math.sqrt(2.0)
     allowed = CERTAIN * release.sigma / math.sqrt(2.0 * differences.numel())
-    rule = f"noise on {release.channel} has deviation {found:.4g}, the release states sigma = {release.sigma:.4g}"
+    stated = f"the release states sigma = {release.sigma:.4g}"
+    rule = f"noise on {release.channel} has deviation {found:.4g}, {stated}"
     require(abs(found - release.sigma) <= allowed, spec, rule)

@@ -39,7 +39,7 @@ def test_what_it_takes_from_the_mail_is_the_models_own_gradient():
     own = run.known.granted(OwnParty)
     features = own.features[first.ids]
     inputs = torch.cat((features, torch.ones_like(features[..., :1])), 2)
-    _, pullback = own.evaluator.vjp(own.initial, features)
+    _, pullback = own.evaluator.vjp(own.initial(), features)
     flat, _ = pullback(first.payload)
     expected = torch.cat((flat[:, :12].unflatten(1, (4, 3)), flat[:, 12:].unsqueeze(2)), 2).mT
     assert torch.allclose(own_gradient(inputs, first.payload), expected)
