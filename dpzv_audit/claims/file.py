@@ -7,7 +7,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -87,7 +87,8 @@ class ClaimsFile:
                 for near in difflib.get_close_matches(name, known, n=1):
                     hint = f"did you mean {near!r}?"
                 raise InputError(f": {hint}", "only", name)
-        return ClaimsFile(self.path, self.alpha, tuple(placed for placed in self.claims if placed.name in names))
+        kept = tuple(placed for placed in self.claims if placed.name in names)
+        return replace(self, claims=kept)
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,9 @@ def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory 
     longer = Ledger(ledger.alpha, (*ledger.entries, entry), ledger.name)
     *before, head = _hashes(longer)
     first = _First(schema=_SCHEMA, ledger=ledger.name, alpha=ledger.alpha, entries=len(before), head=head)
-    rows = [vars(first)] + [{**_row(e), "previous": link} for e, link in zip(longer.entries, before, strict=True)]
+    rows = [vars(first)]
+    for each, link in zip(longer.entries, before, strict=True):
+        rows.append({**_row(each), "previous": link})
     try:
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows), shared=True, durable=True)
     except OSError as error:

@@ -132,12 +132,13 @@ def _look(look: EvidenceLook, level: float) -> dict[str, object]:
 
 def measured(runs: Sequence[ClaimRun]) -> dict[str, float]:
     """Return what another run of the same need not give again: seconds of work, and claims that the cache knew."""
-    seconds = {f"seconds of claim {place}": round(run.seconds, 3) for place, run in enumerate(runs, start=1)}
-    return {
+    found: dict[str, float] = {
         "seconds": round(sum(run.seconds for run in runs), 3),
         "claims from the cache": sum(run.cached for run in runs),
-        **seconds,
     }
+    for place, run in enumerate(runs, start=1):
+        found[f"seconds of claim {place}"] = round(run.seconds, 3)
+    return found
 
 
 def shown_path(text: str) -> str:

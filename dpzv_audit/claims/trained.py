@@ -149,9 +149,9 @@ def attack_subject(claim: AttackClaim, access: Access, seed: int) -> Subject:
             device=access.device,
         )
         outcome = spec.mount(setting)
-        baselines = {
-            name: found.value if isinstance(found, Interval) else found for name, found in outcome.baselines.items()
-        }
+        baselines = {}
+        for name, found in outcome.baselines.items():
+            baselines[name] = found.value if isinstance(found, Interval) else found
         controls = {name: control.value for name, control in outcome.controls.items()}
         return Success(rate=outcome.success.value, baselines=baselines, controls=controls)
 

@@ -16,7 +16,7 @@ from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.scores import GameScores
 from dpzv_audit.games.transcript import SimulatedTrials
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
-from mechanisms.core.context import Deployment
+from mechanisms.core.context import Deployment, Plan
 
 T = TypeVar("T")
 
@@ -64,24 +64,16 @@ def games_of(
     relation: Neighbours = "replace-label" if neighbours == "replace-record" else neighbours
     canary: Canary = "mislabelled" if plays == "release" else "worst-case"
     plan = method.scalar_plan(config, deployment)
-    seed = deployment.seed
     why_not = why_undefined(relation, canary, plays, config)
     if why_not:
         return Subject(unaudited=f"no game against the {adversary} under {neighbours}: {why_not}")
     player = cast(GameAdversary, plays)
     game = Game(method=method, config=config, adversary=player, neighbours=relation, canary=canary)
-    simulated, no_simulation = _tried(lambda: SimulatedTrials.of(game, plan, deployment.records, seed))
-    if simulated is not None and game.knows_ids and simulated.law[1:].sum() == 0.0:
-        simulated = None
-        no_simulation = "the adversary has no round that could hold the record"
-    if simulated is not None and not game.knows_ids and len(plan.active) > _MOST_ROUNDS:
-        rounds = f"{len(plan.active):,} rounds are more than {_MOST_ROUNDS:,}"
-        simulated = None
-        no_simulation = f"without batch ids every scalar is drawn, and {rounds}"
+    simulated, no_simulation = _tried(lambda: _simulated(game, plan, deployment))
     trained = None
     no_training = "the final model of a simulated size does not exist: name a dataset, not records"
     if dataset is not None:
-        trained, no_training = _tried(lambda: RealTrials(game, dataset, seed, device))
+        trained, no_training = _tried(lambda: RealTrials(game, dataset, deployment.seed, device))
     pools: dict[str, Pool] = {}
     stages: tuple[Stage, ...] = ()
     shares = _SHARES
@@ -89,10 +81,10 @@ def games_of(
         shares = dict.fromkeys(_SHARES, 1.0 - CUT_SHARE)
     if simulated is not None:
         size = _KNOWN_BLOCK if game.knows_ids else _SECRET_BLOCK
-        pools[SIMULATED] = pool_of(simulated, size, gaussian=game.knows_ids)
+        pools[SIMULATED] = pool_of(simulated, size)
         stages += all_at_once(SIMULATED, blocks=_SIMULATED_BLOCKS, share=shares[SIMULATED])
     if trained is not None:
-        pools[TRAINED] = pool_of(trained, TRAINED_BLOCK, gaussian=game.knows_ids)
+        pools[TRAINED] = pool_of(trained, TRAINED_BLOCK)
         stages += two_stages(TRAINED, first=_FIRST_TRAINED, rest=_REST_TRAINED, share=shares[TRAINED])
     if not pools:
         return Subject(unaudited=no_training if canary == "mislabelled" else no_simulation or no_training)
@@ -100,14 +92,26 @@ def games_of(
     return Subject(pools=pools, stages=stages, facts={"game": played})
 
 
-def pool_of(trials: RealTrials | SimulatedTrials, pairs: int, *, gaussian: bool) -> Pool:
+def _simulated(game: Game, plan: Plan, deployment: Deployment) -> SimulatedTrials:
+    """Return trials on simulated transcripts; `InputError` where they would tell nothing, or take too long."""
+    trials = SimulatedTrials.of(game, plan, deployment.records, deployment.seed)
+    rounds = len(plan.active)
+    if game.knows_ids and trials.law[1:].sum() == 0.0:
+        raise InputError("the adversary has no round that could hold the record")
+    if not game.knows_ids and rounds > _MOST_ROUNDS:
+        many = f"{rounds:,} rounds are more than {_MOST_ROUNDS:,}"
+        raise InputError(f"without batch ids every scalar is drawn, and {many}")
+    return trials
+
+
+def pool_of(trials: RealTrials | SimulatedTrials, pairs: int) -> Pool:
     """Return the blocks of `pairs` pairs of `trials`; those that are trainings cost some, and are kept."""
     trained = isinstance(trials, RealTrials)
     return Pool(
         draw=lambda number: scored_block(trials, number * pairs, (number + 1) * pairs),
         pairs=pairs,
         trials=2 * pairs if trained else 0,
-        gaussian=gaussian,
+        gaussian=trials.game.knows_ids,
         stored=trained,
     )
 

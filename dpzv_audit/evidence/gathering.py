@@ -403,9 +403,9 @@ def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
                 columns += block.sides
                 if block.given is not None:
                     given = {name: value for name, value in vars(block.given).items() if value}
-                if block.given is not None and block.given.count is not None:
-                    named = ["in", "out"]
-                    columns += block.counts or ()
+                    if block.given.count is not None:
+                        named = ["in", "out"]
+                        columns += block.counts or ()
             digest.update(json.dumps([pool, given, named], sort_keys=True).encode())
             for numbers in columns:
                 array = np.ascontiguousarray(numbers, dtype="<f8")

@@ -108,12 +108,16 @@ def joined(blocks: Sequence[GameScores]) -> GameScores:
     """Return the scores of all blocks as one; nothing makes them Gaussian where the blocks disagree on what does."""
     first = blocks[0]
     agreed = all(block.given == first.given for block in blocks)
-    counts = [block.counts for block in blocks if block.counts is not None]
+    found = [block.counts for block in blocks if block.counts is not None]
+    counts = None
+    if found:
+        inside, outside = (np.concatenate(side) for side in zip(*found, strict=True))
+        counts = (inside, outside)
     return replace(
         first,
         in_scores=np.concatenate([block.in_scores for block in blocks]),
         out_scores=np.concatenate([block.out_scores for block in blocks]),
-        counts=(np.concatenate([c[0] for c in counts]), np.concatenate([c[1] for c in counts])) if counts else None,
+        counts=counts,
         given=first.given if agreed else None,
     )
 
