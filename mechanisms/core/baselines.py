@@ -110,8 +110,9 @@ class ChannelNoise:
         """Noise for `values` in float64, whole numbers with a grid."""
         number = int(self.draws)
         self.draws += 1
-        draw = partial(gaussian, tuple(values.shape[1:]), std, self._origin, rounded=self._grid is not None)
-        return self._drawn.stacked([draw(Purpose.NOISE, k, number) for k in self._drawn.replicas])
+        rounded = self._grid is not None
+        draw = partial(gaussian, tuple(values.shape[1:]), std, self._origin, Purpose.NOISE, rounded=rounded)
+        return self._drawn.stacked([draw(k, number) for k in self._drawn.replicas])
 
 
 P = TypeVar("P", bound=ProtectedConfig)
@@ -248,8 +249,10 @@ class ZerothOrderParty:
 
     def moved(self, round_: int, first: float, second: float) -> ParameterStack:
         """Return the 2K models w_k + `first` u_k and w_k + `second` u_k in turn, u_k the directions of `round_`."""
-        for half, scale in zip(self._both.flat.unflatten(0, (-1, 2)).unbind(1), (first, second), strict=True):
-            torch.add(self.parameters.flat, self.directions.at(round_), alpha=scale, out=half)
+        direction = self.directions.at(round_)
+        halves = self._both.flat.unflatten(0, (-1, 2)).unbind(1)
+        for half, scale in zip(halves, (first, second), strict=True):
+            torch.add(self.parameters.flat, direction, alpha=scale, out=half)
         return self._both
 
     def step(self, round_: int, scalar: Tensor) -> None:
@@ -339,7 +342,8 @@ class AsyncRun(Generic[A]):
                 pair = embed(number, own_round, batch)
             received[number] = fed.upload(number, self.round, batch, pair)
         for number, told in serve(batch, received).items():
-            answer = fed.channel.send(Message(self.round, SERVER, number, answers, told, batch.members))
+            message = Message(self.round, SERVER, number, answers, told, batch.members)
+            answer = fed.channel.send(message)
             if number in honest:
                 step(number, own_round, answer)
         self.round += 1
@@ -391,12 +395,14 @@ class FirstOrderRun(BaselineRun[P]):
             inputs = fed.inputs(client, batch)
             output, pullback = client.evaluator.vjp(client.parameters, inputs)
             output = batch.cleared(output)
-            received[number] = fed.upload(number, self.round, batch, noise.embeddings(output), self.bits)
+            noised = noise.embeddings(output)
+            received[number] = fed.upload(number, self.round, batch, noised, self.bits)
             passes.append((client, inputs, output, pullback))
         server_gradient, at_rows = fed.server_gradients(self.server_batch(batch, received))
         fed.step_server(server_gradient)
         for number, (client, inputs, output, pullback) in zip(numbers, passes, strict=True):
-            part = batch.cleared(noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous()))
+            part = at_rows[:, :, fed.slots[number - 1]].contiguous()
+            part = batch.cleared(noise.gradients(part))
             message = Message(self.round, SERVER, number, "gradient", part, batch.members, sizes=batch.sizes)
             answer = fed.channel.send(message)
             for local in range(self.local_steps):

@@ -276,7 +276,8 @@ class ViewRecorder:
     def on_message(self, message: Message) -> None:
         """Keep `message` if the adversary sees it, without ids it does not know."""
         adversary = self.view.adversary
-        if not adversary.sees(message) or (self._kinds is not None and message.kind not in self._kinds):
+        wanted = self._kinds is None or message.kind in self._kinds
+        if not wanted or not adversary.sees(message):
             return
         payload = self._shelf.keep(message.payload)
         ids = None
@@ -403,14 +404,18 @@ class StalenessObserver:
         ages = torch.arange(len(counts))
         reached = counts.cumsum(0)
         largest = int(counts.nonzero().max())
-        by_client = enumerate(self._counts, start=1)
+        distribution = []
+        for low in (2**k for k in range(largest.bit_length())):
+            share = int(counts[low : 2 * low].sum()) / total
+            distribution.append(Ages(first=low, last=min(2 * low - 1, largest), share=share))
+        means = {}
+        for client, row in enumerate(self._counts, start=1):
+            if row.any():
+                means[f"client {client}"] = float((ages * row).sum() / row.sum())
         return Staleness(
             mean=float((ages * counts).sum() / total),
             **{f"q{100 * q:g}": int(torch.searchsorted(reached, q * total)) for q in (0.1, 0.5, 0.9, 0.99)},
             largest=largest,
-            distribution=[
-                Ages(first=low, last=min(2 * low - 1, largest), share=int(counts[low : 2 * low].sum()) / total)
-                for low in (2**k for k in range(largest.bit_length()))
-            ],
-            mean_by_client={f"client {m}": float((ages * row).sum() / row.sum()) for m, row in by_client if row.any()},
+            distribution=distribution,
+            mean_by_client=means,
         )

@@ -96,14 +96,16 @@ def schedule(config: AsyncConfig, deployment: Deployment) -> Plan:
     order = cyclic(1) if config.all_at_once else active_clients(config, clients, deployment.seed)
     active = tuple(islice(order, rounds))
     counted = Counter(active)
-    by_client = tuple(counted[m] for m in range(1, 2 if config.all_at_once else clients + 1))
+    numbers = range(1, 2 if config.all_at_once else clients + 1)
+    by_client = tuple(counted[m] for m in numbers)
     repeats = deployment.repeats
     each = config.steps_per_pass(records)
     largest = [
         largest_participation(count, steps_per_pass=each, first_pass_repeats=repeats.get(m, 1))
         for m, count in enumerate(by_client, start=1)
     ]
-    return Plan(active, by_client, sum(largest) if config.sampler == "shuffled" else None, sigma=0.0)
+    participations = sum(largest) if config.sampler == "shuffled" else None
+    return Plan(active, by_client, participations, sigma=0.0)
 
 
 def repeats_of(behaviours: "Mapping[int, Behaviour]") -> dict[int, int]:

@@ -77,7 +77,8 @@ class Federation:
         client_models, server_model = architectures_of(data, config)
         self.width = config.embedding if config.top_model else data.classes
         self.clients = list(map(self._client, count(1), data.features, client_models))
-        self.slots = tuple(slice(m * self.width, (m + 1) * self.width) for m in range(len(self.clients)))
+        starts = range(0, len(self.clients) * self.width, self.width)
+        self.slots = tuple(slice(start, start + self.width) for start in starts)
         self.server = server_of(server_model, config, clients=len(self.clients), stack=self.stack, device=self.device)
         self.server_parameters = ParameterStack.initial(self.server.layout, party=SERVER, **self.streams)
         self.optimizers = [

@@ -35,8 +35,10 @@ def _joined(parts: Sequence[Any], known: Known) -> Any:
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)
     if is_dataclass(first):
-        given = {one.name: [getattr(part, one.name) for part in parts] for one in fields(first) if one.init}
-        return replace(parts[0], **{name: _joined(values, known) for name, values in given.items()})
+        whole = {}
+        for name in (one.name for one in fields(first) if one.init):
+            whole[name] = _joined([getattr(part, name) for part in parts], known)
+        return replace(parts[0], **whole)
     if isinstance(first, dict):
         return {key: _joined([part[key] for part in parts], known) for key in first}
     if isinstance(first, list) and first and isinstance(first[0], int):
@@ -46,7 +48,8 @@ def _joined(parts: Sequence[Any], known: Known) -> Any:
     if isinstance(first, list):
         if len({len(part) for part in parts}) > 1:
             raise ValueError("sequences of different lengths cannot be joined")
-        return [_joined([part.pop() for part in parts], known) for _ in range(len(first))][::-1]
+        backwards = [_joined([part.pop() for part in parts], known) for _ in range(len(first))]
+        return backwards[::-1]
     return first
 
 

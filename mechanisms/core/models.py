@@ -33,9 +33,8 @@ class ResidualBlock(nn.Module):
         self.second_norm = nn.GroupNorm(GROUPS, channels)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.GroupNorm(GROUPS, channels)
-            )
+            projection = nn.Conv2d(channels_in, channels, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(projection, nn.GroupNorm(GROUPS, channels))
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, channels_in, h, w) to (n, channels, h / stride, w / stride)."""
@@ -55,7 +54,8 @@ def after_stem(width: int) -> nn.Sequential:
     before = width
     stride = 1
     for channels in (width, 2 * width, 4 * width, 8 * width):
-        layers += [ResidualBlock(before, channels, stride), ResidualBlock(channels, channels, 1)]
+        layers.append(ResidualBlock(before, channels, stride))
+        layers.append(ResidualBlock(channels, channels, 1))
         before = channels
         stride = 2
     return nn.Sequential(*layers)
@@ -171,7 +171,8 @@ class TransformerModel:
 
     def pretrained(self) -> Mapping[str, Tensor]:
         """Parameters by name that do not start at random."""
-        return {f"encoder.{name}": value.detach() for name, value in _encoder(self.source).named_parameters()}
+        named = _encoder(self.source).named_parameters()
+        return {f"encoder.{name}": value.detach() for name, value in named}
 
 
 # Names and shapes of a model's parameters, in the order in which they lie in its flat vector.
@@ -305,7 +306,9 @@ def default_architectures(
     clients = tuple(_client_model(config, shape, width, vocabulary) for shape in shapes)
     if config.client_model == "resnet18-stem":
         return clients, _rest_of_resnet(shapes, width, classes)
-    return clients, MLP((width * len(shapes), config.hidden, classes)) if config.top_model else None
+    if not config.top_model:
+        return clients, None
+    return clients, MLP((width * len(shapes), config.hidden, classes))
 
 
 def _client_model(config: TrainingConfig, shape: Shape, width: int, vocabulary: int | None) -> Architecture:
@@ -326,7 +329,8 @@ def _client_model(config: TrainingConfig, shape: Shape, width: int, vocabulary: 
         return Network(resnet, (shape[0], width))
     if kind == "resnet18-stem":
         return Network(resnet_stem, (shape[0], _stem_channels(config, shape)))
-    return Network(conv_net, (*(STRIP if kind == "strip-cnn" else PATCH), shape, width))
+    stages = STRIP if kind == "strip-cnn" else PATCH
+    return Network(conv_net, (*stages, shape, width))
 
 
 def _fitting(config: TrainingConfig, shape: Shape, vocabulary: int | None) -> ClientModel:
@@ -362,4 +366,5 @@ def _rest_of_resnet(shapes: Sequence[Shape], width: int, classes: int) -> Networ
     if len({shape[1:] for shape in shapes}) > 1:
         raise InputError("must be another: the clients' images differ in size", "client_model", "resnet18-stem")
     height, columns = shapes[0][1:]
-    return Network(resnet_rest, (len(shapes), width // (height * columns), height, columns, classes))
+    channels = width // (height * columns)
+    return Network(resnet_rest, (len(shapes), channels, height, columns, classes))

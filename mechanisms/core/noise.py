@@ -77,7 +77,8 @@ class SecretBits:
         self.drawn = True
         parts = (int(purpose), len(place), *place)
         name = b"".join(part.to_bytes(8, "little") for part in parts)
-        return np.frombuffer(hashlib.shake_256(self.key + _DOMAIN + name).digest(8 * count), dtype="<u8")
+        digest = hashlib.shake_256(self.key + _DOMAIN + name).digest(8 * count)
+        return np.frombuffer(digest, dtype="<u8")
 
 
 # Covers the error of `scipy.special.ndtri` (8e-16 of its value at most, measured) and of the products after it.
@@ -201,7 +202,8 @@ def gaussian(
     if isinstance(origin, SecretBits):
         if rounded:
             return rounded_normal(shape, std, origin, purpose, *key) + 0.0
-        return std * normal_of(origin.words(math.prod(shape), purpose, *key)).reshape(shape)
+        words = origin.words(math.prod(shape), purpose, *key)
+        return std * normal_of(words).reshape(shape)
     draws = stream(origin, purpose, *key).standard_normal(shape)
     draws *= std
     if rounded:
@@ -261,7 +263,8 @@ class GaussianNoise(Drawn):
             self._key = self._present_key
             origin = self.seed if self.origin is None else self.origin
             shape = (self._rounds, *self.shape)
-            draw = partial(gaussian, shape, self.std, origin, self.purpose, rounded=self.grid is not None)
+            rounded = self.grid is not None
+            draw = partial(gaussian, shape, self.std, origin, self.purpose, rounded=rounded)
             draws = [draw(k, self._block) for k in self.replicas]
             self._ready = list(self.stacked(draws, axis=1).unbind(0))[::-1]
             self._block += 1
@@ -305,7 +308,9 @@ class Grid:
         alone. Raises `InputError` where fewer than 2^4 steps would be left.
         """
         ratio = std / clip
-        most = _LARGEST_STD - max(0, math.ceil(math.log2(ratio))) if 0.0 < ratio < math.inf else bits
+        most = bits
+        if 0.0 < ratio < math.inf:
+            most = _LARGEST_STD - max(0, math.ceil(math.log2(ratio)))
         if ratio == math.inf or most < _LEAST_BITS:
             raise InputError(
                 f"noise is 'grid' with a standard deviation of {ratio:.3g} clips, must be at most "
@@ -316,7 +321,9 @@ class Grid:
     @classmethod
     def of(cls, noise: NoiseKind, clip: float, std: float, *, bits: int, records: int = 1) -> "Grid | None":
         """Return the grid of a channel as `fit` does; None where noise is in floating point, or there is none."""
-        return cls.fit(clip, std, bits=bits, records=records) if noise == "grid" and std > 0.0 else None
+        if noise != "grid" or std <= 0.0:
+            return None
+        return cls.fit(clip, std, bits=bits, records=records)
 
     @property
     def radius(self) -> float:
@@ -409,14 +416,15 @@ def outer_steps(deltas: Sequence[Tensor], norms: Sequence[Tensor], grid: Grid) -
     The bound holds of the whole numbers themselves. How lengths and quotients are rounded, in single precision where
     `deltas` and `norms` are, may move a record by a few steps; it cannot make it longer than the clip.
     """
-    squares = [delta.square().sum(2, keepdim=True) * norm.square() for delta, norm in zip(deltas, norms, strict=True)]
+    layers = list(zip(deltas, norms, strict=True))
+    squares = [delta.square().sum(2, keepdim=True) * norm.square() for delta, norm in layers]
     radius = float(1 << grid.bits - grid.unit_bits)
     scales = torch.cat(squares, 2).sum(2, keepdim=True).sqrt_().clamp_(min=grid.clip) / radius
     sizes = [delta.shape[2] for delta in deltas]
     steps = scales.new_empty(*scales.shape[:2], sum(sizes), dtype=grid.factor_dtype)
-    for delta, norm, part in zip(deltas, norms, torch.split(steps, sizes, 2), strict=True):
+    for (delta, norm), part in zip(layers, steps.split(sizes, 2), strict=True):
         part.copy_(torch.div(delta, scales / norm, rounding_mode="trunc"))
-    return tuple(torch.split(_shortened(steps, radius, (2,)), sizes, 2))
+    return torch.split(_shortened(steps, radius, (2,)), sizes, 2)
 
 
 def summed_products(left: Tensor, right: Tensor) -> Tensor:

@@ -274,18 +274,22 @@ class FusedMLP:
         Exact as long as `total` stays below 2^53 (`mechanisms.core.noise.summed_products`).
         """
         values, back = self._factors(parameters, batch)
-        units, norms = zip(*(unit_steps(value, grid, bias=True) for value in values), strict=True)
+        factors = (unit_steps(value, grid, bias=True) for value in values)
+        units, norms = zip(*factors, strict=True)
         layers = ParameterStack(total, self.layout).layers
-        for steps, unit, (bias, weight, _) in zip(outer_steps(back, norms, grid), units, layers, strict=True):
-            counted = steps if batch.weights is None else steps * batch.weights.unsqueeze(2)
-            product = summed_products(counted, unit)
+        outer = outer_steps(back, norms, grid)
+        for steps, unit, (bias, weight, _) in zip(outer, units, layers, strict=True):
+            if batch.weights is not None:
+                steps = steps * batch.weights.unsqueeze(2)
+            product = summed_products(steps, unit)
             weight.add_(product[:, :, :-1])
             bias.squeeze(1).add_(product[:, :, -1])
 
     def _factors(self, parameters: ParameterStack, batch: ServerBatch) -> tuple[list[Tensor], list[Tensor]]:
         """Return each layer's inputs (S, n, in) and each record's own gradient at its outputs (S, n, out)."""
         values = self._run(parameters, batch.rows)
-        return values[:-1], self._deltas(parameters, values, loss_gradient(values[-1], batch.labels))
+        gradient = loss_gradient(values[-1], batch.labels)
+        return values[:-1], self._deltas(parameters, values, gradient)
 
     def _deltas(self, parameters: ParameterStack, values: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
         """Gradients at what comes out of each layer before its ReLU, (S, n, out), of `gradient` at the output."""
@@ -345,8 +349,11 @@ class ModuleEvaluator:
         if self._together:
             stacked: Tensor = vmap(self._one)(parameters, inputs)
             return stacked
-        each = ({name: values[s] for name, values in parameters.items()} for s in range(len(inputs)))
-        return torch.stack([self._one(own, rows) for own, rows in zip(each, inputs, strict=True)])
+        outputs = []
+        for s, rows in enumerate(inputs):
+            own = {name: values[s] for name, values in parameters.items()}
+            outputs.append(self._one(own, rows))
+        return torch.stack(outputs)
 
     def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
         """See `Evaluator.forward`."""
@@ -430,7 +437,9 @@ class Server:
     @property
     def fused(self) -> FusedMLP | None:
         """Its evaluator where that is a fused MLP, whose per-record gradients need not be formed."""
-        return self._evaluator if isinstance(self._evaluator, FusedMLP) and not self._softmax else None
+        if self._softmax or not isinstance(self._evaluator, FusedMLP):
+            return None
+        return self._evaluator
 
     def _outputs(self, logits: Tensor) -> Tensor:
         return torch.softmax(logits, 2) if self._softmax else logits
@@ -474,9 +483,11 @@ class Server:
         """
         if isinstance(self._evaluator, SumOfOutputs):
             base = self._evaluator.forward(parameters, rows).unsqueeze(1)
-            return self._outputs(torch.cat((base, torch.add(base, shifts, alpha=scale)), 1).flatten(1, 2))
+            moved = torch.add(base, shifts, alpha=scale)
+            return self._outputs(torch.cat((base, moved), 1).flatten(1, 2))
         if isinstance(self._evaluator, FusedMLP):
-            return self._outputs(self._evaluator.forward_moved(parameters, rows, shifts, slot, scale))
+            logits = self._evaluator.forward_moved(parameters, rows, shifts, slot, scale)
+            return self._outputs(logits)
         stacked = rows.unsqueeze(1).repeat(1, shifts.shape[1] + 1, 1, 1)
         stacked[:, 1:, :, slot].add_(shifts, alpha=scale)
         return self.forward(parameters, stacked.flatten(1, 2))
@@ -523,10 +534,13 @@ def per_record_gradients(server: Evaluator, parameters: ParameterStack, batch: S
 
     A record is treated as a stack of its own, so that any evaluator serves; K * B copies of the gradient are held.
     """
-    repeated = ParameterStack(parameters.flat.repeat_interleave(batch.labels.shape[1], 0), parameters.layout)
-    logits, pullback = server.vjp(repeated, batch.rows.flatten(0, 1).unsqueeze(1))
-    gradients, _ = pullback(loss_gradient(logits, batch.labels.flatten().unsqueeze(1)), at_inputs=False)
-    return gradients.view(*batch.labels.shape, -1)
+    labels = batch.labels
+    flat = parameters.flat.repeat_interleave(labels.shape[1], 0)
+    rows = batch.rows.flatten(0, 1).unsqueeze(1)
+    logits, pullback = server.vjp(ParameterStack(flat, parameters.layout), rows)
+    own = loss_gradient(logits, labels.flatten().unsqueeze(1))
+    gradients, _ = pullback(own, at_inputs=False)
+    return gradients.view(*labels.shape, -1)
 
 
 def clipped_gradient_sum(server: Server, parameters: ParameterStack, batch: ServerBatch, clip: float) -> Tensor:
@@ -557,4 +571,6 @@ def add_clipped_gradient_steps(
         return
     for place, own in enumerate(per_record_gradients(server, parameters, batch).unbind(1)):
         steps = truncated_steps(own, grid, (1,))
-        total += steps if batch.weights is None else steps * batch.weights[:, place, None]
+        if batch.weights is not None:
+            steps *= batch.weights[:, place, None]
+        total += steps

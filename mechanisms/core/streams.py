@@ -97,7 +97,9 @@ class Batch:
     @property
     def members(self) -> Tensor:
         """Ids (K, B) of the records that take part, -1 where a place is padding: what travels beside messages."""
-        return self.ids if self.weights is None else self.ids.masked_fill(self.weights == 0, -1)
+        if self.weights is None:
+            return self.ids
+        return self.ids.masked_fill(self.weights == 0, -1)
 
     def cleared(self, rows: Tensor) -> Tensor:
         """`rows` (K, B, n) or (K, e, B, n) with zeros where a place is padding: no record is there to tell of."""
@@ -243,7 +245,8 @@ class Directions(Drawn):
         block, place = divmod(round_, self._rounds)
         if block != self._block:
             shape = (self._rounds, self.d)
-            draws = [self._normals(self._generator(k, block), shape) for k in self.replicas]
+            generators = (self._generator(k, block) for k in self.replicas)
+            draws = [self._normals(generator, shape) for generator in generators]
             self._ready = self._scaled(self.stacked(draws, axis=1)).unbind(0)
             self._block = block
         return self._ready[place]
