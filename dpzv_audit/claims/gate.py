@@ -236,8 +236,7 @@ class _Open:
     gathering: Gathering
     steps: Generator[Step, Done, None] | None
     step: Step
-    results: list[Any] = field(default_factory=list)
-    pending: int = 0
+    results: dict[int, Any] = field(default_factory=dict)
     limit: str = ""
 
 
@@ -259,11 +258,9 @@ class _Schedule:
 
     def _add(self, index: int, opened: _Open) -> None:
         self._open[index] = opened
-        opened.pending = len(opened.step.tasks)
-        opened.results = [None] * opened.pending
-        for number in range(opened.pending):
+        for number in range(len(opened.step.tasks)):
             heapq.heappush(self._queue, (opened.step.order, (index, number)))
-        if not opened.pending:
+        if not opened.step.tasks:
             self._resolve(index)
 
     def take(self) -> tuple[int, int] | None:
@@ -329,8 +326,7 @@ class _Schedule:
         index, number = task
         opened = self._open[index]
         opened.results[number] = result
-        opened.pending -= 1
-        if not opened.pending:
+        if len(opened.results) == len(opened.step.tasks):
             self._resolve(index)
 
     def _resolve(self, index: int) -> None:
@@ -343,7 +339,8 @@ class _Schedule:
             return
         started = time.monotonic()
         step = None
-        unbroken = itertools.takewhile(lambda result: result is not None, opened.results)
+        results = [opened.results[number] for number in sorted(opened.results)]
+        unbroken = itertools.takewhile(lambda result: result is not None, results)
         try:
             with named(self.gate.file.path, run.placed), until(self.gate.last):
                 step = opened.steps.send(Done(tuple(unbroken), opened.limit))

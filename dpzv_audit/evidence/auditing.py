@@ -116,9 +116,7 @@ def _outcome(
     assert done is not None
     caveats = said("caveats", scores.saturated, done.stopped, done.pairs, audit.runs)
     labels = trials.worlds.labels if isinstance(trials, RealTrials) else None
-    wealth = None
-    if config.epsilon is not None:
-        wealth = wealth_by_pairs(scores, epsilon=config.epsilon, delta=config.delta, confidence=audit.confidence)
+    wealth = wealth_by_pairs(scores, epsilon=config.epsilon, delta=config.delta, confidence=audit.confidence)
     facts = replace(facts, compute={**facts.compute, **found.compute})
     result = AuditResult(
         adversary=game.adversary,

@@ -188,7 +188,7 @@ def lower_bounds(
     return on_all(confidence=level, estimators=GENERAL_TESTS) + bounds
 
 
-def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confidence: float) -> Wealth | None:
+def wealth_by_pairs(scores: GameScores, *, epsilon: float | None, delta: float, confidence: float) -> Wealth | None:
     """Return the wealth of the betting test against the claim, pair by pair in the order of the runs; None without one.
 
     Another order would have another path and refute at another pair: the order is that of the runs, whatever they show.
@@ -197,7 +197,7 @@ def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confide
     what the test can write down.
     """
     pairs = min(map(len, scores.sides))
-    if pairs == 0 or not epsilon <= 300.0:
+    if epsilon is None or pairs == 0 or not epsilon <= 300.0:
         return None
     sides = paired(*scores.sides)
     _, path = wealth_against(np.array([epsilon]), *sides, delta=delta)

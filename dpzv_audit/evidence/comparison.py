@@ -45,11 +45,9 @@ def of_these_trainings(found: Interval | float) -> tuple[float, float]:
 
 def over_further_trainings(found: Interval | float) -> tuple[float, float] | None:
     """Return the limits of a measurement over further trainings; None where its trainings are too few to tell."""
-    if not isinstance(found, Interval):
-        return found, found
+    if not isinstance(found, Interval) or found.over_trainings is None:
+        return of_these_trainings(found)
     trainings = found.over_trainings
-    if trainings is None:
-        return found.low, found.high
     return None if trainings.low is None or trainings.high is None else (trainings.low, trainings.high)
 
 

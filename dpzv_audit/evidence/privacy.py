@@ -201,14 +201,13 @@ def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bo
 def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
     """`config` of a method that adds noise of its own; `InputError` for another."""
     found = scalar_config(method, config)
-    if found is None and method.protection(config).draws:
+    if found is not None:
+        return found
+    rule = "which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound"
+    if method.protection(config).draws:
         why = method.games(config).why_not or "it states a release of its own, and games on scalars speak of DPZV's"
-        raise InputError(f"must be another: {why}", "method", method.name)
-    if found is None:
-        raise InputError(
-            "which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound", "method", method.name
-        )
-    return found
+        rule = f"must be another: {why}"
+    raise InputError(rule, "method", method.name)
 
 
 def check_noise(sigma: float) -> None:

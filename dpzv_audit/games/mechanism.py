@@ -117,6 +117,7 @@ def play(
     """
     runner = _Runner(made, label, seconds)
     at_once = callable(getattr(made, "run_batch", None))
+    answers = runner.batch if at_once else runner.once
     rows: tuple[list[Floats], list[Floats]] = ([], [])
     failure: AuditError | None = None
     try:
@@ -126,7 +127,7 @@ def play(
             pair: list[Floats] = []
             for world in (0, 1):
                 rng = streams(world, None if at_once else begin)
-                pair.append((runner.batch if at_once else runner.once)(world, rng, begin, end))
+                pair.append(answers(world, rng, begin, end))
                 shape = pair[-1][0].shape
                 before = (rows[0] or pair)[0][0].shape
                 if shape != before:
