@@ -100,3 +100,13 @@ def test_the_sentence_names_what_went_wrong():
 def test_an_unknown_name_is_one_line():
     with pytest.raises(InputError, match="did you mean 'noise-reused'"):
         planted_named("noise-resued")
+
+
+def test_a_plan_tells_its_reporter_how_far_it_is():
+    heard = []
+
+    def reporter(name, total):
+        return lambda done=None, /, note=None: heard.append((name, total, done))
+
+    planted_row(PLANTED["sound"], AuditPlan(reporter=reporter), runs=100)
+    assert heard == [("audit", 200, 200)]
