@@ -24,7 +24,7 @@ _FORMAT = "dpzv-audit/checkpoint/4"
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
     """Return the state of `run` and its history as a safetensors file's bytes; `key` says which run it belongs to."""
     fed = run.federation
-    ledger = run.federation.channel.ledger
+    ledger = fed.channel.ledger
     facts = {
         "format": _FORMAT,
         "key": key,
@@ -49,8 +49,8 @@ def load_checkpoint(run: Run, data: bytes, key: str) -> History:
     """
     facts, saved = _read(data)
     tensors = _tensors(run)
-    same_shapes = {name: t.shape for name, t in tensors.items()} == {name: t.shape for name, t in saved.items()}
-    if facts.get("format") != _FORMAT or facts.get("key") != key or not same_shapes:
+    shapes, found = ({name: t.shape for name, t in some.items()} for some in (tensors, saved))
+    if facts.get("format") != _FORMAT or facts.get("key") != key or shapes != found:
         raise InputError("the checkpoint belongs to another run; start without ‹resume›, which replaces it")
     for name, tensor in tensors.items():
         tensor.copy_(saved[name])

@@ -102,12 +102,6 @@ class Games:
     why_not: str = ""
 
 
-def _blank_records(clients: int, dtype: torch.dtype) -> TrainingData:
-    features = tuple(torch.zeros(4, 1, dtype=dtype) for _ in range(clients))
-    labels = torch.arange(4) % 2
-    return TrainingData(features, labels, features, labels, 2)
-
-
 def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
     """Say that a training adds no noise anywhere: `released` of a method without noise."""
     return ()
@@ -205,8 +199,10 @@ class MethodSpec:
             pass  # activation is set for each of so many clients
         origin = SecretBits()
         small = config.model_copy(update={**_BLANK, "epochs": max(2, clients)})
+        blank = (torch.zeros(4, 1, dtype=dtype_of(config)),) * clients
+        labels = torch.arange(4) % 2
+        data = TrainingData(blank, labels, blank, labels, 2)
         with torch.no_grad():
-            data = _blank_records(clients, dtype_of(config))
             run = self.start(data, small, RunContext(seed=0, origin=origin))
             for _ in range(clients):
                 run.step()

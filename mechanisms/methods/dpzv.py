@@ -297,7 +297,6 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         self.plan = context.plan or plan_run(config, deployment)
         super().__init__(data, config, context, iter(self.plan.active))
         fed = self.federation
-        self._context = context
         self._channel = ScalarChannel(config, self.plan.sigma, context)
         self._server = ServerTrainer(fed, config)
         numbers = range(1, len(fed.clients) + 1)
@@ -353,8 +352,8 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         seen = ServerBatch(rows, fed.data.batch_labels(batch), self._accepted(batch))
         differences = self._server.loss_differences(self.round, seen, pair, fed.slots[number - 1])
         sums = self._channel.sums(differences, self._scale, seen.weights)
-        noised = self._context.noised
-        released = self._context.released
+        noised = fed.context.noised
+        released = fed.context.released
         sums = noised(sums) if noised else sums + self._channel.noise.next()
         scalar = self._channel.scalars(sums)
         if released is not None:
