@@ -140,7 +140,7 @@ def check_probability(name: str, value: float) -> float:
 def check_count(name: str, value: int, *, least: int = 1, most: float = math.inf) -> int:
     """Return `value` if it is a whole number from `least` to `most`; raise `InputError` naming `name` otherwise."""
     if not _is_finite(value) or int(value) != value or not least <= value <= most:
-        limit = "" if most == math.inf else f", at most {most:.0e}"
+        limit = "" if most == math.inf else f", at most {most:,.0f}"
         raise InputError(f"must be a whole number of at least {least}{limit}", name, value)
     return int(value)
 

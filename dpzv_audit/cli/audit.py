@@ -195,8 +195,8 @@ def audit_mechanism(
         trial_seconds X: Most seconds that one run of the mechanism may take.
     """
     plan = game.plan()
-    kind, _, planted = mechanism.partition(":")
-    if kind == "planted":
+    kind, colon, planted = mechanism.partition(":")
+    if kind == "planted" and colon:
         if exactly_gaussian:
             raise InputError("--exactly-gaussian does not go with --mechanism planted, which knows what its scores are")
         if epsilon is not None:

@@ -108,7 +108,7 @@ class Audits(Commands):
         if len(chosen) != 1:
             known = [*takers, *self.FLAGS]
             for word in words:
-                if not chosen and word.startswith("--") and word not in known:
+                if not chosen and word.startswith("--") and word not in [*known, *ctx.help_option_names, "--"]:
                     raise InputError(no_such_option(word, known))
             named = " and ".join(chosen) or "none of --method, --scores and --mechanism"
             raise InputError(f"{named} given, must be one: {right}")

@@ -223,7 +223,9 @@ def column_runs(names: Sequence[str], clients: int) -> Groups:
     """
     if check_count("clients", clients) > len(names):
         raise InputError(f"must be at most the {len(names)} columns", "clients", clients)
-    return tuple(tuple(map(str, run)) for run in np.array_split(names, clients))
+    # Places are cut, not the names: as an array these would lose trailing NULs, and each take the longest one's memory.
+    places = np.array_split(np.arange(len(names)), clients)
+    return tuple(tuple(names[place] for place in run) for run in places)
 
 
 def _encoded(column: Column, place: int, chunk: list[Line]) -> FloatArray:

@@ -23,7 +23,7 @@ from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import Theory, largest_gating, verdict_on
 from dpzv_audit.files import Undigested
 from dpzv_audit.findings import EmpiricalBound
-from dpzv_audit.games.game import CANARIES, CANARY, SCORES, Game
+from dpzv_audit.games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
 from dpzv_audit.games.mechanism import MechanismTrials
 from dpzv_audit.games.planted import Planted
 from dpzv_audit.games.real import RealTrials, play_one_run
@@ -38,7 +38,7 @@ from mechanisms.core.context import Deployment, Plan
 
 @dataclass(frozen=True)
 class AuditOutcome:
-    """A result, and what it was made of: scores that are kept beside it, and stored chunks to forget once it is."""
+    """A result, and what it was made of: scores that are kept beside it, and stored chunks to forget at the end."""
 
     result: AuditResult
     found: Bounded
@@ -236,6 +236,8 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int) -> AuditOutc
     for field, right in _OF_ONE_RUN.items():
         if getattr(audit, field) != right:
             raise InputError(f"must be {right} with ‹canaries›", field, getattr(audit, field))
+    if case.adversary not in KNOWS_IDS:
+        raise InputError(f"must be one of {', '.join(KNOWS_IDS)} with ‹canaries›", "adversary", case.adversary)
     trials = _trials_of(case, audit)
     game = trials.game
     delta = game.config.delta

@@ -30,7 +30,7 @@ SCORES: dict[str, str] = _WORDS["scores"]
 CANARY = 0
 """Record number of the canary."""
 DEFAULT_NORM = 1000.0
-_KNOWS_IDS = ("client", "colluding-clients")
+KNOWS_IDS = ("client", "colluding-clients")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,9 @@ class Game:
             raise InputError("‹others› saturated does not go with ‹neighbours› zero-out, must be zero")
         reason = why_undefined(self.neighbours, self.canary, self.adversary, self.config)
         if reason:
-            what = f"‹neighbours› {self.neighbours}, ‹canary› {self.canary}, ‹adversary› {self.adversary}"
+            what = f"‹adversary› {self.adversary}"
+            if self.adversary not in _NO_VIEW:
+                what = f"‹neighbours› {self.neighbours}, ‹canary› {self.canary}, {what}"
             raise InputError(f"no game for {what}: {reason}")
 
     def facts(self) -> dict[str, object]:
@@ -87,7 +89,7 @@ class Game:
     @property
     def knows_ids(self) -> bool:
         """Whether the adversary knows the batch ids: a client draws its own batches."""
-        return self.adversary in _KNOWS_IDS
+        return self.adversary in KNOWS_IDS
 
 
 _NO_VIEW = {
@@ -103,7 +105,7 @@ def why_undefined(neighbours: str, canary: str, adversary: str, config: DPZVConf
         return _NO_VIEW[adversary]
     check_names("adversary", [adversary], GAME_ADVERSARIES)
     if neighbours == "add-remove":
-        if adversary in _KNOWS_IDS:
+        if adversary in KNOWS_IDS:
             return "the batch ids themselves show whether the record is there"
         if config.sampler != "poisson":
             return f"with the {config.sampler} sampler the other records' batches change with the number of records"
@@ -113,7 +115,7 @@ def why_undefined(neighbours: str, canary: str, adversary: str, config: DPZVConf
             return "a wrong label needs the record in both worlds"
     if neighbours == "zero-out" and canary != "worst-case":
         return "only of a worst-case canary is the contribution set to 0"
-    if canary == "state" and adversary not in _KNOWS_IDS:
+    if canary == "state" and adversary not in KNOWS_IDS:
         return "without batch ids nobody knows which rounds do not contain the record"
     return None
 

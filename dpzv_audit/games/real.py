@@ -148,7 +148,7 @@ class RealTrials:
         return replace(found, given=given)
 
     def given(self, found: GameScores) -> Given | None:
-        """Return the number of participations to condition on, by the sampler; None where its law is not known."""
+        """Return what makes the scores Gaussian, and the participations to condition on; None where that is unknown."""
         cap = self.game.config.participation_cap
         if cap is not None and not self.sees_all:
             return None  # what counts for one client depends on batches that it does not see
@@ -514,18 +514,16 @@ class OneRun:
 
 @torch.no_grad()
 def play_one_run(trials: RealTrials, canaries: int) -> OneRun:
-    """Train once with `canaries` records of coin-flip labels and score each from the adversary's scalars.
+    """Train once with `canaries` records of coin-flip labels and score each from the scalars of who knows batch ids.
 
     Raises:
-        InputError: More canaries than records, an adversary without batch ids, or a configuration that does not fit.
+        InputError: More canaries than records, or a configuration that does not fit.
     """
     game = trials.game
     dataset = trials.dataset
     count = len(dataset.train)
     if not 2 <= canaries <= count:
         raise InputError(f"must be from 2 to the {count} training records", "canaries", canaries)
-    if not game.knows_ids:
-        raise InputError("must be one of client, colluding-clients with ‹canaries›", "adversary", game.adversary)
     generator = stream(trials.seed, Purpose.CANARY, 0)
     records = np.sort(generator.choice(count, canaries, replace=False))
     coins = generator.random(canaries) < 0.5

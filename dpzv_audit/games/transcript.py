@@ -190,7 +190,10 @@ def known_ids_score(scalars: Floats, held: NDArray[np.bool_], others: Floats | f
 
 
 def telling_count(law: Floats) -> Given:
-    """Return the number n of participations with the largest n p_n, and p_n: often enough, and telling enough."""
+    """Return that scores are Gaussian given n participations, with the n of the largest n p_n, and p_n.
+
+    Such an n comes up often and tells much. Where p_n = 1 there is nothing to condition on, and no count.
+    """
     count = int(np.argmax(np.arange(len(law)) * law))
     probability = float(law[count])
     return Given(probability=probability, count=count if probability < 1.0 else None)

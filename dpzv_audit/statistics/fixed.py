@@ -29,13 +29,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
 
-from dpzv_audit.errors import check_count, check_positive, check_probability
+from dpzv_audit.errors import check_count, check_names, check_positive, check_probability
 from dpzv_audit.statistics.binomial import CONFINED, LEAST_P, Counts, Floats, p_value, upper_limit
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
 from dpzv_audit.statistics.settings import AuditSettings, Proof, check_scores
@@ -80,7 +80,7 @@ class FixedTest(Counts):
     `joint` and `clopper-pearson` speak about (epsilon, delta) of any mechanism (`joint` where its two sides are
     independent); `gaussian` and `curve` about mu of Gaussian DP, which stands for an epsilon only where the view is
     Gaussian by construction. The rule `chosen` on a `pilot` of so many scores a side is None where there were too few.
-    It is plain data, which evidence is told apart by.
+    All fields are plain data: the cache tells evidence apart by them.
     """
 
     name: TestName
@@ -184,7 +184,7 @@ class FixedTest(Counts):
 
 @dataclass(frozen=True, kw_only=True)
 class CurveTest(FixedTest):
-    """`curve` about theta of any family of `curves`."""
+    """Bound theta of the family `curves` as `curve` bounds mu."""
 
     curves: CurveFamily
 
@@ -234,6 +234,7 @@ def fixed_test(
     Raises:
         InputError: empty, many-dimensional or infinite scores, or a number out of range.
     """
+    check_names("name", [name], get_args(TestName))
     test = FixedTest(name=name, delta=check_probability("delta", delta), n_in=0, n_out=0)
     error = check_probability("design_error", design_error)
     seed = check_count("seed", seed, least=0)
@@ -375,7 +376,7 @@ def choose_joint_rule(pilot: Pilot, error: float, *, family: CurveFamily) -> Rul
 def _limits(
     false_positives: ArrayLike, n_out: int, false_negatives: ArrayLike, n_in: int, error: float
 ) -> tuple[Floats, Floats]:
-    """Return limits through which goes about what the joint test proves: each errs as in a sum in quadrature."""
+    """Return a limit on each rate; together they prove about what the joint test does, as errors add in quadrature."""
     each = float(ndtr(ndtri(error) / math.sqrt(2.0)))
     return upper_limit(false_positives, n_out, each), upper_limit(false_negatives, n_in, each)
 

@@ -1,6 +1,6 @@
 """Reads scores that somebody else's system wrote: CSV, NPY, NPZ or JSON lines; never unpickles.
 
-Text is read line by line into an array of doubles: a file takes 8 bytes a score, however many bytes spell it.
+Text is read line by line into an array of doubles: reading takes 16 bytes per score, however many bytes spell it.
 """
 
 import csv

@@ -20,15 +20,20 @@ release = partial(
 )
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        release(),
-        release(sampler="shuffled", server_update="sgd", directions=3, server_noise_multiplier=2.0),
-        release(channel="zo-gradient", sampler="uniform"),
-        Composition((release(), release(rounds=100, sampler="uniform", participation_cap=3))),
-    ],
-)
+MADE = [
+    release(),
+    release(sampler="shuffled", server_update="sgd", directions=3, server_noise_multiplier=2.0),
+    release(channel="zo-gradient", sampler="uniform"),
+    Composition((release(), release(rounds=100, sampler="uniform", participation_cap=3))),
+]
+
+
+def test_the_releases_below_have_a_number_of_every_accountant():
+    bounds = [bound for made in MADE for bound in upper_bounds(made, delta=1e-3, fast=True)]
+    assert {bound.accountant for bound in bounds if bound.epsilon is not None} == set(ACCOUNTANTS)
+
+
+@pytest.mark.parametrize("made", MADE)
 def test_every_number_has_a_formula_a_source_and_its_assumptions(made):
     for bound in upper_bounds(made, delta=1e-3, fast=True):
         found = explain(made, bound)

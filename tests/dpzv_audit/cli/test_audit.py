@@ -204,6 +204,8 @@ def test_a_flag_of_no_audit_is_named_with_the_nearest():
     error = CliRunner().invoke(APP, ["--metod", "dpzv"]).exception
     assert said(error) == "No such option: --metod, did you mean --method?"
     assert said(CliRunner().invoke(APP, ["--unheard-of=1"]).exception) == "No such option: --unheard-of"
+    for flags in (["--seed", "1", "--help"], ["--", "word"]):
+        assert said(CliRunner().invoke(APP, flags).exception).startswith("none of --method, --scores and --mechanism")
 
 
 def test_missing_scores_and_missing_files_are_named(files, tmp_path):

@@ -173,7 +173,11 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--method", "dpzv", "--adversary", "server"), "owns the labels"),
+        (("--method", "dpzv", "--adversary", "server"), "no game for --adversary server: it owns the labels"),
+        (
+            ("--method", "dpzv", "--canaries", "9", "--adversary", "server"),
+            "--adversary is 'server', must be one of client, colluding-clients with --canaries",
+        ),
         (("--method", "dpzv", "--neighbours", "add-remove"), "no game for --neighbours add-remove"),
         (("--method", "dpzv", "--canary", "worse"), "--canary is 'worse'"),
         (("--method", "dpzv", "--canary", "state", "--canary-norm", "nan"), "--canary-norm is nan"),
@@ -193,6 +197,7 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
         (("--method", "dpzv", "--canary-norm", "3"), "--canary-norm goes with --canary state, not worst-case"),
         ((*FULL_SIZE[:5], "10", *FULL_SIZE[5:]), "argument"),
         (("--mechanism", "planted:nothing"), "--mechanism planted:NAME is 'nothing'"),
+        (("--mechanism", "planted"), "mechanism is 'planted', must be pkg.mod:factory or planted:NAME"),
         (("--mechanism", "planted:sound", "--epsilon", "2"), "--epsilon does not go with --mechanism planted"),
         (("--mechanism", "planted:sound", "--epochs", "2"), "--epochs goes with --method"),
         (("--mechanism", "nowhere:build"), "importing nowhere failed"),

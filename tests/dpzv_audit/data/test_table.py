@@ -168,6 +168,10 @@ def test_where_nothing_is_known_of_memory_nothing_is_refused_for_it(tmp_path, mo
     assert len(read_table(write(tmp_path, GOOD), LAYOUT, COLUMNS, "y").labels) > 0
 
 
+def test_a_column_keeps_its_whole_name():
+    assert column_runs(["a\0", "b", "longer"], 2) == (("a\0", "b"), ("longer",))
+
+
 @given(names=st.lists(st.text(min_size=1), min_size=1, max_size=30, unique=True), data=st.data())
 def test_runs_of_columns_reassemble_and_differ_by_one_at_most(names, data):
     clients = data.draw(st.integers(1, len(names)))

@@ -9,6 +9,7 @@ import pytest
 from dpzv_audit import audit_scores, verify_claim
 from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon
 from dpzv_audit.cli import main
+from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan, lower_bounds
 from dpzv_audit.evidence.gathering import Question, full_looks
@@ -105,3 +106,8 @@ def test_a_claim_has_one_curve_in_every_result(tmp_path, monkeypatch):
     of_method = theory_curves(alpha, Theory(), epsilon=1.0, delta=DELTA, of_method=True)
     assert of_method["claimed"] == pytest.approx(gaussian_tradeoff(alpha, mu_from_epsilon(1.0, DELTA)).tolist())
     assert of_method["recomputed"] is None
+
+
+def test_a_test_of_no_such_name_is_refused():
+    with pytest.raises(InputError, match="gausian"):
+        fixed_test([0.0], [1.0], name="gausian", delta=DELTA, design_error=0.05)
