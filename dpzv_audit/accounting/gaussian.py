@@ -19,8 +19,8 @@ from dpzv_audit.findings import EpsilonRange
 Floats = NDArray[np.float64]
 
 _SQRT_HALF_PI = math.sqrt(math.pi / 2.0)
-_LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 LARGEST_MU = 1e75
 """Past it epsilon is about mu^2/2 and means nothing; mu^2 must not overflow."""
 _ROOT_TOLERANCE = 4.0 * float(np.finfo(np.float64).eps)
@@ -61,11 +61,11 @@ def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> Floats:
     narrow = live & (width < 0.1 * np.maximum(1.0, u))
     near_one = live & ~narrow & (u < -1.0)
     plain = live & ~narrow & ~near_one
-    log_phi = -0.5 * np.where(live, u, 0.0) ** 2 - _LOG_SQRT_TWO_PI
+    log_phi = -0.5 * np.where(live, u, 0.0) ** 2 - LOG_SQRT_TWO_PI
     if narrow.any():
         a = u[narrow][:, None]
         h = width[narrow][:, None] / 2.0
-        integral = (_mills_slope(a + h * (1.0 + _NODES)) @ _WEIGHTS) * h[:, 0]
+        integral = (_mills_slope(a + h * (1.0 + NODES)) @ WEIGHTS) * h[:, 0]
         result[narrow] = log_phi[narrow] + np.log(integral)
     if near_one.any():
         # Phi(-u) is 1 - Phi(u) with Phi(u) small, and u + mu > 0 because epsilon >= 0.
@@ -198,10 +198,9 @@ def binomial_counts(rounds: int, rate: float, *, tail: float, cap: int | None = 
     k = np.arange(float(low), high)
     steps = np.log((rounds - k) / (k + 1.0)) + (math.log(rate) - math.log1p(-rate))
     position = np.append(0.0, np.cumsum(steps))
-    log_weights = position - position[mode - low]
     below = float(bdtr(low - 1, rounds, rate)) if low > 0 else 0.0
     above = float(bdtrc(high, rounds, rate)) if high < rounds else 0.0
-    weights = np.exp(log_weights)
+    weights = np.exp(position - position[mode - low])
     weights *= (1.0 - below - above) / weights.sum()
     if cap is not None and cap < high:
         kept = max(cap - low, 0)
@@ -218,18 +217,18 @@ def _chernoff_limits(rounds: int, rate: float, tail: float) -> tuple[int, int]:
     need = -math.log(tail)
     mean = rounds * rate
 
-    def cost(k: float) -> float:
+    def excess(k: float) -> float:
         hits = k * math.log(k / mean) if k > 0.0 else 0.0
         rest = rounds - k
         misses = -rest * math.log((rounds - mean) / rest) if rest > 0.0 else 0.0
-        return hits + misses
+        return hits + misses - need
 
     low = 0
-    if cost(0.0) > need:
-        low = math.floor(brentq(lambda k: cost(k) - need, 0.0, mean, xtol=0.25))
     high = rounds
-    if cost(float(rounds)) > need:
-        high = math.ceil(brentq(lambda k: cost(k) - need, mean, float(rounds), xtol=0.25))
+    if excess(0.0) > 0.0:
+        low = math.floor(brentq(excess, 0.0, mean, xtol=0.25))
+    if excess(rounds) > 0.0:
+        high = math.ceil(brentq(excess, mean, rounds, xtol=0.25))
     return max(low - 1, 0), min(high + 1, rounds)
 
 

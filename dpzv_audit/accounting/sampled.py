@@ -44,12 +44,10 @@ from typing import Literal
 import numpy as np
 from scipy.special import bdtrc, log_ndtr, ndtr, ndtri
 
-from dpzv_audit.accounting.gaussian import Floats
+from dpzv_audit.accounting.gaussian import LOG_SQRT_TWO_PI, NODES, WEIGHTS, Floats
 
 PairKind = Literal["remove", "add", "replace", "fixed-size"]
 
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
-_LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 _LEAST_NOISE = 1e-3
 _MOST_PANELS = 20_000
 
@@ -196,7 +194,7 @@ class SampledGaussian:
         """Return the density of P."""
 
         def density(mean: float) -> Floats:
-            return np.asarray(np.exp(-0.5 * ((x - mean) / self.noise) ** 2 - _LOG_SQRT_TWO_PI) / self.noise)
+            return np.asarray(np.exp(-0.5 * ((x - mean) / self.noise) ** 2 - LOG_SQRT_TWO_PI) / self.noise)
 
         if self.kind == "add":
             return density(0.0)

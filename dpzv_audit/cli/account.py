@@ -82,7 +82,7 @@ def account(
     bounds = upper_bounds(whole, delta=delta, adversaries=adversaries, neighbours=relations, fast=fast)
     result = AccountResult(release=to_jsonable(whole), bounds=bounds)
     if explain:
-        result = result.model_copy(update={"explanations": list(view.explained(whole, bounds))})
+        result = result.model_copy(update={"explanations": view.explained(whole, bounds)})
     if out is not None:
         figures, drawings = view.figures(of.method, whole, bounds, fast=fast)
         kept = result.model_copy(update={"figures": figures})

@@ -119,16 +119,16 @@ def kurtosis_p_value(scores: Floats) -> float:
     return _two_sided(deviate)
 
 
-def residuals(in_scores: Floats, out_scores: Floats) -> Floats:
+def residuals(inside: Floats, outside: Floats) -> Floats:
     """Return the (n + m,) scores of both sides less their side's mean, all of one variance where the sides are."""
-    scale = unit_of(in_scores, out_scores)
+    scale = unit_of(inside, outside)
     found = []
-    for side in (in_scores / scale, out_scores / scale):
+    for side in (inside / scale, outside / scale):
         found.append((side - side.mean()) * np.sqrt(side.size / (side.size - 1.0)))
     return np.concatenate(found)
 
 
-def normality_p_value(in_scores: Floats, out_scores: Floats) -> float:
+def normality_p_value(inside: Floats, outside: Floats) -> float:
     """Return a p-value of "both samples are Gaussian with one variance" for (n,) and (m,) scores, n, m >= 8.
 
     Joined by Bonferroni, half of the level on the kurtosis of the pooled residuals, an eighth each on Anderson-Darling
@@ -136,26 +136,26 @@ def normality_p_value(in_scores: Floats, out_scores: Floats) -> float:
     opposite skews cannot hide in a pooled sample. Accuracy: see `anderson_darling_p_value`; the F test is exact.
     Raises `InputError` when a side has fewer than 8 scores.
     """
-    for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
+    for name, scores in (("in_scores", inside), ("out_scores", outside)):
         if scores.size < LEAST_SCORES:
             raise InputError(f"{name} has {scores.size} scores, a test of normality needs at least {LEAST_SCORES}")
-    pooled = residuals(in_scores, out_scores)
-    p_values = [anderson_darling_p_value(scores) for scores in (in_scores, out_scores, pooled)]
-    p = 8.0 * min(*p_values, equal_variance_p_value(in_scores, out_scores))
+    pooled = residuals(inside, outside)
+    p_values = [anderson_darling_p_value(scores) for scores in (inside, outside, pooled)]
+    p = 8.0 * min(*p_values, equal_variance_p_value(inside, outside))
     if pooled.size >= 20:
         p = min(p, 2.0 * kurtosis_p_value(pooled))
     return min(1.0, p)
 
 
-def gaussian_assumption(in_scores: Floats, out_scores: Floats, *, vouched: bool) -> str:
+def gaussian_assumption(inside: Floats, outside: Floats, *, vouched: bool) -> str:
     """Return what an epsilon from mu rests on, or "" where the view is said to be Gaussian and no test objects.
 
     `vouched`: by a user, whose word needs more scores and a test that objects more readily; else by construction.
     """
     least, level = (VOUCHED_SCORES, VOUCHED_LEVEL) if vouched else (LEAST_SCORES, BUILT_LEVEL)
-    if min(in_scores.size, out_scores.size) < least:
+    if min(inside.size, outside.size) < least:
         return f"{GAUSSIAN_ASSUMPTION} (too few scores to test it: {least} a side are needed)"
-    p = normality_p_value(in_scores, out_scores)
+    p = normality_p_value(inside, outside)
     return "" if p >= level else f"{GAUSSIAN_ASSUMPTION} (the scores contradict it: p = {p:.1e})"
 
 
@@ -213,13 +213,13 @@ def lag_correlation(scores: Floats) -> tuple[float, float]:
     return found / s2, _two_sided((found - mean) / math.sqrt(variance))
 
 
-def row_correlation(in_scores: Floats, out_scores: Floats) -> tuple[float, float]:
+def row_correlation(inside: Floats, outside: Floats) -> tuple[float, float]:
     """Return (rank correlation of row i of both sides, its two-sided p-value); (0, 1) for sides of different sizes."""
-    n = in_scores.size
-    if n != out_scores.size or n < LEAST_ROWS:
+    n = inside.size
+    if n != outside.size or n < LEAST_ROWS:
         return 0.0, 1.0
-    first = _ranks(in_scores)
-    second = _ranks(out_scores)
+    first = _ranks(inside)
+    second = _ranks(outside)
     size = math.sqrt(float(first @ first) * float(second @ second))
     if size == 0.0:
         return 0.0, 1.0
@@ -227,13 +227,13 @@ def row_correlation(in_scores: Floats, out_scores: Floats) -> tuple[float, float
     return correlation, _two_sided(correlation * math.sqrt(n - 1.0))
 
 
-def dependence(in_scores: Floats, out_scores: Floats) -> str:
+def dependence(inside: Floats, outside: Floats) -> str:
     """Return a line on scores that do not look independent in the order given, "" where they do.
 
     Three tests share `LEVEL`: of neighbouring rows on each side, and of row i of one side with row i of the other.
     """
     neighbours = []
-    for name, scores in (("in", in_scores), ("out", out_scores)):
+    for name, scores in (("in", inside), ("out", outside)):
         correlation, p = lag_correlation(scores)
         if p < _EACH:
             neighbours.append(f"{correlation:.2f} ({name})")
@@ -243,7 +243,7 @@ def dependence(in_scores: Floats, out_scores: Floats) -> str:
             f"{' and '.join(neighbours)}. Every bound here needs independent runs; files that were sorted look so "
             "too, so write scores in the order of their runs"
         )
-    correlation, p = row_correlation(in_scores, out_scores)
+    correlation, p = row_correlation(inside, outside)
     if p >= _EACH:
         return ""
     return (

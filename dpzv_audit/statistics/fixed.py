@@ -241,12 +241,12 @@ def fixed_test(
     return counted(test, check_scores("in_scores", in_scores), check_scores("out_scores", out_scores), error, seed)
 
 
-def counted(test: FixedTest, in_scores: Floats, out_scores: Floats, error: float, seed: int) -> FixedTest:
+def counted(test: FixedTest, inside: Floats, outside: Floats, error: float, seed: int) -> FixedTest:
     """Return `test` with a rule chosen for `error` on a random pilot, and its errors on the rest; as it is for few."""
-    if min(in_scores.size, out_scores.size) < LEAST_A_SIDE:
+    if min(inside.size, outside.size) < LEAST_A_SIDE:
         return test
-    pilot_in, rest_in = split_pilot(in_scores, seed)
-    pilot_out, rest_out = split_pilot(out_scores, seed)
+    pilot_in, rest_in = split_pilot(inside, seed)
+    pilot_out, rest_out = split_pilot(outside, seed)
     pilot = Pilot(pilot_in, pilot_out, rest_in.size, rest_out.size)
     if test.name in _LIMITS:
         objective, shares = _LIMITS[test.name]
@@ -257,7 +257,7 @@ def counted(test: FixedTest, in_scores: Floats, out_scores: Floats, error: float
     return replace(test, chosen=rule, pilot=(pilot_in.size, pilot_out.size), **errors)
 
 
-def fixed_bound(name: TestName, in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
+def fixed_bound(name: TestName, inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:
     """Return the bound of the test `name` on (n,) and (m,) finite scores; its rule is designed for the confidence.
 
     `joint` and `curve` need sides that are independent: runs that share their noise are not, and `clopper-pearson`
@@ -269,7 +269,7 @@ def fixed_bound(name: TestName, in_scores: Floats, out_scores: Floats, settings:
     test = FixedTest(name=name, delta=settings.delta, n_in=0, n_out=0)
     if name == "curve":
         test = CurveTest(**vars(test), curves=settings.family)
-    test = counted(test, in_scores, out_scores, settings.error, settings.seed)
+    test = counted(test, inside, outside, settings.error, settings.seed)
     return Proof(
         family=test.family,
         proved=test.proved(settings.error),
@@ -516,12 +516,12 @@ def credible_epsilon(counts: Counts, delta: float, error: float) -> float:
     return float(brentq(excess, low, high, xtol=1e-7))
 
 
-def bayes(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
+def bayes(inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:
     """Return the credible lower end of epsilon from (n,) and (m,) finite scores; right when no errors were seen."""
     error = settings.error
     delta = settings.delta
     test = FixedTest(name="clopper-pearson", delta=delta, n_in=0, n_out=0)
-    test = counted(test, in_scores, out_scores, error, settings.seed)
+    test = counted(test, inside, outside, error, settings.seed)
     if test.chosen is None:
         return Proof(rule=TOO_FEW, assumes=ASSUMPTION)
     proved = credible_epsilon(test, delta, error)

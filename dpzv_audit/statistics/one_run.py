@@ -99,12 +99,12 @@ def guessed(
     )
 
 
-def one_run(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
+def one_run(inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:
     """Return a lower bound on epsilon from (n,) and (m,) scores of canaries with bit 1 and bit 0."""
     delta = settings.delta
     error = settings.error
     return guessed(
-        draw_canaries(in_scores, out_scores, settings),
+        draw_canaries(inside, outside, settings),
         settings,
         choose=lambda canaries: choose_guesses(canaries, lambda made, right: lower_limit(right, made, error)),
         largest=lambda guesses: largest_refuted(guesses, delta, error),
@@ -326,7 +326,7 @@ def largest_refuted_curve(guesses: Guesses, family: CurveFamily, error: float, *
     return _largest(lambda theta: refuted(guesses, blow_up, theta, error), low, high, tolerance * high)
 
 
-def one_run_fdp(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
+def one_run_fdp(inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:
     """Return a lower bound on theta of `settings.family` and its epsilon, from scores of canaries with bit 1 and 0.
 
     Raises `InputError` for a family that is not symmetric: the two directions of the neighbour relation have different
@@ -343,5 +343,5 @@ def one_run_fdp(in_scores: Floats, out_scores: Floats, settings: AuditSettings) 
         m = canaries.scores.size
         return search_guesses(canaries, lambda made, right: largest(Guesses(m, round(made), round(right)), _COARSE))
 
-    canaries = draw_canaries(in_scores, out_scores, settings)
+    canaries = draw_canaries(inside, outside, settings)
     return guessed(canaries, settings, choose=choose, largest=largest, family=family)

@@ -216,14 +216,14 @@ def _largest_refuted(inside: Floats, outside: Floats, confidence: float) -> int:
     return found
 
 
-def sequential(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
+def sequential(inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:
     """Return the largest epsilon refuted, with all below it, at any pair of (n,) and (m,) finite scores.
 
     Each side is read in a random order of its own, so that sorted files do no harm; of the longer one a rest is left
     out.
     """
     error = settings.error
-    test = bet_on(*permuted(in_scores, out_scores, settings.seed), delta=settings.delta, errors=(error, error))
+    test = bet_on(*permuted(inside, outside, settings.seed), delta=settings.delta, errors=(error, error))
     assert test is not None
     return Proof(
         proved=test.proved(error),
@@ -237,10 +237,10 @@ def sequential(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -
     )
 
 
-def sequential_gaussian(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
+def sequential_gaussian(inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:
     """Return the largest mu that a likelihood ratio refuted at any pair, and its epsilon at delta; order as above."""
     error = settings.error
-    test = likelihood_of(*permuted(in_scores, out_scores, settings.seed), delta=settings.delta, errors=(error, error))
+    test = likelihood_of(*permuted(inside, outside, settings.seed), delta=settings.delta, errors=(error, error))
     return Proof(
         family=GAUSSIAN,
         proved=test.proved(error),

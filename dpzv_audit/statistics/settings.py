@@ -36,7 +36,7 @@ class AuditSettings:
         """The chance of a bound above the truth that may be spent."""
         return 1.0 - self.confidence
 
-    def assumption(self, family: CurveFamily, in_scores: Floats, out_scores: Floats) -> str:
+    def assumption(self, family: CurveFamily, inside: Floats, outside: Floats) -> str:
         """Return what an epsilon from a theta of `family` rests on; "" for nothing but what is vouched for."""
         if family.claim_kind == "epsilon-delta":
             return ""
@@ -44,7 +44,7 @@ class AuditSettings:
             return f"the view's trade-off curve is of the family '{family.name}'"
         if not self.exactly_gaussian:
             return GAUSSIAN_ASSUMPTION
-        return gaussian_assumption(in_scores, out_scores, vouched=not self.built)
+        return gaussian_assumption(inside, outside, vouched=not self.built)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +76,11 @@ class Estimator:
     summary: str
     refutes: bool = True
 
-    def bound(self, name: str, in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> EmpiricalBound:
+    def bound(self, name: str, inside: Floats, outside: Floats, settings: AuditSettings) -> EmpiricalBound:
         """Return what the estimator, called `name`, proves from (n,) and (m,) finite scores."""
-        found = self.function(in_scores, out_scores, settings)
+        found = self.function(inside, outside, settings)
         family = found.family or epsilon_delta_family(settings.delta)
-        assumes = settings.assumption(family, in_scores, out_scores) if found.assumes is None else found.assumes
+        assumes = settings.assumption(family, inside, outside) if found.assumes is None else found.assumes
         return EmpiricalBound(
             name=name,
             epsilon_lower=family.proves(found.proved, settings.delta),
@@ -92,8 +92,8 @@ class Estimator:
             threshold_rule=found.rule,
             directions=found.looks if found.directions is None else found.directions,
             looks=found.looks,
-            n_in=in_scores.size,
-            n_out=out_scores.size,
+            n_in=inside.size,
+            n_out=outside.size,
             ceiling=family.proves(found.provable, settings.delta),
         )
 
