@@ -24,13 +24,7 @@ from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose
 from mechanisms.core.channel import SERVER, Message
-from mechanisms.core.config import (
-    AsyncConfig,
-    Bits,
-    Downlink,
-    ProtectedConfig,
-    active_clients,
-)
+from mechanisms.core.config import AsyncConfig, Bits, Downlink, ProtectedConfig, active_clients
 from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of, schedule
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Games, MethodSpec, Protection

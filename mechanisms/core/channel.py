@@ -355,10 +355,10 @@ class StalenessObserver:
     """
 
     def __init__(self, records: int, clients: int, rounds: int) -> None:
-        self._refreshed = torch.full((clients, records), -1, dtype=torch.int64)
+        self._refreshed = torch.full((clients, records), -1)
         self._counts = torch.zeros(clients, rounds + 1, dtype=torch.int64)
         self._round = -1
-        self._ids = torch.empty(0, dtype=torch.int64)
+        self._ids = torch.arange(0)
         self._senders: list[int] = []
 
     def own_tensors(self) -> dict[str, Tensor]:

@@ -234,10 +234,9 @@ class ServerTrainer:
 
         The `slot` of the table's rows gives way to `uploads` (K, 2, B, width).
         """
-        server = self._fed.server
-        parameters = self._fed.server_parameters
+        fed = self._fed
         if self.update != "joint-zo":
-            logits = server.pair_logits(parameters, batch.rows, uploads, slot)
+            logits = fed.server.pair_logits(fed.server_parameters, batch.rows, uploads, slot)
             return loss_differences(logits, batch.labels)
         pair = batch.rows.unsqueeze(1).repeat(1, 2, 1, 1)
         pair[..., slot] = uploads
