@@ -134,12 +134,9 @@ class DataRequest:
         if complete is not None and found != complete[0]:
             about["notes"] = (f"a subset: {found:,} of {complete[0]:,} {complete[1]}",)
         digests = {path.name: file_digest(path) for path in self.read}
-        return VerticalDataset(
-            train=train,
-            test=test,
-            partition=f"{self.clients} clients, {self.partition}: {held}",
-            **{"name": self.spec.name, "classes": self.spec.classes, "digests": digests, **about},
-        )
+        about = {"name": self.spec.name, "classes": self.spec.classes, "digests": digests, **about}
+        partition = f"{self.clients} clients, {self.partition}: {held}"
+        return VerticalDataset(train=train, test=test, partition=partition, **about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,9 +190,9 @@ class DataSpec:
         **options: Any,
     ) -> VerticalDataset:
         """Return the data set for `clients` by the way that `partition` names; see `dpzv_audit.data.load`."""
-        for option in options:
-            if not self.options:
-                raise InputError(f"option {option!r} is not for {self.name}, which has no options")
+        if options and not self.options:
+            option = next(iter(options))
+            raise InputError(f"option {option!r} is not for {self.name}, which has no options")
         check_names(f"option of {self.name}", options, self.options)
         kind, count = self.choose(clients, partition)
         return self.reader(DataRequest(self, kind, count, data_dir), **options)

@@ -5,6 +5,7 @@ Rows, settings, printed numbers and notes are read from `tables/*.toml`.
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from pkgutil import resolve_name
 
 from dpzv_audit.errors import InputError, check_names
@@ -37,9 +38,10 @@ def _table(entry: Row, paper: Row) -> PaperTable:
     values |= {key: resolve_name(f"{__name__}.{values[key]}") for key in CODE & set(values)}
     kind = values.pop("kind")
     each = values.pop("each")
+    columns = chain(*(text["columns"][name] for name in values.pop("columns")))
     return PaperTable(
         about=" ".join(text["about"].get(part, part) for part in values.pop("about")),
-        columns=tuple((heading, cell) for name in values.pop("columns") for heading, cell in text["columns"][name]),
+        columns=tuple((heading, cell) for heading, cell in columns),
         items=tuple(_item(kind, each, row, paper) for row in values.pop("rows")),
         notes=tuple(values.pop("notes", ())),
         **values,

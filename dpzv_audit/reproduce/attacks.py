@@ -18,6 +18,7 @@ from dpzv_audit.findings import LEAST_TRAININGS, Interval, to_jsonable
 from dpzv_audit.reproduce.table import Item, Row, Rows, Setting, interval_of
 from dpzv_audit.reproduce.training import controls_part, training_part
 from dpzv_audit.reproduce.words import say
+from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment
 
 FALSE_ALARM = 1e-3
@@ -49,7 +50,7 @@ class Attacked(Item):
         method, config, dataset = self.start(setting)
 
         def compute(_: object) -> Row:
-            rounds = config.epochs * (len(dataset.train) // config.batch_size)
+            rounds = rounds_of(config, len(dataset.train))
             asked = AttackSetting(
                 method=method,
                 config=config,
@@ -123,11 +124,13 @@ SCALARS = "scalars"
 def verdicts(rows: Rows) -> str:
     """Return what the rows say of gradients, of noise on embeddings and of scalars, as a sentence."""
     said = []
+    exact = [row for row in rows if row["answers"] == EXACT]
     for noised in (False, True):
-        if found := [row for row in rows if row["answers"] == EXACT and row["embedding_noise"] is noised]:
+        if found := [row for row in exact if row["embedding_noise"] is noised]:
             said.append(say("gradients", rows=found, noised=noised))
+    scalars = [row for row in rows if row["answers"] == SCALARS]
     for adversary in ("eavesdropper", "client"):
-        if found := [row for row in rows if row["answers"] == SCALARS and row["adversary"] == adversary]:
+        if found := [row for row in scalars if row["adversary"] == adversary]:
             said.append(_scalars(found, adversary))
     return "; ".join([*said, control_text(rows, by_table=False)])
 
@@ -139,7 +142,12 @@ def _scalars(found: Rows, adversary: str) -> str:
     for row in found:
         prior = row["baselines"]["prior"]
         low, high = judged(row, 1.0 - FALSE_ALARM / len(found))
-        sides["above" if low > prior else "below" if high < prior else "neither"].append(row)
+        side = "neither"
+        if low > prior:
+            side = "above"
+        elif high < prior:
+            side = "below"
+        sides[side].append(row)
         more += min(row["by_trial"]["success"]) > prior
     return say("scalars", adversary=adversary, found=found, more=more, rate=FALSE_ALARM, **sides)
 

@@ -1,6 +1,7 @@
 """Figures of reproduced tables, as SVG: each is a function of the whole result."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from textwrap import wrap
 
 from attacks.label.completion import RAW, UNTRAINED
@@ -36,7 +37,8 @@ def _histories(result: Row) -> dict[str, Points]:
     """Return the accuracy in percent of each row by the paper's epochs."""
     lines: dict[str, Points] = {}
     for row in result["rows"]:
-        lines[row["label"]] = [(point["epoch"], 100 * point["accuracy"]) for point in row["history"]]
+        points = [(point["epoch"], 100 * point["accuracy"]) for point in row["history"]]
+        lines[row["label"]] = points
     return lines
 
 
@@ -81,10 +83,13 @@ def interval_figure(result: Row, rows: Mapping[str, Mapping[str, Row]], subject:
     chart.settings |= {"xlim": (-0.02, 1.02), "yticks": range(len(rows))}
     chart.settings["yticklabels"] = ["\n".join(wrap(label, 26)) for label in rows]
     chart.level(None, chance, upright=True, color=MUTED, ls="--", lw=1.0)
-    names = list(dict.fromkeys(name for series in rows.values() for name in series))
+    names = [*dict.fromkeys(chain(*rows.values()))]
     for index, name in enumerate(names):
-        found = [(place, series[name]) for place, series in enumerate(rows.values()) if name in series]
-        points = [(place + 0.2 * index, each["value"], each["low"], each["high"]) for place, each in found]
+        points = []
+        for place, series in enumerate(rows.values()):
+            if each := series.get(name):
+                ends = (each["low"], each["high"])
+                points.append((place + 0.2 * index, each["value"], *ends))
         look = {"color": INK, "mfc": "none"} if index else {"color": ACCENT}
         chart.line(name, points, upright=True, ls="", marker="oDs"[index % 3], ms=4.5, **look)
     said = []

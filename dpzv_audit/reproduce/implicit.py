@@ -17,6 +17,7 @@ from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.table import Item, Row, Setting
 from mechanisms import method_named, train
+from mechanisms.core.config import rounds_of
 from mechanisms.core.context import TrainingData, dtype_of
 from mechanisms.core.method import Run
 from mechanisms.core.replicas import cross_entropy
@@ -52,7 +53,7 @@ class ImplicitNoise(Item):
         config = CZOFOConfig.model_validate({**self.options, "epochs": setting.epochs * self.passes})
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
         records = len(dataset.train)
-        rounds = config.epochs * (records // config.batch_size)
+        rounds = rounds_of(config, records)
         implicit = config.model_dump(mode="json")
 
         def kept(epoch: int, measure: Callable[[], Row]) -> Row:

@@ -54,7 +54,10 @@ class TableParts:
         """
         key = run_key(facts)
         if key not in self._parts:
-            self._parts[key] = compute(None) if self._folder is None else self._kept(self._folder, key, compute)
+            if self._folder is None:
+                self._parts[key] = compute(None)
+            else:
+                self._parts[key] = self._kept(self._folder, key, compute)
         return self._parts[key]
 
     def remove(self) -> None:

@@ -37,7 +37,7 @@ def shown(value: Any, form: str) -> str:
 @cache
 def data(name: str) -> Row:
     """Return what stands in `tables/NAME.toml`, with None for what is infinite: an epsilon that nothing claims."""
-    text = (files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text(encoding="utf-8")
+    text = (files("dpzv_audit.reproduce") / f"tables/{name}.toml").read_text("utf-8")
     return tomllib.loads(text, parse_float=lambda number: None if number == "inf" else float(number))
 
 
