@@ -88,10 +88,8 @@ def to_sarif(result: VerifyResult) -> str:
 
 def _standing(claim: ClaimResult) -> dict[str, str]:
     """Return level and kind: only what is of kind "fail" has a level (section 3.27.10)."""
-    if claim.fails:
-        return {"level": "error", "kind": "fail"}
-    if claim.verdict == "overclaimed":
-        return {"level": "warning", "kind": "fail"}
+    if claim.fails or claim.verdict == "overclaimed":
+        return {"level": "error" if claim.fails else "warning", "kind": "fail"}
     return {"level": "none", "kind": "pass" if claim.verdict == "supported" else "open"}
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from reports.figures import alt_of, control_label, mark, short
 from reports.svg import ACCENT, DASHED, DASHES, DOTTED, INK, LINES, MUTED, RULE, Chart
@@ -34,7 +34,7 @@ _COLOURS = (ACCENT, INK, MUTED)
 
 def _known(points: Iterable[Sequence[float | None]]) -> list[Point]:
     """Return the points of which every number is known."""
-    return [tuple(value for value in point if value is not None) for point in points if None not in point]
+    return [cast(Point, tuple(point)) for point in points if None not in point]
 
 
 def _ends(lines: Mapping[str, Sequence[Point]]) -> str:
@@ -124,7 +124,8 @@ def runs_figure(rows: "Sequence[BoundByRuns]", claimed: float | None) -> str:
     for row in rows:
         lines.setdefault(clean(row.estimator), []).append((row.runs, row.epsilon_lower))
     assumed = {clean(row.estimator) for row in rows if row.assumes}
-    lines = {name: sorted(points) for name, points in lines.items()}
+    for points in lines.values():
+        points.sort()
     lines = {name: points for name, points in lines.items() if points[0][0] < points[-1][0]}
     if not lines:
         return ""
@@ -203,8 +204,11 @@ def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: 
     Both axes are logarithmic; points at epsilon 0 are not drawn. `strong` names the line to stress; "" where no line
     has two points. `subject` says in words what was accounted for.
     """
-    drawn = {name: [point for point in points if point[1] > 0.0] for name, points in lines.items()}
-    shown = {name: points for name, points in drawn.items() if len(points) > 1}
+    shown = {}
+    for name, points in lines.items():
+        drawn = [point for point in points if point[1] > 0.0]
+        if len(drawn) > 1:
+            shown[name] = drawn
     if not shown:
         return ""
     chart = Chart("rounds, all clients together", "ε", "loglog")
@@ -250,8 +254,8 @@ def epsilon_figures(cells: "Sequence[Cell]") -> dict[str, str]:
         if cell.state == "measured":
             name = f"{clean(cell.attack)}-{clean(cell.adversary)}"
             measured.setdefault(name, []).append(cell)
-    figures = ((name, _epsilon_figure(name, found)) for name, found in measured.items())
-    return {name: drawing for name, drawing in figures if drawing}
+    figures = {name: _epsilon_figure(name, found) for name, found in measured.items()}
+    return {name: drawing for name, drawing in figures.items() if drawing}
 
 
 def _curves_by_method(cells: "Sequence[Cell]") -> dict[str, list[Point]]:

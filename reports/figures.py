@@ -41,7 +41,7 @@ class Mark:
 def short(text: object, length: int = 34) -> str:
     """Return `text` on one line, cut to `length` characters with an ellipsis."""
     line = " ".join(clean(text).split())
-    return line if len(line) <= length else line[: length - 1] + "…"
+    return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
 def mark(label: str, measurement: "Interval | float | None", *, least: float = 0.0) -> Mark | None:
@@ -108,7 +108,8 @@ def success_figure(
     measured = mark(attack or "attack", success, least=-1.0)
     marks = [measured]
     for role, found in (("baseline", baselines), ("control", controls)):
-        marks += (mark(f"{role}: {name.replace('_', ' ')}", value, least=-1.0) for name, value in found.items())
+        for name, value in found.items():
+            marks.append(mark(f"{role}: {name.replace('_', ' ')}", value, least=-1.0))
     rows = [row for row in marks if row is not None]
     if not rows:
         return ""
@@ -176,8 +177,10 @@ def staleness_figure(distribution: "Sequence[Ages]") -> str:
     bars = {}
     for row in distribution:
         last = "" if row.first == row.last else f" to {row.last:.0f}"
-        small = 0 < row.share < 0.001
-        bars[f"{row.first:.0f}{last}"] = row.share, "less than 0.1%" if small else percent(round(row.share, 3))
+        text = percent(round(row.share, 3))
+        if 0 < row.share < 0.001:
+            text = "less than 0.1%"
+        bars[f"{row.first:.0f}{last}"] = row.share, text
     if not bars:
         return ""
     said = "; ".join(f"{label} {text}" for label, (_, text) in bars.items())

@@ -10,8 +10,8 @@ from reports.document import Row
 from reports.text import exact, number, percent, proportion
 
 _CURVE_ROWS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-_OF_THE_RUN: tuple[str, ...] = ("method", "dataset", "attack", "adversary", "seed", "run")
-_OF_THE_RUN += ("delta", "confidence", "exactly_gaussian", "family", "coin_flips", "rounds")
+_OF_THE_RUN = ["method", "dataset", "attack", "adversary", "seed", "run"]
+_OF_THE_RUN += ["delta", "confidence", "exactly_gaussian", "family", "coin_flips", "rounds"]
 
 
 def span(low: float | None, high: float | None, digits: int = 4) -> str:
@@ -21,15 +21,17 @@ def span(low: float | None, high: float | None, digits: int = 4) -> str:
 
 def row(name: str, role: str, found: Interval | float) -> Row:
     """Return a row of a table of measurements: an interval or a bare number with its name and role."""
-    interval = found if isinstance(found, Interval) else None
+    cells = {"what": name.strip(), "role": role}
+    if not isinstance(found, Interval):
+        absent = dict.fromkeys(("interval", "confidence", "n", "trainings"))
+        return {**cells, "value": proportion(found), **absent}
     return {
-        "what": name.strip(),
-        "role": role,
-        "value": proportion(interval.value if interval else found),
-        "interval": interval and span(interval.low, interval.high),
-        "confidence": interval and percent(interval.confidence),
-        "n": interval and interval.n,
-        "trainings": interval and _trainings(interval),
+        **cells,
+        "value": proportion(found.value),
+        "interval": span(found.low, found.high),
+        "confidence": percent(found.confidence),
+        "n": found.n,
+        "trainings": _trainings(found),
     }
 
 

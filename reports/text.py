@@ -99,7 +99,8 @@ def p_value(value: float) -> str:
 
 def verdict_words(verdict: object, given: object) -> str:
     """Return a verdict as it is shown: one that rests on an assumption alone says so, as no other is "refuted ..."."""
-    return f"{clean(verdict)} {clean(given)}" if verdict == "refuted" and given else clean(verdict)
+    words = clean(verdict)
+    return f"{words} {clean(given)}" if verdict == "refuted" and given else words
 
 
 def exact(value: object) -> str:

@@ -354,7 +354,6 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
     return request.dataset(train, test, "; ".join(held), notes=notes)
 
 
-SPLIT_SEED = 1
 MOST_CLASSES = 1_000
 
 
@@ -390,7 +389,7 @@ def load_csv(
         raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
     layout = Layout(separator=separator)
     first = Path(path)
-    sources = [first, *([] if test is None else [Path(test)])]
+    sources = [Path(place) for place in (path, test) if place is not None]
     for source in sources:
         if not source.is_file():
             found = "is no file" if source.exists() else "no such file"
@@ -433,7 +432,7 @@ def load_csv(
     cells = {cell for table in tables for cell in table.labels}
     numbers = _classes(first, label, cells, classes)
     parts = [table.records(held, numbers) for table in tables]
-    train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=SPLIT_SEED)
+    train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=1)
     plain = ", ".join(name for name in known if name not in {*categories, *scales})
     notes = (f"used as they are, for want of a scaling constant: {plain}",)
     fitted = (f"the set of classes was read off the label column {label!r}",)
@@ -471,12 +470,7 @@ def _groups(path: Path, known: list[str], clients: int | None, groups: Groups | 
     return groups
 
 
-def _classes(
-    path: Path,
-    label: str,
-    cells: set[str],
-    classes: Sequence[str] | None,
-) -> dict[str, int]:
+def _classes(path: Path, label: str, cells: set[str], classes: Sequence[str] | None) -> dict[str, int]:
     names = [*(cells if classes is None else classes)]
     if classes is None:
         try:

@@ -81,13 +81,7 @@ def word_id(word: bytes, vocabulary: int) -> int:
     return 1 + int.from_bytes(digest) % (vocabulary - 1)
 
 
-def choose_tokenizer(
-    tokenizer: "Tokenizer | None",
-    *,
-    clients: int,
-    length: int,
-    vocabulary: int,
-) -> "Tokenizer":
+def choose_tokenizer(tokenizer: "Tokenizer | None", *, clients: int, length: int, vocabulary: int) -> "Tokenizer":
     """Return `tokenizer`, or the hashing one of `length` and `vocabulary`, once `clients` divide its length."""
     chosen = tokenizer or HashTokenizer(length=length, vocabulary=vocabulary)
     split_evenly(chosen.length, clients, name="clients", of="tokens")

@@ -74,14 +74,15 @@ def training_part(trained: TrainedStack, passes: int) -> Row:
     """
     by_seed = trained.accuracy.tolist()
     table = trained.ledger.bytes_up.get("table", 0)
+    history = [
+        {"epoch": epoch / passes, "accuracy": accuracy, "loss": loss if math.isfinite(loss) else None}
+        for epoch, accuracy, loss in trained.history
+    ]
     return {
         "accuracy": to_jsonable(shared_rate(trained.correct)),
         "by_seed": by_seed,
         "standard_deviation": float(np.std(by_seed, ddof=1)) if len(by_seed) > 1 else None,
-        "history": [
-            {"epoch": epoch / passes, "accuracy": accuracy, "loss": loss if math.isfinite(loss) else None}
-            for epoch, accuracy, loss in trained.history
-        ],
+        "history": history,
         "megabytes_up": (trained.ledger.up - table) / MEGABYTE,
         "megabytes_down": trained.ledger.down / MEGABYTE,
         "megabytes_table": table / MEGABYTE,
