@@ -379,6 +379,9 @@ class AttackOutcome:
     at_once: int | None = None
 
 
+Need = Callable[[AttackSetting], str | None]
+
+
 @dataclass(frozen=True)
 class Positive:
     """A setting in which the attack must succeed: in words, how to make it, and the least success it must reach."""
@@ -386,11 +389,6 @@ class Positive:
     what: str
     setting: Callable[[AttackSetting], AttackSetting]
     least: float
-
-
-def attack_and_control(spec: "AttackSpec", setting: AttackSetting) -> int:
-    """Return the rounds of an attacked training and of its control."""
-    return 2 * setting.rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -419,7 +417,7 @@ class AttackSpec:
             permuted too, and what it finds after training on permuted labels is a baseline, which says how much
             features alone do.
         few_labels: Whether the threat model grants `labels_per_class` training labels of each class.
-        rounds: Rounds that its progress counts to.
+        rounds: Rounds that its progress counts to: by default those of an attacked training and of its control.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
     """
 
@@ -435,14 +433,14 @@ class AttackSpec:
     options: Mapping[str, Option] = field(default_factory=dict)
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
     least_success: float = 0.0
-    needs: tuple[Callable[[AttackSetting], str | None], ...] = ()
+    needs: tuple[Need, ...] = ()
     behave: Callable[[AttackSetting], Mapping[int, Behaviour]] = lambda setting: {}
     baselines: Callable[[View, Knowledge], Mapping[str, LabelGuesses]] = lambda view, known: {}
     queries: int = 1
     trials: int = 64
     unsupervised: bool = False
     few_labels: bool = False
-    rounds: "Callable[[AttackSpec, AttackSetting], int]" = attack_and_control
+    rounds: "Callable[[AttackSpec, AttackSetting], int]" = lambda spec, setting: 2 * setting.rounds
     reads: tuple[str, ...] | None = None
 
     def lacks(self, setting: AttackSetting) -> str | None:

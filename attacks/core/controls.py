@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attacks.core.metrics import bets
+from attacks.core.metrics import Floats, bets
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.findings import LEAST_TRAININGS, Control, Interval
 from dpzv_audit.seeds import Purpose, stream
@@ -32,7 +32,6 @@ def at_chance(interval: Interval, *, what: str, expected: float, test: "ChanceTe
     return replace(found, p_value=test.p, tested_by=test.by) if test else found
 
 
-Floats = NDArray[np.float64]
 # Trainings over which bets can show, at one in a thousand, an attack that sees all.
 ENOUGH_TO_BET = 16
 # Exchanges of class names that are drawn: the least p-value is one over so many.

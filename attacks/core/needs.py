@@ -1,10 +1,6 @@
 """What an attack may need of a setting: each says in one line why it is not there, or None where it is."""
 
-from collections.abc import Callable
-
-from attacks.core.contract import AttackSetting
-
-Need = Callable[[AttackSetting], str | None]
+from attacks.core.contract import AttackSetting, Need
 
 
 def one_batch_size(setting: AttackSetting) -> str | None:
@@ -16,8 +12,9 @@ def one_batch_size(setting: AttackSetting) -> str | None:
 
 def binary_labels(setting: AttackSetting) -> str | None:
     """Need two classes."""
-    if setting.dataset.classes != 2:
-        return f"{setting.dataset.name} has {setting.dataset.classes} classes, must have 2"
+    data = setting.dataset
+    if data.classes != 2:
+        return f"{data.name} has {data.classes} classes, must have 2"
     return None
 
 

@@ -166,7 +166,8 @@ def first_pass(view: View, known: Knowledge) -> tuple[Tensor, Tensor | None, Ten
         return answers[: batches * q].view(batches, q, *answers.shape[1:]).transpose(1, 2)
 
     ids = None if found.ids is None else found.ids[: batches * q : q]
-    return by_batch(found.scalars), None if directions is None else by_batch(directions), ids
+    along = None if directions is None else by_batch(directions)
+    return by_batch(found.scalars), along, ids
 
 
 def error_of(known: Knowledge) -> float:

@@ -70,7 +70,8 @@ def ridge(directions: Tensor, scalars: Tensor, *, noise_std: float, prior_std: f
     Raises:
         NotFinite: a number that is not finite.
     """
-    return _of_records(_solve(*_systems(directions, scalars), penalty=(noise_std / prior_std) ** 2), directions)
+    solution = _solve(*_systems(directions, scalars), penalty=(noise_std / prior_std) ** 2)
+    return _of_records(solution, directions)
 
 
 def label_prior_std(classes: int) -> float:

@@ -168,7 +168,8 @@ def exactly(setting: AttackSetting) -> AttackSetting:
     """As many queries as unknowns of a batch of one, without noise, by a client: the gradient itself, twice over."""
     exact = {"calibration": "none", "client_rate": 0.0, "dtype": "float64", "smoothing": 1e-4}
     options = {"top_model": False, "batch_size": 1, "epochs": 1, **exact}
-    return setting.on("dpzv", options, adversary="client", queries=2 * setting.dataset.classes, trials=1)
+    queries = 2 * setting.dataset.classes
+    return setting.on("dpzv", options, adversary="client", queries=queries, trials=1)
 
 
 SPEC = AttackSpec(

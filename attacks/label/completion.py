@@ -36,7 +36,6 @@ from attacks.core.controls import labels_in_own_features
 from attacks.label.mount import mount_labels
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
-from mechanisms.core.context import GradientBehaviour
 from mechanisms.core.replicas import ParameterStack, embeddings_of
 
 UNTRAINED = "the same on an untrained bottom model"
@@ -240,11 +239,6 @@ class MaliciousOptimiser:
         return gradient * (1.0 + ratio).clamp(1.0, 5.0)
 
 
-def malicious_client(setting: AttackSetting) -> Mapping[int, GradientBehaviour]:
-    """Return the adversary's client with its own optimiser."""
-    return {ATTACKER: MaliciousOptimiser()}
-
-
 ACTIVE_SPEC = replace(
     SPEC,
     name="label_completion_active",
@@ -255,5 +249,5 @@ ACTIVE_SPEC = replace(
         setting=lambda setting: replace(planted(setting), adversary="malicious-client"),
     ),
     needs=(needs.downlink(True, "its clients step by what they estimate from scalars: there is no gradient to scale"),),
-    behave=malicious_client,
+    behave=lambda setting: {ATTACKER: MaliciousOptimiser()},
 )

@@ -52,7 +52,7 @@ def first_negative(gradients: Tensor) -> Tensor:
     return torch.where(negative.any(dim=-1), first, gradients.argmin(dim=-1))
 
 
-RULES: dict[str, Callable[[Tensor], Tensor]] = {"argmin": argmin, "first-negative": first_negative}
+RULES = {"argmin": argmin, "first-negative": first_negative}
 ESTIMATORS: dict[str, Callable[[Knowledge], Estimator]] = {
     "ridge": best_ridge,
     "minimum-norm": lambda known: minimum_norm,

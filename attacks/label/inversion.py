@@ -55,7 +55,8 @@ def linear_model(setting: AttackSetting) -> str | None:
 def small_batches(setting: AttackSetting) -> AttackSetting:
     """Split learning in batches of as many records as there are features, at most eight."""
     size = max(1, min(8, math.prod(setting.dataset.shapes[0]) // 2))
-    return setting.on("split", {"top_model": False, "epochs": 1, "batch_size": size, "dtype": "float64"}, trials=1)
+    options = {"top_model": False, "epochs": 1, "batch_size": size, "dtype": "float64"}
+    return setting.on("split", options, trials=1)
 
 
 SPEC = AttackSpec(

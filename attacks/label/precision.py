@@ -124,8 +124,16 @@ def replayable(setting: AttackSetting) -> str | None:
 
 def float_noise(setting: AttackSetting) -> AttackSetting:
     """DPZV with float noise on records of noise: with a server trained by sgd every later scalar tells the label."""
-    options = {"noise": "float", "sigma": 0.2, "clip": 1.0, "batch_size": 16, "epochs": 24, "server_rate": 0.05}
-    return setting.on("dpzv", options, dataset=labels_by_heart(setting.dataset, setting.seed), trials=8)
+    options = {
+        "noise": "float",
+        "sigma": 0.2,
+        "clip": 1.0,
+        "batch_size": 16,
+        "epochs": 24,
+        "server_rate": 0.05,
+    }
+    dataset = labels_by_heart(setting.dataset, setting.seed)
+    return setting.on("dpzv", options, dataset=dataset, trials=8)
 
 
 @dataclass(frozen=True)
@@ -144,11 +152,6 @@ class _Played:
     def right(self, coins: np.ndarray) -> np.ndarray:
         """Return which guesses are right (K, 1) of `coins` (K,)."""
         return np.asarray(self.guesses == coins)[:, None]
-
-
-def precision_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
-    """Return the rounds of the attacked trainings and of the control's, played again under either label."""
-    return 2 * 3 * setting.rounds
 
 
 def labels_under(given: AllButOne, which: int | np.ndarray) -> np.ndarray:
@@ -178,10 +181,8 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     one = run.possible.sum(1, keepdims=True) == 1
     wrong = ~np.take_along_axis(run.possible, run.coins[:, None], 1)
     scores = run.possible @ np.array([-1.0, 1.0])
-    words = (
-        f"one label of each of {len(scores):,} trainings, one of two by a fair coin; a score is 1 or -1 where one of "
-        "them is impossible"
-    )
+    coin = f"one label of each of {len(scores):,} trainings, one of two by a fair coin"
+    words = f"{coin}; a score is 1 or -1 where one of them is impossible"
     game = CoinGame.of(scores, run.coins == 1, "replace-label", words)
     return AttackOutcome(
         success=rate_interval(right, setting.confidence),
@@ -223,7 +224,8 @@ def _deal(setting: AttackSetting) -> tuple[AllButOne, np.ndarray]:
     steps = np.array([g.integers(1, classes) for g in generators])
     coins = np.array([g.integers(2) for g in generators])
     own = truth[records]
-    return AllButOne(setting.dataset, records, np.stack((own, (own + steps) % classes), 1)), coins
+    candidates = np.stack((own, (own + steps) % classes), 1)
+    return AllButOne(setting.dataset, records, candidates), coins
 
 
 def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) -> _Played:
@@ -250,11 +252,12 @@ def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) ->
         return spec.infer(recorder.view, known), coins, trained
 
     found, at_once = setting.in_stacks(part, 3 * rounds)
-    possible = np.concatenate([one[0] for one in found])
-    coins = np.concatenate([one[1] for one in found])
-    ties = np.array([stream(setting.seed, Purpose.ATTACK, k, 3).integers(2) for k in setting.replicas])
+    answers, dealt, trained = zip(*found, strict=True)
+    possible = np.concatenate(answers)
+    generators = [stream(setting.seed, Purpose.ATTACK, k, 3) for k in setting.replicas]
+    ties = np.array([g.integers(2) for g in generators])
     guesses = np.where(possible.sum(1) == 1, possible.argmax(1), ties)
-    return _Played([one[2] for one in found if one[2]], coins, possible, guesses, at_once)
+    return _Played([one for one in trained if one], np.concatenate(dealt), possible, guesses, at_once)
 
 
 @torch.no_grad()
@@ -271,7 +274,8 @@ def _round_too_late(setting: AttackSetting, data: TrainingData, recorder: ViewRe
     def noised(means: Tensor) -> Tensor:
         return means + whole.noise.next().to(means.dtype) * unit
 
-    run = setting.method.start(data, setting.config, replace(context, observers=(recorder,), noised=noised))
+    watched = replace(context, observers=(recorder,), noised=noised)
+    run = setting.method.start(data, setting.config, watched)
     for _ in plan.active:
         run.step()
     return unit
@@ -285,6 +289,7 @@ SPEC = AttackSpec(
     mounted_by=mount_precision,
     positive=Positive("label_precision on float noise: must be 1", float_noise, CERTAIN),
     needs=(replayable,),
-    rounds=precision_rounds,
+    # Those of the attacked trainings and of the control's, played again under either label.
+    rounds=lambda spec, setting: 2 * 3 * setting.rounds,
     trials=24,
 )

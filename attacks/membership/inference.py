@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from attacks.core import needs
-from attacks.core.contract import AttackSpec, Knowledge, Population, Positive
+from attacks.core.contract import AttackSpec, Knowledge, Need, Population, Positive
 from attacks.core.metrics import Booleans, Floats
 from attacks.membership.mount import membership_rounds, mount_membership, overfitted
 from mechanisms.core.channel import View
@@ -28,7 +28,7 @@ def by_loss(view: View, known: Knowledge) -> Floats:
     return confidence if view.adversary.kind == "client" else -np.logaddexp(0.0, -confidence)
 
 
-def _of_a_client(need: needs.Need) -> needs.Need:
+def _of_a_client(need: Need) -> Need:
     """Need something where the adversary is a client."""
     return lambda setting: need(setting) if setting.adversary == "client" else None
 
