@@ -21,8 +21,8 @@ from mechanisms.core.federation import Federation
 from mechanisms.core.joining import joined
 from mechanisms.core.noise import GaussianNoise, Grid, outer_steps, unit_steps
 
-# Server rates that the tuned control tries beside the method's own.
 RATE_GRID = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Server rates that the tuned control tries beside the method's own."""
 
 _TUNING_RECORDS = 10_000
 

@@ -147,7 +147,7 @@ def cosine_similarity(estimate: Floats, truth: Floats) -> Floats:
     lengths, norms = (np.linalg.norm(vectors, axis=-1) for vectors in (estimate, truth))
     if np.any(norms == 0):
         raise InputError("truth holds a gradient of norm 0, must hold none: it has no direction")
-    lengths[lengths == 0] = 1.0
+    lengths = np.where(lengths == 0, 1.0, lengths)
     return np.asarray(((estimate * truth).sum(axis=-1) / (lengths * norms)).clip(-1.0, 1.0))
 
 

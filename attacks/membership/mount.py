@@ -140,15 +140,17 @@ def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
     """
     dataset = setting.dataset
     size = _pool_size(setting, size)
-    if size // 2 < setting.config.batch_size:
-        least = f"must be at least the batch of {setting.config.batch_size}: half of the pool is trained on"
-        raise InputError(f"option pool gives {size // 2} records to train on, {least}")
     order = stream(setting.seed, Purpose.DATA).permutation(setting.records)
     return replace(dataset, train=take(dataset.train, np.sort(order[:size])))
 
 
 def _pool_size(setting: AttackSetting, size: int) -> int:
-    return min(size, setting.records) // 2 * 2
+    half = min(size, setting.records) // 2
+    batch = setting.config.batch_size
+    if half < batch:
+        least = f"must be at least the batch of {batch}: half of the pool is trained on"
+        raise InputError(f"option pool gives {half} records to train on, {least}")
+    return 2 * half
 
 
 def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> np.ndarray:

@@ -26,11 +26,12 @@ from dpzv_audit.files import first_not_utf8, open_plain
 
 FILE_LIMIT = 2 << 30
 FEATURE_LIMIT = 2 << 30  # bytes that the features of one file may take, as float32
+"""The most bytes that the features of one file may take, as float32."""
 
-# Loading takes so many times the features' own bytes at its height (pieces, columns, blocks, parts), and so many for a
-# row's label and line number.
 LOADING = 3.5
+"""Loading takes so many times the features' own bytes at its height (pieces, columns, blocks, parts) ..."""
 ROW_BYTES = 100
+"""... and so many for a row's label and line number."""
 
 LINE_LIMIT = 1 << 20
 CHUNK = 8192

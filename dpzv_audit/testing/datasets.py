@@ -55,14 +55,14 @@ def check_dataset(spec: DataSpec, *, data_dir: Path | None = None, **options: An
 
 def refuses(what: Registered, given: str, asked: Callable[[], object]) -> None:
     """Check that what is `given` in `asked` raises `InputError`."""
+    must = f"{what.name}: {given} must raise InputError"
     try:
         asked()
-        found = "is taken"
     except InputError:
         return
     except Exception as error:
-        found = f"raises {type(error).__name__}"
-    raise AssertionError(f"{what.name}: {given} must raise InputError, {found}")
+        raise AssertionError(f"{must}, raises {type(error).__name__}") from error
+    raise AssertionError(f"{must}, is taken")
 
 
 LONGEST_SUMMARY = 120

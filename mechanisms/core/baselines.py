@@ -32,13 +32,13 @@ from mechanisms.core.noise import ROW_BITS, Grid, NoiseOrigin, gaussian, norms_o
 from mechanisms.core.replicas import ParameterStack, ServerBatch
 from mechanisms.core.streams import Batch, DirectionKind, Directions, Drawn
 
-# Which channel a baseline's noise protects, in words for every result.
 PROTECTS = {
     "none": "nothing: no noise is added anywhere",
     "embedding": "embeddings sent to the server, hence features; labels stay open to clients",
     "embedding-batch": "embeddings sent to the server, clipped as one tensor a batch; labels stay open to clients",
     "gradient": "gradients sent to clients, hence labels; features stay open to the server",
 }
+"""Which channel a baseline's noise protects, in words for every result."""
 
 
 class ChannelNoise:
@@ -409,7 +409,7 @@ class FirstOrderRun(BaselineRun[P]):
 
 
 _GAMES = Games(why_not="the games are played on noised scalars; noise on another channel is accounted, not audited")
-# Makes a `MethodSpec` whose noise is that of the channel which its configuration protects.
 baseline_method = partial(
     MethodSpec, released=channel_releases, protection=channel_protection, games=lambda config: _GAMES
 )
+"""Make a `MethodSpec` whose noise is that of the channel which its configuration protects."""

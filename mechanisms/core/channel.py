@@ -13,12 +13,12 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.findings import ADVERSARIES
 from dpzv_audit.results import Ages, Staleness
 
-# Party number of the server; clients are parties 1..M, as in paper 001, section 2.
 SERVER = 0
-# Every number travels as a 4-byte float, whatever precision the simulation computes in.
+"""Party number of the server; clients are parties 1..M, as in paper 001, section 2."""
 VALUE_BYTES = 4
-# Of one replica where all K send alike, else those of each.
+"""Every number travels as a 4-byte float, whatever precision the simulation computes in."""
 Bytes = int | list[int]
+"""Bytes of one replica where all K send alike, else those of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,8 +318,8 @@ def _stacked(ids: Sequence[Tensor]) -> Tensor:
     return torch.stack([pad(i, (0, width - i.shape[1]), value=-1) for i in ids])
 
 
-# A quantised message starts with two 4-byte floats, the smallest value and the step.
 HEADER_BITS = 64
+"""A quantised message starts with two 4-byte floats, the smallest value and the step."""
 
 
 def quantise(values: Tensor, bits: int) -> Tensor:

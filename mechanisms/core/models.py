@@ -18,8 +18,8 @@ from dpzv_audit.data.text import read_pretrained
 from dpzv_audit.errors import InputError
 from mechanisms.core.config import ClientModel, TrainingConfig
 
-# Channel groups of group norm. Batch norm would mix the records of a batch: one record would move every loss.
 GROUPS = 8
+"""Channel groups of group norm. Batch norm would mix the records of a batch: one record would move every loss."""
 
 
 class ResidualBlock(nn.Module):
@@ -175,8 +175,8 @@ class TransformerModel:
         return {f"encoder.{name}": value.detach() for name, value in named}
 
 
-# Names and shapes of a model's parameters, in the order in which they lie in its flat vector.
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
+"""Names and shapes of a model's parameters, in the order in which they lie in its flat vector."""
 
 
 @dataclass(frozen=True)
@@ -217,10 +217,10 @@ def conv_net(
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(last, embedding))
 
 
-# Paper 001, appendix E: "a two-layer CNN" on 7 strips of 4 x 28; channels are ours.
 STRIP = ("strip", 1, (8, 16))
-# Paper 001, appendix E: "a four-layer CNN" on 2 x 2 patches of CIFAR-10.
+"""Paper 001, appendix E: "a two-layer CNN" on 7 strips of 4 x 28; channels are ours."""
 PATCH = ("patch", 2, (16, 32))
+"""Paper 001, appendix E: "a four-layer CNN" on 2 x 2 patches of CIFAR-10."""
 
 
 def resnet(input_channels: int, embedding: int, width: int = 64) -> nn.Module:

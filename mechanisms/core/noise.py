@@ -168,8 +168,8 @@ def _between(numerator: int, bits: int, scale: float) -> int | None:
 
 ClipRule = Literal["symmetric", "paper-one-sided"]
 NoiseKind = Literal["grid", "float"]
-# What noise is drawn from: secret bits, or the streams of a seed.
 NoiseOrigin = SecretBits | int
+"""What noise is drawn from: secret bits, or the streams of a seed."""
 _BLOCK = 256
 
 
@@ -277,8 +277,8 @@ class GaussianNoise(Drawn):
 
 SCALAR_BITS = 20
 ROW_BITS = 20
-# A record's gradient is a product of two vectors, each of at most 2^9 steps: see `Grid.factor_dtype`.
 GRADIENT_BITS = 18
+"""A record's gradient is a product of two vectors, each of at most 2^9 steps: see `Grid.factor_dtype`."""
 _UNIT_BITS = 12
 # Products of vectors of 2^9 steps of so many records add up to at most 2^24, which single precision holds exactly.
 _SINGLE_RECORDS = 64

@@ -337,7 +337,7 @@ class ModuleEvaluator:
         self.layout = layout_of(architecture)
         with torch.device("meta"):
             module = architecture.module()
-        self._buffers = {name: buffer.to(device) for name, buffer in module.named_buffers()}
+        self._buffers = {name: buffer.to(device) for name, buffer in module.named_buffers(remove_duplicate=False)}
         self._module = module.to("meta")  # every call brings its own parameters
         self._together = together
 

@@ -16,10 +16,10 @@ from mechanisms.core.models import dimension, layout_of
 from mechanisms.core.noise import SecretBits
 
 Progress = Callable[[int], None]
-# (epoch, mean test accuracy, mean test loss).
 History = list[tuple[int, float, float]]
-# Where noise comes from: another seed than the run's, or keys of the operating system, which nobody is to have.
+"""(epoch, mean test accuracy, mean test loss)."""
 NoiseSource = int | Literal["os"]
+"""Where noise comes from: another seed than the run's, or keys of the operating system, which nobody is to have."""
 
 
 class Checkpoints(Protocol):

@@ -172,9 +172,10 @@ def test_any_finite_scores_give_a_bound_between_nothing_and_the_ceiling(inside, 
         assert 0.0 <= bound.epsilon_lower <= bound.ceiling + 1e-9 < np.inf
 
 
-@given(st.integers(0, 10_000), st.sampled_from([0.3, 1.0, 2.5]), st.sampled_from([0.25, 8.0, 2.0**60]))
+@given(st.integers(0, 10_000), st.sampled_from([1.0, 2.5]), st.sampled_from([0.25, 8.0, 2.0**60]))
 @settings(max_examples=25, deadline=None)
 def test_invariance_under_scale_and_sign(seed, mu, scale):
+    # Worlds that a pilot can tell apart: where it promises nothing all rules tie, and their order decides.
     inside, outside = gaussian_scores(seed, mu, 300)
     expected = [bound.epsilon_lower for bound in audit_scores(inside, outside, delta=DELTA)]
     for changed in ((scale * inside, scale * outside), (-inside, -outside)):
