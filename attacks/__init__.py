@@ -4,12 +4,13 @@ Adding one is one file with a `SPEC` and one line in `ATTACKS`, or a package tha
 (`dpzv_audit.registry`).
 """
 
-from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec
-from attacks.feature import inversion as feature_inversion
-from attacks.gradient import estimation
-from attacks.label import binary, completion, direct, inversion, precision, probe, scalar
-from attacks.membership import inference
 from dpzv_audit.registry import Registry
+
+from .core.contract import AttackOutcome, AttackSetting, AttackSpec
+from .feature import inversion as feature_inversion
+from .gradient import estimation
+from .label import binary, completion, direct, inversion, precision, probe, scalar
+from .membership import inference
 
 __all__ = ["ATTACKS", "AttackOutcome", "AttackSetting", "AttackSpec", "attack_named"]
 

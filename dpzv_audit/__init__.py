@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpzv_audit.accounting import (
+    from .accounting import (
         Release,
         delta_from_mu,
         epsilon_from_mu,
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
         tightest_sound,
         upper_bounds,
     )
-    from dpzv_audit.claims.api import ClaimVerdict, verify_claim
-    from dpzv_audit.data import load as load_dataset
-    from dpzv_audit.errors import AuditError, InputError
-    from dpzv_audit.evidence.auditing import audit_result
-    from dpzv_audit.evidence.training import attack_result, train_result
-    from dpzv_audit.findings import EmpiricalBound, EpsilonRange, Interval, UpperBound
-    from dpzv_audit.statistics.estimators import audit_scores
+    from .claims.api import ClaimVerdict, verify_claim
+    from .data import load as load_dataset
+    from .errors import AuditError, InputError
+    from .evidence.auditing import audit_result
+    from .evidence.training import attack_result, train_result
+    from .findings import EmpiricalBound, EpsilonRange, Interval, UpperBound
+    from .statistics.estimators import audit_scores
 
 __all__ = [
     "AuditError",

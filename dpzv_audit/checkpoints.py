@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.runs import cpu_features, json_text, version_of
-from dpzv_audit.store import Store
 from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
 from mechanisms.core.method import Run
 from mechanisms.core.noise import KEY_BYTES
 from mechanisms.core.training import History
+
+from .errors import AuditError, InputError
+from .runs import cpu_features, json_text, version_of
+from .store import Store
 
 
 def run_key(facts: Mapping[str, object]) -> str:
@@ -66,7 +67,9 @@ class FileCheckpoints:
         if done:
             files = self.path.with_name(f"{self._key}-*{self.path.suffix}")
             return f"memory ran out, but {sum(done)} epochs of {len(done)} smaller stacks are kept in {files}"
-        return f"{self.epochs} of {epochs} epochs are kept in {self.path}" if self.epochs else None
+        if self.epochs:
+            return f"{self.epochs} of {epochs} epochs are kept in {self.path}"
+        return None
 
     def load(self, run: Run) -> History:
         """See `mechanisms.core.training.Checkpoints.load`; without a checkpoint the run starts from the beginning."""

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from io import BufferedReader
 from pathlib import Path
 
-from dpzv_audit.errors import AuditError, InputError
+from .errors import AuditError, InputError
 
 _ROOT: ContextVar[Path | None] = ContextVar("_ROOT", default=None)
 _KINDS = (

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from dpzv_audit.errors import out_of_memory
+from .errors import out_of_memory
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.files import open_plain
+from .files import open_plain
 
 DAMAGED_ARCHIVE = (
     zipfile.BadZipFile,

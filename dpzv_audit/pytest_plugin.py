@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dpzv_audit import check_not_shadowed
+from . import check_not_shadowed
 
 if TYPE_CHECKING:
-    from dpzv_audit.claims.api import ClaimVerdict
+    from .claims.api import ClaimVerdict
 
 FIXTURE = "privacy_audit"
 _TESTS = pytest.StashKey[int]()
@@ -45,8 +45,8 @@ class PrivacyAudit:
     def verdict(self, **claim: Any) -> "ClaimVerdict":
         """Return the verdict on a claim, given as to `dpzv_audit.verify_claim`, and fail nothing."""
         check_not_shadowed()
-        from dpzv_audit.claims.api import verify_claim
-        from dpzv_audit.claims.ledger import level_of
+        from .claims.api import verify_claim
+        from .claims.ledger import level_of
 
         self._calls += 1
         claim.setdefault("name", self._name)

@@ -17,8 +17,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.files import tree_digest
+from .errors import InputError, unknown_name
+from .files import tree_digest
 
 OWN = "dpzv-audit"
 
@@ -120,7 +120,9 @@ def _installed(group: str) -> Mapping[str, list[EntryPoint]]:
 
 def _package(point: EntryPoint) -> str:
     """Return name and version of the package that an entry point stands in."""
-    return "a package without a name" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+    if point.dist is None:
+        return "a package without a name"
+    return f"{point.dist.name} {point.dist.version}"
 
 
 def _files(point: EntryPoint) -> list[Path]:

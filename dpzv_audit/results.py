@@ -26,8 +26,8 @@ from pydantic import (
 )
 from pydantic.json_schema import models_json_schema
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import Control, EmpiricalBound, Interval, UpperBound, Verdict
+from .errors import InputError
+from .findings import Control, EmpiricalBound, Interval, UpperBound, Verdict
 
 LARGEST = 1e100
 """A number of a file beyond it belongs to no result: no axis of a figure reaches so far."""
@@ -746,8 +746,16 @@ def _items(value: object) -> Mapping[Any, object]:
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, object]:
-    both = {key: _merged(one[key], other[key]) for key in one if isinstance(other.get(key), dict)}
-    return {**one, **other, **both}
+    found = dict(one)
+    for key, value in other.items():
+        known = found.get(key)
+        if isinstance(value, dict) and isinstance(known, dict):
+            found[key] = _merged(known, value)
+            continue
+        while key in found:  # of a list, whose items move up when one before them is taken
+            key += "'"
+        found[key] = value
+    return found
 
 
 def schema_of_results() -> dict[str, object]:

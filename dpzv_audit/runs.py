@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.findings import to_jsonable
-from dpzv_audit.store import partial_folder, private_file, private_folder, remove_abandoned, sync
+from .errors import AuditError, InputError
+from .findings import to_jsonable
+from .store import partial_folder, private_file, private_folder, remove_abandoned, sync
 
 RESULT_FILE = "result.json"
 MEASURED_FILE = "measured.json"

@@ -27,8 +27,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from dpzv_audit.errors import AuditError, InputError, one_line
-from dpzv_audit.findings import to_jsonable
+from .errors import AuditError, InputError, one_line
+from .findings import to_jsonable
 
 T = TypeVar("T")
 

@@ -1,11 +1,11 @@
 """Every training method and its parts: messages and views, replicas, schedules, zeroth-order steps, noise, models."""
 
-from mechanisms.core.config import ProtectedConfig, TrainingConfig
-from mechanisms.core.method import MethodSpec
-from mechanisms.core.training import train
-from mechanisms.methods import METHODS, method_named
-from mechanisms.methods.compressed import SplitConfig
-from mechanisms.methods.dpzv import DPZVConfig
+from .core.config import ProtectedConfig, TrainingConfig
+from .core.method import MethodSpec
+from .core.training import train
+from .methods import METHODS, method_named
+from .methods.compressed import SplitConfig
+from .methods.dpzv import DPZVConfig
 
 __all__ = [
     "METHODS",

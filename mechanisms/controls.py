@@ -15,11 +15,12 @@ from torch import Tensor
 from dpzv_audit.accounting import sigma_sound
 from dpzv_audit.halving import in_pieces
 from dpzv_audit.seeds import Purpose
-from mechanisms.core.config import TrainingConfig, rounds_of
-from mechanisms.core.context import RunContext, TrainingData
-from mechanisms.core.federation import Federation
-from mechanisms.core.joining import joined
-from mechanisms.core.noise import GaussianNoise, Grid, outer_steps, unit_steps
+
+from .core.config import TrainingConfig, rounds_of
+from .core.context import RunContext, TrainingData
+from .core.federation import Federation
+from .core.joining import joined
+from .core.noise import GaussianNoise, Grid, outer_steps, unit_steps
 
 RATE_GRID = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Server rates that the tuned control tries beside the method's own."""
@@ -114,16 +115,24 @@ _BITS = 28
 class PrivateControlConfig(BaseModel):
     """How the server of frozen clients is trained, and for which guarantee."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
-    epsilon: float = Field(gt=0, description="Epsilon of the guarantee; infinite noise-free training is not offered.")
-    delta: float = Field(gt=0, lt=1, description="Delta of the guarantee.")
-    embedding: int = Field(128, ge=1, description="Width of a client's random embedding.")
-    steps: int = Field(100, ge=1, description="Steps of full-batch gradient descent, T.")
-    rate: float = Field(2.0, gt=0, description="Learning rate of the server.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of its steps.")
-    clip: float = Field(1.0, gt=0, description="L2 clip of a record's gradient, C.")
-    feature_scale: float = Field(10.0, gt=0, description="What the embeddings are multiplied by; public.")
+    epsilon: float = Field(gt=0)
+    """Epsilon of the guarantee; infinite noise-free training is not offered."""
+    delta: float = Field(gt=0, lt=1)
+    """Delta of the guarantee."""
+    embedding: int = Field(128, ge=1)
+    """Width of a client's random embedding."""
+    steps: int = Field(100, ge=1)
+    """Steps of full-batch gradient descent, T."""
+    rate: float = Field(2.0, gt=0)
+    """Learning rate of the server."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Momentum of its steps."""
+    clip: float = Field(1.0, gt=0)
+    """L2 clip of a record's gradient, C."""
+    feature_scale: float = Field(10.0, gt=0)
+    """What the embeddings are multiplied by; public."""
 
 
 def control_sigma(config: PrivateControlConfig) -> float:

@@ -12,9 +12,10 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dpzv_audit.errors import inert_json, inert_xml
 from dpzv_audit.results import ClaimResult, VerifyResult
-from reports.content import environment
-from reports.text import clean
-from reports.verification import MEANINGS, ORDER, words_of
+
+from .content import environment
+from .text import clean
+from .verification import MEANINGS, ORDER, words_of
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from dpzv_audit.findings import ADVERSARIES
 from dpzv_audit.results import Reported
-from reports import curves, figures, matrix, measured, text, verification
-from reports.document import Report, Tile
+
+from . import curves, figures, matrix, measured, text, verification
+from .document import Report, Tile
 
 if TYPE_CHECKING:
     from jinja2 import Environment

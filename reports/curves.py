@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from reports.figures import alt_of, control_label, mark, short
-from reports.svg import ACCENT, DASHED, DASHES, DOTTED, INK, LINES, MUTED, RULE, Chart
-from reports.text import clean, number, percent, proportion, upper_bound, within
+from .figures import alt_of, control_label, mark, short
+from .svg import ACCENT, DASHED, DASHES, DOTTED, INK, LINES, MUTED, RULE, Chart
+from .text import clean, number, percent, proportion, upper_bound, within
 
 if TYPE_CHECKING:
     from dpzv_audit.results import BoundByRuns, Cell, Tradeoff, Utility, Wealth
@@ -223,7 +223,9 @@ def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: 
 def _bound_look(index: int, strong: bool) -> Look:
     """Return the look of a line: solid in the accent colour where stressed, one of several dashes otherwise."""
     dots = (*DASHES[1:], (0, (8, 3)))
-    return _STRONG if strong else {"color": INK, "lw": 1.6, "ls": dots[index % len(dots)]}
+    if strong:
+        return _STRONG
+    return {"color": INK, "lw": 1.6, "ls": dots[index % len(dots)]}
 
 
 def curves_figure(

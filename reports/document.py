@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from html import unescape
 
-from reports.svg import label_of
-from reports.text import MISSING, number
+from .svg import label_of
+from .text import MISSING, number
 
 Row = Mapping[str, object]
 """A table's row: a value for each column's title, a dash where it is None or empty."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reports import svg
-from reports.svg import ACCENT, INK, MUTED, RULE, WIDTH
-from reports.text import clean, lower_bound, number, percent, proportion, upper_bound, within
+from . import svg
+from .svg import ACCENT, INK, MUTED, RULE, WIDTH
+from .text import clean, lower_bound, number, percent, proportion, upper_bound, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

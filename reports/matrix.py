@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dpzv_audit.results import Cell
-from reports import svg
-from reports.curves import method_of
-from reports.document import Row
-from reports.svg import ACCENT, INK, ON_ACCENT
-from reports.text import clean, number, proportion
+
+from . import svg
+from .curves import method_of
+from .document import Row
+from .svg import ACCENT, INK, ON_ACCENT
+from .text import clean, number, proportion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from dpzv_audit.findings import Control, Interval, UpperBound
 from dpzv_audit.results import Epoch, Result, Tradeoff
-from reports.document import Row
-from reports.text import exact, number, percent, proportion
+
+from .document import Row
+from .text import exact, number, percent, proportion
 
 _CURVE_ROWS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 _OF_THE_RUN = ["method", "dataset", "attack", "adversary", "seed", "run"]

@@ -7,10 +7,11 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.results import VerifyResult, check_schema, read
 from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
 from dpzv_audit.store import write_atomically
-from reports.ci import to_junit, to_sarif
-from reports.content import environment, report_content
-from reports.document import Picture, Report
-from reports.verification import Drawings
+
+from .ci import to_junit, to_sarif
+from .content import environment, report_content
+from .document import Picture, Report
+from .verification import Drawings
 
 FORMATS = ("html", "md", "json", "junit", "sarif")
 VERDICT_FORMATS = {"junit": "junit.xml", "sarif": "claims.sarif"}

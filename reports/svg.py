@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from reports.text import clean
+from .text import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -174,7 +174,9 @@ def draw(name: str, alt: str, height: float, paint: "Callable[[Axes], None]") ->
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(cast(Any, {**_RC, "svg.hashsalt": name})), warnings.catch_warnings():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()  # whatever a user's own matplotlibrc says
+        matplotlib.rcParams.update(cast(Any, {**_RC, "svg.hashsalt": name}))
         # The reader's fonts draw what matplotlib's own lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")

@@ -7,9 +7,10 @@ from functools import partial
 
 from dpzv_audit.findings import Verdict, to_jsonable
 from dpzv_audit.results import ClaimResult, VerifyResult
-from reports.curves import tradeoff_figure
-from reports.figures import epsilon_figure, success_figure
-from reports.text import lower_bound, number, p_value, percent, upper_bound, verdict_words
+
+from .curves import tradeoff_figure
+from .figures import epsilon_figure, success_figure
+from .text import lower_bound, number, p_value, percent, upper_bound, verdict_words
 
 MOST_SECTIONS = 200
 """Claims with a section of their own; those that failed the gate come first, the table names all."""

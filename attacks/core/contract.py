@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-from attacks.core.controls import reaches
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import (
     InputError,
@@ -40,6 +39,8 @@ from mechanisms.core.context import (
 )
 from mechanisms.core.method import Differences
 from mechanisms.core.replicas import Evaluator, ParameterStack
+
+from .controls import reaches
 
 T = TypeVar("T")
 Progress = Callable[[int], None]

@@ -12,10 +12,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attacks.core.metrics import Floats, bets
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.findings import LEAST_TRAININGS, Control, Interval
 from dpzv_audit.seeds import Purpose, stream
+
+from .metrics import Floats, bets
 
 # What a success of 1 must reach: an area under a curve may come out an ulp below it.
 CERTAIN = 1.0 - 1e-9

@@ -1,6 +1,6 @@
 """What an attack may need of a setting: each says in one line why it is not there, or None where it is."""
 
-from attacks.core.contract import AttackSetting, Need
+from .contract import AttackSetting, Need
 
 
 def one_batch_size(setting: AttackSetting) -> str | None:

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import ATTACKER, AttackSetting, Knowledge
-from attacks.gradient.estimates import forward_difference_error, label_prior_std, ridge
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import Message, View
 from mechanisms.core.context import ClientBehaviour, Turn
+
+from ..gradient.estimates import forward_difference_error, label_prior_std, ridge
+from .contract import ATTACKER, AttackSetting, Knowledge
 
 # Makes gradients (batches, B, c) of directions and scalars.
 Estimator = Callable[[Tensor, Tensor], Tensor]

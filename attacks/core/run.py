@@ -10,7 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import (
+from dpzv_audit.data.files import check_memory
+from dpzv_audit.errors import InputError
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms.core.channel import BatchLog, View, ViewRecorder
+from mechanisms.core.context import Behaviour, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
+from mechanisms.core.federation import architectures_of, pretrained
+from mechanisms.core.joining import joined
+from mechanisms.core.replicas import ParameterStack, evaluator_for
+
+from .contract import (
     ATTACKER,
     AttackSetting,
     AttackSpec,
@@ -21,14 +30,6 @@ from attacks.core.contract import (
     Progress,
     SomeFeatures,
 )
-from dpzv_audit.data.files import check_memory
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.channel import BatchLog, View, ViewRecorder
-from mechanisms.core.context import Behaviour, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
-from mechanisms.core.federation import architectures_of, pretrained
-from mechanisms.core.joining import joined
-from mechanisms.core.replicas import ParameterStack, evaluator_for
 
 
 @dataclass(frozen=True)

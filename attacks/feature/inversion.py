@@ -13,8 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core import needs
-from attacks.core.contract import (
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.errors import InputError
+from dpzv_audit.findings import Interval
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms.core.channel import Message, View
+
+from ..core import needs
+from ..core.contract import (
     ATTACKER,
     AttackOutcome,
     AttackSetting,
@@ -24,14 +30,9 @@ from attacks.core.contract import (
     Positive,
     SomeFeatures,
 )
-from attacks.core.controls import at_chance, by_bets
-from attacks.core.metrics import over_trainings, t_interval
-from attacks.core.run import attacked_run
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import Interval
-from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.channel import Message, View
+from ..core.controls import at_chance, by_bets
+from ..core.metrics import over_trainings, t_interval
+from ..core.run import attacked_run
 
 # Ridge penalty a known record, on standardised inputs.
 PENALTY = 1e-2

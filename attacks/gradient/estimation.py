@@ -13,15 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from attacks.core import needs
-from attacks.core.contract import ATTACKER, AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
-from attacks.core.controls import at_chance, by_bets
-from attacks.core.metrics import cosine_interval, cosine_similarity, relative_error
-from attacks.core.queries import best_ridge, first_pass, querying_client
-from attacks.core.run import AttackedRun, attacked_run, permuted_labels
-from attacks.gradient.estimates import correlation, expected_cosine, minimum_norm
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Message, View
+
+from ..core import needs
+from ..core.contract import ATTACKER, AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
+from ..core.controls import at_chance, by_bets
+from ..core.metrics import cosine_interval, cosine_similarity, relative_error
+from ..core.queries import best_ridge, first_pass, querying_client
+from ..core.run import AttackedRun, attacked_run, permuted_labels
+from .estimates import correlation, expected_cosine, minimum_norm
 
 # Numbers of queries at which estimates are made, as far as the answers reach.
 COUNTS = (1, 3, 10, 32, 100, 320, 640, 1280)

@@ -13,15 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core import needs
-from attacks.core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
-from attacks.core.controls import CERTAIN, labels_in_own_features
-from attacks.label.completion import embedded, others, untrained
-from attacks.label.direct import cut_layer
-from attacks.label.mount import mount_binary
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms.core.channel import View
+
+from ..core import needs
+from ..core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
+from ..core.controls import CERTAIN, labels_in_own_features
+from .completion import embedded, others, untrained
+from .direct import cut_layer
+from .mount import mount_binary
 
 
 def by_norm(view: View, known: Knowledge) -> LabelGuesses:

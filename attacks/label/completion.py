@@ -21,22 +21,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from attacks.core import needs
-from attacks.core.contract import (
-    ATTACKER,
-    AttackSetting,
-    AttackSpec,
-    FewLabels,
-    Knowledge,
-    LabelGuesses,
-    OwnParty,
-    Positive,
-)
-from attacks.core.controls import labels_in_own_features
-from attacks.label.mount import mount_labels
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.replicas import ParameterStack, embeddings_of
+
+from ..core import needs
+from ..core.contract import ATTACKER, AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
+from ..core.controls import labels_in_own_features
+from .mount import mount_labels
 
 UNTRAINED = "the same on an untrained bottom model"
 RAW = "the same on raw features"

@@ -10,14 +10,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attacks.core import needs
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
-from attacks.core.controls import CERTAIN
-from attacks.core.queries import Estimator, answers_of, best_ridge, first_pass, querying_client, stacked
-from attacks.gradient.estimates import checked, correlation, minimum_norm
-from attacks.label.mount import mount_labels
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
+
+from ..core import needs
+from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
+from ..core.controls import CERTAIN
+from ..core.queries import Estimator, answers_of, best_ridge, first_pass, querying_client, stacked
+from ..gradient.estimates import checked, correlation, minimum_norm
+from .mount import mount_labels
 
 
 def argmin(gradients: Tensor) -> Tensor:

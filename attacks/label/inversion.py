@@ -11,11 +11,12 @@ import math
 import torch
 from torch import Tensor
 
-from attacks.core import needs
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive
-from attacks.label.direct import cut_layer
-from attacks.label.mount import mount_labels
 from mechanisms.core.channel import View
+
+from ..core import needs
+from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive
+from .direct import cut_layer
+from .mount import mount_labels
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:

@@ -16,18 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import (
-    SECOND,
-    AttackOutcome,
-    AttackSetting,
-    AttackSpec,
-    CoinGame,
-    FewLabels,
-    LabelGuesses,
-    granted,
-)
-from attacks.core.controls import ENOUGH_TO_BET, ChanceTest, at_chance, by_bets, by_names, by_order
-from attacks.core.metrics import (
+from dpzv_audit.findings import Control, Interval
+from dpzv_audit.seeds import Purpose, stream
+
+from ..core.contract import SECOND, AttackOutcome, AttackSetting, AttackSpec, CoinGame, FewLabels, LabelGuesses, granted
+from ..core.controls import ENOUGH_TO_BET, ChanceTest, at_chance, by_bets, by_names, by_order
+from ..core.metrics import (
     auc_interval,
     counts_interval,
     low_rates,
@@ -37,9 +31,7 @@ from attacks.core.metrics import (
     shared_rate,
     trial_areas,
 )
-from attacks.core.run import AttackedRun, attacked_run, few_labels, permuted_labels
-from dpzv_audit.findings import Control, Interval
-from dpzv_audit.seeds import Purpose, stream
+from ..core.run import AttackedRun, attacked_run, few_labels, permuted_labels
 
 NO_COINS = "fewer than one coin on either side"
 NO_IDS = "its guesses are about places of batches, not about records that it could name: they tell no coin"

@@ -13,20 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import (
-    AllButOne,
-    AttackOutcome,
-    AttackSetting,
-    AttackSpec,
-    CoinGame,
-    Knowledge,
-    Positive,
-    granted,
-)
-from attacks.core.controls import CERTAIN, at_chance, by_fair_coins, labels_by_heart, reaches
-from attacks.core.metrics import rate_interval
-from attacks.core.run import public_knowledge
-from attacks.label.mount import NO_COINS
 from dpzv_audit.findings import Control
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import TrainingConfig
@@ -34,6 +20,12 @@ from mechanisms.core.channel import View, ViewRecorder
 from mechanisms.core.context import Plan, RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.joining import joined
 from mechanisms.methods.dpzv import ScalarChannel, scalar_config
+
+from ..core.contract import AllButOne, AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Positive, granted
+from ..core.controls import CERTAIN, at_chance, by_fair_coins, labels_by_heart, reaches
+from ..core.metrics import rate_interval
+from ..core.run import public_knowledge
+from .mount import NO_COINS
 
 
 def by_floats(sums: Tensor, released: Tensor) -> Tensor:

@@ -11,22 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attacks.core import needs
-from attacks.core.contract import (
-    ATTACKER,
-    AttackSetting,
-    AttackSpec,
-    Knowledge,
-    LabelGuesses,
-    Positive,
-    granted,
-)
-from attacks.core.controls import CERTAIN
-from attacks.core.queries import answers_of
-from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
 from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour, Turn
+
+from ..core import needs
+from ..core.contract import ATTACKER, AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
+from ..core.controls import CERTAIN
+from ..core.queries import answers_of
+from .mount import mount_labels
 
 # L without a clip: one class's probability is then 1 in one evaluation and 0 in the other.
 REACH = 50.0

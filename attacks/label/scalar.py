@@ -14,13 +14,14 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from attacks.core import needs
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive, granted
-from attacks.core.controls import labels_in_own_features
-from attacks.core.queries import answers_of, directions_of, error_of
-from attacks.label.mount import mount_labels
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
+
+from ..core import needs
+from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive, granted
+from ..core.controls import labels_in_own_features
+from ..core.queries import answers_of, directions_of, error_of
+from .mount import mount_labels
 
 # Random Fourier features (Rahimi and Recht 2007) of the Gaussian kernel on the client's own block.
 FREQUENCIES = 128

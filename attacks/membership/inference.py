@@ -15,17 +15,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from attacks.core import needs
-from attacks.core.contract import AttackSpec, Knowledge, Need, Population, Positive
-from attacks.core.metrics import Booleans, Floats
-from attacks.membership.mount import membership_rounds, mount_membership, overfitted
 from mechanisms.core.channel import View
+
+from ..core import needs
+from ..core.contract import AttackSpec, Knowledge, Need, Population, Positive
+from ..core.metrics import Booleans, Floats
+from .mount import membership_rounds, mount_membership, overfitted
 
 
 def by_loss(view: View, known: Knowledge) -> Floats:
     """Scores (targets, P): minus the loss of each record, log p, under the released model; a client's confidence."""
     confidence = known.granted(Population).confidence
-    return confidence if view.adversary.kind == "client" else -np.logaddexp(0.0, -confidence)
+    if view.adversary.kind == "client":
+        return confidence
+    return np.asarray(-np.logaddexp(0.0, -confidence))
 
 
 def _of_a_client(need: Need) -> Need:

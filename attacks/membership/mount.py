@@ -12,19 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import (
-    ATTACKER,
-    SECOND,
-    AttackOutcome,
-    AttackSetting,
-    AttackSpec,
-    CoinGame,
-    Population,
-)
-from attacks.core.controls import at_chance, by_coins, labels_by_heart
-from attacks.core.metrics import auc_interval, low_rates
-from attacks.core.run import public_knowledge
-from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import VerticalDataset, take
 from dpzv_audit.errors import InputError
@@ -34,6 +21,12 @@ from mechanisms.core.config import rounds_of
 from mechanisms.core.context import TrainedStack, TrainingData
 from mechanisms.core.federation import logits_of
 from mechanisms.core.joining import joined
+
+from ..core.contract import ATTACKER, SECOND, AttackOutcome, AttackSetting, AttackSpec, CoinGame, Population
+from ..core.controls import at_chance, by_coins, labels_by_heart
+from ..core.metrics import auc_interval, low_rates
+from ..core.run import public_knowledge
+from .mail import LARGEST, MailReader, sharing_own_block
 
 
 def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:

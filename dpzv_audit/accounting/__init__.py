@@ -1,23 +1,10 @@
 """Upper bounds on epsilon: what theory gives for a release, an adversary and a neighbour relation."""
 
-from dpzv_audit.accounting.accountants import (
-    ACCOUNTANTS,
-    gdp_exact,
-    gdp_paper,
-    prv,
-    tightest_sound,
-    upper_bounds,
-)
-from dpzv_audit.accounting.calibration import calibrate, sigma_from_paper, sigma_sound
-from dpzv_audit.accounting.gaps import GAPS, gaps_of
-from dpzv_audit.accounting.gaussian import (
-    delta_from_mu,
-    epsilon_delta_tradeoff,
-    epsilon_from_mu,
-    gaussian_tradeoff,
-    mu_from_epsilon,
-)
-from dpzv_audit.accounting.release import Composition, Release
+from .accountants import ACCOUNTANTS, gdp_exact, gdp_paper, prv, tightest_sound, upper_bounds
+from .calibration import calibrate, sigma_from_paper, sigma_sound
+from .gaps import GAPS, gaps_of
+from .gaussian import delta_from_mu, epsilon_delta_tradeoff, epsilon_from_mu, gaussian_tradeoff, mu_from_epsilon
+from .release import Composition, Release
 
 __all__ = [
     "ACCOUNTANTS",

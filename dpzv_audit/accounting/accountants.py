@@ -14,17 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from dpzv_audit.accounting.bounds import (
-    LARGEST_EPSILON,
-    Accountant,
-    Number,
-    Question,
-    Refusal,
-    SampledView,
-    accountant,
-)
-from dpzv_audit.accounting.gaps import ADVERSARY_NAMES
-from dpzv_audit.accounting.gaussian import (
+from ..errors import AuditError, InputError, check_names
+from ..findings import AdversaryName, NeighbourRelation, UpperBound
+from .bounds import LARGEST_EPSILON, Accountant, Number, Question, Refusal, SampledView, accountant
+from .gaps import ADVERSARY_NAMES
+from .gaussian import (
     LARGEST_MU,
     Floats,
     Participation,
@@ -33,11 +27,9 @@ from dpzv_audit.accounting.gaussian import (
     exactly,
     participations_epsilon,
 )
-from dpzv_audit.accounting.prv import AGREE, prv_directions, sampled_moments
-from dpzv_audit.accounting.release import NEIGHBOURS, REPLACES, AnyRelease, Release
-from dpzv_audit.accounting.sampled import ORDERS, PairKind, epsilon_of_moments
-from dpzv_audit.errors import AuditError, InputError, check_names
-from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
+from .prv import AGREE, prv_directions, sampled_moments
+from .release import NEIGHBOURS, REPLACES, AnyRelease, Release
+from .sampled import ORDERS, PairKind, epsilon_of_moments
 
 
 @accountant("numerical composition for Poisson and uniform sampling with secret batch ids, with certified error")

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
-from dpzv_audit.accounting.gaps import GAPS, NO_NUMBER, Cell, cell_of, gaps_of
-from dpzv_audit.accounting.gaussian import Participation
-from dpzv_audit.accounting.prv import Rounds
-from dpzv_audit.accounting.release import REPLACES, AnyRelease, Release, relevant_parts
-from dpzv_audit.accounting.sampled import PairKind, SampledGaussian
-from dpzv_audit.errors import check_probability
-from dpzv_audit.findings import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
+from ..errors import check_probability
+from ..findings import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
+from .gaps import GAPS, NO_NUMBER, Cell, cell_of, gaps_of
+from .gaussian import Participation
+from .prv import Rounds
+from .release import REPLACES, AnyRelease, Release, relevant_parts
+from .sampled import PairKind, SampledGaussian
 
 LARGEST_EPSILON = 1e150
 """Past it a number means nothing, and its square would leave the floats."""
@@ -176,7 +176,9 @@ class Question:
         if any(part.channel == "zo-gradient" for part in self.parts):
             return NO_NOISE
         view = self.amplified
-        return view if self.neighbours == "add-remove" and isinstance(view, Refusal) else None
+        if self.neighbours == "add-remove" and isinstance(view, Refusal):
+            return view
+        return None
 
 
 @dataclass(frozen=True)

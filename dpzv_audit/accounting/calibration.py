@@ -8,12 +8,12 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from dpzv_audit.accounting.accountants import tightest_sound, upper_bounds
-from dpzv_audit.accounting.bounds import Question, SampledView, meanings
-from dpzv_audit.accounting.gaussian import epsilon_from_mu, mu_from_epsilon
-from dpzv_audit.accounting.release import NEIGHBOURS, Release
-from dpzv_audit.errors import AuditError, InputError, check_count, check_names, check_positive, check_probability
-from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
+from ..errors import AuditError, InputError, check_count, check_names, check_positive, check_probability
+from ..findings import AdversaryName, NeighbourRelation, UpperBound
+from .accountants import tightest_sound, upper_bounds
+from .bounds import Question, SampledView, meanings
+from .gaussian import epsilon_from_mu, mu_from_epsilon
+from .release import NEIGHBOURS, Release
 
 
 def sigma_from_paper(epsilon: float, delta: float, *, clip: float, dataset_size: int, rounds: int) -> float:

@@ -10,10 +10,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dpzv_audit.accounting.accountants import ACCOUNTANTS, upper_bounds
-from dpzv_audit.accounting.bounds import Question
-from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, treatment
-from dpzv_audit.accounting.release import (
+from ..findings import AdversaryName, NeighbourRelation, UpperBound
+from .accountants import ACCOUNTANTS, upper_bounds
+from .bounds import Question
+from .gaps import ADVERSARY_NAMES, GAPS, treatment
+from .release import (
     CHANNELS,
     NEIGHBOURS,
     SAMPLERS,
@@ -23,7 +24,6 @@ from dpzv_audit.accounting.release import (
     ServerUpdate,
     batches_reach_further,
 )
-from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from dpzv_audit.accounting.release import (
+from ..errors import InputError
+from ..findings import AdversaryName, NeighbourRelation
+from .release import (
     CHANNELS,
     NEIGHBOURS,
     REPLACES,
@@ -17,8 +19,6 @@ from dpzv_audit.accounting.release import (
     SamplerName,
     relevant_parts,
 )
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import AdversaryName, NeighbourRelation
 
 Treatment = Literal["known-ids", "secret-ids", "undefined", "no bound"]
 

@@ -21,18 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from dpzv_audit.accounting.gaussian import Floats, Participation, epsilon_from_mu, exactly, participations_epsilon
-from dpzv_audit.accounting.sampled import (
-    ORDERS,
-    LossMoments,
-    PairKind,
-    SampledGaussian,
-    certified_lower,
-    composed_moments,
-    loss_moments,
-)
-from dpzv_audit.errors import AuditError, InputError, check_count, check_positive, check_probability
-from dpzv_audit.findings import EpsilonRange
+from ..errors import AuditError, InputError, check_count, check_positive, check_probability
+from ..findings import EpsilonRange
+from .gaussian import Floats, Participation, epsilon_from_mu, exactly, participations_epsilon
+from .sampled import ORDERS, LossMoments, PairKind, SampledGaussian, certified_lower, composed_moments, loss_moments
 
 VACUOUS = 100.0
 """An epsilon that is certainly past this is vacuous: its certified bounds are given, and nothing is composed."""
@@ -238,7 +230,9 @@ class _Tail(NamedTuple):
         if i >= len(self.t):
             return 0.0
         head = float(self.mass[i]) - math.exp(epsilon - self.near) * float(self.lighter[i])
-        return math.exp(min(math.log(head) + self.log_scale, 700.0)) if head > 0.0 else 0.0
+        if head > 0.0:
+            return math.exp(min(math.log(head) + self.log_scale, 700.0))
+        return 0.0
 
     def weight(self, epsilon: float) -> float:
         """Return what an error of 1 in the tilted masses could make of delta at `epsilon`."""

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpzv_audit.errors import InputError, check_count, check_names, check_positive
-from dpzv_audit.findings import AdversaryName, NeighbourRelation
+from ..errors import InputError, check_count, check_names, check_positive
+from ..findings import AdversaryName, NeighbourRelation
 
 SamplerName = Literal["shuffled", "uniform", "poisson"]
 """How a client draws its batches. Who adds one says how it is drawn (`mechanisms.core.streams`), how often a record
@@ -166,7 +166,9 @@ class Release:
     @property
     def rate(self) -> float:
         """Sampling rate r, in (0, 1]: the public `sample_rate`, else B/D."""
-        return self.batch_size / self.records if self.sample_rate is None else self.sample_rate
+        if self.sample_rate is None:
+            return self.batch_size / self.records
+        return self.sample_rate
 
     @property
     def records(self) -> float:

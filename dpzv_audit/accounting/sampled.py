@@ -44,7 +44,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import bdtrc, log_ndtr, ndtr, ndtri
 
-from dpzv_audit.accounting.gaussian import LOG_SQRT_TWO_PI, NODES, WEIGHTS, Floats
+from .gaussian import LOG_SQRT_TWO_PI, NODES, WEIGHTS, Floats
 
 PairKind = Literal["remove", "add", "replace", "fixed-size"]
 

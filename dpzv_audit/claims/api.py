@@ -6,18 +6,18 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.file import DEFAULT_ALPHA, ClaimsFile, MechanismClaim, ScoresClaim, one_claim
-from dpzv_audit.claims.gate import ClaimRun, Gate, claim_seed
-from dpzv_audit.claims.result import decided, verify_result
-from dpzv_audit.claims.subjects import Access, mechanism_subject, scores_subject
-from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
-from dpzv_audit.evidence.gathering import Gathering, Subject
-from dpzv_audit.evidence.verdict import fails
-from dpzv_audit.findings import Verdict
-from dpzv_audit.results import ClaimResult, GateOptions
-from dpzv_audit.signals import TRIAL_SECONDS
-from dpzv_audit.statistics.settings import check_scores
+from ..errors import InputError, check_count, check_positive, check_probability
+from ..evidence.gathering import Gathering, Subject
+from ..evidence.verdict import fails
+from ..findings import Verdict
+from ..results import ClaimResult, GateOptions
+from ..signals import TRIAL_SECONDS
+from ..statistics.settings import check_scores
+from .cache import Cache
+from .file import DEFAULT_ALPHA, ClaimsFile, MechanismClaim, ScoresClaim, one_claim
+from .gate import ClaimRun, Gate, claim_seed
+from .result import decided, verify_result
+from .subjects import Access, mechanism_subject, scores_subject
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from dpzv_audit.errors import AuditError
-from dpzv_audit.evidence.gathering import Block
-from dpzv_audit.evidence.verdict import Evidence
-from dpzv_audit.runs import version_of
-from dpzv_audit.store import Store
+from ..errors import AuditError
+from ..evidence.gathering import Block
+from ..evidence.verdict import Evidence
+from ..runs import version_of
+from ..store import Store
 
 T = TypeVar("T")
 

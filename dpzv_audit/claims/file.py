@@ -15,16 +15,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from pydantic.json_schema import models_json_schema
 from pydantic_core import ErrorDetails
 
-from dpzv_audit.errors import InputError, plain_rule, unknown_name
-from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from dpzv_audit.limits import (
-    LARGEST_SIZES,
-    LONGEST_TEXT,
-    MOST_CLIENTS,
-    MOST_QUERIES,
-    MOST_RECORDS,
-    MOST_SETTINGS,
-)
+from ..errors import InputError, plain_rule, unknown_name
+from ..findings import AdversaryName, NeighbourRelation
+from ..limits import LARGEST_SIZES, LONGEST_TEXT, MOST_CLIENTS, MOST_QUERIES, MOST_RECORDS, MOST_SETTINGS
 
 LARGEST_FILE = 8_000_000
 """Bytes; ten thousand claims take three million."""
@@ -368,33 +361,37 @@ Settings = Annotated[
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
 class _Named(_Strict):
-    name: Name = Field(description="What the claim is called in every result; no two claims share one.")
-    source: Text | None = Field(None, description="Who claims it and where: a paper's section, a policy's number.")
-    revision: int | None = Field(
-        None,
-        ge=1,
-        le=10**6,
-        description="Raised after a repair: it is then another claim, which a ledger that refuted it tests anew.",
-    )
+    name: Name
+    """What the claim is called in every result; no two claims share one."""
+    source: Text | None = None
+    """Who claims it and where: a paper's section, a policy's number."""
+    revision: int | None = Field(None, ge=1, le=10**6)
+    """Raised after a repair: it is then another claim, which a ledger that refuted it tests anew."""
 
 
 class _EpsilonClaim(_Named):
     kind: Literal["epsilon"] = "epsilon"
     epsilon: Epsilon
     delta: Delta = 1e-5
-    adversary: AdversaryName = Field("client", description="Who must not learn more than epsilon allows.")
-    neighbours: NeighbourRelation = Field("replace-label", description="What may differ between the two worlds.")
+    adversary: AdversaryName = "client"
+    """Who must not learn more than epsilon allows."""
+    neighbours: NeighbourRelation = "replace-label"
+    """What may differ between the two worlds."""
 
 
 class _Trained(_Strict):
-    method: Text = Field(description="Training method; see `dpzv-audit list methods`.")
-    dataset: Text = Field("digits", description="Data set; see `dpzv-audit list datasets`.")
-    data_dir: Text | None = Field(None, description="Folder with the data set's original files.")
-    clients: int | None = Field(None, ge=1, le=MOST_CLIENTS, description="Clients; by default the data set's own.")
+    method: Text
+    """Training method; see `dpzv-audit list methods`."""
+    dataset: Text = "digits"
+    """Data set; see `dpzv-audit list datasets`."""
+    data_dir: Text | None = None
+    """Folder with the data set's original files."""
+    clients: int | None = Field(None, ge=1, le=MOST_CLIENTS)
+    """Clients; by default the data set's own."""
     config: Settings = Field(default_factory=dict)
 
 
@@ -402,12 +399,8 @@ class MethodClaim(_EpsilonClaim, _Trained):
     """(epsilon, delta) of one of the tool's training methods; its noise is calibrated to the claim."""
 
     form: ClassVar = "method"
-    records: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_RECORDS,
-        description="Train nothing: simulate the transcript of so many records, in place of a data set.",
-    )
+    records: int | None = Field(None, ge=1, le=MOST_RECORDS)
+    """Train nothing: simulate the transcript of so many records, in place of a data set."""
 
 
 class AttackClaim(_Named, _Trained):
@@ -416,19 +409,23 @@ class AttackClaim(_Named, _Trained):
     form: ClassVar = "attack"
     records: ClassVar[None] = None
     kind: Literal["attack"]
-    attack: Text = Field(description="Attack; see `dpzv-audit list attacks`.")
-    success_at_most: FiniteFloat = Field(
-        gt=0, lt=1, description="The largest success that is claimed for the attack, between 0 and 1."
-    )
-    adversary: AdversaryName = Field("client", description="Who mounts the attack.")
-    queries: int = Field(1, ge=1, le=MOST_QUERIES, description="Times that a curious client asks about each batch.")
+    attack: Text
+    """Attack; see `dpzv-audit list attacks`."""
+    success_at_most: FiniteFloat = Field(gt=0, lt=1)
+    """The largest success that is claimed for the attack, between 0 and 1."""
+    adversary: AdversaryName = "client"
+    """Who mounts the attack."""
+    queries: int = Field(1, ge=1, le=MOST_QUERIES)
+    """Times that a curious client asks about each batch."""
 
 
 class ScoreFiles(_Strict):
     """Two files of scores, a number a run, below the folder of the claims file."""
 
-    in_: Text = Field(alias="in", description="Scores of runs with the canary: CSV, NPY, NPZ or JSON lines.")
-    out: Text = Field(description="Scores of runs without it.")
+    in_: Text = Field(alias="in")
+    """Scores of runs with the canary: CSV, NPY, NPZ or JSON lines."""
+    out: Text
+    """Scores of runs without it."""
 
     def names(self) -> dict[str, str]:
         """Return the files by their keys."""
@@ -447,16 +444,11 @@ class MechanismClaim(_EpsilonClaim):
     """(epsilon, delta) of a mechanism of the user's own, run where `trust_code` allows it, or of a planted one."""
 
     form: ClassVar = "mechanism"
-    mechanism: Text = Field(
-        pattern=r"^(planted:[a-z0-9-]+|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)$",
-        description="Import path, package.module:factory; or planted:NAME, one that is wrong on purpose.",
-    )
+    mechanism: Text = Field(pattern=r"^(planted:[a-z0-9-]+|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)$")
+    """Import path, package.module:factory; or planted:NAME, one that is wrong on purpose."""
     exactly_gaussian: ExactlyGaussian = False
-    depends: list[Text] = Field(
-        default_factory=list,
-        max_length=100,
-        description="Files and folders that the mechanism reads outside the folder of its package or module.",
-    )
+    depends: list[Text] = Field(default_factory=list, max_length=100)
+    """Files and folders that the mechanism reads outside the folder of its package or module."""
 
     @property
     def planted(self) -> str:
@@ -474,9 +466,8 @@ FORMS: dict[str, type[Claim]] = {model.form: model for model in (ScoresClaim, Me
 class Defaults(_Strict):
     """What holds for every claim that does not say otherwise, and the error rate of the whole file."""
 
-    alpha: float = Field(
-        DEFAULT_ALPHA, gt=0, lt=0.5, description="Largest chance that any true claim of the file is refuted."
-    )
+    alpha: float = Field(DEFAULT_ALPHA, gt=0, lt=0.5)
+    """Largest chance that any true claim of the file is refuted."""
     epsilon: Epsilon | None = None
     delta: Delta | None = None
     adversary: AdversaryName | None = None

@@ -17,11 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.claims.cache import Cache, code_digest, evidence_key
-from dpzv_audit.claims.file import AttackClaim, ClaimsFile, PlacedClaim, ScoresClaim
-from dpzv_audit.claims.subjects import Access, check_claim, data_key, subject_of
-from dpzv_audit.errors import AuditError
-from dpzv_audit.evidence.gathering import (
+from ..errors import AuditError
+from ..evidence.gathering import (
     THEORY,
     Block,
     Done,
@@ -34,11 +31,14 @@ from dpzv_audit.evidence.gathering import (
     result_of,
     scores_digest,
 )
-from dpzv_audit.evidence.verdict import Evidence, stopping_level
-from dpzv_audit.execution.executor import Workers, carry_out
-from dpzv_audit.files import Undigested
-from dpzv_audit.findings import to_jsonable
-from dpzv_audit.signals import GRACE_SECONDS, TimeIsUp, until
+from ..evidence.verdict import Evidence, stopping_level
+from ..execution.executor import Workers, carry_out
+from ..files import Undigested
+from ..findings import to_jsonable
+from ..signals import GRACE_SECONDS, TimeIsUp, until
+from .cache import Cache, code_digest, evidence_key
+from .file import AttackClaim, ClaimsFile, PlacedClaim, ScoresClaim
+from .subjects import Access, check_claim, data_key, subject_of
 
 WHOLE: Task = ("the whole claim", 0)
 
@@ -160,7 +160,9 @@ class Gate:
     @property
     def deadline(self) -> float | None:
         """When no block of trials may go on, on `time.monotonic()`'s clock."""
-        return None if self.max_minutes is None else self._began + 60.0 * self.max_minutes
+        if self.max_minutes is None:
+            return None
+        return self._began + 60.0 * self.max_minutes
 
     @property
     def last(self) -> float | None:
@@ -169,7 +171,9 @@ class Gate:
 
     def stored(self, run: ClaimRun, task: Task) -> Block | None:
         """Return a block of a run that did not end, where this one goes on from there."""
-        return self.cache.block(run.key, *task) if self.resume and self._keeps(run, task) else None
+        if self.resume and self._keeps(run, task):
+            return self.cache.block(run.key, *task)
+        return None
 
     def keep(self, run: ClaimRun, task: Task, block: Block) -> None:
         """Store a block that is worth it."""

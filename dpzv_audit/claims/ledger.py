@@ -29,12 +29,12 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from dpzv_audit.claims.file import PlacedClaim
-from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, Evidence, holm
-from dpzv_audit.files import open_plain
-from dpzv_audit.results import Refutation
-from dpzv_audit.store import Store, lock, write_atomically
+from ..errors import AuditError, InputError
+from ..evidence.verdict import GIVEN_GAUSSIAN, Evidence, holm
+from ..files import open_plain
+from ..results import Refutation
+from ..store import Store, lock, write_atomically
+from .file import PlacedClaim
 
 EXPONENT = 1.4
 SUM_OF_POWERS = 3.1055473

@@ -4,18 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpzv_audit.claims.file import AttackClaim, Claim, ClaimsFile, MethodClaim
-from dpzv_audit.claims.gate import ClaimRun
-from dpzv_audit.claims.ledger import (
-    LedgerMemory,
-    append_entry,
-    ledger_lock,
-    open_ledger,
-    refuted_over_time,
-    state_of,
-)
-from dpzv_audit.evidence.sentences import said
-from dpzv_audit.evidence.verdict import (
+from ..evidence.sentences import said
+from ..evidence.verdict import (
     GIVEN_GAUSSIAN,
     VERDICTS,
     Evidence,
@@ -26,9 +16,12 @@ from dpzv_audit.evidence.verdict import (
     supports,
     theory_curves,
 )
-from dpzv_audit.evidence.verdict import Look as EvidenceLook
-from dpzv_audit.findings import to_jsonable
-from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
+from ..evidence.verdict import Look as EvidenceLook
+from ..findings import to_jsonable
+from ..results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
+from .file import AttackClaim, Claim, ClaimsFile, MethodClaim
+from .gate import ClaimRun
+from .ledger import LedgerMemory, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
 
 
 def verify_result(

@@ -11,21 +11,21 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpzv_audit.claims.file import AttackClaim, Claim, MechanismClaim, ScoresClaim, TrainedClaim
-from dpzv_audit.data import DATASETS
-from dpzv_audit.data.files import model_digest
-from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
-from dpzv_audit.files import confined_to, data_digest, kind_of, tree_digest
-from dpzv_audit.games.engine import Arrays
-from dpzv_audit.games.fitting import WORDS, FittedScore, fit_score
-from dpzv_audit.games.mechanism import MechanismTrials, check_mechanism, code_of, importable, play
-from dpzv_audit.games.scores import GameScores, Given, scored_by, scores_of
-from dpzv_audit.registry import code_digest
-from dpzv_audit.signals import TRIAL_SECONDS
-from dpzv_audit.statistics.binomial import Floats
-from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
-from dpzv_audit.statistics.scores import load_scores
+from ..data import DATASETS
+from ..data.files import model_digest
+from ..errors import InputError
+from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
+from ..files import confined_to, data_digest, kind_of, tree_digest
+from ..games.engine import Arrays
+from ..games.fitting import WORDS, FittedScore, fit_score
+from ..games.mechanism import MechanismTrials, check_mechanism, code_of, importable, play
+from ..games.scores import GameScores, Given, scored_by, scores_of
+from ..registry import code_digest
+from ..signals import TRIAL_SECONDS
+from ..statistics.binomial import Floats
+from ..statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
+from ..statistics.scores import load_scores
+from .file import AttackClaim, Claim, MechanismClaim, ScoresClaim, TrainedClaim
 
 RUNS = "runs"
 RUNS_A_BLOCK = 125
@@ -159,7 +159,9 @@ def data_key(claim: Claim, access: Access) -> str:
     with access.data_folder(claim) as folder:
         transformer = access.transformer(claim)
         data = DATASETS.named(claim.dataset, "dataset").digest(folder)
-    return f"{data} {code}" if transformer is None else f"{data} {code}, {model_digest(transformer)}"
+    if transformer is None:
+        return f"{data} {code}"
+    return f"{data} {code}, {model_digest(transformer)}"
 
 
 def check_claim(claim: Claim, access: Access) -> None:
@@ -170,7 +172,7 @@ def check_claim(claim: Claim, access: Access) -> None:
     if isinstance(claim, ScoresClaim):
         access.scores(claim)
         return
-    from dpzv_audit.claims.trained import check_planted, check_trained
+    from .trained import check_planted, check_trained
 
     if not isinstance(claim, MechanismClaim):
         check_trained(claim, access)
@@ -193,7 +195,7 @@ def subject_of(claim: Claim, access: Access, seed: int) -> Subject:
         access.require_trust(claim)
         trials = MechanismTrials(claim.mechanism, seed, access.trial_seconds, access.folder)
         return mechanism_subject(trials, claim.mechanism, seed, exactly_gaussian=claim.exactly_gaussian)
-    from dpzv_audit.claims.trained import attack_subject, method_subject, planted_subject
+    from .trained import attack_subject, method_subject, planted_subject
 
     if isinstance(claim, MechanismClaim):
         return planted_subject(claim, seed)

@@ -7,26 +7,27 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from dpzv_audit.claims.file import AttackClaim, MechanismClaim, MethodClaim, TrainedClaim
-from dpzv_audit.claims.subjects import Access
-from dpzv_audit.data import load
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.games import TRAINED_BLOCK, games_of, scored_block, theory_of
-from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
-from dpzv_audit.evidence.verdict import Theory
-from dpzv_audit.findings import Interval
-from dpzv_audit.games.fitting import FittedScore, fit_score
-from dpzv_audit.games.planted import Planted, Trials, planted_named
-from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.scores import GameScores, scored_by
-from dpzv_audit.games.transcript import DrawnTrials
-from dpzv_audit.training_defaults import dataset_defaults
 from mechanisms import METHODS, TrainingConfig
 from mechanisms.core.config import check_plan, check_sizes
 from mechanisms.core.context import Deployment
 from mechanisms.core.method import MethodSpec
 from mechanisms.methods.dpzv import scalar_config
+
+from ..data import load
+from ..data.vertical import VerticalDataset
+from ..errors import InputError
+from ..evidence.games import TRAINED_BLOCK, games_of, scored_block, theory_of
+from ..evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
+from ..evidence.verdict import Theory
+from ..findings import Interval
+from ..games.fitting import FittedScore, fit_score
+from ..games.planted import Planted, Trials, planted_named
+from ..games.real import RealTrials
+from ..games.scores import GameScores, scored_by
+from ..games.transcript import DrawnTrials
+from ..training_defaults import dataset_defaults
+from .file import AttackClaim, MechanismClaim, MethodClaim, TrainedClaim
+from .subjects import Access
 
 ATTACKED = "trainings"
 TRIALS_A_BLOCK = 4
@@ -225,7 +226,9 @@ def _planted_pool(trials: Trials, pairs: int, blocks: int) -> Pool:
         first = number * pairs
         last = (number + 1) * pairs
         arrays = trials(first, last) if isinstance(trials, DrawnTrials) else {}
-        return scored_by(fitted(), arrays) if "in_features" in arrays else scored_block(trials, first, last)
+        if "in_features" in arrays:
+            return scored_by(fitted(), arrays)
+        return scored_block(trials, first, last)
 
     return Pool(
         draw=draw,

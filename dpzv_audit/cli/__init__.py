@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import Abort, TyperException
 
-from dpzv_audit import check_not_shadowed
-from dpzv_audit.cli.commands import Commands, no_such_option
-from dpzv_audit.cli.failures import say_unexpected, spell_plainly, threads_watched
-from dpzv_audit.cli.flags import GIVEN, RUNNING, renamed, said
-from dpzv_audit.errors import AuditError, InputError, Interrupted, one_line, out_of_memory
-from dpzv_audit.signals import INTERRUPTED, exit_code, stoppable
+from .. import check_not_shadowed
+from ..errors import AuditError, InputError, Interrupted, one_line, out_of_memory
+from ..signals import INTERRUPTED, exit_code, stoppable
+from .commands import Commands, no_such_option
+from .failures import say_unexpected, spell_plainly, threads_watched
+from .flags import GIVEN, RUNNING, renamed, said
 
 FAILED = 3
 

@@ -6,18 +6,18 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from dpzv_audit.accounting import Composition, Release, upper_bounds
-from dpzv_audit.accounting import calibrate as solved
-from dpzv_audit.accounting.explain import table_markdown
-from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease
-from dpzv_audit.cli import account_view as view
-from dpzv_audit.cli.flags import DEFAULT_DELTA, OutFlags, Positive, flags_given, refuse, takes
-from dpzv_audit.cli.output import Output, print_table, save
-from dpzv_audit.cli.releases import ReleaseFlags, others
-from dpzv_audit.cli.summary import sentence_of
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import AdversaryName, NeighbourRelation, to_jsonable
-from dpzv_audit.results import AccountResult
+from ..accounting import Composition, Release, upper_bounds
+from ..accounting import calibrate as solved
+from ..accounting.explain import table_markdown
+from ..accounting.release import NEIGHBOURS, AnyRelease
+from ..errors import InputError
+from ..findings import AdversaryName, NeighbourRelation, to_jsonable
+from ..results import AccountResult
+from . import account_view as view
+from .flags import DEFAULT_DELTA, OutFlags, Positive, flags_given, refuse, takes
+from .output import Output, print_table, save
+from .releases import ReleaseFlags, others
+from .summary import sentence_of
 
 
 @takes

@@ -8,20 +8,15 @@ from typing import TypeVar
 import numpy as np
 from rich.table import Table
 
-from dpzv_audit.accounting import (
-    Release,
-    epsilon_delta_tradeoff,
-    gaussian_tradeoff,
-    tightest_sound,
-    upper_bounds,
-)
-from dpzv_audit.accounting.bounds import meanings
-from dpzv_audit.accounting.explain import SERVER_ASSUMPTIONS, explain
-from dpzv_audit.accounting.release import AnyRelease, parts_of
-from dpzv_audit.cli.output import table_of
-from dpzv_audit.findings import AdversaryName, UpperBound
 from reports.curves import curves_figure, rounds_figure
 from reports.text import upper_bound
+
+from ..accounting import Release, epsilon_delta_tradeoff, gaussian_tradeoff, tightest_sound, upper_bounds
+from ..accounting.bounds import meanings
+from ..accounting.explain import SERVER_ASSUMPTIONS, explain
+from ..accounting.release import AnyRelease, parts_of
+from ..findings import AdversaryName, UpperBound
+from .output import table_of
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

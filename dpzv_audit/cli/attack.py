@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
-from dpzv_audit.cli.options import DataFlags, choose, parsed_settings
-from dpzv_audit.cli.output import Output, choose_device, print_table, save
-from dpzv_audit.cli.summary import table_from
-from dpzv_audit.errors import AuditError, InputError, check_names
+from ..errors import AuditError, InputError, check_names
+from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
+from .options import DataFlags, choose, parsed_settings
+from .output import Output, choose_device, print_table, save
+from .summary import table_from
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
@@ -58,8 +58,9 @@ def attack(
         confidence X: Confidence of every interval and bound, between 0 and 1.
     """
     from attacks import ATTACKS, AttackSetting, attack_named
-    from dpzv_audit.evidence.bounding import AuditPlan
-    from dpzv_audit.evidence.training import attack_result
+
+    from ..evidence.bounding import AuditPlan
+    from ..evidence.training import attack_result
 
     if self_check:
         why = (

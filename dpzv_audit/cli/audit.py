@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dpzv_audit.cli.flags import (
+from ..errors import InputError, check_count
+from ..execution.executor import Workers
+from ..signals import TRIAL_SECONDS
+from .flags import (
     DEFAULT_DELTA,
     Count,
     Device,
@@ -20,16 +23,13 @@ from dpzv_audit.cli.flags import (
     refuse,
     takes,
 )
-from dpzv_audit.cli.options import CSV_ONLY, NAMED_ONLY, DataFlags, choose, configure
-from dpzv_audit.cli.output import Output, choose_device, save
-from dpzv_audit.cli.summary import planted_markdown, planted_table, table_from
-from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.execution.executor import Workers
-from dpzv_audit.signals import TRIAL_SECONDS
+from .options import CSV_ONLY, NAMED_ONLY, DataFlags, choose, configure
+from .output import Output, choose_device, save
+from .summary import planted_markdown, planted_table, table_from
 
 if TYPE_CHECKING:
-    from dpzv_audit.evidence.auditing import AuditOutcome
-    from dpzv_audit.evidence.bounding import AuditPlan
+    from ..evidence.auditing import AuditOutcome
+    from ..evidence.bounding import AuditPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class GameFlags(OutFlags, WorkerFlags):
 
     def plan(self, **game: Any) -> "AuditPlan":
         """Return the plan of an audit whose chunks are kept under `--out`; `game` are further fields of it."""
-        from dpzv_audit.evidence.bounding import AuditPlan
+        from ..evidence.bounding import AuditPlan
 
         return AuditPlan(
             runs=self.runs or 2000,
@@ -135,9 +135,10 @@ def audit_method(
         rounds T: With --simulate: rounds, all clients together.
         device cpu|cuda|auto: Device to compute on.
     """
-    from dpzv_audit.evidence.auditing import audit_outcome, one_run_outcome, simulated_outcome
-    from dpzv_audit.evidence.sections import Case
     from mechanisms.core.context import Deployment
+
+    from ..evidence.auditing import audit_outcome, one_run_outcome, simulated_outcome
+    from ..evidence.sections import Case
 
     given = flags_set(ctx)
     if canary_norm is not None and canary != "state":
@@ -203,8 +204,8 @@ def audit_mechanism(
             raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
         _planted(planted, plan, game, output)
         return
-    from dpzv_audit.evidence.auditing import mechanism_outcome
-    from dpzv_audit.games.mechanism import mechanism_from
+    from ..evidence.auditing import mechanism_outcome
+    from ..games.mechanism import mechanism_from
 
     mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
     if plan.workers.kind == "here":
@@ -225,8 +226,8 @@ def audit_mechanism(
 
 def _planted(name: str, plan: "AuditPlan", game: GameFlags, output: Output) -> None:
     """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
-    from dpzv_audit.evidence.auditing import planted_result
-    from dpzv_audit.games.planted import PLANTED, planted_named
+    from ..evidence.auditing import planted_result
+    from ..games.planted import PLANTED, planted_named
 
     every = name == "all"
     chosen = list(PLANTED.values())

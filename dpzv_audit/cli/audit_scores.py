@@ -10,20 +10,21 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.text import Text
 
-from dpzv_audit.cli.flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
-from dpzv_audit.cli.output import Output, print_table, table_of
-from dpzv_audit.cli.summary import at_least, sentence_of
-from dpzv_audit.errors import AuditError, InputError, check_count, check_not_negative
-from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, refuted_given
-from dpzv_audit.findings import to_jsonable
-from dpzv_audit.results import JudgedBound, ScoresClaim, ScoresResult
-from dpzv_audit.statistics.assumptions import dependence
-from dpzv_audit.statistics.coverage import FALSE_ALARM, as_text, coverage_check
-from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, ESTIMATORS, audit_scores, can_refute, may_refute
-from dpzv_audit.statistics.families import FAMILIES, CurveFamily, sampled_family
-from dpzv_audit.statistics.fixed import expected_bound
-from dpzv_audit.statistics.scores import load_scores
 from reports.text import percent, verdict_words
+
+from ..errors import AuditError, InputError, check_count, check_not_negative
+from ..evidence.verdict import GIVEN_GAUSSIAN, refuted_given
+from ..findings import to_jsonable
+from ..results import JudgedBound, ScoresClaim, ScoresResult
+from ..statistics.assumptions import dependence
+from ..statistics.coverage import FALSE_ALARM, as_text, coverage_check
+from ..statistics.estimators import DEFAULT_ESTIMATORS, ESTIMATORS, audit_scores, can_refute, may_refute
+from ..statistics.families import FAMILIES, CurveFamily, sampled_family
+from ..statistics.fixed import expected_bound
+from ..statistics.scores import load_scores
+from .flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
+from .output import Output, print_table, table_of
+from .summary import at_least, sentence_of
 
 VERDICTS = ("refuted", "not refuted", "cannot refute")
 """What an estimator says of a claim, the strongest first."""

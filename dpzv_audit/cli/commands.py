@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dpzv_audit.cli.flags import RUNNING
-from dpzv_audit.errors import InputError
+from ..errors import InputError
+from .flags import RUNNING
 
 
 class Command(TyperCommand):

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from dpzv_audit.errors import one_line
-from dpzv_audit.store import private_file, private_folder
+from ..errors import one_line
+from ..store import private_file, private_folder
 
 PLAIN = {
     "≤": "<=",

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 
 import typer
 
-from dpzv_audit.errors import AuditError, InputError, check_count, check_names, check_positive, check_probability
+from ..errors import AuditError, InputError, check_count, check_names, check_positive, check_probability
 
 if TYPE_CHECKING:
-    from dpzv_audit.execution.executor import Workers
+    from ..execution.executor import Workers
 
 
 Command = Callable[..., None]
@@ -110,7 +110,7 @@ def _unpacked(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _writable(name: str, out: Path) -> None:
     """Raise `InputError` where a folder cannot be made or written to: before hours of work, not after them."""
-    from dpzv_audit.runs import check_out
+    from ..runs import check_out
 
     check_out(out)
 
@@ -204,7 +204,7 @@ class WorkerFlags:
 
     def workers(self) -> "Workers":
         """Return the workers that the flags name; `InputError` where the flags do not go together."""
-        from dpzv_audit.execution.executor import workers_from
+        from ..execution.executor import workers_from
 
         return workers_from(self.jobs, self.executor, self.scheduler)
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Required, TypedDict
 
 import typer
 
-from dpzv_audit.cli.flags import flag, takes
-from dpzv_audit.cli.output import Output
-from dpzv_audit.cli.summary import lines_of
-from dpzv_audit.data import DataSpec
-from dpzv_audit.errors import unknown_name, with_options
-from dpzv_audit.registry import OWN, Registry
+from ..data import DataSpec
+from ..errors import unknown_name, with_options
+from ..registry import OWN, Registry
+from .flags import flag, takes
+from .output import Output
+from .summary import lines_of
 
 REGISTRIES: dict[str, tuple[str, str]] = {
     "methods": ("mechanisms", "METHODS"),

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.console import Console
 from rich.table import Table
 
-from dpzv_audit.cli.flags import Count, Probability, RunFlags, takes
-from dpzv_audit.cli.options import DataFlags, load_data
-from dpzv_audit.cli.output import Output, choose_device, repeatable_command_line, table_of
-from dpzv_audit.errors import AuditError, InputError, check_names
-from dpzv_audit.results import Cell
-from dpzv_audit.runs import environment, json_text
-from dpzv_audit.store import hold, private_folder, write_atomically
 from reports.render import write_report
 
+from ..errors import AuditError, InputError, check_names
+from ..results import Cell
+from ..runs import environment, json_text
+from ..store import hold, private_folder, write_atomically
+from .flags import Count, Probability, RunFlags, takes
+from .options import DataFlags, load_data
+from .output import Output, choose_device, repeatable_command_line, table_of
+
 if TYPE_CHECKING:
-    from dpzv_audit.cli.matrix_cells import Outcome
     from mechanisms import MethodSpec
+
+    from .matrix_cells import Outcome
 
 ALL = "all"
 CHANNELS = ("gradient", "embedding", "embedding-batch")
@@ -85,9 +87,10 @@ def matrix(
         no_self_check: Leave out the positive control of each attack.
     """
     from attacks import ATTACKS
-    from dpzv_audit.checkpoints import run_key
-    from dpzv_audit.cli.matrix_cells import CELL_FILE, Cells, CellTask, check_task, clear_cell
     from mechanisms import METHODS
+
+    from ..checkpoints import run_key
+    from .matrix_cells import CELL_FILE, Cells, CellTask, check_task, clear_cell
 
     chosen_methods = _names("methods", methods, METHODS)
     chosen_attacks = _names("attacks", attacks, ATTACKS)
@@ -151,7 +154,7 @@ def _epsilons(given: str) -> list[float]:
 
 
 def _finish(output: Output, folder: Path, found: "Sequence[Outcome]", dataset: str, flags: CellFlags) -> None:
-    from dpzv_audit.evidence.matrix import matrix_result
+    from ..evidence.matrix import matrix_result
 
     cells = [one.cell for one in found if one.check is None]
     checks = [one.check for one in found if one.check is not None]

@@ -11,21 +11,22 @@ import torch
 
 from attacks import AttackSetting, attack_named
 from attacks.core.contract import DoesNotApply
-from dpzv_audit.checkpoints import run_key
-from dpzv_audit.cli.flags import TrainingFlags, flag
-from dpzv_audit.cli.matrix import CellFlags
-from dpzv_audit.cli.options import DataFlags, choose
-from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.evidence.bounding import AuditPlan
-from dpzv_audit.evidence.matrix import measured_cell
-from dpzv_audit.evidence.training import attack_result
-from dpzv_audit.execution.executor import carry_out, workers_from
-from dpzv_audit.findings import to_jsonable
-from dpzv_audit.results import Cell, SelfCheck
-from dpzv_audit.runs import environment, slug, write_run
-from dpzv_audit.store import Store, checksummed, private_folder, remove_abandoned
 from mechanisms import method_named
 from reports.render import write_report
+
+from ..checkpoints import run_key
+from ..errors import AuditError, InputError
+from ..evidence.bounding import AuditPlan
+from ..evidence.matrix import measured_cell
+from ..evidence.training import attack_result
+from ..execution.executor import carry_out, workers_from
+from ..findings import to_jsonable
+from ..results import Cell, SelfCheck
+from ..runs import environment, slug, write_run
+from ..store import Store, checksummed, private_folder, remove_abandoned
+from .flags import TrainingFlags, flag
+from .matrix import CellFlags
+from .options import DataFlags, choose
 
 CELL_FILE = "cell.json"
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from dpzv_audit.cli.flags import Count, TrainingFlags, flag, number_in, refuse
-from dpzv_audit.cli.output import progress_bars
-from dpzv_audit.data import DATASETS, DataSpec, VerticalDataset, load, load_csv
-from dpzv_audit.data.download import download
-from dpzv_audit.data.spec import DATA_VARIABLE
-from dpzv_audit.data.text import PretrainedTokenizer
-from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.training_defaults import dataset_defaults
+from ..data import DATASETS, DataSpec, VerticalDataset, load, load_csv
+from ..data.download import download
+from ..data.spec import DATA_VARIABLE
+from ..data.text import PretrainedTokenizer
+from ..errors import InputError, unknown_name
+from ..training_defaults import dataset_defaults
+from .flags import Count, TrainingFlags, flag, number_in, refuse
+from .output import progress_bars
 
 if TYPE_CHECKING:
     from mechanisms import MethodSpec, TrainingConfig

@@ -12,27 +12,21 @@ import typer
 from rich.box import HEAVY_HEAD, SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from dpzv_audit.cli.flags import GIVEN, OutFlags
-from dpzv_audit.errors import InputError, Interrupted, inert_json
-from dpzv_audit.findings import to_jsonable
-from dpzv_audit.results import MatrixResult, PlantedResult, Result, Run, TrainResult
-from dpzv_audit.runs import RESULT_FILE, environment, run_name, write_run
 from reports.render import write_report
 from reports.verification import Drawings
 
+from ..errors import InputError, Interrupted, inert_json
+from ..findings import to_jsonable
+from ..results import MatrixResult, PlantedResult, Result, Run, TrainResult
+from ..runs import RESULT_FILE, environment, run_name, write_run
+from .flags import GIVEN, OutFlags
+
 if TYPE_CHECKING:
-    from dpzv_audit.evidence.bounding import Reporter, Stage
+    from ..evidence.bounding import Reporter, Stage
 
 R = TypeVar("R", bound=Result)
 Saved = Run | PlantedResult | MatrixResult

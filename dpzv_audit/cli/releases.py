@@ -6,13 +6,13 @@ from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from dpzv_audit.accounting import Release, sigma_from_paper
-from dpzv_audit.accounting.release import realised_participations
-from dpzv_audit.cli.flags import Positive, Probability, TrainingFlags, Whole, flag
-from dpzv_audit.cli.options import DataFlags, choose, configure, parsed_settings
-from dpzv_audit.errors import InputError, check_positive
-from dpzv_audit.findings import NeighbourRelation
-from dpzv_audit.npy import read_npy
+from ..accounting import Release, sigma_from_paper
+from ..accounting.release import realised_participations
+from ..errors import InputError, check_positive
+from ..findings import NeighbourRelation
+from ..npy import read_npy
+from .flags import Positive, Probability, TrainingFlags, Whole, flag
+from .options import DataFlags, choose, configure, parsed_settings
 
 _NO_FLAG = ("noise", "secret_batches")
 """What follows from how a training of this package is made."""
@@ -156,9 +156,10 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         A `dataset_size` takes the place of the data set's, which then is not loaded. Raises `InputError` for a flag
         that the method decides itself, and for a method that adds no noise.
         """
-        from dpzv_audit.evidence.privacy import check_noise, noised
         from mechanisms.core.context import Deployment
         from mechanisms.methods.dpzv import scalar_config
+
+        from ..evidence.privacy import check_noise, noised
 
         for name, value in self._numbers.items():
             if name not in ("batch_size", "dataset_size", "clients"):

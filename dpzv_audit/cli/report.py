@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dpzv_audit.cli.flags import takes
-from dpzv_audit.cli.output import Output
-from dpzv_audit.runs import load_run
 from reports.render import check_formats, write_report
+
+from ..runs import load_run
+from .flags import takes
+from .output import Output
 
 Format = Literal["html", "md", "json", "junit", "sarif"]
 

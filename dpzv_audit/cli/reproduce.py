@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from dpzv_audit.cli.flags import Count, RunFlags, takes
-from dpzv_audit.cli.output import Output, choose_device, write_folder
-from dpzv_audit.data import VerticalDataset, load
-from dpzv_audit.errors import InputError
-from dpzv_audit.store import hold
+from ..data import VerticalDataset, load
+from ..errors import InputError
+from ..store import hold
+from .flags import Count, RunFlags, takes
+from .output import Output, choose_device, write_folder
 
 
 @takes
@@ -38,9 +38,9 @@ def reproduce(
         row TEXT: Only rows with TEXT in their label; may be given several times.
         resume: Go on where the same command was interrupted: finished rows, then epochs, are kept.
     """
-    from dpzv_audit.checkpoints import run_key
-    from dpzv_audit.reproduce import Setting, TableParts, table_named, to_markdown, with_rows
-    from dpzv_audit.reproduce import reproduce as run_table
+    from ..checkpoints import run_key
+    from ..reproduce import Setting, TableParts, table_named, to_markdown, with_rows
+    from ..reproduce import reproduce as run_table
 
     table = with_rows(table_named(name), row or ())
     device = choose_device(run.device)

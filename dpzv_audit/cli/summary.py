@@ -9,11 +9,12 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.table import Table
 
-from dpzv_audit.cli.output import table_of
-from dpzv_audit.errors import one_line
-from dpzv_audit.findings import LEAST_TRAININGS
-from dpzv_audit.results import PlantedResult, PlantedRow
 from reports.text import percent, verdict_words
+
+from ..errors import one_line
+from ..findings import LEAST_TRAININGS
+from ..results import PlantedResult, PlantedRow
+from .output import table_of
 
 
 def three_decimals(value: float | None, rounding: Callable[[float], float]) -> str:

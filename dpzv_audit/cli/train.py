@@ -4,14 +4,14 @@ import resource
 import sys
 import time
 
-from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
-from dpzv_audit.cli.options import DataFlags, choose
-from dpzv_audit.cli.output import GO_ON, Output, choose_device, save
-from dpzv_audit.cli.summary import table_from
-from dpzv_audit.data.files import model_digest
-from dpzv_audit.errors import Interrupted
-from dpzv_audit.runs import MEASURED_FILE, json_text
-from dpzv_audit.store import hold
+from ..data.files import model_digest
+from ..errors import Interrupted
+from ..runs import MEASURED_FILE, json_text
+from ..store import hold
+from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
+from .options import DataFlags, choose
+from .output import GO_ON, Output, choose_device, save
+from .summary import table_from
 
 
 @takes
@@ -45,9 +45,10 @@ def train(
     """
     choice = choose(training, data, claims=("epsilon", "delta", "calibration"), quiet=output.quiet)
     device = choose_device(run.device)
-    from dpzv_audit.checkpoints import FileCheckpoints, run_key
-    from dpzv_audit.evidence.training import train_result
     from mechanisms.core.replicas import to_safetensors
+
+    from ..checkpoints import FileCheckpoints, run_key
+    from ..evidence.training import train_result
 
     facts = {
         "method": choice.method.name,

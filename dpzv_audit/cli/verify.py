@@ -14,11 +14,20 @@ from rich.progress import TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from dpzv_audit.claims.cache import Cache, default_cache
-from dpzv_audit.claims.file import claims_schema, load_claims
-from dpzv_audit.claims.ledger import LedgerMemory, ledger_files, open_ledger
-from dpzv_audit.cli.flags import Count, Positive, RunFlags, WorkerFlags, takes
-from dpzv_audit.cli.output import (
+from reports.ci import to_junit, to_sarif, to_summary
+from reports.text import verdict_words
+
+from ..claims.cache import Cache, default_cache
+from ..claims.file import claims_schema, load_claims
+from ..claims.ledger import LedgerMemory, ledger_files, open_ledger
+from ..errors import AuditError, InputError, Interrupted, inert
+from ..findings import down, up
+from ..results import ClaimResult, GateOptions, VerifyResult
+from ..runs import MEASURED_FILE, json_text, versions
+from ..signals import TRIAL_SECONDS
+from ..store import write_atomically
+from .flags import Count, Positive, RunFlags, WorkerFlags, takes
+from .output import (
     GO_ON,
     Output,
     choose_device,
@@ -28,14 +37,6 @@ from dpzv_audit.cli.output import (
     table_of,
     write_folder,
 )
-from dpzv_audit.errors import AuditError, InputError, Interrupted, inert
-from dpzv_audit.findings import down, up
-from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
-from dpzv_audit.runs import MEASURED_FILE, json_text, versions
-from dpzv_audit.signals import TRIAL_SECONDS
-from dpzv_audit.store import write_atomically
-from reports.ci import to_junit, to_sarif, to_summary
-from reports.text import verdict_words
 
 
 def _below_half(name: str, alpha: float) -> None:
@@ -142,9 +143,9 @@ def verify(
         raise InputError("--new-ledger needs --ledger FILE")
     if no_cache and (resume or cache):
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
-    from dpzv_audit.claims.gate import Gate
-    from dpzv_audit.claims.result import decided, decided_by_ledger, measured, verify_result
-    from dpzv_audit.claims.subjects import Access
+    from ..claims.gate import Gate
+    from ..claims.result import decided, decided_by_ledger, measured, verify_result
+    from ..claims.subjects import Access
 
     pool = workers.workers()
     file = load_claims(claims)
@@ -231,7 +232,7 @@ _CHANGE_NOTHING = ("--out", "--cache", "--junit", "--sarif", "--jobs", "--execut
 
 def _command_line() -> list[str]:
     """Return the command line as a repeat of the result needs it; in full it stands in environment.json."""
-    from dpzv_audit.claims.result import shown_path
+    from ..claims.result import shown_path
 
     parts = []
     for argument in repeatable_command_line(without=_CHANGE_NOTHING, plain=("--no-cache",)):

@@ -5,14 +5,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.data.images import declared_idx_files, read_cifar10, read_digits, read_idx_images
-from dpzv_audit.data.mfeat import read_mfeat
-from dpzv_audit.data.spec import DataRequest, DataSpec, Partition, RemoteFile, Source, declared, declared_spec
-from dpzv_audit.data.table import PublishedTable, load_csv, read_breast_cancer, read_published_set
-from dpzv_audit.data.text import read_amazon_polarity, read_imdb
-from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.data.views import load_views, read_eth80, read_modelnet40
-from dpzv_audit.registry import Registry
+from ..registry import Registry
+from .images import declared_idx_files, read_cifar10, read_digits, read_idx_images
+from .mfeat import read_mfeat
+from .spec import DataRequest, DataSpec, Partition, RemoteFile, Source, declared, declared_spec
+from .table import PublishedTable, load_csv, read_breast_cancer, read_published_set
+from .text import read_amazon_polarity, read_imdb
+from .vertical import Records, VerticalDataset
+from .views import load_views, read_eth80, read_modelnet40
 
 __all__ = [
     "DATASETS",

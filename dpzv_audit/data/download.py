@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.data import DATASETS
-from dpzv_audit.data.spec import DataSpec, RemoteFile
-from dpzv_audit.errors import AuditError, InputError
+from ..errors import AuditError, InputError
+from . import DATASETS
+from .spec import DataSpec, RemoteFile
 
 CHUNK = 1 << 20
 

@@ -16,8 +16,8 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import IO, AnyStr
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.files import data_digest, open_plain
+from ..errors import InputError
+from ..files import data_digest, open_plain
 
 
 @contextmanager

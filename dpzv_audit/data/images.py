@@ -15,19 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpzv_audit.data.files import TarLimits, inflated, read_bounded, read_tar_members
-from dpzv_audit.data.spec import DataRequest, Source, declared
-from dpzv_audit.data.vertical import (
-    LabelArray,
-    Pixels,
-    Records,
-    VerticalDataset,
-    array_digest,
-    equal_runs,
-    patches,
-    scaled,
-)
-from dpzv_audit.errors import InputError
+from ..errors import InputError
+from .files import TarLimits, inflated, read_bounded, read_tar_members
+from .spec import DataRequest, Source, declared
+from .vertical import LabelArray, Pixels, Records, VerticalDataset, array_digest, equal_runs, patches, scaled
 
 GZIP_MARK = b"\x1f\x8b"
 CLASSES = 10

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dpzv_audit.data.files import inflated, read_bounded, reading
-from dpzv_audit.data.spec import DataRequest, declared
-from dpzv_audit.data.vertical import Array, FloatArray, LabelArray, Records, VerticalDataset
-from dpzv_audit.errors import InputError
+from ..errors import InputError
+from .files import inflated, read_bounded, reading
+from .spec import DataRequest, declared
+from .vertical import Array, FloatArray, LabelArray, Records, VerticalDataset
 
 MFEAT_FILE = "HW.mat"
 RECORDS = 2_000

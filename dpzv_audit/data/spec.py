@@ -12,10 +12,10 @@ from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter
 
-from dpzv_audit.data.files import file_digest
-from dpzv_audit.data.vertical import Records, VerticalDataset, split_evenly, split_records
-from dpzv_audit.errors import InputError, check_count, check_names
-from dpzv_audit.files import data_digest
+from ..errors import InputError, check_count, check_names
+from ..files import data_digest
+from .files import file_digest
+from .vertical import Records, VerticalDataset, split_evenly, split_records
 
 T = TypeVar("T")
 

@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpzv_audit.data.files import bounded_lines, check_size, file_digest, memory_available, reading
-from dpzv_audit.data.spec import DataRequest, declared
-from dpzv_audit.data.vertical import FloatArray, Records, VerticalDataset, array_digest, equal_runs, split_records
-from dpzv_audit.errors import InputError, check_count, check_positive, unknown_name
-from dpzv_audit.files import first_not_utf8, open_plain
+from ..errors import InputError, check_count, check_positive, unknown_name
+from ..files import first_not_utf8, open_plain
+from .files import bounded_lines, check_size, file_digest, memory_available, reading
+from .spec import DataRequest, declared
+from .vertical import FloatArray, Records, VerticalDataset, array_digest, equal_runs, split_records
 
 FILE_LIMIT = 2 << 30
 FEATURE_LIMIT = 2 << 30  # bytes that the features of one file may take, as float32

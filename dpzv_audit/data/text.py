@@ -16,19 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from dpzv_audit.data.files import TarLimits, bounded_lines, check_size, read_tar_members, reading
-from dpzv_audit.data.spec import DataRequest
-from dpzv_audit.data.vertical import (
-    LabelArray,
-    Records,
-    TokenArray,
-    VerticalDataset,
-    equal_runs,
-    fixed_order,
-    split_evenly,
-)
-from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.files import open_plain
+from ..errors import InputError, check_count
+from ..files import open_plain
+from .files import TarLimits, bounded_lines, check_size, read_tar_members, reading
+from .spec import DataRequest
+from .vertical import LabelArray, Records, TokenArray, VerticalDataset, equal_runs, fixed_order, split_evenly
 
 WORD = re.compile(rb"[a-z0-9\x80-\xff]+(?:'[a-z]+)?")
 """Bytes of UTF-8 after ASCII lower-casing: what a word is depends on no version of the Unicode tables."""

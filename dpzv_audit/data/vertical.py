@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.errors import InputError, check_count
+from ..errors import InputError, check_count
 
 Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]

@@ -17,20 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dpzv_audit.data.files import read_bounded, reading
-from dpzv_audit.data.spec import DataRequest, declared
-from dpzv_audit.data.vertical import (
-    Blocks,
-    FloatArray,
-    LabelArray,
-    Pixels,
-    Records,
-    VerticalDataset,
-    fixed_order,
-    split_evenly,
-)
-from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.npy import read_npz
+from ..errors import InputError, check_count
+from ..npy import read_npz
+from .files import read_bounded, reading
+from .spec import DataRequest, declared
+from .vertical import Blocks, FloatArray, LabelArray, Pixels, Records, VerticalDataset, fixed_order, split_evenly
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue in a grey value (ITU-R BT.601)."""

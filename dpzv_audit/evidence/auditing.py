@@ -3,37 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.bounding import (
-    AuditPlan,
-    Bounded,
-    bounded,
-    wealth_by_pairs,
-)
-from dpzv_audit.evidence.privacy import Claimed, check_noise, game_of, noised, privacy_of, section, tradeoff_of
-from dpzv_audit.evidence.sections import (
-    Case,
-    Provenance,
-    noise_section,
-    provenance,
-    published_by_simulation,
-)
-from dpzv_audit.evidence.sentences import said
-from dpzv_audit.evidence.verdict import Theory, largest_gating, verdict_on
-from dpzv_audit.files import Undigested
-from dpzv_audit.findings import EmpiricalBound
-from dpzv_audit.games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
-from dpzv_audit.games.mechanism import MechanismTrials
-from dpzv_audit.games.planted import Planted
-from dpzv_audit.games.real import RealTrials, play_one_run
-from dpzv_audit.games.scores import GameScores
-from dpzv_audit.games.transcript import DrawnTrials, SimulatedTrials
-from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow
-from dpzv_audit.runs import versions
-from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
+
+from ..data.vertical import VerticalDataset
+from ..errors import InputError
+from ..files import Undigested
+from ..findings import EmpiricalBound
+from ..games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
+from ..games.mechanism import MechanismTrials
+from ..games.planted import Planted
+from ..games.real import RealTrials, play_one_run
+from ..games.scores import GameScores
+from ..games.transcript import DrawnTrials, SimulatedTrials
+from ..results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow
+from ..runs import versions
+from ..statistics.estimators import audit_scores, can_refute
+from .bounding import AuditPlan, Bounded, bounded, wealth_by_pairs
+from .privacy import Claimed, check_noise, game_of, noised, privacy_of, section, tradeoff_of
+from .sections import Case, Provenance, noise_section, provenance, published_by_simulation
+from .sentences import said
+from .verdict import Theory, largest_gating, verdict_on
 
 
 @dataclass(frozen=True)

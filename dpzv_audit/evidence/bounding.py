@@ -9,17 +9,17 @@ from typing import Protocol
 
 import numpy as np
 
-from dpzv_audit.checkpoints import run_key
-from dpzv_audit.errors import InputError
-from dpzv_audit.execution.executor import Workers
-from dpzv_audit.findings import EmpiricalBound, NeighbourRelation, down
-from dpzv_audit.games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collect, npz_bytes
-from dpzv_audit.games.game import DEFAULT_NORM, Canary, Neighbours, Others
-from dpzv_audit.games.scores import GameScores, side_pair
-from dpzv_audit.halving import shortage
-from dpzv_audit.results import BoundByRuns, Plain, Wealth
-from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
-from dpzv_audit.statistics.sequential import paired, wealth_against
+from ..checkpoints import run_key
+from ..errors import InputError
+from ..execution.executor import Workers
+from ..findings import EmpiricalBound, NeighbourRelation, down
+from ..games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collect, npz_bytes
+from ..games.game import DEFAULT_NORM, Canary, Neighbours, Others
+from ..games.scores import GameScores, side_pair
+from ..halving import shortage
+from ..results import BoundByRuns, Plain, Wealth
+from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
+from ..statistics.sequential import paired, wealth_against
 
 _WEALTH_POINTS = 200
 NEIGHBOURS: NeighbourRelation = "replace-label"

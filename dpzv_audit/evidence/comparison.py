@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from dpzv_audit.findings import Interval
+from ..findings import Interval
 
 Side = Literal["above", "below"]
 
@@ -48,7 +48,9 @@ def over_further_trainings(found: Interval | float) -> tuple[float, float] | Non
     if not isinstance(found, Interval) or found.over_trainings is None:
         return of_these_trainings(found)
     trainings = found.over_trainings
-    return None if trainings.low is None or trainings.high is None else (trainings.low, trainings.high)
+    if trainings.low is None or trainings.high is None:
+        return None
+    return (trainings.low, trainings.high)
 
 
 def _side(ours: tuple[float, float], theirs: tuple[float, float]) -> Side | None:

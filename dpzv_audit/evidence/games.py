@@ -3,20 +3,21 @@
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from dpzv_audit.accounting import upper_bounds
-from dpzv_audit.accounting.release import Release
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.gathering import CUT_SHARE, Pool, Stage, Subject, all_at_once, two_stages
-from dpzv_audit.evidence.verdict import NO_NOISE, Theory
-from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from dpzv_audit.games.engine import Trials, run_chunk
-from dpzv_audit.games.game import Canary, Game, GameAdversary, Neighbours, why_undefined
-from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.scores import GameScores
-from dpzv_audit.games.transcript import SimulatedTrials
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
+
+from ..accounting import upper_bounds
+from ..accounting.release import Release
+from ..data.vertical import VerticalDataset
+from ..errors import InputError
+from ..findings import AdversaryName, NeighbourRelation
+from ..games.engine import Trials, run_chunk
+from ..games.game import Canary, Game, GameAdversary, Neighbours, why_undefined
+from ..games.real import RealTrials
+from ..games.scores import GameScores
+from ..games.transcript import SimulatedTrials
+from .gathering import CUT_SHARE, Pool, Stage, Subject, all_at_once, two_stages
+from .verdict import NO_NOISE, Theory
 
 T = TypeVar("T")
 

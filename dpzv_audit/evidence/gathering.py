@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpzv_audit.evidence.verdict import Evidence, Look, Theory, combined_p_value
-from dpzv_audit.games.scores import GameScores, joined
-from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
-from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
-from dpzv_audit.statistics.fixed import TestName, fixed_test
-from dpzv_audit.statistics.sequential import bet_on, likelihood_of, success_p_value
+from ..games.scores import GameScores, joined
+from ..statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
+from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
+from ..statistics.fixed import TestName, fixed_test
+from ..statistics.sequential import bet_on, likelihood_of, success_p_value
+from .verdict import Evidence, Look, Theory, combined_p_value
 
 THEORY = "theory"
 
@@ -319,7 +319,9 @@ class Stage:
     @property
     def words(self) -> str:
         """What the stage is called."""
-        return self.name if self.name == self.pool else f"{self.name} test on {self.pool}"
+        if self.name == self.pool:
+            return self.name
+        return f"{self.name} test on {self.pool}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,7 +418,7 @@ def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
 
 def tradeoff_of(scores: GameScores, confidence: float = 0.95) -> dict[str, object]:
     """Return the empirical trade-off curve of the scores with its 95% band, for the picture alone."""
-    from dpzv_audit.statistics.tradeoff import empirical_tradeoff
+    from ..statistics.tradeoff import empirical_tradeoff
 
     inside, outside = map(np.median, scores.sides)
     curve = empirical_tradeoff(

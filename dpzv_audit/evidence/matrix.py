@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from dpzv_audit.evidence.comparison import compared, of_these_trainings
-from dpzv_audit.evidence.sentences import said
-from dpzv_audit.findings import LEAST_TRAININGS, Control, Interval
-from dpzv_audit.results import AttackResult, Cell, MatrixResult, NegativeControls, Noise, SelfCheck
+from ..findings import LEAST_TRAININGS, Control, Interval
+from ..results import AttackResult, Cell, MatrixResult, NegativeControls, Noise, SelfCheck
+from .comparison import compared, of_these_trainings
+from .sentences import said
 
 
 def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:

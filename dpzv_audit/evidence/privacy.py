@@ -3,29 +3,22 @@
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from dpzv_audit.accounting import gaps_of
-from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Bounded, bounded
-from dpzv_audit.evidence.games import account
-from dpzv_audit.evidence.sections import Case
-from dpzv_audit.evidence.sentences import said
-from dpzv_audit.evidence.verdict import (
-    NO_NOISE,
-    Theory,
-    given_by,
-    largest_gating,
-    refuted_given,
-    theory_curves,
-    verdict_on,
-)
-from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from dpzv_audit.games.game import Game, GameAdversary
-from dpzv_audit.games.real import RealTrials
-from dpzv_audit.results import Privacy, Tradeoff
-from dpzv_audit.statistics.tradeoff import empirical_tradeoff
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
 from mechanisms.methods.dpzv import scalar_config, scalar_release
+
+from ..accounting import gaps_of
+from ..errors import InputError
+from ..findings import AdversaryName, NeighbourRelation
+from ..games.game import Game, GameAdversary
+from ..games.real import RealTrials
+from ..results import Privacy, Tradeoff
+from ..statistics.tradeoff import empirical_tradeoff
+from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded
+from .games import account
+from .sections import Case
+from .sentences import said
+from .verdict import NO_NOISE, Theory, given_by, largest_gating, refuted_given, theory_curves, verdict_on
 
 _UNAUDITED = (
     "the label game is played on the scalar channel with a client's known batches; this adversary is not audited"

@@ -13,10 +13,13 @@ import numpy as np
 import torch
 
 from attacks.core.metrics import majority_baseline, shared_rate
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evidence.sentences import said
-from dpzv_audit.halving import shortage
-from dpzv_audit.results import (
+from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
+from mechanisms.core.training import NoiseSource
+
+from ..data.vertical import VerticalDataset
+from ..halving import shortage
+from ..results import (
     Accuracy,
     AttackResult,
     AuditResult,
@@ -30,10 +33,8 @@ from dpzv_audit.results import (
     Published,
     Utility,
 )
-from dpzv_audit.runs import versions
-from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
-from mechanisms.core.training import NoiseSource
+from ..runs import versions
+from .sentences import said
 
 
 def utility_section(

@@ -4,8 +4,9 @@ import re
 from functools import cache
 from typing import Any
 
-from dpzv_audit.findings import Interval, down, up
 from reports.text import percent
+
+from ..findings import Interval, down, up
 
 
 @cache
@@ -27,14 +28,14 @@ def said(macro: str, *facts: object) -> str:
 
 
 def _beats(one: Interval, other: Interval) -> bool:
-    from dpzv_audit.evidence.comparison import compared
+    from .comparison import compared
 
     return compared(one, other).side == "above"
 
 
 def _beside(success: Interval, other: float | Interval) -> str:
     """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
-    from dpzv_audit.evidence.comparison import compared
+    from .comparison import compared
 
     found = compared(success, other)
     trainings = success.over_trainings

@@ -7,12 +7,22 @@ import numpy as np
 from attacks import AttackSpec
 from attacks.core.contract import AttackSetting, CoinGame
 from attacks.core.run import continuous
-from dpzv_audit.checkpoints import FileCheckpoints
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError, check_probability
-from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
-from dpzv_audit.evidence.privacy import privacy_sections
-from dpzv_audit.evidence.sections import (
+from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.controls import frozen_clients, rates_tried, tuned_frozen_clients
+from mechanisms.core.channel import Message, Observer, StalenessObserver
+from mechanisms.core.config import rounds_of
+from mechanisms.core.context import RunContext, TrainedStack
+from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
+
+from ..checkpoints import FileCheckpoints
+from ..data.vertical import VerticalDataset
+from ..errors import InputError, check_probability
+from ..findings import LEAST_TRAININGS
+from ..results import Accuracy, AttackResult, CertifiedBound, ControlAccuracy, PictureRow, Reconstructions, TrainResult
+from ..statistics.estimators import audit_scores
+from .bounding import AuditPlan, Reporter, silent
+from .privacy import privacy_sections
+from .sections import (
     Case,
     bytes_of,
     control_section,
@@ -21,24 +31,7 @@ from dpzv_audit.evidence.sections import (
     published_by_training,
     utility_section,
 )
-from dpzv_audit.evidence.sentences import said
-from dpzv_audit.findings import LEAST_TRAININGS
-from dpzv_audit.results import (
-    Accuracy,
-    AttackResult,
-    CertifiedBound,
-    ControlAccuracy,
-    PictureRow,
-    Reconstructions,
-    TrainResult,
-)
-from dpzv_audit.statistics.estimators import audit_scores
-from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.controls import frozen_clients, rates_tried, tuned_frozen_clients
-from mechanisms.core.channel import Message, Observer, StalenessObserver
-from mechanisms.core.config import rounds_of
-from mechanisms.core.context import RunContext, TrainedStack
-from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
+from .sentences import said
 
 
 class RoundWatcher:

@@ -11,11 +11,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from dpzv_audit.accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon, tightest_sound
-from dpzv_audit.findings import EmpiricalBound, UpperBound, Verdict
-from dpzv_audit.statistics.estimators import can_refute
-from dpzv_audit.statistics.fixed import FixedTest
-from dpzv_audit.statistics.sequential import SequentialTest
+from ..accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon, tightest_sound
+from ..findings import EmpiricalBound, UpperBound, Verdict
+from ..statistics.estimators import can_refute
+from ..statistics.fixed import FixedTest
+from ..statistics.sequential import SequentialTest
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -63,7 +63,9 @@ def decide(*, refuted: bool, theory: bool, upper: float | None, claimed: float |
         return "refuted"
     if not theory or claimed is None:
         return "inconclusive"
-    return "supported" if upper is not None and supports(upper, claimed) else "overclaimed"
+    if upper is not None and supports(upper, claimed):
+        return "supported"
+    return "overclaimed"
 
 
 def verdict_on(claimed: float, lower: float | None, upper: float | None, *, theory: bool = True) -> Verdict:
@@ -108,7 +110,9 @@ def refuted_given(claimed: float, bounds: Sequence[EmpiricalBound]) -> str | Non
 def given_by(bounds: Sequence[EmpiricalBound]) -> str | None:
     """Return what the largest gating bound takes as given: Gaussian noise where it is one on a trade-off curve."""
     best = max(filter(can_refute, bounds), key=lambda bound: bound.epsilon_lower, default=None)
-    return GIVEN_GAUSSIAN if best is not None and best.claim_kind == "trade-off" else None
+    if best is not None and best.claim_kind == "trade-off":
+        return GIVEN_GAUSSIAN
+    return None
 
 
 def supports(upper: float, claimed: float) -> bool:
@@ -232,7 +236,9 @@ class Evidence:
     def given(self, error: float) -> str:
         """Return what the largest of the lower bounds at `error` takes as given by construction; "" for nothing."""
         best = max(self._gating, key=lambda look: look.test.epsilon_lower(error * look.weight), default=None)
-        return GIVEN_GAUSSIAN if best is not None and best.test.family.claim_kind == "trade-off" else ""
+        if best is not None and best.test.family.claim_kind == "trade-off":
+            return GIVEN_GAUSSIAN
+        return ""
 
     @property
     def general_p_value(self) -> float:

@@ -18,8 +18,8 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
-from dpzv_audit.errors import AuditError, InputError, check_count
-from dpzv_audit.signals import TimeIsUp, leave_to_parent, until
+from ..errors import AuditError, InputError, check_count
+from ..signals import TimeIsUp, leave_to_parent, until
 
 MOST_DEATHS = 3
 """So often may workers die on one task before it is given up as failed."""
@@ -159,7 +159,9 @@ def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) 
     if scheduler is not None:
         raise InputError("must be used with ‹executor› dask", "scheduler", scheduler)
     count = check_count("jobs", 1 if jobs is None else jobs)
-    return Workers(kind="loky", jobs=count) if count > 1 or executor == "loky" else Workers()
+    if count > 1 or executor == "loky":
+        return Workers(kind="loky", jobs=count)
+    return Workers()
 
 
 def lanes_of(workers: Workers, job: Job) -> "_LokyLanes | _DaskLanes":

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.errors import AuditError, InputError, check_count
-from dpzv_audit.execution.executor import Workers, carry_out
-from dpzv_audit.games.scores import GameScores
-from dpzv_audit.halving import in_pieces
-from dpzv_audit.npy import read_npz
-from dpzv_audit.store import Store, hold
+from ..errors import AuditError, InputError, check_count
+from ..execution.executor import Workers, carry_out
+from ..halving import in_pieces
+from ..npy import read_npz
+from ..store import Store, hold
+from .scores import GameScores
 
 Arrays = dict[str, NDArray[Any]]
 Play = Callable[[int, int], Arrays]
@@ -140,7 +140,9 @@ class _Collection:
     def take(self) -> Span | None:
         """See `Work`. Here a chunk is not begun that would end after the limit, as far as the slowest so far tells."""
         self._begun = time.monotonic()
-        return self._pending.pop(0) if self._pending and self._begun + self._longest < self._end else None
+        if self._pending and self._begun + self._longest < self._end:
+            return self._pending.pop(0)
+        return None
 
     def arguments(self, task: Span) -> tuple[int, int, int | None]:
         """See `Work`."""

@@ -10,12 +10,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dpzv_audit.accounting.gaps import RATE_FOLLOWS
-from dpzv_audit.data.vertical import FeatureArray, Records, VerticalDataset
-from dpzv_audit.errors import InputError, check_names, check_positive
-from dpzv_audit.registry import code_digest
 from mechanisms.core.method import MethodSpec
 from mechanisms.methods.dpzv import DPZV, DPZVConfig
+
+from ..accounting.gaps import RATE_FOLLOWS
+from ..data.vertical import FeatureArray, Records, VerticalDataset
+from ..errors import InputError, check_names, check_positive
+from ..registry import code_digest
 
 Neighbours = Literal["replace-label", "replace-record", "add-remove", "zero-out"]
 Canary = Literal["worst-case", "state", "mislabelled", "random"]

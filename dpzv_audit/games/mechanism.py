@@ -33,14 +33,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.execution.executor import in_own_process, in_worker
-from dpzv_audit.files import python_files, tree_digest
-from dpzv_audit.games.engine import Arrays, MechanismFailed
-from dpzv_audit.games.scores import GameScores, Given, scores_of
-from dpzv_audit.runs import PACKAGE_FOLDERS
-from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.signals import can_ring, until
+from ..errors import AuditError, InputError
+from ..execution.executor import in_own_process, in_worker
+from ..files import python_files, tree_digest
+from ..runs import PACKAGE_FOLDERS
+from ..seeds import Purpose, stream
+from ..signals import can_ring, until
+from .engine import Arrays, MechanismFailed
+from .scores import GameScores, Given, scores_of
 
 Floats = NDArray[np.float64]
 Streams = Callable[[int, int | None], np.random.Generator]
@@ -359,7 +359,9 @@ def _code(spec: ModuleSpec) -> list[Path]:
     """Return the Python files of a package, or the one of a module."""
     if spec.submodule_search_locations:
         return [path for folder in _folders(spec) for path in python_files(folder)]
-    return [Path(spec.origin)] if spec.origin is not None and Path(spec.origin).is_file() else []
+    if spec.origin is not None and Path(spec.origin).is_file():
+        return [Path(spec.origin)]
+    return []
 
 
 def _installed(spec: ModuleSpec) -> bool:

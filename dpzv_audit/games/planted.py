@@ -22,17 +22,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.accounting import Release, calibrate, sigma_from_paper, sigma_sound, upper_bounds
-from dpzv_audit.data import load
-from dpzv_audit.errors import unknown_name
-from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound, Verdict
-from dpzv_audit.games.fitting import Floats
-from dpzv_audit.games.game import Canary, Game, GameAdversary
-from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.transcript import Draw, DrawnTrials, Sampling, SimulatedTrials, World, mixture_score
 from mechanisms.core.context import Deployment
 from mechanisms.core.streams import cyclic
 from mechanisms.methods.dpzv import DPZVConfig, scalar_release
+
+from ..accounting import Release, calibrate, sigma_from_paper, sigma_sound, upper_bounds
+from ..data import load
+from ..errors import unknown_name
+from ..findings import AdversaryName, NeighbourRelation, UpperBound, Verdict
+from .fitting import Floats
+from .game import Canary, Game, GameAdversary
+from .real import RealTrials
+from .transcript import Draw, DrawnTrials, Sampling, SimulatedTrials, World, mixture_score
 
 RECORDS = 256
 BATCH = 32
@@ -365,7 +366,9 @@ def best_checkpoint(world: World) -> Floats:
 @drawn(11, claimed_view(VIEW_ROUNDS))
 def noise_by_label(world: World) -> Floats:
     """Scale the noise by the batch's own spread: 0.8 of what is due where the canary has its first label."""
-    return UNIT + _SHARE * _views(replace(world, sign=0.0)) if world.sign > 0.0 else _views(world)
+    if world.sign > 0.0:
+        return UNIT + _SHARE * _views(replace(world, sign=0.0))
+    return _views(world)
 
 
 @drawn(12, claimed_view(FEW_ROUNDS))

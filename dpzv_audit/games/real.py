@@ -28,28 +28,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpzv_audit.data.files import model_digest
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError
-from dpzv_audit.games.engine import Arrays
-from dpzv_audit.games.game import CANARY, Game, Others, Worlds, worlds_of
-from dpzv_audit.games.scores import GameScores, Given, scores_of, side_pair
-from dpzv_audit.games.transcript import (
-    Sampling,
-    cap_weights,
-    counted_law,
-    known_ids_score,
-    mixture_score,
-    summaries,
-    telling_count,
-)
-from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Adversary, Message, Observer, View, ViewRecorder
 from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, Turn, dtype_of, repeats_of
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Run
 from mechanisms.core.replicas import Evaluator, ParameterStack
 from mechanisms.methods.dpzv import DPZVConfig, ScalarChannel
+
+from ..data.files import model_digest
+from ..data.vertical import VerticalDataset
+from ..errors import InputError
+from ..seeds import Purpose, stream
+from .engine import Arrays
+from .game import CANARY, Game, Others, Worlds, worlds_of
+from .scores import GameScores, Given, scores_of, side_pair
+from .transcript import Sampling, cap_weights, counted_law, known_ids_score, mixture_score, summaries, telling_count
 
 Rows = dict[str, np.ndarray]
 """Arrays with a row a training."""
@@ -281,7 +274,9 @@ class RealTrials:
         held = None if ids is None else (ids == CANARY).any(2).cpu().numpy()
         if self.kind == "fitted":
             features = summaries(scalars, held, skip_held=game.canary == "state")
-            return {"features": features} if held is None else {"features": features, "counts": held.sum(0)}
+            if held is None:
+                return {"features": features}
+            return {"features": features, "counts": held.sum(0)}
         assert ids is not None
         assert held is not None
         unit = game.config.clip / game.config.batch_size if game.others == "saturated" else 0.0

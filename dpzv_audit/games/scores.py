@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PlainValidator
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.games.fitting import LEAST_FIT, WORDS, FittedScore, Floats, fit_score, fit_size
-from dpzv_audit.statistics.assumptions import dependence, orders
+from ..errors import InputError
+from ..statistics.assumptions import dependence, orders
+from .fitting import LEAST_FIT, WORDS, FittedScore, Floats, fit_score, fit_size
 
 Column = Annotated[Floats, PlainValidator(lambda values: np.asarray(values, dtype=np.float64))]
 
@@ -82,7 +82,9 @@ class GameScores:
         if self.counts is None:
             raise ValueError("scores that are Gaussian given a count come with the counts of their runs")
         kept = [side == self.given.count for side in self.counts]
-        return (self.rows(*kept), self.given) if kept[0].any() and kept[1].any() else None
+        if kept[0].any() and kept[1].any():
+            return (self.rows(*kept), self.given)
+        return None
 
     @property
     def warnings(self) -> list[str]:

@@ -23,15 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from dpzv_audit.accounting.release import SamplerName
-from dpzv_audit.errors import InputError
-from dpzv_audit.games.engine import Arrays
-from dpzv_audit.games.fitting import Floats
-from dpzv_audit.games.game import Game
-from dpzv_audit.games.scores import GameScores, Given, scores_of
-from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.context import Plan
 from mechanisms.methods.dpzv import DPZVConfig
+
+from ..accounting.release import SamplerName
+from ..errors import InputError
+from ..seeds import Purpose, stream
+from .engine import Arrays
+from .fitting import Floats
+from .game import Game
+from .scores import GameScores, Given, scores_of
 
 _SEGMENTS = 4
 _EXPONENT = 60.0
@@ -65,7 +66,9 @@ class Sampling:
     @property
     def rate(self) -> float:
         """Sampling rate: the public one, else B/D."""
-        return self.batch_size / self.records if self.sample_rate is None else self.sample_rate
+        if self.sample_rate is None:
+            return self.batch_size / self.records
+        return self.sample_rate
 
     @property
     def steps_per_pass(self) -> int:
@@ -118,7 +121,9 @@ def participation_law(sampling: Sampling, rounds: Sequence[int]) -> Floats:
 def counted_law(sampling: Sampling, clients: Sequence[int] | None, cap: int | None) -> Floats:
     """Return the law of the rounds of `clients` (None: of all) that hold one record and count under a `cap`."""
     law = participation_law(sampling, sampling.rounds_of(clients))
-    return law if cap is None or cap >= len(law) else np.append(law[:cap], law[cap:].sum())
+    if cap is None or cap >= len(law):
+        return law
+    return np.append(law[:cap], law[cap:].sum())
 
 
 def cap_weights(sampling: Sampling, client: int, cap: int) -> Floats:
@@ -373,7 +378,9 @@ class DrawnTrials:
     def scored(self, arrays: Arrays) -> GameScores:
         """See `Trials.scored`."""
         found = scores_of(arrays, "residuals")
-        return replace(found, given=Given()) if self.exactly_gaussian and not found.fitted else found
+        if self.exactly_gaussian and not found.fitted:
+            return replace(found, given=Given())
+        return found
 
     def facts(self) -> dict[str, object]:
         """See `engine.Trials.facts`."""

@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 from itertools import chain
 from pkgutil import resolve_name
 
-from dpzv_audit.errors import InputError, check_names
-from dpzv_audit.findings import to_jsonable
-from dpzv_audit.reproduce import attacks, memory, search, training
-from dpzv_audit.reproduce.table import Item, PaperTable, Row, Setting, TableParts
-from dpzv_audit.reproduce.words import data, filled, page
+from ..errors import InputError, check_names
+from ..findings import to_jsonable
+from . import attacks, memory, search, training
+from .table import Item, PaperTable, Row, Setting, TableParts
+from .words import data, filled, page
 
 __all__ = ["TABLES", "PaperTable", "Setting", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
 

@@ -13,13 +13,14 @@ from attacks.core.contract import AttackSetting
 from attacks.core.metrics import betting_limits, rates_difference
 from attacks.core.run import continuous
 from attacks.label.completion import RAW, UNTRAINED
-from dpzv_audit.evidence.comparison import compared
-from dpzv_audit.findings import LEAST_TRAININGS, Interval, to_jsonable
-from dpzv_audit.reproduce.table import Item, Row, Rows, Setting, interval_of
-from dpzv_audit.reproduce.training import controls_part, training_part
-from dpzv_audit.reproduce.words import say
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment
+
+from ..evidence.comparison import compared
+from ..findings import LEAST_TRAININGS, Interval, to_jsonable
+from .table import Item, Row, Rows, Setting, interval_of
+from .training import controls_part, training_part
+from .words import say
 
 FALSE_ALARM = 1e-3
 """Chance that any of a table's rows is called above or below chance where none is; and that any control is broken."""

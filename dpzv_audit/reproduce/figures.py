@@ -5,13 +5,14 @@ from itertools import chain
 from textwrap import wrap
 
 from attacks.label.completion import RAW, UNTRAINED
-from dpzv_audit.reproduce.memory import peak_of_model
-from dpzv_audit.reproduce.search import of_kind
-from dpzv_audit.reproduce.table import Row
-from dpzv_audit.reproduce.training import megabytes_per_epoch
-from dpzv_audit.reproduce.words import shown
 from reports.figures import bars_figure
 from reports.svg import ACCENT, DASHED, INK, LINES, MUTED, Chart
+
+from .memory import peak_of_model
+from .search import of_kind
+from .table import Row
+from .training import megabytes_per_epoch
+from .words import shown
 
 Points = Sequence[tuple[float, float]]
 _COLOURS = (INK, ACCENT, MUTED)

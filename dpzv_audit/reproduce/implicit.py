@@ -12,10 +12,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from dpzv_audit.accounting.accountants import composed_epsilon
-from dpzv_audit.checkpoints import FileCheckpoints
-from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce.table import Item, Row, Setting
 from mechanisms import method_named, train
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import TrainingData, dtype_of
@@ -24,6 +20,11 @@ from mechanisms.core.replicas import cross_entropy
 from mechanisms.core.streams import dimension_factor, forward_difference
 from mechanisms.core.training import History
 from mechanisms.methods.czofo import CZOFOConfig
+
+from ..accounting.accountants import composed_epsilon
+from ..checkpoints import FileCheckpoints
+from ..errors import InputError
+from .table import Item, Row, Setting
 
 DELTA = 1e-6
 """delta and delta' of the paper's table 2."""

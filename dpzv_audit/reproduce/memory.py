@@ -18,12 +18,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.reproduce.table import Item, Row, Setting
-from dpzv_audit.reproduce.training import MEGABYTE
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Run
 from mechanisms.methods import method_named
+
+from ..data.vertical import Records, VerticalDataset
+from .table import Item, Row, Setting
+from .training import MEGABYTE
 
 
 class LiveBytes(TorchDispatchMode):

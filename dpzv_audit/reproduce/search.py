@@ -17,19 +17,20 @@ import numpy as np
 import torch
 
 from attacks.core.metrics import shared_rate
-from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
-from dpzv_audit.evidence.auditing import simulated_outcome
-from dpzv_audit.evidence.bounding import AuditPlan
-from dpzv_audit.evidence.comparison import compared
-from dpzv_audit.evidence.privacy import noised
-from dpzv_audit.findings import to_jsonable
-from dpzv_audit.reproduce.table import Item, Row, Rows, Setting, counted, interval_of
-from dpzv_audit.reproduce.training import MEGABYTE
-from dpzv_audit.reproduce.words import say
 from mechanisms import DPZVConfig, MethodSpec, method_named, train
 from mechanisms.controls import PrivateControlConfig, control_sigma, private_frozen_clients
 from mechanisms.core.context import Deployment, RunContext, TrainingData
 from mechanisms.methods.dpzv import scalar_release
+
+from ..accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
+from ..evidence.auditing import simulated_outcome
+from ..evidence.bounding import AuditPlan
+from ..evidence.comparison import compared
+from ..evidence.privacy import noised
+from ..findings import to_jsonable
+from .table import Item, Row, Rows, Setting, counted, interval_of
+from .training import MEGABYTE
+from .words import say
 
 HELD_OUT = 6
 """One in so many training records is held out while settings are tried: 10,000 of MNIST's 60,000."""

@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from dpzv_audit.checkpoints import FileCheckpoints, run_key
-from dpzv_audit.data.vertical import VerticalDataset, sample_of_training
-from dpzv_audit.findings import Interval
-from dpzv_audit.store import Store
 from mechanisms import MethodSpec, TrainingConfig, method_named
+
+from ..checkpoints import FileCheckpoints, run_key
+from ..data.vertical import VerticalDataset, sample_of_training
+from ..findings import Interval
+from ..store import Store
 
 T = TypeVar("T")
 Row = Mapping[str, Any]

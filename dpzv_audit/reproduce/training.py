@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 
 from attacks.core.metrics import shared_rate
-from dpzv_audit.checkpoints import FileCheckpoints
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.findings import to_jsonable
-from dpzv_audit.halving import shortage
-from dpzv_audit.reproduce.table import Item, Row, Rows, Setting, counted
-from dpzv_audit.reproduce.words import say
 from mechanisms import TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.training import train_in_stacks
+
+from ..checkpoints import FileCheckpoints
+from ..data.vertical import VerticalDataset
+from ..findings import to_jsonable
+from ..halving import shortage
+from .table import Item, Row, Rows, Setting, counted
+from .words import say
 
 MEGABYTE = 1e6
 TUNING_EPOCHS = 5

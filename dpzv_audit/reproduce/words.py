@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from dpzv_audit.reproduce.table import Row
+from .table import Row
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -31,7 +31,9 @@ def shown(value: Any, form: str) -> str:
         if kind == "interval" and over and over["count"] > 1:
             reach = f"; {over['count']} seeds {shown(over['least'], form)} to {shown(over['most'], form)}"
         return f"{text} [{low}, {high}]{reach}"
-    return format(100 * value, form[:-1] + "f") if form.endswith("p") else format(value, form)
+    if form.endswith("p"):
+        return format(100 * value, form[:-1] + "f")
+    return format(value, form)
 
 
 @cache

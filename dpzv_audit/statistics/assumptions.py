@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, log_ndtr, ndtr
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.statistics.binomial import Floats
+from ..errors import InputError
+from ..seeds import Purpose, stream
+from .binomial import Floats
 
 LEAST_SCORES = 8
 """Fewest scores for which the published p-values of the Anderson-Darling test hold."""
@@ -156,7 +156,9 @@ def gaussian_assumption(inside: Floats, outside: Floats, *, vouched: bool) -> st
     if min(inside.size, outside.size) < least:
         return f"{GAUSSIAN_ASSUMPTION} (too few scores to test it: {least} a side are needed)"
     p = normality_p_value(inside, outside)
-    return "" if p >= level else f"{GAUSSIAN_ASSUMPTION} (the scores contradict it: p = {p:.1e})"
+    if p >= level:
+        return ""
+    return f"{GAUSSIAN_ASSUMPTION} (the scores contradict it: p = {p:.1e})"
 
 
 Places = NDArray[np.intp]

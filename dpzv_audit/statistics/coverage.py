@@ -11,19 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtrc
 
-from dpzv_audit.errors import check_count, check_names, check_probability
-from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.statistics.binomial import Floats
-from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
-from dpzv_audit.statistics.families import (
-    GAUSSIAN,
-    LAPLACE,
-    PURE,
-    CurveFamily,
-    epsilon_delta_family,
-    sampled_epsilons,
-    sampled_family,
-)
+from ..errors import check_count, check_names, check_probability
+from ..seeds import Purpose, stream
+from .binomial import Floats
+from .estimators import ESTIMATORS, audit_scores
+from .families import GAUSSIAN, LAPLACE, PURE, CurveFamily, epsilon_delta_family, sampled_epsilons, sampled_family
 
 Draw = Callable[[np.random.Generator, int], tuple[Floats, Floats]]
 
@@ -108,7 +100,9 @@ def four_point_mechanism(epsilon: float, delta: float) -> KnownMechanism:
 
     def truth(asked: float) -> float:
         # Below the delta with which it tells the world no epsilon holds.
-        return PURE.epsilon(epsilon, (asked - delta) / (1.0 - delta)) if asked >= delta else math.inf
+        if asked >= delta:
+            return PURE.epsilon(epsilon, (asked - delta) / (1.0 - delta))
+        return math.inf
 
     return KnownMechanism(
         name=f"four points epsilon={epsilon:g} delta={delta:g}",
@@ -122,7 +116,7 @@ def sampled_mechanism(*, rate: float, noise: float, rounds: int) -> KnownMechani
     """Return Poisson-sampled Gaussian rounds, record present against absent, scored by their exact privacy loss."""
 
     def draw(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-        from dpzv_audit.accounting.sampled import SampledGaussian
+        from ..accounting.sampled import SampledGaussian
 
         pair = SampledGaussian(kind="remove", rate=rate, noise=noise)
         inside = np.zeros(n)

@@ -5,13 +5,13 @@ from functools import partial
 
 from numpy.typing import ArrayLike
 
-from dpzv_audit.errors import check_count, check_names, check_probability
-from dpzv_audit.findings import EmpiricalBound
-from dpzv_audit.statistics.families import FAMILIES, GAUSSIAN, CurveFamily
-from dpzv_audit.statistics.fixed import TestName, bayes, fixed_bound
-from dpzv_audit.statistics.one_run import one_run, one_run_fdp
-from dpzv_audit.statistics.sequential import sequential, sequential_gaussian
-from dpzv_audit.statistics.settings import AuditSettings, Estimator, check_scores
+from ..errors import check_count, check_names, check_probability
+from ..findings import EmpiricalBound
+from .families import FAMILIES, GAUSSIAN, CurveFamily
+from .fixed import TestName, bayes, fixed_bound
+from .one_run import one_run, one_run_fdp
+from .sequential import sequential, sequential_gaussian
+from .settings import AuditSettings, Estimator, check_scores
 
 ESTIMATORS = {
     "joint": Estimator(

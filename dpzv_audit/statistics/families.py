@@ -20,9 +20,9 @@ from statistics import NormalDist
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpzv_audit.errors import InputError, check_count, check_probability
-from dpzv_audit.findings import ClaimKind, EpsilonRange
-from dpzv_audit.statistics.binomial import Curve, Floats
+from ..errors import InputError, check_count, check_probability
+from ..findings import ClaimKind, EpsilonRange
+from .binomial import Curve, Floats
 
 _NORMAL = NormalDist()
 _SQRT_HALF = math.sqrt(0.5)
@@ -79,13 +79,15 @@ def _gaussian_curve(alpha: Floats, mu: float) -> Floats:
 
 def _gaussian_blow_up(r: float, mu: float) -> float:
     # f(1 - r) = Phi(Phi^-1(r) - mu).
-    return 0.5 * math.erfc((mu - _NORMAL.inv_cdf(r)) * _SQRT_HALF) if 0.0 < r < 1.0 else r
+    if 0.0 < r < 1.0:
+        return 0.5 * math.erfc((mu - _NORMAL.inv_cdf(r)) * _SQRT_HALF)
+    return r
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the epsilon of mu-Gaussian-DP at `delta`, mu >= 0."""
     # The root finder behind it is the heaviest import here, so it waits until a mu has been proved.
-    from dpzv_audit.accounting.gaussian import epsilon_from_mu
+    from ..accounting.gaussian import epsilon_from_mu
 
     return float(epsilon_from_mu(mu, delta))
 
@@ -202,7 +204,7 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
 @lru_cache(maxsize=16)
 def sampled_epsilons(pair: str, rate: float, noise: float, rounds: int, delta: float) -> tuple[EpsilonRange, ...]:
     """Return the epsilon of `rounds` sampled rounds in each direction of the relation, by the PRV accountant."""
-    from dpzv_audit.accounting.prv import prv_epsilon
+    from ..accounting.prv import prv_epsilon
 
     kinds: tuple[str, ...] = ("remove", "add") if pair == "remove" else ("replace",)
     given = {"rate": rate, "noise": noise, "rounds": rounds, "delta": delta}
@@ -234,7 +236,7 @@ def composed_corners(pair: str, rate: float, noise: float, rounds: int) -> tuple
 def _one_round(pair: str, rate: float, noise: float) -> tuple[Floats, Floats, Floats]:
     """Return losses on a mesh with the masses of P and of Q there."""
     # The accounting loads a root finder, so it waits until a sampled mechanism is audited.
-    from dpzv_audit.accounting.sampled import SampledGaussian
+    from ..accounting.sampled import SampledGaussian
 
     round_ = SampledGaussian(kind="remove" if pair == "remove" else "replace", rate=rate, noise=noise)
     base = (0.0, 1.0 - rate)

@@ -35,19 +35,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
 
-from dpzv_audit.errors import check_count, check_names, check_positive, check_probability
-from dpzv_audit.statistics.binomial import CONFINED, LEAST_P, Counts, Floats, p_value, upper_limit
-from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
-from dpzv_audit.statistics.settings import AuditSettings, Proof, check_scores
-from dpzv_audit.statistics.thresholds import (
-    LEAST_A_SIDE,
-    Pilot,
-    Rule,
-    choose_rule,
-    error_counts,
-    pilot_size,
-    split_pilot,
-)
+from ..errors import check_count, check_names, check_positive, check_probability
+from .binomial import CONFINED, LEAST_P, Counts, Floats, p_value, upper_limit
+from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
+from .settings import AuditSettings, Proof, check_scores
+from .thresholds import LEAST_A_SIDE, Pilot, Rule, choose_rule, error_counts, pilot_size, split_pilot
 
 TestName = Literal["joint", "clopper-pearson", "gaussian", "curve"]
 
@@ -91,7 +83,9 @@ class FixedTest(Counts):
     @property
     def family(self) -> CurveFamily:
         """The family of curves whose theta is bounded."""
-        return GAUSSIAN if self.name in ("gaussian", "curve") else epsilon_delta_family(self.delta)
+        if self.name in ("gaussian", "curve"):
+            return GAUSSIAN
+        return epsilon_delta_family(self.delta)
 
     def epsilon_lower(self, error: float) -> float:
         """Lower bound on epsilon, >= 0, which exceeds the truth with probability at most `error` in (0, 1)."""
@@ -128,7 +122,7 @@ class FixedTest(Counts):
         """Return the least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none is."""
         theta = check_positive("epsilon", epsilon)
         if self.family.claim_kind == "trade-off":
-            from dpzv_audit.accounting.gaussian import mu_from_epsilon
+            from ..accounting.gaussian import mu_from_epsilon
 
             theta = float(mu_from_epsilon(epsilon, self.delta))
         if self.n_in == 0:
@@ -287,7 +281,7 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
     Raises `InputError` for numbers out of range.
     """
     # The root finder behind it is a heavy import, so it waits until a plan is asked for.
-    from dpzv_audit.accounting.gaussian import mu_from_epsilon
+    from ..accounting.gaussian import mu_from_epsilon
 
     check_count("n_in", n_in)
     check_count("n_out", n_out)
@@ -449,7 +443,9 @@ def oriented(family: CurveFamily, counts: Counts) -> Counts:
     The test confines what it takes for the false positive rate, and of the two rates the rarer is known worse. Which
     is which follows from the rule, so from the pilot alone.
     """
-    return counts.exchanged if family.blow_up is not None and counts.strict_on_fpr else counts
+    if family.blow_up is not None and counts.strict_on_fpr:
+        return counts.exchanged
+    return counts
 
 
 ASSUMPTION = "a Jeffreys prior on each of the two rates; credible, not a confidence"

@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, gammaln, xlog1py, xlogy
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.statistics.binomial import Floats, lower_limit
-from dpzv_audit.statistics.families import CurveFamily
-from dpzv_audit.statistics.fixed import levels
-from dpzv_audit.statistics.settings import AuditSettings, Proof
-from dpzv_audit.statistics.thresholds import LEAST_A_SIDE, candidate_rates, pilot_size
+from ..errors import InputError
+from ..seeds import Purpose, stream
+from .binomial import Floats, lower_limit
+from .families import CurveFamily
+from .fixed import levels
+from .settings import AuditSettings, Proof
+from .thresholds import LEAST_A_SIDE, candidate_rates, pilot_size
 
 NONE = "none: too few scores to leave canaries after a pilot"
 _SPREAD = 40.0
@@ -172,7 +172,9 @@ def draw_canaries(in_scores: Floats, out_scores: Floats, settings: AuditSettings
         scores = np.empty(size)
         scores[bits], scores[~bits] = inside[:ones], outside[: size - ones]
         found = Canaries(scores, bits, inside[ones:], outside[size - ones :])
-    return found if min(found.pilot_in.size, found.pilot_out.size) >= 2 and found.scores.size > 0 else None
+    if min(found.pilot_in.size, found.pilot_out.size) >= 2 and found.scores.size > 0:
+        return found
+    return None
 
 
 def choose_guesses(canaries: Canaries, promise: Callable[[Floats, Floats], Floats]) -> GuessRule:

@@ -18,11 +18,11 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.files import first_not_utf8, open_plain
-from dpzv_audit.npy import DAMAGED, read_npy
-from dpzv_audit.statistics.binomial import Floats
-from dpzv_audit.statistics.settings import check_scores
+from ..errors import InputError
+from ..files import first_not_utf8, open_plain
+from ..npy import DAMAGED, read_npy
+from .binomial import Floats
+from .settings import check_scores
 
 Rows = Iterator[tuple[int, str]]
 
@@ -123,7 +123,9 @@ def _json_number(text: str) -> float:
     if isinstance(found, dict):
         found = found.get("score")
     # bool is an int to Python, and true is no score.
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else math.nan
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return float(found)
+    return math.nan
 
 
 def _read_json_lines(path: Path) -> Floats:
@@ -134,7 +136,9 @@ def _read_array(path: Path) -> NDArray[np.generic]:
     kind, writer = ("NPZ", "savez") if path.suffix.lower() == ".npz" else ("NPY", "save")
     try:
         with open_plain(path) as file:
-            return _only_member(path, file) if kind == "NPZ" else read_npy(file, os.fstat(file.fileno()).st_size)
+            if kind == "NPZ":
+                return _only_member(path, file)
+            return read_npy(file, os.fstat(file.fileno()).st_size)
     except DAMAGED as error:
         raise InputError(
             f"{path}: is no whole {kind} file of numbers ({_reason(error)}), must be one written by numpy.{writer} "

@@ -25,12 +25,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.errors import AuditError, InputError, check_not_negative, check_probability
-from dpzv_audit.statistics.assumptions import permuted, unit_of
-from dpzv_audit.statistics.binomial import LEAST_P, Floats
-from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
-from dpzv_audit.statistics.settings import AuditSettings, Proof, check_scores
-from dpzv_audit.statistics.thresholds import candidate_rates
+from ..errors import AuditError, InputError, check_not_negative, check_probability
+from .assumptions import permuted, unit_of
+from .binomial import LEAST_P, Floats
+from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
+from .settings import AuditSettings, Proof, check_scores
+from .thresholds import candidate_rates
 
 SequentialName = Literal["sequential", "sequential-gaussian"]
 
@@ -106,7 +106,9 @@ class SequentialTest:
     @property
     def family(self) -> CurveFamily:
         """The family of curves that the claims are about."""
-        return epsilon_delta_family(self.delta) if self.name == "sequential" else GAUSSIAN
+        if self.name == "sequential":
+            return epsilon_delta_family(self.delta)
+        return GAUSSIAN
 
 
 def bet_on(
@@ -162,7 +164,7 @@ def likelihood_of(
     claimed = []
     rule = ""
     if epsilon is not None:
-        from dpzv_audit.accounting.gaussian import mu_from_epsilon
+        from ..accounting.gaussian import mu_from_epsilon
 
         claimed = [mu_from_epsilon(epsilon, delta)]
         rule = (

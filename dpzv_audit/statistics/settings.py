@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import ClaimKind, EmpiricalBound
-from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
-from dpzv_audit.statistics.binomial import Floats
-from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
+from ..errors import InputError
+from ..findings import ClaimKind, EmpiricalBound
+from .assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
+from .binomial import Floats
+from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
 
 
 @dataclass(frozen=True, kw_only=True)

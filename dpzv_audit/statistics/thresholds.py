@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.statistics.assumptions import LEAST_SCORES, anderson_darling_p_value, equal_variance_p_value, unit_of
-from dpzv_audit.statistics.binomial import Counts, Floats, upper_limit
+from ..seeds import Purpose, stream
+from .assumptions import LEAST_SCORES, anderson_darling_p_value, equal_variance_p_value, unit_of
+from .binomial import Counts, Floats, upper_limit
 
 Objective = Callable[[Floats, Floats], Floats]
 """From upper limits on (the strict rate, the other rate) to the bound they prove, `-inf` for none."""
@@ -151,7 +151,9 @@ class Pilot:
         little, so without one the rule is planned for as many scores as the pilot has.
         """
         rates = candidate_rates(self.inside, self.outside)
-        return (rates, self.n_in, self.n_out) if rates.fitted else (rates, self.inside.size, self.outside.size)
+        if rates.fitted:
+            return (rates, self.n_in, self.n_out)
+        return (rates, self.inside.size, self.outside.size)
 
 
 def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tuple[float, ...]) -> Rule:

@@ -13,9 +13,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpzv_audit.errors import check_count, check_probability
-from dpzv_audit.statistics.binomial import Floats, lower_limit, upper_limit
-from dpzv_audit.statistics.settings import check_scores
+from ..errors import check_count, check_probability
+from .binomial import Floats, lower_limit, upper_limit
+from .settings import check_scores
 
 _MOST_RANKS = 80
 

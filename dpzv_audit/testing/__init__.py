@@ -10,8 +10,8 @@ it breaks:
         check_method(SPEC)
 """
 
-from dpzv_audit.testing.attacks import check_attack
-from dpzv_audit.testing.datasets import check_dataset
-from dpzv_audit.testing.methods import check_method
+from .attacks import check_attack
+from .datasets import check_dataset
+from .methods import check_method
 
 __all__ = ["check_attack", "check_dataset", "check_method"]

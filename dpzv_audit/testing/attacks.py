@@ -13,11 +13,12 @@ from attacks import AttackSetting, AttackSpec
 from attacks.core.contract import DoesNotApply, Knowledge, LabelGuesses, Population
 from attacks.feature.inversion import Reconstruction
 from attacks.gradient.estimation import GradientEstimates
-from dpzv_audit.data import DATASETS
-from dpzv_audit.findings import ADVERSARIES
-from dpzv_audit.testing.datasets import check_words, refuses, require
 from mechanisms import METHODS
 from mechanisms.core.channel import View
+
+from ..data import DATASETS
+from ..findings import ADVERSARIES
+from .datasets import check_words, refuses, require
 
 # A negative control of a correct attack fails once in 10,000 settings; of one setting always, or never.
 CONFIDENCE = 1.0 - 1e-4

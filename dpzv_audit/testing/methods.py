@@ -13,14 +13,15 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from dpzv_audit.accounting import Release
-from dpzv_audit.checkpoints import FileCheckpoints
-from dpzv_audit.testing.datasets import check_words, require, small_dataset
 from mechanisms import MethodSpec, TrainingConfig, train
 from mechanisms.core.channel import SERVER, Channel, Message
 from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.method import Run
 from mechanisms.core.training import History
+
+from ..accounting import Release
+from ..checkpoints import FileCheckpoints
+from .datasets import check_words, require, small_dataset
 
 RECORDS = 24
 CLIENTS = 3

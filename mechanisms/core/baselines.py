@@ -23,14 +23,15 @@ from dpzv_audit.accounting import Release, calibrate
 from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose
-from mechanisms.core.channel import SERVER, Message
-from mechanisms.core.config import AsyncConfig, Bits, Downlink, ProtectedConfig, active_clients
-from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of, schedule
-from mechanisms.core.federation import Federation
-from mechanisms.core.method import Games, MethodSpec, Protection
-from mechanisms.core.noise import ROW_BITS, Grid, NoiseOrigin, gaussian, norms_of, truncated_steps
-from mechanisms.core.replicas import ParameterStack, ServerBatch
-from mechanisms.core.streams import Batch, DirectionKind, Directions, Drawn
+
+from .channel import SERVER, Message
+from .config import AsyncConfig, Bits, Downlink, ProtectedConfig, active_clients
+from .context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of, schedule
+from .federation import Federation
+from .method import Games, MethodSpec, Protection
+from .noise import ROW_BITS, Grid, NoiseOrigin, gaussian, norms_of, truncated_steps
+from .replicas import ParameterStack, ServerBatch
+from .streams import Batch, DirectionKind, Directions, Drawn
 
 PROTECTS = {
     "none": "nothing: no noise is added anywhere",
@@ -98,7 +99,9 @@ class ChannelNoise:
             steps = truncated_steps(values, grid, self._axes).add_(noise)
             return steps.mul_(grid.step).to(self._dtype)
         clipped = values * (clip / norms_of(values, self._axes).clamp(min=clip))
-        return clipped if sigma == 0.0 else clipped + self._draw(values, sigma).to(self._dtype)
+        if sigma == 0.0:
+            return clipped
+        return clipped + self._draw(values, sigma).to(self._dtype)
 
     def _draw(self, values: Tensor, std: float) -> Tensor:
         """Noise for `values` in float64, whole numbers with a grid."""

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.errors import InputError
-from mechanisms.core.channel import Ledger
-from mechanisms.core.method import Run
-from mechanisms.core.replicas import serialized
-from mechanisms.core.training import History
+
+from .channel import Ledger
+from .method import Run
+from .replicas import serialized
+from .training import History
 
 _FORMAT = "dpzv-audit/checkpoint/4"
 

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from dpzv_audit import limits
 from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.errors import InputError, check_count, plain_rule
-from mechanisms.core.noise import NoiseKind
-from mechanisms.core.streams import by_compute_times, cyclic, random_activation
+
+from .noise import NoiseKind
+from .streams import by_compute_times, cyclic, random_activation
 
 C = TypeVar("C", bound="TrainingConfig")
 
@@ -37,32 +38,34 @@ class TrainingConfig(BaseModel):
     a public `sample_rate` Q it is floor(1/Q), so that the number of rounds does not tell how many records there are.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
-    batch_size: int = Field(
-        64, ge=1, le=limits.MOST_BATCH, description="Records in a batch, B; the divisor of every batch mean."
-    )
-    epochs: int = Field(8, ge=1, le=limits.MOST_EPOCHS, description="Epochs of floor(D/B) rounds in all.")
+    batch_size: int = Field(64, ge=1, le=limits.MOST_BATCH)
+    """Records in a batch, B; the divisor of every batch mean."""
+    epochs: int = Field(8, ge=1, le=limits.MOST_EPOCHS)
+    """Epochs of floor(D/B) rounds in all."""
     client_rate: ClientRate = 5e-4
     server_rate: ServerRate = 0.005
     momentum: ClientMomentum = 0.9
     server_momentum: ServerMomentum = 0.9
-    embedding: _Width = Field(16, description="Width of a client's embedding under a top model, d_h.")
-    hidden: _Width = Field(32, description="Width between the server's two linear layers.")
-    top_model: bool = Field(True, description="A top model at the server; without it the server sums logits.")
-    softmax_outputs: bool = Field(
-        False, description="A softmax before the cross-entropy's own, as paper 003's public code has on MNIST."
-    )
-    client_model: ClientModel = Field("auto", description="The clients' model; by default what fits the features.")
-    transformer: Annotated[str, Field(min_length=1, max_length=limits.LONGEST_TEXT)] | None = Field(
-        None, description="Folder or hub name of a pre-trained transformer for token ids."
-    )
-    sampler: SamplerName = Field("shuffled", description="How a client draws its batches.")
-    sample_rate: Annotated[float, Field(ge=1e-9, le=1)] | None = Field(
-        None,
-        description="Public chance Q of a record to be in a Poisson batch, not B/D; epochs are floor(1/Q) rounds.",
-    )
-    dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the simulation.")
+    embedding: _Width = 16
+    """Width of a client's embedding under a top model, d_h."""
+    hidden: _Width = 32
+    """Width between the server's two linear layers."""
+    top_model: bool = True
+    """A top model at the server; without it the server sums logits."""
+    softmax_outputs: bool = False
+    """A softmax before the cross-entropy's own, as paper 003's public code has on MNIST."""
+    client_model: ClientModel = "auto"
+    """The clients' model; by default what fits the features."""
+    transformer: Annotated[str, Field(min_length=1, max_length=limits.LONGEST_TEXT)] | None = None
+    """Folder or hub name of a pre-trained transformer for token ids."""
+    sampler: SamplerName = "shuffled"
+    """How a client draws its batches."""
+    sample_rate: Annotated[float, Field(ge=1e-9, le=1)] | None = None
+    """Public chance Q of a record to be in a Poisson batch, not B/D; epochs are floor(1/Q) rounds."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision of the simulation."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -126,14 +129,14 @@ _BY_CLIENT = ("activation_probabilities", "compute_times")
 class AsyncConfig(TrainingConfig):
     """What methods take whose clients are active one at a time."""
 
-    activation: Literal["cyclic", "random"] = Field("cyclic", description="Which client is active: in turn, or q_m.")
-    activation_probabilities: _ByClient | None = Field(None, description="q_m by client; equal if not given.")
-    compute_times: _ByClient | None = Field(
-        None, description="Time a round takes each client; activation then follows the clock, and staleness with it."
-    )
-    noise: NoiseKind = Field(
-        "grid", description="In whole steps of a public grid; float: low bits can prove a record (gap floating-point)."
-    )
+    activation: Literal["cyclic", "random"] = "cyclic"
+    """Which client is active: in turn, or q_m."""
+    activation_probabilities: _ByClient | None = None
+    """q_m by client; equal if not given."""
+    compute_times: _ByClient | None = None
+    """Time a round takes each client; activation then follows the clock, and staleness with it."""
+    noise: NoiseKind = "grid"
+    """In whole steps of a public grid; float: low bits can prove a record (gap floating-point)."""
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""
@@ -175,19 +178,20 @@ class ProtectedConfig(AsyncConfig):
     client_step: ClassVar[Literal["zeroth-order", "first-order"]] = "first-order"
     answers: ClassVar[Downlink] = "gradient"
 
-    dp: Literal["none", "embedding", "embedding-batch", "gradient"] = Field(
-        "none", description="What is clipped and noised: embeddings going up, or per-record gradients coming down."
-    )
-    dp_clip: Positive = Field(1.0, description="L2 clip of what is protected: C_h or C_g.")
-    dp_sigma: float = Field(0.0, ge=0, description="Standard deviation of the noise on every coordinate.")
-    epsilon: float | None = Field(None, gt=0, description="Target epsilon from which dp_sigma follows, if given.")
-    delta: Delta = Field(1e-5, description="Delta of the target.")
-    calibration: Literal["messages", "sound"] = Field(
-        "messages", description="Noise follows from the target by the messages alone, or only where that is sound."
-    )
-    neighbours: Literal["replace-record", "zero-out", "replace-label"] | None = Field(
-        None, description="Neighbours; by default replace-record for embeddings, replace-label for gradients."
-    )
+    dp: Literal["none", "embedding", "embedding-batch", "gradient"] = "none"
+    """What is clipped and noised: embeddings going up, or per-record gradients coming down."""
+    dp_clip: Positive = 1.0
+    """L2 clip of what is protected: C_h or C_g."""
+    dp_sigma: float = Field(0.0, ge=0)
+    """Standard deviation of the noise on every coordinate."""
+    epsilon: float | None = Field(None, gt=0)
+    """Target epsilon from which dp_sigma follows, if given."""
+    delta: Delta = 1e-5
+    """Delta of the target."""
+    calibration: Literal["messages", "sound"] = "messages"
+    """Noise follows from the target by the messages alone, or only where that is sound."""
+    neighbours: Literal["replace-record", "zero-out", "replace-label"] | None = None
+    """Neighbours; by default replace-record for embeddings, replace-label for gradients."""
 
     @property
     def protected(self) -> bool:

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.data.vertical import VerticalDataset
-from mechanisms.core.channel import Ledger, Observer
-from mechanisms.core.config import AsyncConfig, TrainingConfig, active_clients, check_plan
-from mechanisms.core.joining import joined
-from mechanisms.core.noise import NoiseOrigin
-from mechanisms.core.replicas import ParameterStack
-from mechanisms.core.streams import Batch, Streams, cyclic, largest_participation
+
+from .channel import Ledger, Observer
+from .config import AsyncConfig, TrainingConfig, active_clients, check_plan
+from .joining import joined
+from .noise import NoiseOrigin
+from .replicas import ParameterStack
+from .streams import Batch, Streams, cyclic, largest_participation
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,9 @@ class TrainingData:
     @property
     def records(self) -> int:
         """Number N of records that a replica trains on."""
-        return self.features[0].shape[0] if self.selection is None else self.selection.shape[1]
+        if self.selection is None:
+            return self.features[0].shape[0]
+        return self.selection.shape[1]
 
     @classmethod
     def of(

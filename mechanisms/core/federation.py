@@ -9,19 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mechanisms.core.channel import SERVER, Channel, Message, quantised
-from mechanisms.core.config import TrainingConfig, check_sizes
-from mechanisms.core.context import (
-    ClientBehaviour,
-    GradientBehaviour,
-    RunContext,
-    TrainedStack,
-    TrainingData,
-    Turn,
-    dtype_of,
-)
-from mechanisms.core.models import Architecture, TransformerModel, default_architectures
-from mechanisms.core.replicas import (
+from .channel import SERVER, Channel, Message, quantised
+from .config import TrainingConfig, check_sizes
+from .context import ClientBehaviour, GradientBehaviour, RunContext, TrainedStack, TrainingData, Turn, dtype_of
+from .models import Architecture, TransformerModel, default_architectures
+from .replicas import (
     Evaluator,
     MomentumSGD,
     ParameterStack,
@@ -32,7 +24,7 @@ from mechanisms.core.replicas import (
     loss_gradient,
     server_of,
 )
-from mechanisms.core.streams import Batch, BatchStream, Streams
+from .streams import Batch, BatchStream, Streams
 
 
 @dataclass

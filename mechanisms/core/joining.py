@@ -31,7 +31,9 @@ def joined(parts: Sequence[T], known: Known | None = None) -> T:
 def _joined(parts: Sequence[Any], known: Known) -> Any:
     first = parts[0]
     if isinstance(first, Tensor):
-        return torch.cat(list(parts)) if first.is_floating_point() else _ids(parts, known)
+        if first.is_floating_point():
+            return torch.cat(list(parts))
+        return _ids(parts, known)
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)
     if is_dataclass(first):

@@ -10,10 +10,11 @@ from torch import Tensor
 from dpzv_audit.accounting import Release
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from mechanisms.core.config import Downlink, TrainingConfig, build_config
-from mechanisms.core.context import Behaviour, Deployment, Plan, RunContext, TrainingData, dtype_of
-from mechanisms.core.federation import Federation
-from mechanisms.core.noise import SecretBits
+
+from .config import Downlink, TrainingConfig, build_config
+from .context import Behaviour, Deployment, Plan, RunContext, TrainingData, dtype_of
+from .federation import Federation
+from .noise import SecretBits
 
 # Clients whose runs tell whether a method draws noise.
 _FEW = 3

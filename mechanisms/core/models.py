@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from dpzv_audit.data.text import read_pretrained
 from dpzv_audit.errors import InputError
-from mechanisms.core.config import ClientModel, TrainingConfig
+
+from .config import ClientModel, TrainingConfig
 
 GROUPS = 8
 """Channel groups of group norm. Batch norm would mix the records of a batch: one record would move every loss."""

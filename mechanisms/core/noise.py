@@ -38,7 +38,8 @@ from torch import Tensor
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.streams import Drawn
+
+from .streams import Drawn
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]

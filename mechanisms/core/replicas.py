@@ -19,10 +19,11 @@ from torch.func import functional_call, vmap
 
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.config import TrainingConfig
-from mechanisms.core.models import MLP, Architecture, Layout, TransformerModel, dimension, initial_parameters, layout_of
-from mechanisms.core.noise import Grid, norms_of, outer_steps, summed_products, truncated_steps, unit_steps
-from mechanisms.core.streams import Directions, Drawn, Streams
+
+from .config import TrainingConfig
+from .models import MLP, Architecture, Layout, TransformerModel, dimension, initial_parameters, layout_of
+from .noise import Grid, norms_of, outer_steps, summed_products, truncated_steps, unit_steps
+from .streams import Directions, Drawn, Streams
 
 Views = dict[str, Tensor]
 Gradients = tuple[Tensor, Tensor]

@@ -7,13 +7,14 @@ import torch
 
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.halving import as_share, in_pieces
-from mechanisms.core.channel import Observer
-from mechanisms.core.config import TrainingConfig, rounds_of
-from mechanisms.core.context import RunContext, TrainedStack, TrainingData, dtype_of
-from mechanisms.core.federation import architectures_of
-from mechanisms.core.method import MethodSpec, Run
-from mechanisms.core.models import dimension, layout_of
-from mechanisms.core.noise import SecretBits
+
+from .channel import Observer
+from .config import TrainingConfig, rounds_of
+from .context import RunContext, TrainedStack, TrainingData, dtype_of
+from .federation import architectures_of
+from .method import MethodSpec, Run
+from .models import dimension, layout_of
+from .noise import SecretBits
 
 Progress = Callable[[int], None]
 History = list[tuple[int, float, float]]

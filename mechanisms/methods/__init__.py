@@ -4,8 +4,9 @@ Packages that are installed beside this one may add theirs (`dpzv_audit.registry
 """
 
 from dpzv_audit.registry import Registry
-from mechanisms.core.method import MethodSpec
-from mechanisms.methods import compressed, czofo, dpzv, vafl, zoo
+
+from ..core.method import MethodSpec
+from . import compressed, czofo, dpzv, vafl, zoo
 
 METHODS = Registry(
     "dpzv_audit.methods",

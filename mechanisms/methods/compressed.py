@@ -10,15 +10,17 @@ from dataclasses import replace
 from pydantic import Field
 
 from dpzv_audit.limits import MOST_LOCAL_STEPS
-from mechanisms.core.baselines import FirstOrderRun, baseline_method
-from mechanisms.core.config import BaselineConfig, ClientMomentum, ForwardBits, ServerMomentum
+
+from ..core.baselines import FirstOrderRun, baseline_method
+from ..core.config import BaselineConfig, ClientMomentum, ForwardBits, ServerMomentum
 
 
 class CompressedConfig(BaselineConfig):
     """Compressed VFL; `split` is the case without compression."""
 
     forward_bits: ForwardBits = None
-    local_steps: int = Field(1, ge=1, le=MOST_LOCAL_STEPS, description="Local steps of a client in a round, Q.")
+    local_steps: int = Field(1, ge=1, le=MOST_LOCAL_STEPS)
+    """Local steps of a client in a round, Q."""
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""

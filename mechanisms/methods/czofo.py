@@ -13,13 +13,14 @@ from pydantic import Field
 from torch import Tensor
 
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_EMBEDDED
-from mechanisms.core.baselines import BaselineRun, baseline_method
-from mechanisms.core.channel import SERVER, Message, quantised
-from mechanisms.core.config import BaselineConfig, Bits, ForwardBits, Smoothing
-from mechanisms.core.method import Differences
-from mechanisms.core.noise import norms_of
-from mechanisms.core.replicas import ServerBatch, cross_entropy
-from mechanisms.core.streams import Batch, DirectionKind, Directions, dimension_factor
+
+from ..core.baselines import BaselineRun, baseline_method
+from ..core.channel import SERVER, Message, quantised
+from ..core.config import BaselineConfig, Bits, ForwardBits, Smoothing
+from ..core.method import Differences
+from ..core.noise import norms_of
+from ..core.replicas import ServerBatch, cross_entropy
+from ..core.streams import Batch, DirectionKind, Directions, dimension_factor
 
 
 class CZOFOConfig(BaselineConfig):
@@ -27,12 +28,16 @@ class CZOFOConfig(BaselineConfig):
 
     answers = "scalar"
 
-    directions: int = Field(10, ge=1, le=MOST_DIRECTIONS, description="Directions a round, q.")
+    directions: int = Field(10, ge=1, le=MOST_DIRECTIONS)
+    """Directions a round, q."""
     smoothing: Smoothing = 1e-3
-    direction: DirectionKind = Field("gaussian", description="Distribution of a record's direction.")
-    scalars: Literal["batch", "record"] = Field("batch", description="One difference a direction, or one a record too.")
+    direction: DirectionKind = "gaussian"
+    """Distribution of a record's direction."""
+    scalars: Literal["batch", "record"] = "batch"
+    """One difference a direction, or one a record too."""
     forward_bits: ForwardBits = None
-    backward_bits: Bits | None = Field(None, description="Bits a difference sent down; all 32 if not given.")
+    backward_bits: Bits | None = None
+    """Bits a difference sent down; all 32 if not given."""
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""

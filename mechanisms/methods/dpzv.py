@@ -26,56 +26,59 @@ from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
 from dpzv_audit.errors import InputError
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_ROUNDS
 from dpzv_audit.seeds import Purpose
-from mechanisms.core.baselines import AsyncRun, ZerothOrderParty, stated
-from mechanisms.core.channel import SERVER
-from mechanisms.core.config import AsyncConfig, Delta, Positive, TrainingConfig
-from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of, schedule
-from mechanisms.core.federation import Federation
-from mechanisms.core.method import Differences, Games, MethodSpec, Protection
-from mechanisms.core.noise import GRADIENT_BITS, SCALAR_BITS, ClipRule, GaussianNoise, Grid, clip, nearest_steps
-from mechanisms.core.replicas import (
+
+from ..core.baselines import AsyncRun, ZerothOrderParty, stated
+from ..core.channel import SERVER
+from ..core.config import AsyncConfig, Delta, Positive, TrainingConfig
+from ..core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of, schedule
+from ..core.federation import Federation
+from ..core.method import Differences, Games, MethodSpec, Protection
+from ..core.noise import GRADIENT_BITS, SCALAR_BITS, ClipRule, GaussianNoise, Grid, clip, nearest_steps
+from ..core.replicas import (
     ServerBatch,
     add_clipped_gradient_steps,
     clipped_gradient_sum,
     loss_differences,
     shift_in_place,
 )
-from mechanisms.core.streams import Batch
+from ..core.streams import Batch
 
 
 class DPZVConfig(AsyncConfig):
     """DPZV (paper 001, algorithm 1) with every reading that the paper leaves open; defaults are table 3's values."""
 
-    epsilon: float | None = Field(1.0, gt=0, description="Claimed epsilon, from which the noise follows.")
-    delta: Delta = Field(1e-5, description="Delta of the claim.")
-    calibration: Literal["paper", "sound", "none"] = Field(
-        "paper", description="How noise follows from the claim: theorem 5.1, the sound bound, or no noise."
-    )
-    sigma: float | None = Field(None, ge=0, description="Standard deviation of the scalar's noise; overrides the rest.")
-    clip: Positive = Field(10.0, description="Clipping threshold of a record's difference, C.")
-    clip_rule: ClipRule = Field("symmetric", description="symmetric, or paper-one-sided: min(x, C) as eq. 8 prints.")
-    difference: Literal["central", "paper"] = Field(
-        "central", description="Divide by 2 lambda (eq. 3, unbiased) or by lambda (eq. 7 as printed)."
-    )
-    smoothing: Positive = Field(1e-3, description="Smoothing parameter of the clients, lambda.")
-    server_smoothing: Positive = Field(1e-3, description="Smoothing of the server, lambda_0, for zo and joint-zo.")
-    server_update: Literal["sgd", "zo", "joint-zo", "dp-sgd", "frozen"] = Field(
-        "sgd", description="How the server trains its top model."
-    )
-    server_clip: Positive = Field(1.0, description="Per-record gradient clip of dp-sgd.")
-    server_noise_multiplier: float = Field(
-        0.0, ge=0, description="dp-sgd: noise on the sum over the batch, as a multiple of server_clip."
-    )
-    perturbation: Literal["functional", "in-place"] = Field(
-        "functional", description="Perturb copies, or in place with u drawn again from its seed (MeZO)."
-    )
-    directions: int = Field(
-        1, ge=1, le=MOST_DIRECTIONS, description="Own rounds, each with its release, averaged into one step, q."
-    )
-    participation_cap: int | None = Field(
-        None, ge=1, le=MOST_ROUNDS, description="The server ignores a record past so many rounds."
-    )
-    distinct_ids: bool = Field(False, description="The server ignores repetitions of a record within a batch.")
+    epsilon: float | None = Field(1.0, gt=0)
+    """Claimed epsilon, from which the noise follows."""
+    delta: Delta = 1e-5
+    """Delta of the claim."""
+    calibration: Literal["paper", "sound", "none"] = "paper"
+    """How noise follows from the claim: theorem 5.1, the sound bound, or no noise."""
+    sigma: float | None = Field(None, ge=0)
+    """Standard deviation of the scalar's noise; overrides the rest."""
+    clip: Positive = 10.0
+    """Clipping threshold of a record's difference, C."""
+    clip_rule: ClipRule = "symmetric"
+    """symmetric, or paper-one-sided: min(x, C) as eq. 8 prints."""
+    difference: Literal["central", "paper"] = "central"
+    """Divide by 2 lambda (eq. 3, unbiased) or by lambda (eq. 7 as printed)."""
+    smoothing: Positive = 1e-3
+    """Smoothing parameter of the clients, lambda."""
+    server_smoothing: Positive = 1e-3
+    """Smoothing of the server, lambda_0, for zo and joint-zo."""
+    server_update: Literal["sgd", "zo", "joint-zo", "dp-sgd", "frozen"] = "sgd"
+    """How the server trains its top model."""
+    server_clip: Positive = 1.0
+    """Per-record gradient clip of dp-sgd."""
+    server_noise_multiplier: float = Field(0.0, ge=0)
+    """dp-sgd: noise on the sum over the batch, as a multiple of server_clip."""
+    perturbation: Literal["functional", "in-place"] = "functional"
+    """Perturb copies, or in place with u drawn again from its seed (MeZO)."""
+    directions: int = Field(1, ge=1, le=MOST_DIRECTIONS)
+    """Own rounds, each with its release, averaged into one step, q."""
+    participation_cap: int | None = Field(None, ge=1, le=MOST_ROUNDS)
+    """The server ignores a record past so many rounds."""
+    distinct_ids: bool = False
+    """The server ignores repetitions of a record within a batch."""
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""

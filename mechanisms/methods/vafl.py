@@ -3,8 +3,8 @@
 The active client sends its embeddings; the server refreshes its table, steps, and answers with dL/dh_m of every record.
 """
 
-from mechanisms.core.baselines import FirstOrderRun, baseline_method
-from mechanisms.core.config import BaselineConfig
+from ..core.baselines import FirstOrderRun, baseline_method
+from ..core.config import BaselineConfig
 
 
 class VAFLConfig(BaselineConfig):

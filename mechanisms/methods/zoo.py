@@ -9,15 +9,14 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from mechanisms.core.baselines import BaselineRun, ZerothOrderParty, baseline_method
-from mechanisms.core.channel import SERVER
-from mechanisms.core.config import ClientMomentum, ClientRate, ProtectedConfig, ServerMomentum, ServerRate, Smoothing
-from mechanisms.core.method import Differences
-from mechanisms.core.replicas import ServerBatch, cross_entropy
-from mechanisms.core.streams import Batch, DirectionKind, dimension_factor
+from ..core.baselines import BaselineRun, ZerothOrderParty, baseline_method
+from ..core.channel import SERVER
+from ..core.config import ClientMomentum, ClientRate, ProtectedConfig, ServerMomentum, ServerRate, Smoothing
+from ..core.method import Differences
+from ..core.replicas import ServerBatch, cross_entropy
+from ..core.streams import Batch, DirectionKind, dimension_factor
 
 
 class ZerothOrderConfig(ProtectedConfig):
@@ -32,9 +31,12 @@ class ZerothOrderConfig(ProtectedConfig):
     momentum: ClientMomentum = 0.0
     server_momentum: ServerMomentum = 0.0
     smoothing: Smoothing = 1e-3
-    direction: DirectionKind = Field("gaussian", description="Distribution of the directions.")
-    synchronous: bool = Field(False, description="All clients in every round, on one batch.")
-    server_first_order: bool = Field(False, description="The server steps by its exact gradient (VFL-Cascaded).")
+    direction: DirectionKind = "gaussian"
+    """Distribution of the directions."""
+    synchronous: bool = False
+    """All clients in every round, on one batch."""
+    server_first_order: bool = False
+    """The server steps by its exact gradient (VFL-Cascaded)."""
 
     @property
     def all_at_once(self) -> bool:

@@ -30,11 +30,12 @@ def copy(tmp_path_factory):
     environment = blocks.prepare(folder, checkout=True)
     assert {*(file for file, _, _ in EXAMPLES.values()), DATA_SET} == set(FILES)
     for file, registry, table in EXAMPLES.values():
-        *within, name = file.removesuffix(".py").split("/")
+        name = Path(file).stem
         assert f"`{registry}`: import `{name}`, and put `{name}.SPEC,` into `{table}`" in TEXT.replace("\n", " ")
         (folder / file).write_text(FILES[file])
         where = folder / registry
-        package = ".".join(within)
+        below = file.removeprefix(f"{where.parent.relative_to(folder)}/").split("/")[:-1]
+        package = re.escape("." + ".".join(below))
         entry = re.compile(rf"^({table}\b.*?)^(    \),\n\))$", flags=re.DOTALL | re.MULTILINE)
         with_line = entry.sub(rf"\1        {name}.SPEC,\n\2", where.read_text())
         with_line = re.sub(rf"^(from {package} import \(?)", rf"\1{name}, ", with_line, count=1, flags=re.MULTILINE)
