@@ -89,9 +89,9 @@ _MOST_NOISE = 1e9
 _CLOSER = (9, 9, 9)
 """How many sizes of batches are tried around the best so far, again and again: a factor of 2 apart, 1.2, 1.05, 1.01."""
 
+# Relative precision of a calibrated sigma: closed forms, and composition with its own error.
 _EXACT = 1e-10
 _COMPOSED = 2e-3
-"""Relative precision of a calibrated sigma: closed forms, and composition with its own error."""
 
 
 @dataclass(frozen=True, kw_only=True)

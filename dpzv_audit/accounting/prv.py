@@ -202,9 +202,9 @@ _FARTHEST = 600.0
 _LARGEST_EXPONENT = 600.0
 _PASSES = 8
 _PIECE = 2**17
+# A mesh that would have more than _COARSER x _LARGE points is tried out with so many fewer first.
 _COARSER = 8.0
 _LARGE = 2**18
-"""A mesh that would have more than _COARSER x _LARGE points is tried out with so many fewer first."""
 
 
 class _Tail(NamedTuple):

@@ -25,7 +25,7 @@ from .spec import DataRequest, declared
 from .vertical import FloatArray, Records, VerticalDataset, array_digest, equal_runs, split_records
 
 FILE_LIMIT = 2 << 30
-FEATURE_LIMIT = 2 << 30  # bytes that the features of one file may take, as float32
+FEATURE_LIMIT = 2 << 30
 """The most bytes that the features of one file may take, as float32."""
 
 LOADING = 3.5

@@ -52,9 +52,9 @@ _LARGE = 1000.0
 _SHARE = 0.8
 """Of the noise that is due, what the first label gets."""
 _AGREE = 0.75
+# Rounds of the other client with the canary, and rounds after each that read its model.
 _CANARY_ROUNDS = 5
 _READINGS = 200
-"""Rounds of the other client with the canary, and rounds after each that read its model."""
 _STOP = 2.0
 """Model at which training stops, in standard deviations of a round's noise."""
 

@@ -512,7 +512,7 @@ def play_one_run(trials: RealTrials, canaries: int) -> OneRun:
     """Train once with `canaries` records of coin-flip labels and score each from the scalars of who knows batch ids.
 
     Raises:
-        InputError: More canaries than records, or a configuration that does not fit.
+        InputError: More canaries than records, an adversary without batch ids, or a configuration that does not fit.
     """
     game = trials.game
     dataset = trials.dataset

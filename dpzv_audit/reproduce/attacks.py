@@ -118,8 +118,9 @@ def control_text(rows: Rows, *, by_table: bool) -> str:
 
 
 EXACT = "gradients"
+"""Name of a server that answers with gradients as they are."""
 SCALARS = "scalars"
-"""What the server answers with, where it is not noised gradients."""
+"""Name of a server that answers with scalars."""
 
 
 def verdicts(rows: Rows) -> str:

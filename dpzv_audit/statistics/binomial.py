@@ -48,9 +48,9 @@ CONFINED = 0.05
 """Share of the error that goes to confining the unknown false positive rate."""
 _COARSE = 25
 _FINE = 9
+# So many peaks of the first search are looked at more closely, if they reach half of the largest.
 _PEAKS = 3
 _LEAST_PEAK = 0.5
-"""So many peaks of the first search are looked at more closely, if they reach half of the largest."""
 _BLOCKS = 192
 _SPREAD = 6.0
 LEAST_P = 1e-300

@@ -35,8 +35,9 @@ from .thresholds import candidate_rates
 SequentialName = Literal["sequential", "sequential-gaussian"]
 
 LEAST_ERROR = 1e-12
+"""Least error at which a verdict may ask for a bound; wealth of more than 1 over it is not followed up."""
 MOST_ERROR = 0.5
-"""Errors at which a verdict may ask for a bound; wealth of more than 1 over the least is not followed up."""
+"""Largest error at which a verdict may ask for a bound."""
 _DESIGN_ERROR = 1e-3
 """A claim is bet on where as many pairs as are planned could refute it at this error."""
 _CLAIMS = np.concatenate([np.arange(0.0, 6.0, 0.1), np.arange(6.0, 20.0, 0.2)])

@@ -107,7 +107,7 @@ def test_what_an_attack_calls_untrained_is_the_pretrained_start(folder, dataset)
         method=METHODS["vafl"], config=config, dataset=dataset, trials=2, options={"labels_per_class": 1}
     )
     run = attacked_run(ATTACKS["label_completion"], setting)
-    assert torch.equal(run.known.granted(OwnParty).initial.flat, run.trained.clients[0].flat)
+    assert torch.equal(run.known.granted(OwnParty).initial().flat, run.trained.clients[0].flat)
 
 
 def test_a_stack_is_its_replicas_and_a_record_does_not_depend_on_its_batch(folder):

@@ -31,11 +31,10 @@ class Cluster:
     """Lanes in this process; the first `gone` tasks end cancelled, as Dask's do where their worker went away."""
 
     def __init__(self, job, gone):
-        self.job, self.gone, self.new, self.tasks = job, gone, [self], 0
+        self.job, self.gone, self.tasks = job, gone, 0
 
     def opened(self, known):
-        new, self.new = self.new, []
-        return new
+        return [self][known:]
 
     def submit(self, *arguments):
         future = Future()

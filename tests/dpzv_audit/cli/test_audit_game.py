@@ -175,6 +175,10 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
     [
         (("--method", "dpzv", "--adversary", "server"), "no game for --adversary server: it owns the labels"),
         (
+            ("--method", "dpzv", "--canaries", "9", "--adversary", "release"),
+            "--adversary is 'release', must be one of client, colluding-clients with --canaries",
+        ),
+        (
             ("--method", "dpzv", "--canaries", "9", "--adversary", "server"),
             "--adversary is 'server', must be one of client, colluding-clients with --canaries",
         ),

@@ -234,11 +234,10 @@ class Cluster:
     """A lane in this process whose first `gone` chunks end cancelled, as Dask's do where their scheduler goes away."""
 
     def __init__(self, gone):
-        self.gone, self.new = gone, [self]
+        self.gone = gone
 
     def opened(self, known):
-        new, self.new = self.new, []
-        return new
+        return [self][known:]
 
     def submit(self, first, last, fitted):
         future = Future()

@@ -76,7 +76,6 @@ def test_noise_that_drowns_everything_leaves_guesses_of_a_coin(dataset):
     [
         (1, "client", "canaries is 1, must be from 2 to the 12"),
         (13, "client", "canaries is 13"),
-        (4, "release", "adversary is 'release'"),
     ],
 )
 def test_what_cannot_be_played_is_one_line(canaries, adversary, words, dataset):
