@@ -31,10 +31,10 @@ class Cluster:
     """Lanes in this process; the first `gone` tasks end cancelled, as Dask's do where their worker went away."""
 
     def __init__(self, job, gone):
-        self.job, self.gone, self.tasks = job, gone, 0
+        self.job, self.gone, self.lanes, self.tasks = job, gone, [self], 0
 
     def opened(self, known):
-        return [self][known:]
+        return self.lanes[known:]
 
     def submit(self, *arguments):
         future = Future()
@@ -96,7 +96,7 @@ def test_a_worker_that_joins_takes_part(on_cluster, tmp_path):
         def submit(self, *arguments):
             if self.tasks == 2:
                 late.append(Cluster(self.job, gone=0))
-                self.new = [late[0]]
+                self.lanes.append(late[0])
             return super().submit(*arguments)
 
     assert on_cluster(lambda job: Growing(job, gone=0)) == gathered(tmp_path)
