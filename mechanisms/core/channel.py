@@ -1,7 +1,7 @@
 """Messages are the only channel between parties: the byte ledger, transcripts and views all derive from them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -69,7 +69,7 @@ class Observer(Protocol):
 
 @runtime_checkable
 class NoteReader(Protocol):
-    """An observer that reads notes. Where there is none, what is noted need not even be computed."""
+    """An observer that reads notes, unless its `reads_notes` is False; where none does, none are even computed."""
 
     def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
         """Take what `party` notes: something that it knows without being told, such as its direction."""
@@ -97,7 +97,12 @@ class Ledger:
     def record(self, message: Message) -> None:
         """Count `message`."""
         side = self.counted_down if message.sender == SERVER else self.counted_up
-        side[message.kind] = np.add(side.get(message.kind, 0), message.nbytes).tolist()
+        before = side.get(message.kind, 0)
+        sent = message.nbytes
+        if isinstance(before, int) and isinstance(sent, int):
+            side[message.kind] = before + sent
+        else:
+            side[message.kind] = np.add(before, sent).tolist()
         self.messages += 1
 
     @property
@@ -131,7 +136,8 @@ class Channel:
     def observe(self, observers: Sequence[Observer]) -> None:
         """Show what is sent from now on to `observers`, and to no others."""
         self._observers = tuple(observers)
-        self._note_readers = tuple(o for o in observers if isinstance(o, NoteReader))
+        readers = (o for o in observers if isinstance(o, NoteReader))
+        self._note_readers = tuple(reader for reader in readers if getattr(reader, "reads_notes", True))
 
     def send(self, message: Message) -> Tensor:
         """Send `message`; what the receiver gets is the return value, and nothing else."""
@@ -271,6 +277,7 @@ class ViewRecorder:
     def __init__(self, adversary: Adversary, *, kinds: tuple[str, ...] | None = None) -> None:
         self.view = View(adversary)
         self._kinds = kinds
+        self.reads_notes = kinds is None
         self._shelf = Shelf()
 
     def on_message(self, message: Message) -> None:
@@ -283,11 +290,14 @@ class ViewRecorder:
         ids = None
         if message.ids is not None and adversary.knows_ids():
             ids = self._shelf.keep(message.ids)
-        self.view.messages.append(replace(message, payload=payload, ids=ids))
+        # `dataclasses.replace` takes longer than all else here.
+        one = message
+        kept = Message(one.round, one.sender, one.receiver, one.kind, payload, ids, one.bits, one.sizes)
+        self.view.messages.append(kept)
 
     def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
         """Keep a note of a party that the adversary is or controls."""
-        if self._kinds is None and self.view.adversary.reads_notes_of(party):
+        if self.view.adversary.reads_notes_of(party):
             self.view.notes.setdefault((party, name), []).append(value)
 
 
