@@ -290,9 +290,10 @@ class ViewRecorder:
         ids = None
         if message.ids is not None and adversary.knows_ids():
             ids = self._shelf.keep(message.ids)
-        # `dataclasses.replace` takes longer than all else here.
-        one = message
-        kept = Message(one.round, one.sender, one.receiver, one.kind, payload, ids, one.bits, one.sizes)
+        # Made anew by place: `dataclasses.replace` takes longer than all else here.
+        kept = Message(
+            message.round, message.sender, message.receiver, message.kind, payload, ids, message.bits, message.sizes
+        )
         self.view.messages.append(kept)
 
     def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:

@@ -19,7 +19,14 @@ from .noise import SecretBits
 # Clients whose runs tell whether a method draws noise.
 _FEW = 3
 # What a configuration is set to for a run on blank records.
-_BLANK = dict(batch_size=2, sample_rate=None, embedding=2, hidden=2, client_model="auto", transformer=None)  # noqa: C408
+_BLANK = {
+    "batch_size": 2,
+    "sample_rate": None,
+    "embedding": 2,
+    "hidden": 2,
+    "client_model": "auto",
+    "transformer": None,
+}
 _NO_SCALARS = "the games are played on noised scalars, and there are none"
 
 
