@@ -112,7 +112,7 @@ def check_memory(needed: int, what: str) -> None:
 
 
 def _kernel_available(path: Path) -> int | None:
-    found = _numbers(path).get("MemAvailable:")
+    found = _numbers(path, "MemAvailable:").get("MemAvailable:")
     return None if found is None else 1024 * found
 
 
@@ -122,17 +122,16 @@ def _group_available(folder: Path) -> int | None:
         most, used = map(int, texts)
     except (OSError, ValueError):  # no such group, or one without a limit ("max")
         return None
-    pages = _numbers(folder / "memory.stat")
+    pages = _numbers(folder / "memory.stat", "inactive_file", "active_file")
     # Pages of files count as used, and are given up as soon as anybody needs the room.
-    cached = pages.get("inactive_file", 0) + pages.get("active_file", 0)
-    return max(0, most - used + cached)
+    return max(0, most - used + sum(pages.values()))
 
 
-def _numbers(path: Path) -> dict[str, int]:
-    """Return the numbers of a file of lines `NAME NUMBER ...`; none where it is absent or holds others."""
+def _numbers(path: Path, *names: str) -> dict[str, int]:
+    """Return the numbers by `names` of a file of lines `NAME NUMBER ...`; none where it is absent or holds others."""
     try:
-        lines = (line.split() for line in path.read_text("ascii").splitlines())
-        return {name: int(number) for name, number, *_ in lines}
+        lines = (line.split() for line in path.read_text("ascii").splitlines() if line.startswith(names))
+        return {name: int(number) for name, number, *_ in lines if name in names}
     except (OSError, ValueError):
         return {}
 

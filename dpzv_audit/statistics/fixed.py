@@ -375,6 +375,7 @@ def _limits(
     return upper_limit(false_positives, n_out, each), upper_limit(false_negatives, n_in, each)
 
 
+@lru_cache(maxsize=1024)
 def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> float:
     """Return the largest theta of the lattice whose curve `counts` rule out at `error`; 0 for none.
 

@@ -240,17 +240,18 @@ class ZerothOrderParty:
         self.total = torch.zeros_like(flat) if count > 1 else flat.new_empty(0)
 
     @cached_property
-    def _both(self) -> ParameterStack:
-        """Storage for the 2K moved models, used again every round."""
-        return ParameterStack.empty(self.parameters.layout, 2 * len(self.parameters.flat), self.parameters.flat)
+    def _both(self) -> tuple[ParameterStack, Sequence[Tensor]]:
+        """Storage for the 2K moved models, used again every round, and its two halves (K, d)."""
+        both = ParameterStack.empty(self.parameters.layout, 2 * len(self.parameters.flat), self.parameters.flat)
+        return both, both.flat.unflatten(0, (-1, 2)).unbind(1)
 
     def moved(self, round_: int, first: float, second: float) -> ParameterStack:
         """Return the 2K models w_k + `first` u_k and w_k + `second` u_k in turn, u_k the directions of `round_`."""
         direction = self.directions.at(round_)
-        halves = self._both.flat.unflatten(0, (-1, 2)).unbind(1)
+        both, halves = self._both
         for half, scale in zip(halves, (first, second), strict=True):
             torch.add(self.parameters.flat, direction, alpha=scale, out=half)
-        return self._both
+        return both
 
     def step(self, round_: int, scalar: Tensor) -> None:
         """Step along the direction of `round_` by `scalar` (K,), or every `count` rounds by the mean of so many."""
@@ -278,6 +279,7 @@ class AsyncRun(Generic[A]):
     def __init__(self, data: TrainingData, config: A, context: RunContext, active: Iterator[int]) -> None:
         self.config = config
         self.federation = Federation(data, config, context)
+        self._repeats = repeats_of(context.behaviours)
         self._active = active
         self.round = 0
 
@@ -296,8 +298,7 @@ class AsyncRun(Generic[A]):
         numbers = range(1, len(clients) + 1) if self.config.all_at_once else (next(self._active),)
         drawer = clients[numbers[0] - 1]
         own_round = drawer.rounds
-        repeats_by_client = repeats_of(self.federation.context.behaviours)
-        repeats = max(repeats_by_client.get(m, 1) for m in numbers)
+        repeats = max([self._repeats.get(m, 1) for m in numbers])
         batch = drawer.next_batch(repeats, self.federation.steps_per_pass)
         for other in numbers[1:]:
             clients[other - 1].rounds += 1

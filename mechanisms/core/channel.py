@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,8 +21,7 @@ Bytes = int | list[int]
 """Bytes of one replica where all K send alike, else those of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message of one round, sent in each of K replicas at once.
 
     Attributes:
@@ -53,7 +52,7 @@ class Message:
         """Bytes on the wire in one replica, or in each where their batches differ in size."""
         if self.bits is not None:
             return -(-self.bits // 8)
-        whole = self.payload[0].numel() * VALUE_BYTES
+        whole = self.payload.numel() // self.payload.shape[0] * VALUE_BYTES
         if self.sizes is None:
             return whole
         row = whole // self.payload.shape[-2]
@@ -235,7 +234,7 @@ class View:
 
 
 class Shelf:
-    """Keeps small tensors of one shape side by side in blocks.
+    """Keeps small tensors of one shape, on one device, side by side in blocks.
 
     Tens of thousands of them, one or two per round between a round's own large tensors, leave the heap so full of holes
     that a process grows to many times what it holds.
@@ -246,25 +245,24 @@ class Shelf:
     LARGEST = 1 << 16
 
     def __init__(self) -> None:
-        self._blocks: dict[tuple[object, ...], list[Tensor]] = {}
-        self._latest: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
+        self._free: dict[tuple[torch.Size, torch.dtype], list[Tensor]] = {}
+        self._latest = self._kept = torch.empty(0)
 
     def keep(self, tensor: Tensor) -> Tensor:
         """Return a copy of `tensor` in a block, or `tensor` itself where it is large.
 
         What is kept twice in a row, as a batch's ids are for each of its messages, is one copy.
         """
+        if tensor is self._latest:
+            return self._kept
         if tensor.nbytes > self.LARGEST:
             return tensor
-        shape = (tensor.shape, tensor.dtype, tensor.device)
-        source, kept = self._latest.get(shape, (None, tensor))
-        if source is not tensor:
-            free = self._blocks.setdefault(shape, [])
-            if not free:
-                free.extend(tensor.new_empty(self.PLACES, *tensor.shape).unbind(0))
-            kept = free.pop().copy_(tensor)
-            self._latest[shape] = tensor, kept
-        return kept
+        free = self._free.setdefault((tensor.shape, tensor.dtype), [])
+        if not free:
+            free.extend(tensor.new_empty(self.PLACES, *tensor.shape).unbind(0))
+        self._latest = tensor
+        self._kept = free.pop().copy_(tensor)
+        return self._kept
 
 
 class ViewRecorder:
@@ -278,7 +276,8 @@ class ViewRecorder:
         self.view = View(adversary)
         self._kinds = kinds
         self.reads_notes = kinds is None
-        self._shelf = Shelf()
+        self._payloads = Shelf()
+        self._ids = Shelf()
 
     def on_message(self, message: Message) -> None:
         """Keep `message` if the adversary sees it, without ids it does not know."""
@@ -286,15 +285,11 @@ class ViewRecorder:
         wanted = self._kinds is None or message.kind in self._kinds
         if not wanted or not adversary.sees(message):
             return
-        payload = self._shelf.keep(message.payload)
+        payload = self._payloads.keep(message.payload)
         ids = None
         if message.ids is not None and adversary.knows_ids():
-            ids = self._shelf.keep(message.ids)
-        # Made anew by place: `dataclasses.replace` takes longer than all else here.
-        kept = Message(
-            message.round, message.sender, message.receiver, message.kind, payload, ids, message.bits, message.sizes
-        )
-        self.view.messages.append(kept)
+            ids = self._ids.keep(message.ids)
+        self.view.messages.append(message._replace(payload=payload, ids=ids))
 
     def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
         """Keep a note of a party that the adversary is or controls."""

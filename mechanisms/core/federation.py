@@ -184,6 +184,7 @@ class Federation:
         columns = len(self.clients) * self.width
         # The scratch row at the end takes what padded places write and is never counted.
         self.table = torch.zeros(places, columns, dtype=self.dtype, device=self.device)
+        self._columns = [self.table[:, slot] for slot in self.slots]
         for number, client in enumerate(self.clients, start=1):
             if number in silent:
                 rows = self.table.new_zeros(self.stack, self.records, self.width)
@@ -195,13 +196,11 @@ class Federation:
                 rows = protect(rows)
             sent, size = quantised(rows, bits)
             message = Message(-1, number, SERVER, "table", sent, bits=size)
-            column = self.slots[number - 1]
-            self.table[:-1, column] = self.channel.send(message).flatten(0, 1)
+            self._columns[number - 1][:-1] = self.channel.send(message).flatten(0, 1)
 
     def refresh(self, number: int, batch: Batch, embeddings: Tensor) -> Tensor:
         """Put a client's embeddings (K, B, width) of `batch` in the table; return its rows (K, B, M * width)."""
-        columns = self.table[:, self.slots[number - 1]]
-        columns.index_copy_(0, batch.places, embeddings.reshape(-1, self.width))
+        self._columns[number - 1].index_copy_(0, batch.places, embeddings.reshape(-1, self.width))
         return self.table_rows(batch)
 
     def table_rows(self, batch: Batch) -> Tensor:

@@ -46,7 +46,8 @@ def _joined(parts: Sequence[Any], known: Known) -> Any:
     if isinstance(first, list) and first and isinstance(first[0], int):
         return list(chain(*parts))
     if isinstance(first, tuple):
-        return tuple(_joined(same, known) for same in zip(*parts, strict=True))
+        make = getattr(first, "_make", tuple)
+        return make(_joined(same, known) for same in zip(*parts, strict=True))
     if isinstance(first, list):
         if len({len(part) for part in parts}) > 1:
             raise ValueError("sequences of different lengths cannot be joined")

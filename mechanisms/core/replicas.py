@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, Unpack
+from typing import NamedTuple, Protocol, Unpack
 
 import torch
 from torch import Tensor
@@ -153,8 +153,7 @@ class MomentumSGD:
             self.parameters.flat.addcmul_(direction, scalar.unsqueeze(1), value=-self.rate)
 
 
-@dataclass(frozen=True)
-class ServerBatch:
+class ServerBatch(NamedTuple):
     """What the server steps by: rows (K, B, M * width), labels (K, B), and which records count, (K, B); None: all."""
 
     rows: Tensor
@@ -410,8 +409,8 @@ class SumOfOutputs:
 
     def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
         """See `Evaluator.forward`."""
-        summed: Tensor = inputs.unflatten(2, (self._clients, -1)).sum(2)
-        return summed
+        replicas, rows, _ = inputs.shape
+        return inputs.view(replicas, rows, self._clients, -1).sum(2)
 
     def vjp(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
         """See `Evaluator.vjp`."""
@@ -472,7 +471,7 @@ class Server:
             others = self._evaluator.forward(parameters, rows).sub_(rows[..., slot])
             return self._outputs((others.unsqueeze(1) + uploads).flatten(1, 2))
         pair = torch.cat((rows, rows), 1)
-        pair.unflatten(1, (2, -1))[..., slot] = uploads
+        pair.view(len(rows), 2, *rows.shape[1:])[..., slot] = uploads
         return self.forward(parameters, pair)
 
     def moved_logits(

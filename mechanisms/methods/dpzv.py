@@ -350,7 +350,8 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         """One clipped, noised scalar (K,), eqs. 7 and 8, once the table has the mean of h+ and h-; the server steps."""
         fed = self.federation
         ((number, pair),) = uploads.items()
-        rows = fed.refresh(number, batch, torch.lerp(pair[:, 0], pair[:, 1], 0.5))
+        plus, minus = pair.unbind(1)
+        rows = fed.refresh(number, batch, torch.lerp(plus, minus, 0.5))
         seen = ServerBatch(rows, fed.data.batch_labels(batch), self._accepted(batch))
         differences = self._server.loss_differences(self.round, seen, pair, fed.slots[number - 1])
         sums = self._channel.sums(differences, self._scale, seen.weights)

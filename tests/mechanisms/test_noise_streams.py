@@ -9,6 +9,8 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from joblib import Parallel, delayed
 from scipy import stats
 
@@ -89,17 +91,24 @@ def test_streams_of_other_purposes_keys_and_seeds_are_other_streams():
     assert len(set(first.values())) == len(first)
 
 
-@pytest.mark.parametrize("key", [(2**32,), (0, 2**40), (-1,)])
-def test_keys_that_numpy_would_cut_into_words_are_refused(key):
-    with pytest.raises(ValueError, match="must hold whole numbers in"):
-        stream(0, Purpose.NOISE, *key)
+@pytest.mark.parametrize(("seed", "key"), [(0, (2**32,)), (0, (0, 2**40)), (0, (-1,)), (2**128, ()), (-1, (0,))])
+def test_what_numpy_would_cut_into_words_of_another_stream_is_refused(seed, key):
+    with pytest.raises(ValueError, match="must hold whole numbers below"):
+        stream(seed, Purpose.NOISE, *key)
 
 
-def test_the_generator_is_the_documented_one():
-    """Philox 4x64, keyed by numpy's SeedSequence of the seed and (purpose, key): known numbers."""
-    sequence = np.random.SeedSequence(7, spawn_key=(4, 3, 1))
+@given(
+    seed=st.integers(0, 2**128 - 1) | st.sampled_from([0, 7, 2**32 - 1, 2**32, 2**64]),
+    key=st.lists(st.integers(0, 2**32 - 1), max_size=4),
+)
+def test_the_generator_is_the_documented_one(seed, key):
+    """Philox 4x64, keyed by numpy's SeedSequence of the seed and (purpose, key)."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(Purpose.NOISE, *key))
     by_hand = np.random.Generator(np.random.Philox(key=sequence.generate_state(2, np.uint64)))
-    assert (stream(7, Purpose.NOISE, 3, 1).standard_normal(100) == by_hand.standard_normal(100)).all()
+    assert (stream(seed, Purpose.NOISE, *key).standard_normal(8) == by_hand.standard_normal(8)).all()
+
+
+def test_a_stream_draws_known_numbers():
     assert stream(0, Purpose.NOISE, 0, 0).standard_normal(3).tolist() == KNOWN
 
 

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -47,7 +45,7 @@ def recorded(make_dataset):
 
 def content(messages):
     """What messages say, in terms that can be compared."""
-    plain = [(replace(m, payload=None, ids=None), m.payload.tolist()) for m in messages]
+    plain = [(m._replace(payload=None, ids=None), m.payload.tolist()) for m in messages]
     return [(*one, None if m.ids is None else m.ids.tolist()) for one, m in zip(plain, messages, strict=True)]
 
 
