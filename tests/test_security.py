@@ -62,7 +62,7 @@ ALLOWED = {
     ("dpzv_audit/data/files.py", ".extractfile"): "a member as a stream; nothing is put on the disk",
     ("dpzv_audit/registry.py", "import importlib"): "entry points of installed packages, and where their files lie",
     ("dpzv_audit/testing/methods.py", "import tempfile"): "a folder for the checkpoint of a tested method",
-    ("dpzv_audit/reproduce/words.py", "import importlib"): "reads the package's own tables",
+    ("dpzv_audit/reproduce/__init__.py", "import importlib"): "reads the package's own tables",
     ("dpzv_audit/data/spec.py", "import importlib"): "the version of the package that embeds a data set",
     (
         "dpzv_audit/execution/executor.py",

@@ -78,6 +78,6 @@ def reproduce(
             files["figure.svg"] = table.figure(result)
         folder = write_folder(result, run, "reproduce", name, files=files, report=False)
         kept.remove()
-    output.result({**result, "run": str(folder)})
+    output.result({**result.to_json(), "run": str(folder)})
     output.say(text)
     output.path(folder)

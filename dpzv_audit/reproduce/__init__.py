@@ -3,16 +3,18 @@
 Rows, settings, printed numbers and notes are read from `tables/*.toml`.
 """
 
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import chain
+from functools import cache
+from importlib.resources import files
 from pkgutil import resolve_name
+from typing import Any
 
 from ..errors import InputError, check_names
-from ..findings import to_jsonable
-from . import attacks, memory, search, training
-from .table import Item, PaperTable, Row, Setting, TableParts
-from .words import data, filled, page
+from . import search
+from .table import Item, PaperTable, R, Row, Setting, TableParts, TableResult
+from .words import filled, page
 
 __all__ = ["TABLES", "PaperTable", "Setting", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
 
@@ -22,33 +24,31 @@ FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness")
 CODE = {"kind", "remark", "lead", "figure"}
 """Keys of a table that name a class or a function of this package."""
 
-DERIVED = {
-    "gains": lambda row: to_jsonable(attacks.gains(row)),
-    "epochs_to_target": training.epochs_to_target,
-    "megabytes_to_target": training.megabytes_to_target,
-    "megabytes_per_epoch": training.megabytes_per_epoch,
-    "peak_of_model": memory.peak_of_model,
-}
-"""Functions of a row that the cells of a table may call."""
+_Toml = Mapping[str, Any]
 
 
-def _table(entry: Row, paper: Row) -> PaperTable:
+@cache
+def _data(name: str) -> _Toml:
+    """Return what stands in `tables/NAME.toml`, with None for what is infinite: an epsilon that nothing claims."""
+    text = (files(__name__) / f"tables/{name}.toml").read_text("utf-8")
+    return tomllib.loads(text, parse_float=lambda number: None if number == "inf" else float(number))
+
+
+def _table(entry: _Toml, paper: _Toml) -> PaperTable[Row]:
     values = dict(entry)
-    text = data("text")
+    text = _data("text")
     values |= {key: resolve_name(f"{__name__}.{values[key]}") for key in CODE & set(values)}
     kind = values.pop("kind")
     each = values.pop("each")
-    columns = chain(*(text["columns"][name] for name in values.pop("columns")))
     return PaperTable(
         about=" ".join(text["about"].get(part, part) for part in values.pop("about")),
-        columns=tuple((heading, cell) for heading, cell in columns),
+        columns=[(heading, cell) for name in values.pop("columns") for heading, cell in text["columns"][name]],
         items=tuple(_item(kind, each, row, paper) for row in values.pop("rows")),
-        notes=tuple(values.pop("notes", ())),
         **values,
     )
 
 
-def _item(kind: type[Item], each: Row, row: Row, paper: Row) -> Item:
+def _item(kind: type[Item[Row]], each: _Toml, row: _Toml, paper: _Toml) -> Item[Row]:
     """Return a row: its options are named settings, the table's before its own, then its own options.
 
     What is no field of the kind is a tag.
@@ -71,16 +71,16 @@ def _item(kind: type[Item], each: Row, row: Row, paper: Row) -> Item:
     return kind(**found, tags=tags)
 
 
-TABLES = {entry["name"]: _table(entry, data(file)) for file in FILES for entry in data(file)["table"]}
+TABLES = {entry["name"]: _table(entry, _data(file)) for file in FILES for entry in _data(file)["table"]}
 
 
-def table_named(name: str) -> PaperTable:
+def table_named(name: str) -> PaperTable[Row]:
     """Return the table called `name`; `InputError` suggesting the nearest known one otherwise."""
     check_names("table", [name], TABLES)
     return TABLES[name]
 
 
-def with_rows(table: PaperTable, wanted: Sequence[str]) -> PaperTable:
+def with_rows(table: PaperTable[R], wanted: Sequence[str]) -> PaperTable[R]:
     """Return `table` with only the rows whose label is or contains one of `wanted`; all where nothing is wanted.
 
     A label that is given whole stands for itself alone, whatever other labels it is part of.
@@ -100,44 +100,43 @@ def with_rows(table: PaperTable, wanted: Sequence[str]) -> PaperTable:
     return replace(table, items=tuple(item for item in table.items if item.label in chosen))
 
 
-def reproduce(table: PaperTable, setting: Setting) -> Row:
-    """Compute every row of `table` under `setting`; a JSON-ready result, a function of its arguments alone.
+def reproduce(table: PaperTable[R], setting: Setting) -> TableResult[R]:
+    """Compute every row of `table` under `setting`; the result is a function of its arguments alone.
 
     Rows whose data cannot be cut among so many clients are skipped, and the result says why.
 
     Raises:
         InputError: The data are absent, a kept part is damaged, or every row is skipped.
     """
-    rows: list[Row] = []
+    rows: list[R] = []
     skipped: dict[str, str] = {}
     for item in table.items:
         try:
-            rows.append({"label": item.label, **item.run(setting)})
+            rows.append(item.run(setting))
         except InputError as error:
             if error.field != "clients":
                 raise
             skipped[item.label] = str(error)
             if len(skipped) == len(table.items):
                 raise error.placed(f"{item.label}: ") from error
-    return {
-        "schema": "dpzv-audit/reproduce/1",
-        "table": table.name,
-        "source": table.source,
-        "epochs": setting.epochs,
-        "paper_epochs": table.epochs,
-        "seeds": setting.seeds,
-        "records": setting.records,
-        "seed": setting.seed,
-        "rows": rows,
+    return TableResult(
+        table=table.name,
+        source=table.source,
+        epochs=setting.epochs,
+        paper_epochs=table.epochs,
+        seeds=setting.seeds,
+        records=setting.records,
+        seed=setting.seed,
+        rows=rows,
         **({"skipped": skipped} if skipped else {}),
-        "notes": list(table.notes),
-    }
+        notes=list(table.notes),
+    )
 
 
-def to_markdown(table: PaperTable, result: Row) -> str:
+def to_markdown(table: PaperTable[R], result: TableResult[R]) -> str:
     """Return the reproduced `table` as Markdown: ours beside theirs."""
     lines = []
-    for row in result["rows"]:
-        values = {**DERIVED, **row, "row": row}
+    for row in result.rows:
+        values = {**row.to_json(), "row": row}
         lines.append([filled(cell, values) for _, cell in table.columns])
     return page(table=table, result=result, lines=lines)

@@ -6,7 +6,10 @@ trains it from a few labels. The same head on its raw features, and on a bottom 
 much of that is due to the training that everybody took part in.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from pydantic import AliasPath, Field
 
 from attacks import attack_named
 from attacks.core.contract import AttackSetting
@@ -17,17 +20,46 @@ from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment
 
 from ..evidence.comparison import compared
-from ..findings import LEAST_TRAININGS, Interval, to_jsonable
-from .table import Item, Row, Rows, Setting, interval_of
+from ..findings import LEAST_TRAININGS, Interval
+from .table import Item, Row, Setting, Values, interval_of
 from .training import controls_part, training_part
 from .words import say
 
 FALSE_ALARM = 1e-3
 """Chance that any of a table's rows is called above or below chance where none is; and that any control is broken."""
+CONFIDENCE = 0.95
+"""Of all differences of a table together: each has its share of the error."""
+
+
+class AttackRow(Row):
+    """An attack on trainings: its success beside baselines, rates by trial, and the negative control's p-value."""
+
+    adversary: str
+    line: str = ""
+    """Which line of a figure it stands on."""
+    answers: str = ""
+    """What the server sends down, such as `EXACT` or `SCALARS`."""
+    embedding_noise: bool
+    dataset: str
+    notes: list[str]
+    success: Interval
+    baselines: Values
+    prior: float = Field(validation_alias=AliasPath("baselines", "prior"))
+    p_value: float | None = Field(None, validation_alias=AliasPath("controls", "shuffled_labels", "p_value"))
+    by_trial: dict[str, list[float]]
+
+    def gains(self, confidence: float = CONFIDENCE) -> dict[str, Interval]:
+        """Return by how much the trained bottom model is ahead of each baseline: by records, and seed by seed."""
+        rates = self.by_trial
+        found = {}
+        for name in (RAW, UNTRAINED):
+            baseline = interval_of(self.baselines[name])
+            found[name] = rates_difference(self.success, baseline, (rates["success"], rates[name]), confidence)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attacked(Item):
+class Attacked(Item[AttackRow]):
     """An `attack` on labels that `adversary` mounts on trainings, and what was published for it.
 
     `controls` says whether the trainings stand beside both frozen-client controls.
@@ -35,11 +67,11 @@ class Attacked(Item):
 
     attack: str
     adversary: str = "client"
-    attack_options: Row
+    attack_options: Values
     paper: str = "-"
     controls: bool = False
 
-    def run(self, setting: Setting) -> Row:
+    def run(self, setting: Setting) -> AttackRow:
         """Attack `setting.seeds` trainings, and as many whose labels were dealt at random.
 
         The row has success, baselines, controls and measures with 95% intervals by records, rates by trial, accuracy of
@@ -50,7 +82,7 @@ class Attacked(Item):
         """
         method, config, dataset = self.start(setting)
 
-        def compute(_: object) -> Row:
+        def compute(_: object) -> Values:
             rounds = rounds_of(config, len(dataset.train))
             asked = AttackSetting(
                 method=method,
@@ -69,23 +101,24 @@ class Attacked(Item):
             noised = outcome.plan or next(iter(method.releases(config, deployment)), None)
             measured = ("success", "baselines", "controls", "measures", "by_trial")
             return {
-                **{name: to_jsonable(getattr(outcome, name)) for name in measured},
+                **{name: getattr(outcome, name) for name in measured},
                 "training": training_part(outcome.trained, self.passes),
                 "noise_std": noised.sigma if noised else 0.0,
                 "protects": method.protects(config),
             }
 
-        return {
-            "method": self.method,
-            "adversary": self.adversary,
-            "options": self.options,
+        return AttackRow(
+            label=self.label,
+            method=self.method,
+            adversary=self.adversary,
+            options=self.options,
             **self.tags,
-            "embedding_noise": self.options.get("dp") == "embedding",
+            embedding_noise=self.options.get("dp") == "embedding",
             **self.attack_options,
-            "epochs": config.epochs,
-            "dataset": dataset.name,
-            "notes": list(dataset.notes),
-            "paper": self.paper,
+            epochs=config.epochs,
+            dataset=dataset.name,
+            notes=list(dataset.notes),
+            paper=self.paper,
             **setting.part(
                 dataset,
                 compute,
@@ -96,24 +129,20 @@ class Attacked(Item):
                 options=self.attack_options,
             ),
             **(controls_part(setting, config, dataset, self.passes) if self.controls else {}),
-        }
+        )
 
 
-def judged(row: Row, confidence: float) -> tuple[float, float]:
+def judged(row: AttackRow, confidence: float) -> tuple[float, float]:
     """Return an interval for the row's success over trainings, however few, at another `confidence`."""
-    return betting_limits(row["by_trial"]["success"], confidence)
+    return betting_limits(row.by_trial["success"], confidence)
 
 
-def control_text(rows: Rows, *, by_table: bool) -> str:
+def control_text(rows: Sequence[AttackRow], *, by_table: bool) -> str:
     """Return whether the negative control is at chance in all rows; one seed cannot tell.
 
     The level is said to be that of the whole table, or to be the same as the one before.
     """
-    broken = []
-    for row in rows:
-        p_value = row["controls"]["shuffled_labels"].get("p_value")
-        if p_value is not None and p_value < FALSE_ALARM / len(rows):
-            broken.append(row)
+    broken = [row for row in rows if row.p_value is not None and row.p_value < FALSE_ALARM / len(rows)]
     return say("control", rows=rows, broken=broken, by_table=by_table, rate=FALSE_ALARM)
 
 
@@ -123,53 +152,37 @@ SCALARS = "scalars"
 """Name of a server that answers with scalars."""
 
 
-def verdicts(rows: Rows) -> str:
+def verdicts(rows: Sequence[AttackRow]) -> str:
     """Return what the rows say of gradients, of noise on embeddings and of scalars, as a sentence."""
     said = []
-    exact = [row for row in rows if row["answers"] == EXACT]
+    exact = [row for row in rows if row.answers == EXACT]
     for noised in (False, True):
-        if found := [row for row in exact if row["embedding_noise"] is noised]:
+        if found := [row for row in exact if row.embedding_noise is noised]:
             said.append(say("gradients", rows=found, noised=noised))
-    scalars = [row for row in rows if row["answers"] == SCALARS]
+    scalars = [row for row in rows if row.answers == SCALARS]
     for adversary in ("eavesdropper", "client"):
-        if found := [row for row in scalars if row["adversary"] == adversary]:
+        if found := [row for row in scalars if row.adversary == adversary]:
             said.append(_scalars(found, adversary))
     return "; ".join([*said, control_text(rows, by_table=False)])
 
 
-def _scalars(found: Rows, adversary: str) -> str:
+def _scalars(found: Sequence[AttackRow], adversary: str) -> str:
     """Return which rows of `adversary` on scalars lie above or below chance, or on neither side."""
-    sides: dict[str, list[Row]] = {"above": [], "below": [], "neither": []}
+    sides: dict[str, list[AttackRow]] = {"above": [], "below": [], "neither": []}
     more = 0
     for row in found:
-        prior = row["baselines"]["prior"]
         low, high = judged(row, 1.0 - FALSE_ALARM / len(found))
         side = "neither"
-        if low > prior:
+        if low > row.prior:
             side = "above"
-        elif high < prior:
+        elif high < row.prior:
             side = "below"
         sides[side].append(row)
-        more += min(row["by_trial"]["success"]) > prior
+        more += min(row.by_trial["success"]) > row.prior
     return say("scalars", adversary=adversary, found=found, more=more, rate=FALSE_ALARM, **sides)
 
 
-CONFIDENCE = 0.95
-"""Of all differences of a table together: each has its share of the error."""
-
-
-def gains(row: Row, confidence: float = CONFIDENCE) -> dict[str, Interval]:
-    """Return by how much the trained bottom model is ahead of each baseline: by records, and seed by seed."""
-    success = interval_of(row["success"])
-    rates = row["by_trial"]
-    found = {}
-    for name in (RAW, UNTRAINED):
-        baseline = interval_of(row["baselines"][name])
-        found[name] = rates_difference(success, baseline, (rates["success"], rates[name]), confidence)
-    return found
-
-
-def verdict(rows: Rows) -> str:
+def verdict(rows: Sequence[AttackRow]) -> str:
     """Return where the trained bottom model finds more labels than both baselines in every seed, and where not.
 
     A row says that training leaks only where both of its differences do, so that they need not share their error.
@@ -177,17 +190,17 @@ def verdict(rows: Rows) -> str:
     leaks: list[str] = []
     others: list[str] = []
     for row in rows:
-        differences = gains(row, 1.0 - (1.0 - CONFIDENCE) / len(rows)).values()
+        differences = row.gains(1.0 - (1.0 - CONFIDENCE) / len(rows)).values()
         least = min(difference.value for difference in differences)
         ahead = all(compared(difference, 0.0).side == "above" for difference in differences)
-        (leaks if ahead else others).append(f"{row['label']} ({least:+.3f})")
-    seeds = len(rows[0]["by_trial"]["success"])
+        (leaks if ahead else others).append(f"{row.label} ({least:+.3f})")
+    seeds = len(rows[0].by_trial["success"])
     enough = seeds >= LEAST_TRAININGS
     return say("completion", leaks=leaks, others=others, seeds=seeds, enough=enough, confidence=CONFIDENCE)
 
 
-def remarks(rows: Rows) -> str:
+def remarks(rows: Sequence[AttackRow]) -> str:
     """Return the sentence that follows from the rows, controls that fail, and what the data sets say of themselves."""
-    notes = dict.fromkeys(f"{row['dataset']}: {note}" for row in rows for note in row["notes"])
+    notes = dict.fromkeys(f"{row.dataset}: {note}" for row in rows for note in row.notes)
     control = control_text(rows, by_table=True)
     return ". ".join([verdict(rows), control[0].upper() + control[1:], *notes])

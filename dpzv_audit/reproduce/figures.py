@@ -8,56 +8,47 @@ from attacks.label.completion import RAW, UNTRAINED
 from reports.figures import bars_figure
 from reports.svg import ACCENT, DASHED, INK, LINES, MUTED, Chart
 
-from .memory import peak_of_model
-from .search import of_kind
-from .table import Row
-from .training import megabytes_per_epoch
+from ..findings import Interval
+from .attacks import AttackRow
+from .memory import MemoryRow
+from .search import SearchRow, of_kind
+from .table import R, TableResult, interval_of
+from .training import TrainingRow
 from .words import shown
 
 Points = Sequence[tuple[float, float]]
 _COLOURS = (INK, ACCENT, MUTED)
 
 
-def accuracy_by_epoch(result: Row) -> str:
+def accuracy_by_epoch(result: TableResult[TrainingRow]) -> str:
     """Draw accuracy in percent against the paper's epochs, a line a row."""
     chart = Chart("epoch, as the paper counts them", "test accuracy, %")
-    return line_figure(result, chart, _histories(result), f"Test accuracy by epoch, {result['source']}")
+    lines = {row.label: row.curve() for row in result.rows}
+    return line_figure(result, chart, lines, f"Test accuracy by epoch, {result.source}")
 
 
-def megabytes_by_accuracy(result: Row) -> str:
+def megabytes_by_accuracy(result: TableResult[TrainingRow]) -> str:
     """Draw accuracy against megabytes sent in both directions, a line a row."""
-    lines = _histories(result)
-    for row in result["rows"]:
-        size = megabytes_per_epoch(row)
-        lines[row["label"]] = [(size * epoch, accuracy) for epoch, accuracy in lines[row["label"]]]
+    lines = {row.label: row.curve(row.megabytes_per_epoch()) for row in result.rows}
     chart = Chart("messages in both directions, MB", "test accuracy, %")
-    return line_figure(result, chart, lines, f"Test accuracy against bytes sent, {result['source']}")
+    return line_figure(result, chart, lines, f"Test accuracy against bytes sent, {result.source}")
 
 
-def _histories(result: Row) -> dict[str, Points]:
-    """Return the accuracy in percent of each row by the paper's epochs."""
-    lines: dict[str, Points] = {}
-    for row in result["rows"]:
-        points = [(point["epoch"], 100 * point["accuracy"]) for point in row["history"]]
-        lines[row["label"]] = points
-    return lines
-
-
-def accuracy_by_epsilon(result: Row) -> str:
+def accuracy_by_epsilon(result: TableResult[TrainingRow]) -> str:
     """Draw accuracy against the claimed epsilon, a line a method; no noise stands at the right, at infinity."""
-    claims = sorted({row["epsilon"] for row in result["rows"] if row["epsilon"] is not None})
+    claims = sorted({row.epsilon for row in result.rows if row.epsilon is not None})
     infinity = 4.0 * max(claims, default=1.0)
     lines: dict[str, list[tuple[float, float]]] = {}
-    for row in result["rows"]:
-        at = infinity if row["epsilon"] is None else row["epsilon"]
-        lines.setdefault(row["series"], []).append((at, 100 * row["accuracy"]["value"]))
+    for row in result.rows:
+        at = infinity if row.epsilon is None else row.epsilon
+        lines.setdefault(row.series, []).append((at, 100 * row.accuracy.value))
     chart = Chart("claimed ε at δ = 0.001; ∞: no noise", "test accuracy, %", "log")
     chart.settings |= {"xticks": [*claims, infinity], "xticklabels": [*map("{:g}".format, claims), "∞"]}
-    subject = f"Test accuracy against claimed epsilon after {result['epochs']} epochs"
+    subject = f"Test accuracy against claimed epsilon after {result.epochs} epochs"
     return line_figure(result, chart, {name: sorted(points) for name, points in lines.items()}, subject)
 
 
-def line_figure(result: Row, chart: Chart, lines: Mapping[str, Points], subject: str) -> str:
+def line_figure(result: TableResult[R], chart: Chart, lines: Mapping[str, Points], subject: str) -> str:
     """Return lines of accuracies on `chart` as SVG, each by its name and last value."""
     drawn = {label: points for label, points in lines.items() if points}
     if not drawn:
@@ -68,18 +59,18 @@ def line_figure(result: Row, chart: Chart, lines: Mapping[str, Points], subject:
         look = {"color": _COLOURS[index % 3], "ls": dashes, "lw": 1.5, "marker": marker}
         chart.line(f"{label}  {points[-1][1]:.1f}", points, ms=4, **look)
     ends = "; ".join(f"{label} {points[-1][1]:.1f}" for label, points in drawn.items())
-    return chart.draw(result["table"], f"{subject}. At the right end: {ends}", 2.8 + 0.2 * len(drawn))
+    return chart.draw(result.table, f"{subject}. At the right end: {ends}", 2.8 + 0.2 * len(drawn))
 
 
-def interval_figure(result: Row, rows: Mapping[str, Mapping[str, Row]], subject: str) -> str:
+def interval_figure(result: TableResult[AttackRow], rows: Mapping[str, Mapping[str, Interval]], subject: str) -> str:
     """Draw intervals on one scale beside their row's name: the first series filled, others open; chance dashed.
 
     Args:
         result: What is drawn; its first row says what guessing gives.
-        rows: Intervals by series of each row (`value`, `low` and `high`); a series may be missing in some.
+        rows: Intervals by series of each row; a series may be missing in some.
         subject: First words of the drawing's accessible name.
     """
-    chance = result["rows"][0]["baselines"]["prior"]
+    chance = result.rows[0].prior
     chart = Chart("share of labels found; dashed: guessing", "", bottom=len(rows) - 0.4, top=-0.4)
     chart.settings |= {"xlim": (-0.02, 1.02), "yticks": range(len(rows))}
     chart.settings["yticklabels"] = ["\n".join(wrap(label, 26)) for label in rows]
@@ -89,60 +80,59 @@ def interval_figure(result: Row, rows: Mapping[str, Mapping[str, Row]], subject:
         points = []
         for place, series in enumerate(rows.values()):
             if each := series.get(name):
-                ends = (each["low"], each["high"])
-                points.append((place + 0.2 * index, each["value"], *ends))
+                points.append((place + 0.2 * index, each.value, each.low, each.high))
         look = {"color": INK, "mfc": "none"} if index else {"color": ACCENT}
         chart.line(name, points, upright=True, ls="", marker="oDs"[index % 3], ms=4.5, **look)
     said = []
     for label, series in rows.items():
-        values = (f"{name} {found['value']:.3f}" for name, found in series.items())
+        values = (f"{name} {found.value:.3f}" for name, found in series.items())
         said.append(f"{label}: {', '.join(values)}")
     alt = f"{subject}. Chance is {chance:.3f}. {'; '.join(said)}"
     legend = {"ncols": len(names), "columnspacing": 0.8, "handlelength": 1.0, "handletextpad": 0.4}
-    return chart.draw(result["table"], alt, 0.5 * len(rows) + 1.0, **legend)
+    return chart.draw(result.table, alt, 0.5 * len(rows) + 1.0, **legend)
 
 
-def both_adversaries(result: Row) -> str:
+def both_adversaries(result: TableResult[AttackRow]) -> str:
     """Draw success against chance, a line a method with both adversaries on it."""
-    lines: dict[str, dict[str, Row]] = {}
-    for row in result["rows"]:
-        who = "curious client" if row["adversary"] == "client" else row["adversary"]
-        lines.setdefault(row["line"], {})[who] = row["success"]
-    return interval_figure(result, lines, f"Direct label inference, {result['source']}")
+    lines: dict[str, dict[str, Interval]] = {}
+    for row in result.rows:
+        who = "curious client" if row.adversary == "client" else row.adversary
+        lines.setdefault(row.line, {})[who] = row.success
+    return interval_figure(result, lines, f"Direct label inference, {result.source}")
 
 
-def beside_baselines(result: Row) -> str:
+def beside_baselines(result: TableResult[AttackRow]) -> str:
     """Draw the trained bottom model beside both baselines, row by row."""
     lines = {}
-    for row in result["rows"]:
-        baselines = row["baselines"]
-        beside = {"raw features": baselines[RAW], "untrained": baselines[UNTRAINED]}
-        lines[row["label"]] = {"trained": row["success"], **beside}
-    return interval_figure(result, lines, f"Label inference by model completion, {result['source']}")
+    for row in result.rows:
+        beside = {"raw features": row.baselines[RAW], "untrained": row.baselines[UNTRAINED]}
+        measured = {name: interval_of(found) for name, found in beside.items()}
+        lines[row.label] = {"trained": row.success, **measured}
+    return interval_figure(result, lines, f"Label inference by model completion, {result.source}")
 
 
-def memory_bars(result: Row) -> str:
+def memory_bars(result: TableResult[MemoryRow]) -> str:
     """Draw peaks as multiples of the model, a bar a method; the dashed line is the model itself."""
-    peaks = {row["label"]: peak_of_model(row) for row in result["rows"]}
+    peaks = {row.label: row.peak_of_model() for row in result.rows}
     said = "; ".join(f"{label} {peak:.2f}" for label, peak in peaks.items())
     alt = f"Peak memory of a training round as a multiple of the client's ResNet-18. {said}"
     bars = {label: (peak, f" {peak:.2f}") for label, peak in peaks.items()}
-    return bars_figure(result["table"], alt, bars, level=1.0, xlabel="peak of a round / client model")
+    return bars_figure(result.table, alt, bars, level=1.0, xlabel="peak of a round / client model")
 
 
-def tried_settings(result: Row) -> str:
+def tried_settings(result: TableResult[SearchRow]) -> str:
     """Draw held-out accuracy of every setting tried by its rounds, a mark a row; the control's choice as a line."""
-    rows = [row for row in result["rows"] if row["kind"] != "control"]
+    rows = [row for row in result.rows if row.kind != "control"]
     if not rows:
         return ""
     chart = Chart("rounds, all clients together", "held-out accuracy, %", "log")
-    for control in of_kind(result["rows"], "control")[:1]:
-        label = f"{control['label']}, {shown(control['validation'], '.1p')}"
-        chart.level(label, 100 * control["validation"], color=INK, ls=DASHED)
+    for control in of_kind(result.rows, "control")[:1]:
+        label = f"{control.label}, {shown(control.validation, '.1p')}"
+        chart.level(label, 100 * control.validation, color=INK, ls=DASHED)
     for index, row in enumerate(rows):
-        points = [(trial["rounds"], 100 * trial["accuracy"]) for trial in row["tried"]]
-        colour = MUTED if row["kind"] == "claimed" else ACCENT
-        label = f"{row['label']}, best {shown(row['validation'], '.1p')}"
+        points = [(trial.rounds, 100 * trial.accuracy) for trial in row.tried]
+        colour = MUTED if row.kind == "claimed" else ACCENT
+        label = f"{row.label}, best {shown(row.validation, '.1p')}"
         chart.line(label, points, color=colour, ls="", marker="os^xD"[index % 5], ms=5)
-    words = "; ".join(f"{row['label']} at best {shown(row['validation'], '.1p')}" for row in result["rows"])
-    return chart.draw(result["table"], f"Held-out accuracy of every setting tried, by its rounds: {words}", 4.4)
+    words = "; ".join(f"{row.label} at best {shown(row.validation, '.1p')}" for row in result.rows)
+    return chart.draw(result.table, f"Held-out accuracy of every setting tried, by its rounds: {words}", 4.4)

@@ -24,7 +24,7 @@ from mechanisms.methods.czofo import CZOFOConfig
 from ..accounting.accountants import composed_epsilon
 from ..checkpoints import FileCheckpoints
 from ..errors import InputError
-from .table import Item, Row, Setting
+from .table import Given, Item, Row, Setting, Values
 
 DELTA = 1e-6
 """delta and delta' of the paper's table 2."""
@@ -41,8 +41,18 @@ def claimed_epsilon(norm: float, variance: float, delta: float, records: int) ->
     return gaussian_sigma(norm, 1.0, delta, records) / math.sqrt(variance)
 
 
+class Measure(Given):
+    """The largest norm of a record's estimate and the mean variance of an entry, over `REPEATS` estimates for a batch.
+
+    In units of the gradient of the batch's summed loss.
+    """
+
+    norm: float
+    variance: float
+
+
 @dataclass(frozen=True, kw_only=True)
-class ImplicitNoise(Item):
+class ImplicitNoise(Item[Row]):
     """A row of table 2: q directions, and what the paper prints for them."""
 
     method: str = "czofo"
@@ -57,10 +67,10 @@ class ImplicitNoise(Item):
         rounds = rounds_of(config, records)
         implicit = config.model_dump(mode="json")
 
-        def kept(epoch: int, measure: Callable[[], Row]) -> Row:
-            return setting.part(dataset, lambda _: measure(), implicit=implicit, epoch=epoch)
+        def kept(epoch: int, measure: Callable[[], Values]) -> Measure:
+            return Measure(**setting.part(dataset, lambda _: measure(), implicit=implicit, epoch=epoch))
 
-        def compute(checkpoints: FileCheckpoints | None) -> Row:
+        def compute(checkpoints: FileCheckpoints | None) -> Values:
             measures = _Measures(config, data, setting.seed, checkpoints, kept)
             train(
                 method_named(self.method),
@@ -72,37 +82,37 @@ class ImplicitNoise(Item):
                 evaluate_epochs=True,
                 checkpoints=measures,
             )
-            norms = [found["norm"] for found in measures.found]
-            return {"variance": measures.found[-1]["variance"], "norm": max(norms), "norms": norms}
+            norms = [found.norm for found in measures.found]
+            return {"variance": measures.found[-1].variance, "norm": max(norms), "norms": norms}
 
-        measured = setting.part(dataset, compute, implicit=implicit)
-        epsilon = claimed_epsilon(measured["norm"], measured["variance"], DELTA, records)
-        return {
-            "options": self.options,
-            **measured,
-            "rounds": rounds,
-            "epsilon": epsilon,
-            "epsilon_composed": composed_epsilon(epsilon, rounds, DELTA),
-            "delta_composed": rounds * DELTA + DELTA,
-            "paper": self.paper,
-            "paper_epsilon_by_theorem": composed_epsilon(self.paper["epsilon"], int(self.paper["rounds"]), DELTA),
-        }
+        measured = Measure(**setting.part(dataset, compute, implicit=implicit))
+        epsilon = claimed_epsilon(measured.norm, measured.variance, DELTA, records)
+        return Row(
+            label=self.label,
+            options=self.options,
+            **measured.to_json(),
+            rounds=rounds,
+            epsilon=epsilon,
+            epsilon_composed=composed_epsilon(epsilon, rounds, DELTA),
+            delta_composed=rounds * DELTA + DELTA,
+            paper=self.paper,
+            paper_epsilon_by_theorem=composed_epsilon(self.paper["epsilon"], int(self.paper["rounds"]), DELTA),
+        )
 
 
 @dataclass
 class _Measures:
     """Measures the estimates after every epoch, where a run is saved; goes on with it where it is taken up again.
 
-    `found` is by epoch: the largest norm of a record's estimate and the mean variance of an entry, over `REPEATS`
-    estimates for one batch, in units of the gradient of the batch's summed loss. Each is a part that `kept` keeps.
+    `found` is by epoch; each is a part that `kept` keeps.
     """
 
     config: CZOFOConfig
     data: TrainingData
     seed: int
     checkpoints: FileCheckpoints | None
-    kept: Callable[[int, Callable[[], Row]], Row]
-    found: list[Row] = field(default_factory=list)
+    kept: Callable[[int, Callable[[], Values]], Measure]
+    found: list[Measure] = field(default_factory=list)
 
     def load(self, run: Run) -> History:
         """See `mechanisms.core.training.Checkpoints.load`; `InputError` where its measures are gone or damaged."""
@@ -116,7 +126,7 @@ class _Measures:
         if self.checkpoints is not None:
             self.checkpoints.save(run, history)
 
-    def _measured(self, run: Run) -> Row:
+    def _measured(self, run: Run) -> Values:
         estimates = self._estimates(run)
         return {"norm": float(estimates.norm(dim=2).max()), "variance": float(estimates.var(0).mean())}
 
@@ -150,5 +160,5 @@ class _Measures:
         return torch.stack(found)
 
 
-def _gone() -> Row:
+def _gone() -> Values:
     raise InputError("a measure of an epoch that was trained is missing; start without ‹resume›, which replaces it")

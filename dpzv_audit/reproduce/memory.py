@@ -9,7 +9,7 @@ learnt.
 import gc
 import tracemalloc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,8 +79,19 @@ def peak_of_a_round(make: Callable[[], Run]) -> int:
     return int(live.peak + python)
 
 
+class MemoryRow(Row, protected_namespaces=()):
+    """Megabytes of the peak of a round and of the client's model."""
+
+    peak_megabytes: float
+    model_megabytes: float
+
+    def peak_of_model(self) -> float:
+        """Return the peak as a multiple of the client's model."""
+        return self.peak_megabytes / self.model_megabytes
+
+
 @dataclass(frozen=True, kw_only=True)
-class PeakMemory(Item):
+class PeakMemory(Item[MemoryRow]):
     """A bar of the figure: a method with `options`, and what the paper says of it in words."""
 
     paper: str
@@ -92,14 +103,14 @@ class PeakMemory(Item):
         """Options of the method and the size of a batch and of the model."""
         return {**self.options, "batch_size": self.batch_size, "client_model": "resnet18", "epochs": 8}
 
-    def run(self, setting: Setting) -> Row:
+    def run(self, setting: Setting) -> MemoryRow:
         """Measure on the CPU; epochs and seeds of `setting` do not matter."""
         facts = {"memory": self.method, "options": self.settings, "image_size": self.image_size}
         found = setting.kept.part(facts, lambda _: self.measured())
-        return {"options": self.settings, "paper": self.paper, **found}
+        return MemoryRow(label=self.label, options=self.settings, paper=self.paper, **found)
 
     @torch.no_grad()
-    def measured(self, device: str = "cpu") -> Row:
+    def measured(self, device: str = "cpu") -> Mapping[str, float]:
         """Return the megabytes of the peak of a round on `device`, of the model and of the activations of one batch."""
         dataset = random_images(2 * self.batch_size, self.image_size)
         data = TrainingData.of(dataset, dtype=torch.float32, device=device)
@@ -116,8 +127,3 @@ class PeakMemory(Item):
             "model_megabytes": client.parameters.flat.nbytes / MEGABYTE,
             "activations_megabytes": live.peak / MEGABYTE,
         }
-
-
-def peak_of_model(row: Row) -> float:
-    """Return the peak as a multiple of the client's model."""
-    return float(row["peak_megabytes"]) / float(row["model_megabytes"])

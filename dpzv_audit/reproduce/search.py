@@ -9,7 +9,7 @@ bound that a simulated audit proves.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,8 +27,9 @@ from ..evidence.auditing import simulated_outcome
 from ..evidence.bounding import AuditPlan
 from ..evidence.comparison import compared
 from ..evidence.privacy import noised
-from ..findings import to_jsonable
-from .table import Item, Row, Rows, Setting, counted, interval_of
+from ..findings import Interval
+from ..results import Number, Part
+from .table import Given, Item, Row, Setting, Values, counted
 from .training import MEGABYTE
 from .words import say
 
@@ -36,73 +37,106 @@ HELD_OUT = 6
 """One in so many training records is held out while settings are tried: 10,000 of MNIST's 60,000."""
 
 
+Options = Mapping[str, bool | Number]
+"""Settings that are tried, by name."""
+
+
+class Guarantee(Part):
+    """An upper bound on epsilon, or what it would be without its `gap`, and a lower one that was proved."""
+
+    sound: bool
+    gap: str | None
+    epsilon: float | None
+    lower: float | None
+
+
+class Trial(Given):
+    """A training with `options`, and what of the records it got right."""
+
+    options: Options
+    accuracy: float
+    right: int
+    records: int
+    rounds: int
+
+
+class SearchRow(Row):
+    """The settings tried, accuracy on held-out records (`validation`), and what the chosen one reaches on test records.
+
+    Its `kind` is sound, control or claimed; `variants` are accuracies on held-out records too.
+    """
+
+    kind: str
+    tried: list[Trial]
+    validation: float
+    variants: dict[str, float]
+    accuracy: Interval
+    guarantee: Guarantee
+
+
 @dataclass(frozen=True, kw_only=True)
-class Searched(Item):
+class Searched(Item[SearchRow]):
     """A row: the settings of one kind of training that were tried, and how the chosen one does on the test records."""
 
     trainer: "FrozenClients | Federated"
-    tried: tuple[Row, ...]
+    tried: tuple[Options, ...]
 
-    def run(self, setting: Setting) -> Row:
+    def run(self, setting: Setting) -> SearchRow:
         """Try every setting, train the chosen one `setting.seeds` times; lengths are capped at `setting.epochs`."""
         dataset = setting.dataset(self.dataset)
         data = TrainingData.of(dataset, dtype=torch.float32, device=setting.device)
         kept_back = held_out(data)
-        trainer = self.trainer
         alone = replace(setting, seeds=1)  # a replica is the same whatever the number of others
 
-        def trained(options: Row, replica: int | None = None) -> Row:
+        def trained(options: Options, replica: int | None = None) -> Trial:
             """Train on all records, or without a `replica` once on those that are not held out."""
             whole = replica is not None
 
-            def compute(_: object) -> Row:
-                context = RunContext(
-                    seed=setting.seed,
-                    replicas=(replica or 0,),
-                    device=setting.device,
-                )
-                correct, own = trainer.train(data if whole else kept_back, options, context)
+            def compute(_: object) -> Values:
+                context = RunContext(seed=setting.seed, replicas=(replica or 0,), device=setting.device)
+                correct, own = self.trainer.train(data if whole else kept_back, options, context)
                 right = int(correct.sum())
                 records = len(correct)
                 return {"accuracy": right / records, "right": right, "records": records, **own}
 
             part = "whole" if whole else "search"
-            claim = {"trainer": type(trainer).__name__, "claim": to_jsonable(trainer)}
-            return alone.part(dataset, compute, **claim, options=options, part=part, replica=replica or 0)
+            claim = {"trainer": type(self.trainer).__name__, "claim": self.trainer, "options": options}
+            return Trial(options=options, **alone.part(dataset, compute, **claim, part=part, replica=replica or 0))
 
-        tried = distinct(capped(options, setting.epochs) for options in self.tried)
+        tried = distinct([capped(options, setting.epochs) for options in self.tried])
         done = setting.stage(f"{self.label}: settings", len(tried))
-        outcomes = [{"options": options, **trained(options)} for options in counted(tried, done)]
-        best = max(outcomes, key=lambda outcome: float(outcome["accuracy"]))
-        chosen = best["options"]
-        further = trainer.variants(chosen)
+        outcomes = [trained(options) for options in counted(tried, done)]
+        best = max(outcomes, key=lambda outcome: outcome.accuracy)
+        chosen = best.options
+        further = self.trainer.variants(chosen)
         done = setting.stage(f"{self.label}: the chosen setting", setting.seeds + len(further))
-        variants = {name: trained(options)["accuracy"] for name, options in counted(further.items(), done)}
+        variants = {name: trained(options).accuracy for name, options in counted(further.items(), done)}
         replicas = counted(range(setting.seeds), done, start=len(variants))
         finals = [trained(chosen, replica) for replica in replicas]
-        guarantee = trainer.guarantee(chosen, deployed(data, setting.seed))
-        counts = ("accuracy", "right", "records")
+        guarantee = self.trainer.guarantee(chosen, deployed(data, setting.seed))
+        counts = ("options", "accuracy", "right", "records")
         # Of each run the number of right records is kept: the interval needs no more.
-        correct = np.array([np.arange(run["records"]) < run["right"] for run in finals])
-        return {
+        correct = np.array([np.arange(run.records) < run.right for run in finals])
+        return SearchRow(
+            label=self.label,
             **self.tags,
-            "tried": outcomes,
-            "chosen": chosen,
-            "validation": best["accuracy"],
-            "variants": variants,
-            "accuracy": to_jsonable(shared_rate(correct)),
-            "by_seed": [run["accuracy"] for run in finals],
-            "facts": {key: value for key, value in finals[0].items() if key not in counts},
-            "guarantee": after_search(guarantee, tried=len(tried)),
-        }
+            tried=outcomes,
+            chosen=chosen,
+            validation=best.accuracy,
+            variants=variants,
+            accuracy=shared_rate(correct),
+            by_seed=[run.accuracy for run in finals],
+            facts={key: value for key, value in finals[0].to_json().items() if key not in counts},
+            guarantee=after_search(guarantee, tried=len(tried)),
+        )
 
 
-def after_search(guarantee: Row, *, tried: int) -> Row:
+def after_search(guarantee: Guarantee, *, tried: int) -> Guarantee:
     """Return the guarantee of the chosen of `tried` settings: a choice by accuracy on records is a release too."""
     if tried == 1:
         return guarantee
-    gap = ",".join(name for name in (guarantee["gap"], "data-dependent-side") if name)
-    return {**guarantee, "sound": False, "gap": gap}
+    gap = ",".join(name for name in (guarantee.gap, "data-dependent-side") if name)
+    return guarantee.model_copy(update={"sound": False, "gap": gap})
 
 
 def held_out(data: TrainingData) -> TrainingData:
@@ -117,18 +151,14 @@ def held_out(data: TrainingData) -> TrainingData:
     )
 
 
-def capped(options: Row, epochs: int) -> Row:
+def capped(options: Options, epochs: int) -> Options:
     """`options` with at most so many `epochs` or `steps`, passes over the data of all clients' rounds together."""
     return {key: min(value, epochs) if key in ("epochs", "steps") else value for key, value in options.items()}
 
 
-def distinct(settings: Iterable[Row]) -> list[Row]:
+def distinct(settings: Sequence[Options]) -> list[Options]:
     """Return `settings`, each once, in order: a cap on their length may have made some the same."""
-    found: list[Row] = []
-    for options in settings:
-        if options not in found:
-            found.append(options)
-    return found
+    return [options for place, options in enumerate(settings) if options not in settings[:place]]
 
 
 def deployed(data: TrainingData, seed: int) -> Deployment:
@@ -136,7 +166,7 @@ def deployed(data: TrainingData, seed: int) -> Deployment:
     return Deployment(records=data.records, clients=len(data.features), seed=seed)
 
 
-AUDIT_RUNS = 8000
+AUDIT = AuditPlan(runs=8000, chunk=8000)
 """Simulated runs in each world of the audit that gives the lower bound."""
 
 
@@ -147,23 +177,23 @@ class FrozenClients:
     epsilon: float
     delta: float
 
-    def config(self, options: Row) -> PrivateControlConfig:
+    def config(self, options: Options) -> PrivateControlConfig:
         """Return the configuration of `options`."""
         return PrivateControlConfig(epsilon=self.epsilon, delta=self.delta, **options)
 
-    def train(self, data: TrainingData, options: Row, context: RunContext) -> tuple[np.ndarray, Row]:
+    def train(self, data: TrainingData, options: Options, context: RunContext) -> tuple[np.ndarray, Values]:
         """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
         config = self.config(options)
         facts = {"rounds": config.steps, "participations": config.steps, "sigma": control_sigma(config)}
         return private_frozen_clients(data, config, context)[0], facts
 
-    def guarantee(self, options: Row, deployment: Deployment) -> Row:
+    def guarantee(self, options: Options, deployment: Deployment) -> Guarantee:
         """Return what these options guarantee: T Gaussian mechanisms, all seen by whoever holds the final model."""
         config = self.config(options)
         mu = 2.0 * config.clip * math.sqrt(config.steps) / control_sigma(config)
-        return {"sound": True, "gap": None, "epsilon": epsilon_from_mu(mu, self.delta), "lower": None}
+        return Guarantee(sound=True, gap=None, epsilon=epsilon_from_mu(mu, self.delta), lower=None)
 
-    def variants(self, options: Row) -> Mapping[str, Row]:
+    def variants(self, options: Options) -> Mapping[str, Options]:
         """Return further trainings by name: none, the clients are frozen as it is."""
         return {}
 
@@ -179,14 +209,14 @@ class Federated:
     method: str
     epsilon: float
     delta: float
-    common: Row = field(default_factory=dict)
+    common: Values = field(default_factory=dict)
 
     @property
     def spec(self) -> MethodSpec:
         """The method."""
         return method_named(self.method)
 
-    def config(self, options: Row, deployment: Deployment) -> DPZVConfig:
+    def config(self, options: Options, deployment: Deployment) -> DPZVConfig:
         """Return the configuration of `options`; a larger batch than there are records is all of them."""
         values: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, **self.common, **options}
         share = values.pop("scalar_share", None)
@@ -200,7 +230,7 @@ class Federated:
                 values["server_noise_multiplier"] = 1e-9  # the method must have some
         return noised(self.spec, self.spec.configure(**values))
 
-    def _budget(self, values: Row, share: float, deployment: Deployment) -> dict[str, float]:
+    def _budget(self, values: Values, share: float, deployment: Deployment) -> dict[str, float]:
         """Noise of both channels: mu_scalars^2 = `share` mu^2 and mu_server^2 = (1 - `share`) mu^2."""
         values = {**values, "sigma": 1.0, "server_noise_multiplier": 1.0}
         config = noised(self.spec, self.spec.configure(**values))
@@ -214,18 +244,11 @@ class Federated:
             "server_noise_multiplier": moved / math.sqrt(1.0 - share),
         }
 
-    def train(self, data: TrainingData, options: Row, context: RunContext) -> tuple[np.ndarray, Row]:
+    def train(self, data: TrainingData, options: Options, context: RunContext) -> tuple[np.ndarray, Values]:
         """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
         deployment = deployed(data, context.seed)
         config = self.config(options, deployment)
-        trained = train(
-            self.spec,
-            data,
-            config,
-            seed=context.seed,
-            replicas=context.replicas,
-            device=context.device,
-        )
+        trained = train(self.spec, data, config, seed=context.seed, replicas=context.replicas, device=context.device)
         plan = self.spec.scalar_plan(config, deployment)
         return trained.correct[0], {
             "rounds": trained.rounds,
@@ -235,7 +258,7 @@ class Federated:
             "megabytes_down": trained.ledger.down / MEGABYTE,
         }
 
-    def guarantee(self, options: Row, deployment: Deployment) -> Row:
+    def guarantee(self, options: Options, deployment: Deployment) -> Guarantee:
         """Return what the training of these options guarantees: one client, a record's label replaced."""
         config = self.config(options, deployment)
         plan = self.spec.scalar_plan(config, deployment)
@@ -246,47 +269,42 @@ class Federated:
             neighbours=("replace-label",),
             accountants=("gdp-exact",),
         )
-        audited = simulated_outcome(
-            self.spec,
-            config,
-            replace(deployment, rounds=len(plan.active)),
-            adversary="client",
-            audit=AuditPlan(runs=AUDIT_RUNS, chunk=AUDIT_RUNS),
+        simulated = replace(deployment, rounds=len(plan.active))
+        audited = simulated_outcome(self.spec, config, simulated, adversary="client", audit=AUDIT)
+        return Guarantee(
+            sound=bound.sound,
+            gap=bound.gap,
+            epsilon=None if bound.epsilon is None else bound.epsilon.upper,
+            lower=audited.result.privacy.empirical_lower,
         )
-        return {
-            "sound": bound.sound,
-            "gap": bound.gap,
-            "epsilon": None if bound.epsilon is None else bound.epsilon.upper,
-            "lower": audited.result.privacy.empirical_lower,
-        }
 
-    def variants(self, options: Row) -> Mapping[str, Row]:
+    def variants(self, options: Options) -> Mapping[str, Options]:
         """Return further trainings by name: the same without noise, and with clients that do not move."""
-        found: dict[str, Row] = {"noiseless": {**options, "noiseless": True}}
+        found: dict[str, Options] = {"noiseless": {**options, "noiseless": True}}
         if {**self.common, **options}.get("top_model", True):
             found["frozen"] = {**options, "client_rate": 0.0}
         return found
 
 
-def of_kind(rows: Rows, kind: str) -> list[Row]:
+def of_kind(rows: Sequence[SearchRow], kind: str) -> list[SearchRow]:
     """Return the rows that are `sound`, the `control` or `claimed`."""
-    return [row for row in rows if row["kind"] == kind]
+    return [row for row in rows if row.kind == kind]
 
 
-def who_wins(rows: Rows) -> str:
+def who_wins(rows: Sequence[SearchRow]) -> str:
     """Return the page's first paragraph: sound DPZV against the control, then what the paper's noise is worth."""
     others = of_kind(rows, "sound")
-    sound = max(others, key=lambda row: float(row["validation"]), default=None)
+    sound = max(others, key=lambda row: row.validation, default=None)
     control = next(iter(of_kind(rows, "control")), None)
     side = None
     if sound is not None and control is not None:
-        side = compared(interval_of(sound["accuracy"]), interval_of(control["accuracy"])).side
+        side = compared(sound.accuracy, control.accuracy).side
     others = [row for row in others if row is not sound]
     claimed = of_kind(rows, "claimed")
     return say("who_wins", sound=sound, others=others, control=control, side=side, claimed=claimed)
 
 
-def what_costs(rows: Rows) -> str:
+def what_costs(rows: Sequence[SearchRow]) -> str:
     """Return what the noise costs each sound form beside what zeroth order and the length of training cost it."""
     sound = of_kind(rows, "sound")
     return say("what_costs", rows=sound) if sound else ""

@@ -4,23 +4,69 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, PrivateAttr, TypeAdapter, model_serializer
 
 from mechanisms import MethodSpec, TrainingConfig, method_named
 
 from ..checkpoints import FileCheckpoints, run_key
 from ..data.vertical import VerticalDataset, sample_of_training
-from ..findings import Interval
+from ..findings import Interval, to_jsonable
+from ..results import Result
 from ..store import Store
 
 T = TypeVar("T")
-Row = Mapping[str, Any]
-"""A row of a result: plain JSON values by name."""
-Rows = Sequence[Row]
+Values = Mapping[str, object]
+"""Values by name that are handed through: plain ones of JSON, or what `findings.to_jsonable` makes such of."""
 Stage = Callable[[str, int], Callable[[int], None]]
-Compute = Callable[[FileCheckpoints | None], Row]
+Compute = Callable[[FileCheckpoints | None], Values]
+
+
+class Given(BaseModel, frozen=True):
+    """A part of a result: fields for what code reads of it, while `to_json` has all that was given, in its order.
+
+    What only the cells of a table show, or its file names, needs no field.
+    """
+
+    _given: dict[str, object] = PrivateAttr()
+
+    def __init__(self, **given: object) -> None:
+        plain = to_jsonable(given)
+        super().__init__(**plain)
+        self._given = plain
+
+    @model_serializer
+    def to_json(self) -> dict[str, object]:
+        """Return the part as `result.json` holds it."""
+        return self._given
+
+
+class Row(Given):
+    """A row of a result."""
+
+    label: str
+
+
+R = TypeVar("R", bound=Row)
+"""The rows of a table are of one kind."""
+
+
+class TableResult(Result, Generic[R]):
+    """The result of `reproduce`, which has no report; `skipped` says by label why a row is missing."""
+
+    SCHEMA = "dpzv-audit/reproduce/1"
+
+    table: str
+    source: str
+    epochs: int
+    paper_epochs: int
+    seeds: int
+    records: int | None
+    seed: int
+    rows: list[R]
+    skipped: dict[str, str] | None = None
+    notes: list[str]
 
 
 def no_stage(name: str, total: int) -> Callable[[int], None]:
@@ -45,9 +91,9 @@ class TableParts:
     def __init__(self, folder: Path | None = None, *, resume: bool = False) -> None:
         self._folder = folder
         self._resume = resume
-        self._parts: dict[str, Row] = {}
+        self._parts: dict[str, Values] = {}
 
-    def part(self, facts: Row, compute: Compute) -> Row:
+    def part(self, facts: Values, compute: Compute) -> Values:
         """Return the part that follows from `facts`, by `compute` where it is not kept; plain JSON values.
 
         Raises:
@@ -55,10 +101,8 @@ class TableParts:
         """
         key = run_key(facts)
         if key not in self._parts:
-            if self._folder is None:
-                self._parts[key] = compute(None)
-            else:
-                self._parts[key] = self._kept(self._folder, key, compute)
+            folder = self._folder
+            self._parts[key] = compute(None) if folder is None else self._kept(folder, key, compute)
         return self._parts[key]
 
     def remove(self) -> None:
@@ -70,7 +114,7 @@ class TableParts:
         with suppress(OSError):  # not there, or not empty
             self._folder.rmdir()
 
-    def _kept(self, folder: Path, key: str, compute: Compute) -> Row:
+    def _kept(self, folder: Path, key: str, compute: Compute) -> Values:
         store = Store(folder)
         name = f"{key}.json"
         cure = "remove it, or start without ‹resume›, which replaces it"
@@ -98,7 +142,7 @@ class Setting:
         stage: Starts a stage of progress.
     """
 
-    load: Callable[[Row], VerticalDataset]
+    load: Callable[[Values], VerticalDataset]
     epochs: int
     seeds: int
     records: int | None = None
@@ -107,12 +151,12 @@ class Setting:
     kept: TableParts = field(default_factory=TableParts)
     stage: Stage = no_stage
 
-    def dataset(self, keywords: Row) -> VerticalDataset:
+    def dataset(self, keywords: Values) -> VerticalDataset:
         """Return the data set of `keywords`, or as many of its training records as are wanted."""
         whole = self.load(keywords)
         return whole if self.records is None else sample_of_training(whole, self.records)
 
-    def part(self, dataset: VerticalDataset, compute: Compute, **facts: object) -> Row:
+    def part(self, dataset: VerticalDataset, compute: Compute, **facts: object) -> Values:
         """Return the part that follows from `facts`, the data and the seeds, by `compute` where it is not kept."""
         public = {
             "dataset": dataset.name,
@@ -127,7 +171,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
+class Item(Generic[R]):
     """One row: what is computed, and what the paper prints for it.
 
     Args:
@@ -141,13 +185,13 @@ class Item:
 
     label: str
     method: str = ""
-    options: Row = field(default_factory=dict)
-    dataset: Row = field(default_factory=dict)
+    options: Values = field(default_factory=dict)
+    dataset: Values = field(default_factory=dict)
     passes: int = 1
-    tags: Row = field(default_factory=dict)
+    tags: Values = field(default_factory=dict)
 
-    def run(self, setting: Setting) -> Row:
-        """Compute the row as plain JSON values, with the paper's, but for its label."""
+    def run(self, setting: Setting) -> R:
+        """Compute the row, with what the paper prints for it."""
         raise NotImplementedError
 
     def start(self, setting: Setting) -> tuple[MethodSpec, TrainingConfig, VerticalDataset]:
@@ -158,7 +202,7 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperTable:
+class PaperTable(Generic[R]):
     """A table or figure of a paper.
 
     Args:
@@ -180,18 +224,18 @@ class PaperTable:
     name: str
     summary: str
     source: str
-    items: tuple[Item, ...]
-    columns: tuple[tuple[str, str], ...]
+    items: tuple[Item[R], ...]
+    columns: Sequence[tuple[str, str]]
     about: str
     epochs: int = 100
     epochs_of: str = "the paper's"
     seeds: int = 3
-    notes: tuple[str, ...] = ()
-    remark: Callable[[Rows], str] | None = None
-    lead: Callable[[Rows], str] | None = None
-    figure: Callable[[Row], str] | None = None
+    notes: Sequence[str] = ()
+    remark: Callable[[Sequence[R]], str] | None = None
+    lead: Callable[[Sequence[R]], str] | None = None
+    figure: Callable[[TableResult[R]], str] | None = None
 
 
-def interval_of(found: Row) -> Interval:
-    """Return the measurement that a row holds as JSON; a control's further values are left out."""
+def interval_of(found: object) -> Interval:
+    """Return the measurement that a row holds as JSON."""
     return TypeAdapter(Interval).validate_python(found)

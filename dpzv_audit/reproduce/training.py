@@ -1,8 +1,8 @@
 """A row that is a training: accuracy beside the paper's and beside both frozen-client controls, costs, history."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from mechanisms.core.training import train_in_stacks
 
 from ..checkpoints import FileCheckpoints
 from ..data.vertical import VerticalDataset
-from ..findings import to_jsonable
+from ..findings import Interval
 from ..halving import shortage
-from .table import Item, Row, Rows, Setting, counted
+from .table import Given, Item, Row, Setting, Values, counted
 from .words import say
 
 MEGABYTE = 1e6
@@ -27,8 +27,48 @@ TARGET = 0.9
 """Accuracy until which table I of paper 004 counts bytes."""
 
 
+class Point(Given):
+    """Mean test accuracy after an epoch, as the paper counts them."""
+
+    epoch: float
+    accuracy: float
+
+
+class TrainingRow(Row):
+    """A training: accuracy, history and costs, beside frozen clients whose server has a tuned rate."""
+
+    series: str = ""
+    """Which line of a figure it is a point of, at the claimed `epsilon`."""
+    epsilon: float | None = None
+    accuracy: Interval
+    standard_deviation: float | None
+    history: list[Point]
+    megabytes_up: float
+    megabytes_down: float
+    frozen_clients_tuned: Interval
+
+    def curve(self, unit: float = 1.0) -> list[tuple[float, float]]:
+        """Return the accuracy in percent after each epoch, by epochs in a `unit`."""
+        return [(unit * point.epoch, 100 * point.accuracy) for point in self.history]
+
+    def epochs_to_target(self) -> float | None:
+        """Return the first of the paper's epochs with mean test accuracy of `TARGET` or more after it."""
+        return next((point.epoch for point in self.history if point.accuracy >= TARGET), None)
+
+    def megabytes_per_epoch(self) -> float:
+        """Return the messages of one epoch in both directions, the first table of embeddings apart."""
+        return (self.megabytes_up + self.megabytes_down) / self.history[-1].epoch
+
+    def megabytes_to_target(self) -> str:
+        """Return the messages in both directions until `TARGET`; the best accuracy where it is not reached."""
+        reached = self.epochs_to_target()
+        if reached is None:
+            return say("target_not_reached", best=max(point.accuracy for point in self.history))
+        return f"{reached * self.megabytes_per_epoch():.1f}"
+
+
 @dataclass(frozen=True, kw_only=True)
-class Training(Item):
+class Training(Item[TrainingRow]):
     """A training of `method` with `options` on `dataset`, and what the paper prints for it.
 
     Args:
@@ -39,12 +79,12 @@ class Training(Item):
     accuracy: float | None = None
     cost: str = ""
 
-    def run(self, setting: Setting) -> Row:
+    def run(self, setting: Setting) -> TrainingRow:
         """Train `setting.seeds` replicas for the epochs asked for; both controls beside them."""
         method, config, dataset = self.start(setting)
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 
-        def compute(checkpoints: FileCheckpoints | None) -> Row:
+        def compute(checkpoints: FileCheckpoints | None) -> Values:
             trained, at_once = train_in_stacks(
                 method,
                 data,
@@ -57,19 +97,20 @@ class Training(Item):
             )
             return {**training_part(trained, self.passes), "protects": method.protects(config), **shortage(at_once)}
 
-        return {
-            "method": self.method,
-            "options": self.options,
+        return TrainingRow(
+            label=self.label,
+            method=self.method,
+            options=self.options,
             **self.tags,
             **setting.part(dataset, compute, method=method.name, config=config.model_dump(mode="json")),
-            "paper_accuracy": None if self.accuracy is None else self.accuracy / 100.0,
-            "paper_cost": self.cost,
+            paper_accuracy=None if self.accuracy is None else self.accuracy / 100.0,
+            paper_cost=self.cost,
             **controls_part(setting, config, dataset, self.passes),
-        }
+        )
 
 
-def training_part(trained: TrainedStack, passes: int) -> Row:
-    """Accuracy, history and costs of a training, as plain JSON values.
+def training_part(trained: TrainedStack, passes: int) -> Values:
+    """Return accuracy, history and costs of a training.
 
     Costs are those of the whole run, without the one table of embeddings that asynchronous methods start with.
     """
@@ -80,7 +121,7 @@ def training_part(trained: TrainedStack, passes: int) -> Row:
         for epoch, accuracy, loss in trained.history
     ]
     return {
-        "accuracy": to_jsonable(shared_rate(trained.correct)),
+        "accuracy": shared_rate(trained.correct),
         "by_seed": by_seed,
         "standard_deviation": float(np.std(by_seed, ddof=1)) if len(by_seed) > 1 else None,
         "history": history,
@@ -91,7 +132,13 @@ def training_part(trained: TrainedStack, passes: int) -> Row:
     }
 
 
-def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, passes: int) -> Row:
+class Frozen(Given):
+    """A training of the server alone, under frozen clients."""
+
+    train_accuracy: float
+
+
+def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, passes: int) -> Values:
     """Frozen clients at the row's server rate, and at the rate that does best in training over a grid.
 
     The rate is chosen by training accuracy in runs of at most `TUNING_EPOCHS` of the paper's epochs, and the control
@@ -100,46 +147,28 @@ def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDat
     short = config.model_copy(update={"epochs": min(config.epochs, TUNING_EPOCHS * passes)})
     rates = rates_tried(config)
     done = setting.stage("frozen clients", len(rates) + 2)
-    tried = [_frozen(setting, short, dataset, rate) for rate in counted(rates, done)]
-    best = max(tried, key=lambda control: control["train_accuracy"])["server_rate"]
+    tried = {rate: _frozen(setting, short, dataset, rate).train_accuracy for rate in counted(rates, done)}
+    best = max(tried, key=tried.__getitem__)
     both = {"frozen_clients": config.server_rate, "frozen_clients_tuned": best}
     counting = counted(both.items(), done, start=len(rates))
     return {name: _frozen(setting, config, dataset, rate) for name, rate in counting}
 
 
-def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Row:
+def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Frozen:
     apart = {"client_rate", "server_rate", "momentum"}
     server = {name: getattr(config, name) for name in TrainingConfig.model_fields if name not in apart}
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 
-    def compute(_: Any) -> Row:
+    def compute(_: object) -> Values:
         context = RunContext(seed=setting.seed, replicas=range(setting.seeds), device=setting.device)
         frozen = frozen_clients(data, config, context, rate=rate)
-        found = {"server_rate": rate, "train_accuracy": frozen.train_accuracy}
-        return {**to_jsonable(shared_rate(frozen.correct)), **found}
+        accuracy = asdict(shared_rate(frozen.correct))
+        return {**accuracy, "server_rate": rate, "train_accuracy": frozen.train_accuracy}
 
-    return setting.part(dataset, compute, frozen=server, rate=rate)
+    return Frozen(**setting.part(dataset, compute, frozen=server, rate=rate))
 
 
-def below_control(rows: Rows) -> str:
+def below_control(rows: Sequence[TrainingRow]) -> str:
     """Return which rows are no better than frozen clients whose server has a tuned rate, as a sentence."""
-    below = [row for row in rows if row["accuracy"]["value"] <= row["frozen_clients_tuned"]["value"]]
+    below = [row for row in rows if row.accuracy.value <= row.frozen_clients_tuned.value]
     return say("below_control", rows=below) if below else ""
-
-
-def epochs_to_target(row: Row) -> float | None:
-    """Return the first of the paper's epochs with mean test accuracy of `TARGET` or more after it; None for none."""
-    return next((point["epoch"] for point in row["history"] if point["accuracy"] >= TARGET), None)
-
-
-def megabytes_per_epoch(row: Row) -> float:
-    """Return the messages of one epoch in both directions, the first table of embeddings apart."""
-    return float((row["megabytes_up"] + row["megabytes_down"]) / row["history"][-1]["epoch"])
-
-
-def megabytes_to_target(row: Row) -> str:
-    """Return the messages in both directions until `TARGET`; the best accuracy where it is not reached."""
-    reached = epochs_to_target(row)
-    if reached is None:
-        return say("target_not_reached", best=max(point["accuracy"] for point in row["history"]))
-    return f"{reached * megabytes_per_epoch(row):.1f}"

@@ -3,13 +3,11 @@
 Templates of cells are in `tables/text.toml`, sentences and the page in `templates/`.
 """
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from .table import Row
+from ..findings import to_jsonable
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -24,6 +22,7 @@ def shown(value: Any, form: str) -> str:
     kind, _, form = form.rpartition(" ")
     if value is None:
         return "-"
+    value = to_jsonable(value)
     if kind and isinstance(value, Mapping):
         text, low, high = (shown(value[name], form) for name in ("value", "low", "high"))
         over = value.get("over_trainings")
@@ -37,20 +36,13 @@ def shown(value: Any, form: str) -> str:
 
 
 @cache
-def data(name: str) -> Row:
-    """Return what stands in `tables/NAME.toml`, with None for what is infinite: an epsilon that nothing claims."""
-    text = (files("dpzv_audit.reproduce") / f"tables/{name}.toml").read_text("utf-8")
-    return tomllib.loads(text, parse_float=lambda number: None if number == "inf" else float(number))
-
-
-@cache
 def _environment() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("dpzv_audit.reproduce")
     found = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters["shown"] = shown
-    found.filters["labels"] = lambda rows: "; ".join(row["label"] for row in rows)  # labels hold commas
+    found.filters["labels"] = lambda rows: "; ".join(row.label for row in rows)  # labels hold commas
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dpzv_audit.cli import main
 from dpzv_audit.data import DATASETS, load, load_csv
-from dpzv_audit.reproduce.search import after_search
+from dpzv_audit.reproduce.search import Guarantee, after_search
 
 SOUND = ("--method", "dpzv-sound", "--epochs", "2", "--batch-size", "16")
 GRADIENT = ("--method", "vafl", "--epochs", "1", "--batch-size", "16", "--set", "dp=gradient", "--set", "epsilon=8")
@@ -83,8 +83,9 @@ def test_classes_by_flag(given, names, table, tmp_path, capsys):
 
 
 def test_a_search_is_a_release_and_one_setting_is_none():
-    bound = {"sound": True, "gap": None, "epsilon": 1.0, "lower": 0.1}
+    bound = Guarantee(sound=True, gap=None, epsilon=1.0, lower=0.1)
     assert after_search(bound, tried=1) == bound
-    assert after_search(bound, tried=2) == {**bound, "sound": False, "gap": "data-dependent-side"}
-    unsound = {**bound, "sound": False, "gap": "server-state"}
-    assert after_search(unsound, tried=9)["gap"] == "server-state,data-dependent-side"
+    found = after_search(bound, tried=2)
+    assert found == Guarantee(sound=False, gap="data-dependent-side", epsilon=1.0, lower=0.1)
+    unsound = Guarantee(sound=False, gap="server-state", epsilon=1.0, lower=0.1)
+    assert after_search(unsound, tried=9).gap == "server-state,data-dependent-side"

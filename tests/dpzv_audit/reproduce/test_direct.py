@@ -9,7 +9,7 @@ import pytest
 from attacks.core.metrics import betting_limits
 from dpzv_audit.cli import main
 from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown, with_rows
-from dpzv_audit.reproduce.attacks import EXACT, FALSE_ALARM, SCALARS, judged, verdicts
+from dpzv_audit.reproduce.attacks import EXACT, FALSE_ALARM, SCALARS, AttackRow, judged, verdicts
 from mechanisms import METHODS
 
 ROWS = (
@@ -32,26 +32,26 @@ def result(table, digits):
 
 
 def test_gradients_lose_every_label_and_scalars_hardly_any(result):
-    by_label = {row["label"]: row for row in result["rows"]}
+    by_label = {row.label: row for row in result.rows}
     for label in ROWS[:2]:
-        assert by_label[label]["success"]["value"] == 1.0
-        assert by_label[label]["answers"] == EXACT
+        assert by_label[label].success.value == 1.0
+        assert by_label[label].answers == EXACT
     # Every label of a whole pass of whole batches is guessed once, in each trial.
-    assert {row["success"]["n"] for row in result["rows"]} == {3 * 1408}
+    assert {row.success.n for row in result.rows} == {3 * 1408}
     # 4,224 guesses at chance lie within 0.02 of it but once in 60,000 runs.
-    assert by_label[ROWS[4]]["success"]["value"] == pytest.approx(0.1, abs=0.02)
-    assert 0.09 < by_label[ROWS[2]]["success"]["value"] < 0.16
+    assert by_label[ROWS[4]].success.value == pytest.approx(0.1, abs=0.02)
+    assert 0.09 < by_label[ROWS[2]].success.value < 0.16
 
 
 def test_a_server_that_only_sums_makes_cascaded_and_zoo_vfl_one_method(result):
-    by_label = {row["label"]: row for row in result["rows"]}
-    assert by_label[ROWS[2]]["by_trial"] == by_label[ROWS[3]]["by_trial"]
+    by_label = {row.label: row for row in result.rows}
+    assert by_label[ROWS[2]].by_trial == by_label[ROWS[3]].by_trial
 
 
 def test_a_page_has_baselines_and_the_control_in_every_row(result, table):
     text = to_markdown(table, result)
     assert "1 of the paper's 1 epochs, 3 seeds" in text
-    for row in result["rows"]:
+    for row in result.to_json()["rows"]:
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {row['label']} |")]
         shuffled = row["controls"]["shuffled_labels"]
         for number in (row["success"]["low"], *row["baselines"].values(), shuffled["low"], shuffled["high"]):
@@ -64,17 +64,30 @@ def test_a_page_has_baselines_and_the_control_in_every_row(result, table):
     assert "the negative control is at chance in all 5 rows" in text
 
 
+def changed(rows, label, change):
+    """Return `rows` after a `change` of the JSON of `label`."""
+    found = [copy.deepcopy(row.to_json()) for row in rows]
+    change(next(row for row in found if row["label"] == label))
+    return [AttackRow(**row) for row in found]
+
+
 def with_success(rows, label, rates):
     """`rows` in which `label` found these shares by trial, of 100,000 records each."""
-    rows = copy.deepcopy(rows)
-    row = next(row for row in rows if row["label"] == label)
-    row["success"] |= {"value": sum(rates) / len(rates), "n": 100_000 * len(rates)}
-    row["by_trial"]["success"] = rates
-    return rows
+
+    def change(row):
+        row["success"] |= {"value": sum(rates) / len(rates), "n": 100_000 * len(rates)}
+        row["by_trial"]["success"] = rates
+
+    return changed(rows, label, change)
+
+
+def with_control(rows, label, p_value):
+    """`rows` in which the negative control of `label` has a `p_value`."""
+    return changed(rows, label, lambda row: row["controls"]["shuffled_labels"].update(p_value=p_value))
 
 
 def test_the_sentence_follows_the_rows_either_way(result):
-    rows = result["rows"]
+    rows = result.rows
     leaky = verdicts(with_success(rows, ROWS[4], [0.2, 0.201, 0.199] * 8))
     assert "the eavesdropper of scalars is above what class frequencies give (0.1" in leaky
     assert ") in 1 of 1 rows (0.200 to 0.200)" in leaky
@@ -89,11 +102,10 @@ def test_the_sentence_follows_the_rows_either_way(result):
     assert f" in 1 of 2 rows (0.200 to 0.200) and cannot be told from it in {ROWS[3]}" in verdicts(both)
     lost = verdicts(with_success(rows, ROWS[0], [0.9, 0.91, 0.92]))
     assert f"gradients give 0.9100 of the labels or more ({ROWS[0]}) away" in lost
-    broken = copy.deepcopy(rows)
-    broken[1]["controls"]["shuffled_labels"]["p_value"] = 1e-4
-    assert f"the negative control is NOT at chance in {broken[1]['label']}" in verdicts(broken)
-    broken[1]["controls"]["shuffled_labels"]["p_value"] = 1e-3  # of five rows one is so by luck
-    assert "the negative control is at chance in all 5 rows" in verdicts(broken)
+    broken = with_control(rows, ROWS[1], 1e-4)
+    assert f"the negative control is NOT at chance in {ROWS[1]}" in verdicts(broken)
+    lucky = with_control(rows, ROWS[1], 1e-3)  # of five rows one is so by luck
+    assert "the negative control is at chance in all 5 rows" in verdicts(lucky)
 
 
 def test_the_figure_has_a_line_a_method_and_a_mark_an_adversary(result, table):
@@ -142,9 +154,9 @@ def test_real_digits_lose_their_labels_through_gradients_alone(real, capsys, tmp
     assert "1 of the protocol's 1 epochs on 1,280 records, 2 seeds" in next(tmp_path.rglob("table.md")).read_text()
 
 
-def test_a_judgement_is_over_trainings_however_many_records_they_have():
-    row = {"success": {"value": 0.11, "n": 10_000_000}, "by_trial": {"success": [0.1, 0.12, 0.11, 0.09, 0.13]}}
+def test_a_judgement_is_over_trainings_however_many_records_they_have(result):
+    (row,) = with_success(result.rows[:1], ROWS[0], [0.1, 0.12, 0.11, 0.09, 0.13])
     for confidence in (0.95, 1.0 - FALSE_ALARM):
         found = judged(row, confidence)
-        assert found == betting_limits(row["by_trial"]["success"], confidence)
+        assert found == betting_limits(row.by_trial["success"], confidence)
         assert found[1] > 0.5  # five trainings do not rule out that a sixth leaks

@@ -50,7 +50,7 @@ def measured(digits, monkeypatch):
     monkeypatch.setattr(implicit._Measures, "_estimates", spy)
     table = TABLES["czofo-table2"]
     table = dataclasses.replace(table, items=(table.items[0],))
-    row = reproduce(table, Setting(load=digits, epochs=1, seeds=1))["rows"][0]
+    row = reproduce(table, Setting(load=digits, epochs=1, seeds=1)).rows[0].to_json()
     return row, seen
 
 

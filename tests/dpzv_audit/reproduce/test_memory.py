@@ -34,7 +34,7 @@ def result():
 
 
 def test_in_place_takes_about_its_model_and_first_order_several(result):
-    mezo, vafl = result[1]["rows"]
+    mezo, vafl = result[1].to_json()["rows"]
     both = mezo["model_megabytes"] + mezo["activations_megabytes"]
     assert mezo["model_megabytes"] == pytest.approx(44.7, abs=0.2)
     assert both <= mezo["peak_megabytes"] + mezo["activations_megabytes"] <= 1.3 * both + mezo["activations_megabytes"]
@@ -45,5 +45,5 @@ def test_in_place_takes_about_its_model_and_first_order_several(result):
 def test_the_figure_gives_every_ratio(result):
     table, found = result
     drawn = table.figure(found)
-    for row in found["rows"]:
-        assert f"{row['peak_megabytes'] / row['model_megabytes']:.2f}" in drawn
+    for row in found.rows:
+        assert f"{row.peak_megabytes / row.model_megabytes:.2f}" in drawn

@@ -9,7 +9,7 @@ import torch
 
 from dpzv_audit.accounting import mu_from_epsilon
 from dpzv_audit.reproduce import TABLES, Setting, reproduce, search, to_markdown
-from dpzv_audit.reproduce.search import Federated, capped, distinct, held_out
+from dpzv_audit.reproduce.search import Federated, Guarantee, SearchRow, capped, distinct, held_out
 from dpzv_audit.runs import json_text
 from mechanisms.core.context import Deployment, TrainingData
 
@@ -51,7 +51,7 @@ def test_held_out_records_are_training_records_that_are_not_trained_on(digits):
 def test_lengths_are_capped_and_settings_that_become_the_same_are_tried_once():
     tried = [{"epochs": 500, "clip": 1.0}, {"epochs": 100, "clip": 1.0}, {"steps": 3}]
     assert [capped(options, 100) for options in tried] == [{"epochs": 100, "clip": 1.0}] * 2 + [{"steps": 3}]
-    assert distinct(capped(options, 100) for options in tried) == [{"epochs": 100, "clip": 1.0}, {"steps": 3}]
+    assert distinct([capped(options, 100) for options in tried]) == [{"epochs": 100, "clip": 1.0}, {"steps": 3}]
 
 
 @pytest.mark.parametrize("item", TABLE.items, ids=lambda item: item.label)
@@ -83,38 +83,37 @@ def test_a_shared_budget_is_spent_whole_and_as_shared(share):
     assert scalars**2 / whole**2 == pytest.approx(share)
     assert server**2 / whole**2 == pytest.approx(1 - share)
     found = trainer.guarantee(options, size)
-    assert found["sound"]
-    assert 0.999 < found["epsilon"] <= 1.0
+    assert found.sound
+    assert 0.999 < found.epsilon <= 1.0
 
 
 def test_settings_chosen_by_accuracy_leave_no_bound_sound(result, table):
     """Taken as given, the sound rows keep their claim and the paper's noise does not."""
-    for row in result["rows"]:
-        found = row["guarantee"]
-        assert len(row["tried"]) > 1
-        assert not found["sound"]
-        if row["kind"] != "claimed":
-            assert found["gap"] == "data-dependent-side"
-            assert 0.99 < found["epsilon"] <= 1.0
-            assert found["lower"] is None or found["lower"] <= 1.0
+    for row in result.rows:
+        found = row.guarantee
+        assert len(row.tried) > 1
+        assert not found.sound
+        if row.kind != "claimed":
+            assert found.gap == "data-dependent-side"
+            assert 0.99 < found.epsilon <= 1.0
+            assert found.lower is None or found.lower <= 1.0
         else:
-            assert found["gap"] == "server-state,data-dependent-side"
-            assert found["lower"] > 1.0
+            assert found.gap == "server-state,data-dependent-side"
+            assert found.lower > 1.0
     assert to_markdown(table, result).count("| none (data-dependent-side; 1.00 without it) |") == 4
 
 
 def test_a_setting_that_nobody_chose_among_others_keeps_its_bound(table, digits):
     alone = dataclasses.replace(table.items[0], tried=table.items[0].tried[:1])
-    found = reproduce(dataclasses.replace(table, items=(alone,)), Setting(load=digits, epochs=3, seeds=1))["rows"][0][
-        "guarantee"
-    ]
-    assert found["sound"]
-    assert found["gap"] is None
-    assert 0.99 < found["epsilon"] <= 1.0
+    result = reproduce(dataclasses.replace(table, items=(alone,)), Setting(load=digits, epochs=3, seeds=1))
+    found = result.rows[0].guarantee
+    assert found.sound
+    assert found.gap is None
+    assert 0.99 < found.epsilon <= 1.0
 
 
 def test_the_setting_is_chosen_by_held_out_records_and_its_trainings_are_reported(result):
-    for row in result["rows"]:
+    for row in result.to_json()["rows"]:
         best = max(row["tried"], key=lambda trial: trial["accuracy"])
         assert row["validation"] == best["accuracy"]
         assert row["chosen"] == best["options"]
@@ -125,14 +124,16 @@ def test_the_setting_is_chosen_by_held_out_records_and_its_trainings_are_reporte
 
 
 def test_the_result_is_plain_json_and_the_same_again(result, table, digits):
-    assert json.loads(json_text(result)) == result
+    assert json.loads(json_text(result)) == result.to_json()
     again = reproduce(dataclasses.replace(table, items=table.items[:2]), Setting(load=digits, epochs=3, seeds=2))
-    assert again["rows"] == result["rows"][:2]
+    assert again.rows == result.rows[:2]
 
 
 def outcome(label, kind, value, half, **more):
     accuracy = {"value": value, "low": value - half, "high": value + half, "n": 10_000, "confidence": 0.95}
-    return {"label": label, "kind": kind, "accuracy": accuracy, "validation": value, "variants": {}, **more}
+    guarantee = Guarantee(sound=True, gap=None, epsilon=1.0, lower=None)
+    given = {"tried": [], "validation": value, "variants": {}, "guarantee": guarantee, **more}
+    return SearchRow(label=label, kind=kind, accuracy=accuracy, **given)
 
 
 @pytest.mark.parametrize(
@@ -152,13 +153,13 @@ def test_the_first_paragraph_says_who_wins_by_the_intervals(sound, verdict, resu
     assert "+2.00 points" in text
     assert "other 50.0 [49.9, 50.1]%" in text
     paragraphs = to_markdown(table, result).split("\n\n")
-    assert paragraphs[1] == search.who_wins(result["rows"])
+    assert paragraphs[1] == search.who_wins(result.rows)
 
 
 def test_the_figure_marks_every_setting_and_names_every_row(result, table):
     drawn = table.figure(result)
-    for row in result["rows"]:
-        assert row["label"] in drawn.split("aria-label=")[1].split(">")[0]
-    marks = sum(len(row["tried"]) for row in result["rows"] if row["kind"] != "control")
+    for row in result.rows:
+        assert row.label in drawn.split("aria-label=")[1].split(">")[0]
+    marks = sum(len(row.tried) for row in result.rows if row.kind != "control")
     # Each mark is used once on the axes and each row once more in the legend.
     assert drawn.count("<use ") >= marks

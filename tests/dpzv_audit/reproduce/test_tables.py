@@ -3,19 +3,23 @@
 import dataclasses
 import json
 import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from dpzv_audit import reproduce as tables
 from dpzv_audit.errors import InputError
+from dpzv_audit.findings import Interval, OverTrainings
 from dpzv_audit.reproduce import FILES, TABLES, Setting, reproduce, table_named, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import Attacked
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
 from dpzv_audit.reproduce.search import Searched
 from dpzv_audit.reproduce.training import Training
-from dpzv_audit.reproduce.words import data, filled, shown
+from dpzv_audit.reproduce.words import filled, shown
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
 from mechanisms.core.context import TrainingData
@@ -45,6 +49,11 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
             method_named(item.method).configure(**item.options)
 
 
+def data(name):
+    """Return what stands in a file of tables."""
+    return tomllib.loads((Path(tables.__file__).parent / "tables" / f"{name}.toml").read_text("utf-8"))
+
+
 def test_everything_that_a_file_of_tables_names_is_there_and_used():
     used = {"columns": set(), "about": set()}
     for name in FILES:
@@ -64,12 +73,14 @@ def test_everything_that_a_file_of_tables_names_is_there_and_used():
 
 
 def test_what_is_missing_is_a_dash_and_shares_are_in_percent():
-    interval = {"value": 0.5, "low": 0.25, "high": 0.75, "over_trainings": {"count": 2, "least": 0.4, "most": 0.6}}
+    over = OverTrainings(count=2, least=0.4, most=0.6)
+    interval = Interval(value=0.5, low=0.25, high=0.75, n=100, over_trainings=over)
     values = {"none": None, "share": 0.12345, "interval": interval}
     assert filled("{{ none|shown('interval .2f') }} {{ share|shown('+.2p') }}", values) == "- +12.35"
     assert [shown(None, ".2f"), shown(values["share"], ".1p")] == ["-", "12.3"]
     assert shown(interval, "bracket .1p") == "50.0 [25.0, 75.0]"
     assert shown(interval, "interval .2f") == "0.50 [0.25, 0.75]; 2 seeds 0.40 to 0.60"
+    assert shown(dataclasses.asdict(interval), "interval .2f") == shown(interval, "interval .2f")
     assert shown(values["share"], "interval .3f") == "0.123"
 
 
@@ -119,7 +130,7 @@ def result(small_table, digits):
 
 
 def test_costs_are_those_of_the_messages_without_the_first_table(result):
-    first_order, czofo = result["rows"]
+    first_order, czofo = result.to_json()["rows"]
     rounds = 2 * 2 * 22  # two epochs of the paper are four of D/B rounds
     assert first_order["rounds"] == czofo["rounds"] == rounds
     assert first_order["megabytes_up"] == pytest.approx(rounds * 64 * 64 * 4 / 1e6)
@@ -128,7 +139,7 @@ def test_costs_are_those_of_the_messages_without_the_first_table(result):
 
 
 def test_rows_hold_ours_theirs_the_history_and_both_controls(result, small_table):
-    for row in result["rows"]:
+    for row in result.to_json()["rows"]:
         assert len(row["by_seed"]) == 2
         assert row["accuracy"]["value"] == pytest.approx(np.mean(row["by_seed"]))
         assert row["standard_deviation"] == pytest.approx(np.std(row["by_seed"], ddof=1))
@@ -139,28 +150,30 @@ def test_rows_hold_ours_theirs_the_history_and_both_controls(result, small_table
         assert tuned["train_accuracy"] >= same["train_accuracy"]
     text = to_markdown(small_table, result)
     assert "2 of the paper's 100 epochs, 2 seeds" in text
-    for row in result["rows"]:
-        assert f"| {row['label']} | {100 * row['accuracy']['value']:.2f} +- " in text
+    for row in result.rows:
+        assert f"| {row.label} | {100 * row.accuracy.value:.2f} +- " in text
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {len(small_table.columns) + 1}
 
 
 def test_rows_that_frozen_clients_match_are_named(result, small_table):
-    rows = [dict(row) for row in result["rows"]]
-    first, second = rows
-    first["frozen_clients_tuned"] = {**first["frozen_clients_tuned"], "value": first["accuracy"]["value"]}
-    second["frozen_clients_tuned"] = {**second["frozen_clients_tuned"], "value": second["accuracy"]["value"] - 0.01}
-    text = to_markdown(small_table, {**result, "rows": rows})
-    assert f"- no better than frozen clients with a tuned server: {first['label']}. What" in text
-    first["frozen_clients_tuned"]["value"] -= 0.01
-    assert "no better than" not in to_markdown(small_table, {**result, "rows": rows})
+    def page(*leads):
+        rows = []
+        for row, lead in zip(result.rows, leads, strict=True):
+            control = dataclasses.replace(row.frozen_clients_tuned, value=row.accuracy.value - lead)
+            rows.append(row.model_copy(update={"frozen_clients_tuned": control}))
+        return to_markdown(small_table, result.model_copy(update={"rows": rows}))
+
+    said = f"- no better than frozen clients with a tuned server: {result.rows[0].label}. What"
+    assert said in page(0.0, 0.01)
+    assert "no better than" not in page(0.01, 0.01)
 
 
 def test_a_result_is_plain_json_and_the_same_for_the_same_seed(result, small_table, digits):
-    assert json.loads(json_text(result)) == result
+    assert json.loads(json_text(result)) == result.to_json()
     assert reproduce(small_table, Setting(load=digits, epochs=2, seeds=2)) == result
     other = reproduce(small_table, Setting(load=digits, epochs=2, seeds=2, seed=1))
-    assert other["rows"][0]["by_seed"] != result["rows"][0]["by_seed"]
+    assert other.rows[0].to_json()["by_seed"] != result.rows[0].to_json()["by_seed"]
 
 
 def test_a_row_whose_data_cannot_be_cut_is_skipped_and_named(small_table, digits):
@@ -168,17 +181,25 @@ def test_a_row_whose_data_cannot_be_cut_is_skipped_and_named(small_table, digits
     six = dataclasses.replace(first, dataset={"clients": 6})
     table = dataclasses.replace(small_table, items=(six, second))
     result = reproduce(table, Setting(load=digits, epochs=1, seeds=1))
-    assert [row["label"] for row in result["rows"]] == [second.label]
+    assert [row.label for row in result.rows] == [second.label]
     reason = "clients is 6, must divide the 8 image columns: one of 1, 2, 4, 8"
-    assert result["skipped"] == {first.label: reason}
+    assert result.skipped == {first.label: reason}
     assert f"- skipped: {first.label}: {reason}\n" in to_markdown(table, result)
     with pytest.raises(InputError, match=f"{re.escape(first.label)}: {reason}"):
         reproduce(dataclasses.replace(small_table, items=(six,)), Setting(load=digits, epochs=1, seeds=1))
 
 
+def test_a_page_names_the_rows_for_which_memory_ran_out(result, small_table):
+    first, second = result.rows
+    short = type(first)(**{**first.to_json(), "memory": "ran out: from then on 1 trainings at a time"})
+    text = to_markdown(small_table, result.model_copy(update={"rows": [short, second]}))
+    assert text.count(": memory ran out") == 1
+    assert f"- {first.label}: memory ran out: from then on 1 trainings at a time.\n" in text
+
+
 def test_a_figure_names_every_row_and_its_last_value(result, small_table):
     drawn = small_table.figure(result)
     assert drawn.startswith("<svg")
-    for row in result["rows"]:
-        assert f"{row['label']}  {100 * row['accuracy']['value']:.1f}" in drawn
-        assert f"{row['label']} {100 * row['accuracy']['value']:.1f}" in drawn.split("aria-label=")[1]
+    for row in result.rows:
+        assert f"{row.label}  {100 * row.accuracy.value:.1f}" in drawn
+        assert f"{row.label} {100 * row.accuracy.value:.1f}" in drawn.split("aria-label=")[1]
