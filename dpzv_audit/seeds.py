@@ -37,13 +37,14 @@ PRIVATE = frozenset({Purpose.NOISE, Purpose.SERVER_NOISE})
 def stream(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:
     """Return the generator of (seed, purpose, key): Philox, a counter-based generator, from a `SeedSequence`.
 
-    `seed` is a whole number in [0, 2^128), and so is every part of `key` (replica, client, block, ...), below 2^32:
+    `seed` is a whole number of at least 0, and so is every part of `key` (replica, client, block, ...), below 2^32:
     numpy would cut a larger one into words, and two keys could then name one stream. `ValueError` for another.
     """
+    # What SeedSequence(seed, spawn_key=(purpose, *key)) makes of its arguments, in a third of the time: 32-bit words,
+    # of the seed four at least.
     try:
-        words = index(seed).to_bytes(16, "little") + pack(f"<{1 + len(key)}I", purpose, *key)
+        size = max(16, -(-index(seed).bit_length() // 32) * 4)
+        words = index(seed).to_bytes(size, "little") + pack(f"<{1 + len(key)}I", purpose, *key)
     except (OverflowError, error):
-        raise ValueError(f"seed is {seed} and stream key {key}, must hold whole numbers below 2^128 and 2^32") from None
-    # What SeedSequence(seed, spawn_key=(purpose, *key)) makes of its arguments, in a third of the time.
-    sequence = np.random.SeedSequence(np.frombuffer(words, "<u4"))
-    return np.random.Generator(np.random.Philox(sequence))
+        raise ValueError(f"seed is {seed} and stream key {key}, must be at least 0, the key below 2^32") from None
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(np.frombuffer(words, "<u4"))))

@@ -91,14 +91,14 @@ def test_streams_of_other_purposes_keys_and_seeds_are_other_streams():
     assert len(set(first.values())) == len(first)
 
 
-@pytest.mark.parametrize(("seed", "key"), [(0, (2**32,)), (0, (0, 2**40)), (0, (-1,)), (2**128, ()), (-1, (0,))])
+@pytest.mark.parametrize(("seed", "key"), [(0, (2**32,)), (0, (0, 2**40)), (0, (-1,)), (-1, (0,))])
 def test_what_numpy_would_cut_into_words_of_another_stream_is_refused(seed, key):
-    with pytest.raises(ValueError, match="must hold whole numbers below"):
+    with pytest.raises(ValueError, match="must be at least 0, the key below"):
         stream(seed, Purpose.NOISE, *key)
 
 
 @given(
-    seed=st.integers(0, 2**128 - 1) | st.sampled_from([0, 7, 2**32 - 1, 2**32, 2**64]),
+    seed=st.integers(0, 2**300) | st.sampled_from([0, 7, 2**32 - 1, 2**32, 2**64, 2**128 - 1, 2**128, 2**160]),
     key=st.lists(st.integers(0, 2**32 - 1), max_size=4),
 )
 def test_the_generator_is_the_documented_one(seed, key):
