@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     SERVER_NOISE = 10
     CONTROL = 11
     SIMULATION = 12
+    SYSTEM = 13
 
 
 PRIVATE = frozenset({Purpose.NOISE, Purpose.SERVER_NOISE})

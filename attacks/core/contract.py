@@ -180,14 +180,14 @@ class AttackSetting:
 class OwnParty:
     """What a client has of its own: its feature block, its model before and after training, and how to run it.
 
-    `initial` makes the model before training when it is first asked for: few attacks do.
+    `initial` makes the model before training when it is first asked for: few attacks do; None where nobody knows it.
     """
 
     features: Tensor
     held_out: Tensor
     evaluator: Evaluator
     trained: ParameterStack
-    initial: Callable[[], ParameterStack]
+    initial: Callable[[], ParameterStack] | None
 
 
 @dataclass(frozen=True)

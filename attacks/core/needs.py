@@ -1,6 +1,6 @@
 """What an attack may need of a setting: each says in one line why it is not there, or None where it is."""
 
-from .contract import AttackSetting, Need
+from .contract import ATTACKER, AttackSetting, Need
 
 
 def one_batch_size(setting: AttackSetting) -> str | None:
@@ -8,6 +8,21 @@ def one_batch_size(setting: AttackSetting) -> str | None:
     if setting.config.sampler == "poisson":
         return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
     return None
+
+
+def own_model(setting: AttackSetting) -> str | None:
+    """Need the model of the client that looks, which a system returns or does not."""
+    offers = setting.method.offers
+    if offers is None or ATTACKER in offers.models:
+        return None
+    return f'the system returns no model of client {ATTACKER}: let it return {{"clients": {{{ATTACKER}: bottom}}}}'
+
+
+def own_protocol(setting: AttackSetting) -> str | None:
+    """Need rounds that are played here, in which a client can send what it wants, or which can be played again."""
+    if setting.method.offers is None:
+        return None
+    return "it plays a client, or rounds again, by the protocol of a built-in method; a system's rounds are its own"
 
 
 def binary_labels(setting: AttackSetting) -> str | None:
@@ -20,7 +35,14 @@ def binary_labels(setting: AttackSetting) -> str | None:
 
 def downlink(gradient: bool, otherwise: str) -> Need:
     """Need a server that sends gradients, or one that does not: the reason `otherwise`."""
-    return lambda setting: None if (setting.method.downlink == "gradient") == gradient else otherwise
+
+    def need(setting: AttackSetting) -> str | None:
+        if (setting.method.downlink == "gradient") == gradient:
+            return None
+        unlock = "; record.cut where embeddings leave a client records both ways" if setting.method.offers else ""
+        return f"{otherwise}{unlock}"
+
+    return need
 
 
 record_gradients: tuple[Need, ...] = (downlink(True, "its server sends no gradient of a record"), one_batch_size)

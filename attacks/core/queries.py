@@ -12,10 +12,11 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.channel import Message, View
+from mechanisms.core.channel import Message, View, stacked_ids
 from mechanisms.core.context import ClientBehaviour, Turn
 
 from ..gradient.estimates import forward_difference_error, label_prior_std, ridge
@@ -107,12 +108,18 @@ class Answers:
 
 
 def stacked(mail: Sequence[Message]) -> tuple[Tensor, Tensor | None]:
-    """Return payloads (T, K, ...) and record ids (T, K, B), None for who does not know them; `InputError` for none."""
+    """Return payloads (T, K, ...) and record ids (T, K, B), None for who does not know them; `InputError` for none.
+
+    Where batches differ in size (a system's short last one), rows of zeros with ids of -1 fill them up.
+    """
     if not mail:
         raise InputError("the view holds no answer from the server")
     ids = [m.ids for m in mail if m.ids is not None]
-    told = torch.stack([m.payload for m in mail]).double()
-    return told, torch.stack(ids) if ids else None
+    payloads = [m.payload for m in mail]
+    if payloads[0].dim() == 3:
+        most = max(rows.shape[1] for rows in payloads)
+        payloads = [pad(rows, (0, 0, 0, most - rows.shape[1])) for rows in payloads]
+    return torch.stack(payloads).double(), stacked_ids(ids) if ids else None
 
 
 def answers_of(view: View, known: Knowledge, most: int) -> Answers:

@@ -127,8 +127,10 @@ def attacked_run(
     found, at_once = setting.in_stacks(part, rounds, whole=config.sampler == "poisson")
     stacks, watched = zip(*found, strict=True)
     view, log, trained = joined(stacks)
+    if setting.method.offers is not None:
+        known = replace(known, batches=batches_of(log))
     if looks.clients:
-        grants.append(own_party(data, setting, trained))
+        grants += own_party(data, setting, trained)
     if setting.adversary == "server":
         grants.append(some_features(data, setting, known.options["known_records"]))
     return AttackedRun(
@@ -154,21 +156,42 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan |
     return found
 
 
-def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack) -> OwnParty:
-    """Return what the adversary's client owns: its block of features and its model, before and after training."""
+def batches_of(log: BatchLog) -> int:
+    """Return how many of the first answers are about different records: one pass over the data."""
+    if not log.ids:
+        return 1
+    ids = log.stacked()[:, 0]
+    seen = torch.zeros(int(ids.max()) + 1, dtype=torch.bool, device=ids.device)
+    for count, batch in enumerate(ids):
+        records = batch[batch >= 0]
+        if bool(seen[records].any()):
+            return count
+        seen[records] = True
+    return len(ids)
+
+
+def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack) -> list[OwnParty]:
+    """Return what the adversary's client owns: its block of features and its model, before and after training.
+
+    Nothing for a system that does not return its model.
+    """
     place = ATTACKER - 1
-    model = architectures_of(data, setting.config)[0][place]
+    own = bool(trained.architectures)
+    model = trained.architectures[place] if own else architectures_of(data, setting.config)[0][place]
+    if model is None:
+        return []
     evaluator = evaluator_for(model, stack=setting.trials, device=setting.device)
     streams = setting.context().streams(dtype_of(setting.config))
     given = pretrained(model)
     initial = partial(ParameterStack.initial, evaluator.layout, party=ATTACKER, given=given, **streams)
-    return OwnParty(
+    party = OwnParty(
         features=data.features[place],
         held_out=data.test_features[place],
         evaluator=evaluator,
         trained=trained.clients[place],
-        initial=cache(initial),
+        initial=None if own else cache(initial),
     )
+    return [party]
 
 
 def few_labels(labels: Tensor, setting: AttackSetting, per_class: int) -> FewLabels:

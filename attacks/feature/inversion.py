@@ -231,7 +231,7 @@ SPEC = AttackSpec(
     mounted_by=mount_features,
     positive=Positive("embeddings four times as wide as the features: must be 0.4 at least", wide, 0.4),
     options={"known_records": 200},
-    needs=(features_to_fit, needs.one_batch_size),
+    needs=(needs.own_protocol, features_to_fit, needs.one_batch_size),
     least_success=-1.0,
 )
 

@@ -185,6 +185,7 @@ SPEC = AttackSpec(
     suggests={"batch_size": 8, "epochs": 16},
     queries=128,
     needs=(
+        needs.own_protocol,
         needs.downlink(False, "its server sends the gradient itself, so there is nothing to estimate"),
         needs.one_batch_size,
     ),

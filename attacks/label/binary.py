@@ -34,9 +34,12 @@ def by_norm(view: View, known: Knowledge) -> LabelGuesses:
 def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> Tensor:
     """Mean over rounds of `values` (rounds, K, B), by record: (K, N); records never seen get the mean of the others."""
     places = ids.transpose(0, 1).flatten(1)
-    zeros = values.new_zeros(values.shape[1], known.records)
+    # Padding, whose id is -1, counts to a record after the last.
+    places = torch.where(places < 0, known.records, places)
+    zeros = values.new_zeros(values.shape[1], known.records + 1)
     total = zeros.scatter_add(1, places, values.transpose(0, 1).flatten(1))
     count = zeros.scatter_add(1, places, zeros.new_ones(places.shape))
+    total, count = total[:, :-1], count[:, :-1]
     mean = total / count.clamp(min=1)
     of_all = total.sum(1, keepdim=True) / count.sum(1, keepdim=True)
     return torch.where(count > 0, mean, of_all)
@@ -162,7 +165,7 @@ SPECTRAL_SPEC = AttackSpec(
     infer=by_spectrum,
     mounted_by=mount_binary,
     positive=Positive("labels planted in the client's own features: must be 0.95 at least", separated, 0.95),
-    needs=(needs.binary_labels,),
+    needs=(needs.binary_labels, needs.own_model),
     baselines=features_alone,
     unsupervised=True,
 )

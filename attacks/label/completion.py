@@ -50,7 +50,10 @@ def without_training(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]
 def untrained(known: Knowledge) -> dict[str, Represent]:
     """Return what a client can read labels off without training: its untrained bottom model, and raw features."""
     own = known.granted(OwnParty)
-    found: dict[str, Represent] = {UNTRAINED: lambda block: embedded(own, own.initial(), block)}
+    found: dict[str, Represent] = {}
+    if own.initial is not None:
+        start = own.initial
+        found[UNTRAINED] = lambda block: embedded(own, start(), block)
     # Token ids are no features to put a linear layer on.
     if own.features.is_floating_point():
         found[RAW] = lambda block: block.flatten(1).expand(len(known.replicas), -1, -1)
@@ -103,6 +106,7 @@ SPEC = AttackSpec(
     positive=Positive("labels planted in the client's own features: must be 0.95 at least", planted, 0.95),
     suggests={"epochs": 20},
     options={"labels_per_class": 10, "steps": 2000},
+    needs=(needs.own_model,),
     few_labels=True,
     reads=(),
     baselines=without_training,
@@ -240,6 +244,9 @@ ACTIVE_SPEC = replace(
         SPEC.positive,
         setting=lambda setting: replace(planted(setting), adversary="malicious-client"),
     ),
-    needs=(needs.downlink(True, "its clients step by what they estimate from scalars: there is no gradient to scale"),),
+    needs=(
+        needs.own_protocol,
+        needs.downlink(True, "its clients step by what they estimate from scalars: there is no gradient to scale"),
+    ),
     behave=lambda setting: {ATTACKER: MaliciousOptimiser()},
 )

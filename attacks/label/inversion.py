@@ -26,7 +26,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     gradients = gradients[: known.batches]
     ids = ids[: known.batches]
     rows = own.features.flatten(1).double()[ids]
-    inputs = torch.cat((rows, torch.ones_like(rows[..., :1])), 3)
+    inputs = torch.cat((rows, torch.ones_like(rows[..., :1])), 3) * (ids >= 0).unsqueeze(3)
     found = solve(inputs, own_gradient(inputs, gradients))
     return LabelGuesses(found.argmin(3), ids, -found)
 
@@ -70,5 +70,5 @@ SPEC = AttackSpec(
     requires={"top_model": False},
     requires_because="the client's model then ends at logits that the server only sums",
     suggests={"batch_size": 16},
-    needs=(linear_model, *needs.record_gradients),
+    needs=(needs.own_protocol, linear_model, *needs.record_gradients),
 )

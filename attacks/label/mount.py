@@ -69,10 +69,23 @@ def _attacked(
 
 
 def _placed(guesses: LabelGuesses, run: AttackedRun) -> LabelGuesses:
-    """Return guesses with the ids (answers, K, B) of what was guessed: by default those of the answers of the run."""
-    if guesses.ids is not None:
+    """Return guesses with the ids (answers, K, B) of what was guessed: by default those of the answers of the run.
+
+    Of batches that differ in size all rounds are one answer, without what filled them up.
+    """
+    ids = guesses.ids
+    if ids is None:
+        ids = run.log.stacked()[:: run.repeats][: len(guesses.labels)]
+        guesses = replace(guesses, ids=ids)
+    if bool((ids >= 0).all()):
         return guesses
-    return replace(guesses, ids=run.log.stacked()[:: run.repeats][: len(guesses.labels)])
+    real = (ids[:, 0] >= 0).flatten()
+
+    def kept(values: Tensor) -> Tensor:
+        return values.transpose(0, 1).flatten(1, 2)[:, real][None]
+
+    scores = None if guesses.scores is None else kept(guesses.scores)
+    return replace(guesses, labels=kept(guesses.labels), ids=kept(ids), scores=scores)
 
 
 def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:

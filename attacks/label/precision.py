@@ -21,6 +21,7 @@ from mechanisms.core.context import Plan, RunContext, TrainedStack, TrainingData
 from mechanisms.core.joining import joined
 from mechanisms.methods.dpzv import ScalarChannel, scalar_config
 
+from ..core import needs
 from ..core.contract import AllButOne, AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Positive, granted
 from ..core.controls import CERTAIN, at_chance, by_fair_coins, labels_by_heart, reaches
 from ..core.metrics import rate_interval
@@ -280,7 +281,7 @@ SPEC = AttackSpec(
     infer=infer,
     mounted_by=mount_precision,
     positive=Positive("label_precision on float noise: must be 1", float_noise, CERTAIN),
-    needs=(replayable,),
+    needs=(needs.own_protocol, replayable),
     # Those of the attacked trainings and of the control's, played again under either label.
     rounds=lambda spec, setting: 2 * 3 * setting.rounds,
     trials=24,

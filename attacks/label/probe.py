@@ -139,6 +139,7 @@ SPEC = AttackSpec(
     requires_because="a probe moves one class's logit, at a server that only sums",
     options={"repeats": 1, "records": 4},
     needs=(
+        needs.own_protocol,
         needs.downlink(False, "its server sends the gradient of every record, so label_direct needs no probes"),
         own_uploads,
     ),

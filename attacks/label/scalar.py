@@ -132,6 +132,7 @@ SPEC = AttackSpec(
     suggests={"epochs": 40},
     options={"scalars": 1000},
     needs=(
+        needs.own_protocol,
         needs.downlink(False, "its server sends gradients, not scalars: label_direct reads them"),
         needs.one_batch_size,
     ),

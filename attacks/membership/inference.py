@@ -47,7 +47,7 @@ LOSS_SPEC = AttackSpec(
     positive=Positive("membership_loss on labels learnt by heart, no noise: must be 0.6 at least", overfitted, 0.6),
     suggests={"epochs": 100},
     options={"pool": 512, "shadows": 2},
-    needs=(_of_a_client(needs.downlink(True, TELLS_NOTHING)), _of_a_client(needs.one_batch_size)),
+    needs=(needs.own_protocol, _of_a_client(needs.downlink(True, TELLS_NOTHING)), _of_a_client(needs.one_batch_size)),
 )
 
 
@@ -94,7 +94,7 @@ LIRA_SPEC = replace(
     positive=Positive("membership_lira on labels learnt by heart, no noise: must be 0.65 at least", overfitted, 0.65),
     options={"pool": 512, "shadows": 64, "variant": "online"},
     choices={"variant": ("online", "offline")},
-    needs=(_of_a_client(needs.one_batch_size),),
+    needs=(needs.own_protocol, _of_a_client(needs.one_batch_size)),
 )
 
 
@@ -130,5 +130,5 @@ RMIA_SPEC = replace(
     infer=by_ratios,
     positive=Positive("membership_rmia on labels learnt by heart, no noise: must be 0.8 at least", overfitted, 0.8),
     options={"pool": 512, "shadows": 64, "a": 0.3, "gamma": 2.0},
-    needs=(),
+    needs=(needs.own_protocol,),
 )

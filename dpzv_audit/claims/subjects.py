@@ -18,8 +18,9 @@ from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
 from ..files import confined_to, data_digest, kind_of, tree_digest
 from ..games.engine import Arrays
 from ..games.fitting import WORDS, FittedScore, fit_score
-from ..games.mechanism import MechanismTrials, check_mechanism, code_of, importable, play
+from ..games.mechanism import MechanismTrials, check_mechanism, code_of, play
 from ..games.scores import GameScores, Given, scored_by, scores_of
+from ..loading import importable
 from ..registry import code_digest
 from ..signals import TRIAL_SECONDS
 from ..statistics.binomial import Floats

@@ -79,7 +79,8 @@ def attack(
         elif value != usual:
             takers = " or ".join(name for name in ATTACKS if key in ATTACKS[name].options)
             raise InputError(f"but goes with --attack {takers} alone, not {spec.name}", key, value)
-    choice = choose(training, data, quiet=output.quiet, require=partial(spec.check, adversary))
+    require = partial(spec.check, adversary)
+    choice = choose(training, data, quiet=output.quiet, require=require, seed=run.seed)
     if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
         why = f"but {training.method} sends gradients: there is nothing to estimate"
         raise InputError(why, "estimator", own["estimator"])

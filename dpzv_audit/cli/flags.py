@@ -158,6 +158,8 @@ class TrainingFlags:
 
     Options:
         method NAME: Training method; see `dpzv-audit list methods`.
+        system MODULE:FUNCTION: Instead of --method: a training of yours, such as our_vfl:train for a function in
+            our_vfl.py of this folder. Its code runs here.
         epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
         batch_size B: Records in a batch; by default the method's own.
         epsilon X: Claimed epsilon, from which the noise follows; by default the method's own.
@@ -171,6 +173,7 @@ class TrainingFlags:
     """
 
     method: str | None = "dpzv"
+    system: str | None = None
     epochs: Count | None = None
     batch_size: Count | None = None
     epsilon: float | None = None
@@ -185,7 +188,7 @@ class TrainingFlags:
     def given(self) -> dict[str, object]:
         """Options that were given, by the method's setting."""
         given = {name: value for name, value in vars(self).items() if value is not None}
-        return {name: value for name, value in given.items() if name not in ("method", "settings")}
+        return {name: value for name, value in given.items() if name not in ("method", "settings", "system")}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -230,12 +230,15 @@ def choose(
     require: Callable[[dict[str, object]], dict[str, object]] | None = None,
     claims: Sequence[str] = ("epsilon", "calibration"),
     quiet: bool = False,
+    seed: int = 0,
 ) -> TrainingChoice:
     """Resolve the shared options; `InputError` in one line where one is wrong.
 
     `require` maps the options to those that an attack needs, or refuses; `claims` are the options that say nothing
-    where no noise is added. `quiet` leaves out the progress bar of a download.
+    where no noise is added. `quiet` leaves out the progress bar of a download. A system is rehearsed with `seed`.
     """
+    if training.system is not None:
+        return _of_system(training.system, training, data, require, quiet=quiet, seed=seed)
     spec, chosen = _given(training)
     if "dp" in spec.config.model_fields and chosen.get("dp", "none") == "none":
         why = f"does not apply to method {training.method} with dp none, which adds no noise"
@@ -250,6 +253,34 @@ def choose(
             right = f" by default, {right}; give --batch-size B"
         raise InputError(right, "batch_size", config.batch_size)
     return TrainingChoice(spec, config, dataset)
+
+
+def _of_system(
+    path: str,
+    training: TrainingFlags,
+    data: DataFlags,
+    require: Callable[[dict[str, object]], dict[str, object]] | None,
+    *,
+    quiet: bool,
+    seed: int,
+) -> TrainingChoice:
+    """Load a system of the user's own and rehearse it on the data; `InputError` in one line where that cannot be."""
+    from mechanisms.core.context import TrainingData, dtype_of
+    from mechanisms.system import SystemConfig, data_of, method_of, rehearse, system_at, task_of
+
+    from ..signals import TRIAL_SECONDS
+
+    given = [*training.given, *(["set"] if training.settings else [])]
+    refuse(given, given, "does not apply to --system, whose settings are its own")
+    system = system_at(path, TRIAL_SECONDS)
+    if require is not None:
+        require({"top_model": system.top_model})
+    own = None if data.given else data_of(system)
+    # Digits in two blocks are what there is without any data.
+    dataset = own or load_data(data if data.given else DataFlags(clients=2), quiet=quiet)
+    config = SystemConfig(batch_size=min(64, len(dataset.train)), top_model=system.top_model)
+    task = task_of(TrainingData.of(dataset, dtype=dtype_of(config), device="cpu"))
+    return TrainingChoice(method_of(system, rehearse(system, task, seed), task), config, dataset)
 
 
 def configure(training: TrainingFlags) -> "tuple[MethodSpec, TrainingConfig]":

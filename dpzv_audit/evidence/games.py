@@ -17,7 +17,7 @@ from ..games.real import RealTrials
 from ..games.scores import GameScores
 from ..games.transcript import SimulatedTrials
 from .gathering import CUT_SHARE, Pool, Stage, Subject, all_at_once, two_stages
-from .verdict import NO_NOISE, Theory
+from .verdict import NO_NOISE, NO_RELEASE, Theory
 
 T = TypeVar("T")
 
@@ -141,6 +141,8 @@ def theory_of(
     """Return every accountant's bound for the method as configured; `enough` as in `upper_bounds`."""
     releases = method.releases(config, deployment)
     if not releases:
+        if method.offers is not None:
+            return Theory(applies=True, unaccounted=NO_RELEASE)
         measured = method.differences(config)
         hidden = measured is not None and measured.shared and adversary in KNOWS_DIRECTIONS
         return Theory(applies=True, unaccounted="known-directions" if hidden else NO_NOISE)

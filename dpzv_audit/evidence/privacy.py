@@ -18,7 +18,7 @@ from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded
 from .games import account
 from .sections import Case
 from .sentences import said
-from .verdict import NO_NOISE, Theory, given_by, largest_gating, refuted_given, theory_curves, verdict_on
+from .verdict import NO_NOISE, NO_RELEASE, Theory, given_by, largest_gating, refuted_given, theory_curves, verdict_on
 
 _UNAUDITED = (
     "the label game is played on the scalar channel with a client's known batches; this adversary is not audited"
@@ -36,6 +36,7 @@ class Claimed:
 
 
 NO_THEORY = Theory(applies=True, unaccounted=NO_NOISE)
+NOTHING_STATED = Theory(applies=True, unaccounted=NO_RELEASE)
 
 
 def privacy_sections(
@@ -61,7 +62,8 @@ def privacy_sections(
         method.check_noise(config, clients=deployment.clients)
         epsilon = noised.epsilon if noised is not None and noised.calibration != "none" else None
         delta = noised.delta if noised is not None else None
-        return section(NO_THEORY, Claimed(epsilon, delta, adversary, NEIGHBOURS)), None
+        theory = NO_THEORY if method.offers is None else NOTHING_STATED
+        return section(theory, Claimed(epsilon, delta, adversary, NEIGHBOURS)), None
     found = None
     if audit.runs and adversary in ("client", "colluding-clients"):
         game = game_of(method, noised, adversary, audit, repeats)

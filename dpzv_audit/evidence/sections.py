@@ -44,8 +44,11 @@ def utility_section(
     confidence: float = 0.95,
 ) -> Utility:
     """Return test accuracy with its interval beside the majority class and the given controls, and the history."""
+    accuracy = None
+    if trained.correct.size:  # a system may return no predictions
+        accuracy = Accuracy(**vars(shared_rate(trained.correct, confidence)), trainings=len(trained.correct))
     section = Utility(
-        test_accuracy=Accuracy(**vars(shared_rate(trained.correct, confidence)), trainings=len(trained.correct)),
+        test_accuracy=accuracy,
         controls={"majority": majority_baseline(dataset.test.labels, dataset.classes), **controls},
         final_loss=_finite(float(trained.loss.mean())),
     )

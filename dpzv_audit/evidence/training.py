@@ -175,11 +175,13 @@ def attack_result(spec: AttackSpec, setting: AttackSetting, audit: AuditPlan) ->
         set_up = {"set_up": f"trained with {listed}: {spec.requires_because}"}
     certified = None if game is None else _certified(game, setting)
     # The same training with frozen clients: what the clients' own learning adds nothing to.
-    context = RunContext(seed=setting.seed, replicas=range(setting.trials), device=setting.device)
-    control = frozen_clients(
-        case.training_data, case.config, context, rate=case.config.server_rate, at_once=outcome.at_once
-    )
-    frozen = {"frozen-clients": control_section(control.server_rate, control.correct, setting.confidence)}
+    frozen = {}
+    if setting.method.offers is None:
+        context = RunContext(seed=setting.seed, replicas=range(setting.trials), device=setting.device)
+        control = frozen_clients(
+            case.training_data, case.config, context, rate=case.config.server_rate, at_once=outcome.at_once
+        )
+        frozen = {"frozen-clients": control_section(control.server_rate, control.correct, setting.confidence)}
     result = AttackResult(
         attack=spec.name,
         adversary=setting.adversary,

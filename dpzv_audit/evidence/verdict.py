@@ -122,6 +122,8 @@ def supports(upper: float, claimed: float) -> bool:
 
 NO_NOISE = "no-noise"
 NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"
+NO_RELEASE = "no-release"
+NO_RELEASE_WHY = "the system states no release, so no theory speaks of it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +166,8 @@ class Theory:
         """The gaps of all bounds, and what each is."""
         if self.unaccounted == NO_NOISE:
             return {NO_NOISE: NO_NOISE_WHY}
+        if self.unaccounted == NO_RELEASE:
+            return {NO_RELEASE: NO_RELEASE_WHY}
         found = [bound.gap for bound in self.bounds if bound.gap] + [self.unaccounted]
         names = [name.strip() for gap in found for name in gap.split(",")]
         return {name: GAPS[name] for name in dict.fromkeys(names) if name in GAPS}

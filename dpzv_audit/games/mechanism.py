@@ -18,7 +18,6 @@ import faulthandler
 import importlib
 import importlib.util
 import os
-import sys
 import sysconfig
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -36,6 +35,7 @@ from numpy.typing import NDArray
 from ..errors import AuditError, InputError
 from ..execution.executor import in_own_process, in_worker
 from ..files import python_files, tree_digest
+from ..loading import function_at, importable, short, words_of
 from ..runs import PACKAGE_FOLDERS
 from ..seeds import Purpose, stream
 from ..signals import can_ring, until
@@ -55,44 +55,17 @@ class _TooLong(BaseException):
     """Raised inside a run that is past its limit; no `except Exception` of the mechanism stops it."""
 
 
-@contextmanager
-def importable(folder: Path | None) -> Iterator[None]:
-    """Put a folder (None: the current one) at the end of the import path while a block runs: the user's code is there.
-
-    What is imported stays: a run may import more of it later, within such a block too.
-    """
-    place = str((folder or Path.cwd()).resolve())
-    added = place not in sys.path
-    if added:
-        sys.path.append(place)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        if added and place in sys.path:
-            sys.path.remove(place)
-
-
 def mechanism_from(path: str, folder: Path | None = None) -> Any:
     """Import `pkg.mod` and return `factory()` for the path `pkg.mod:factory`; `InputError` where it is none.
 
     The module is looked for on the import path and in `folder`, by default the current one.
     """
-    module_name, separator, name = path.partition(":")
-    if not separator or not module_name or not name:
-        raise InputError("must be pkg.mod:factory or planted:NAME", "mechanism", path)
+    factory = function_at(path, "mechanism", "pkg.mod:factory or planted:NAME", folder)
     with importable(folder):
-        try:
-            module = importlib.import_module(module_name)
-        except (Exception, SystemExit) as error:
-            raise InputError(f"mechanism {path}: importing {module_name} failed: {_words(error)}") from error
-        factory = getattr(module, name, None)
-        if not callable(factory):
-            raise InputError(f"mechanism {path}: {module_name} has no callable {name}, must have one")
         try:
             made = factory()
         except (Exception, SystemExit) as error:
-            raise InputError(f"mechanism {path}: {name}() failed: {_words(error)}") from error
+            raise InputError(f"mechanism {path}: {factory.__name__}() failed: {words_of(error)}") from error
     return check_mechanism(made, path)
 
 
@@ -199,7 +172,7 @@ class _Runner:
         except _TooLong:
             raise MechanismFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g} per run") from None
         except (Exception, SystemExit) as error:
-            raise MechanismFailed(f"{where} raised {_words(error)}") from None
+            raise MechanismFailed(f"{where} raised {words_of(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -274,19 +247,11 @@ def _numbers(answer: Any, where: str) -> Floats:
         raise InputError(f"{where} answered a ragged list, {_RIGHT}") from None
     if array.dtype.kind not in "biuf" or array.size == 0:
         shown = answer[0] if isinstance(answer, list) and answer else answer
-        raise InputError(f"{where} answered {_short(repr(shown))}, {_RIGHT}")
+        raise InputError(f"{where} answered {short(repr(shown))}, {_RIGHT}")
     values = array.astype(np.float64)
     if not np.isfinite(values).all():
         raise InputError(f"{where} answered {values[~np.isfinite(values)].flat[0]}, must be finite numbers")
     return values
-
-
-def _words(error: BaseException) -> str:
-    return _short(" ".join(f"{type(error).__name__}: {error}".split()))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 200 else text[:197] + "..."
 
 
 @contextmanager

@@ -223,7 +223,7 @@ class View:
         ids = [m.ids for m in self.received("scalar") if m.ids is not None]
         if not ids:
             raise InputError(f"the view of {self.adversary.kind!r} holds no batch ids")
-        return _stacked(ids)
+        return stacked_ids(ids)
 
     def noted(self, party: int, name: str) -> Tensor:
         """Return what `party` noted under `name`, stacked over its rounds; `InputError` if the view lacks it."""
@@ -315,11 +315,11 @@ class BatchLog:
 
     def stacked(self) -> Tensor:
         """Ids of shape (answers, K, B), -1 where a place is padding."""
-        return _stacked(self.ids)
+        return stacked_ids(self.ids)
 
 
-def _stacked(ids: Sequence[Tensor]) -> Tensor:
-    """Ids (K, B) of rounds as one tensor; Poisson batches of different blocks differ in width and are padded by -1."""
+def stacked_ids(ids: Sequence[Tensor]) -> Tensor:
+    """Return ids (K, B) of rounds as one tensor, padded by -1 where batches differ in width."""
     width = max(i.shape[1] for i in ids)
     return torch.stack([pad(i, (0, width - i.shape[1]), value=-1) for i in ids])
 

@@ -162,7 +162,7 @@ class AsyncConfig(TrainingConfig):
                 raise InputError(f"{name} has {len(values)} entries, must have one for each of the {clients} clients")
 
 
-Downlink = Literal["scalar", "losses", "gradient"]
+Downlink = Literal["scalar", "losses", "gradient", "other"]
 
 
 class ProtectedConfig(AsyncConfig):

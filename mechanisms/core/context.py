@@ -15,6 +15,7 @@ from dpzv_audit.data.vertical import VerticalDataset
 from .channel import Ledger, Observer
 from .config import AsyncConfig, TrainingConfig, active_clients, check_plan
 from .joining import joined
+from .models import Architecture
 from .noise import NoiseOrigin
 from .replicas import ParameterStack
 from .streams import Batch, Streams, cyclic, largest_participation
@@ -45,6 +46,7 @@ class RunContext:
         noised: Gets the sums without noise (`ScalarChannel.sums`) of a round, (K,), and returns them with noise of its
             own: who plays two worlds at once sees both.
         released: Maps a round's noised scalars (K,) to what goes out instead.
+        progress: Hears of rounds within what is one step for the rest: a whole training of a system.
     """
 
     seed: int
@@ -56,6 +58,7 @@ class RunContext:
     plan: Plan | None = None
     noised: Callable[[Tensor], Tensor] | None = None
     released: Callable[[Tensor], Tensor] | None = None
+    progress: Callable[[int], None] | None = None
 
     def streams(self, dtype: torch.dtype) -> Streams:
         """Return the arguments of what draws numbers of `dtype` for these replicas."""
@@ -224,7 +227,8 @@ class TrainedStack:
 
     `correct` says which test records are classified right, booleans (K, n), and `loss` is the mean test loss (K,).
     `history` has (epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for, and `traffic` the
-    bytes (up, down) sent by the end of each of its epochs, the table's filling included.
+    bytes (up, down) sent by the end of each of its epochs, the table's filling included. `architectures` are the
+    clients' models of a system, None for whom it returns none; of a method its configuration says them.
     """
 
     clients: tuple[ParameterStack, ...]
@@ -236,6 +240,7 @@ class TrainedStack:
     rounds_by_client: tuple[int, ...]
     history: tuple[tuple[int, float, float], ...] = ()
     traffic: tuple[tuple[int, int], ...] = ()
+    architectures: tuple[Architecture | None, ...] = ()
 
     @property
     def accuracy(self) -> np.ndarray:

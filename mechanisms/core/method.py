@@ -110,6 +110,15 @@ class Games:
     why_not: str = ""
 
 
+@dataclass(frozen=True)
+class Offers:
+    """What a rehearsed system has for attacks: kinds of messages `told` to client 1, whose models, and predictions."""
+
+    told: frozenset[str]
+    models: frozenset[int] = frozenset()
+    predicts: bool = False
+
+
 def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
     """Say that a training adds no noise anywhere: `released` of a method without noise."""
     return ()
@@ -134,6 +143,7 @@ class MethodSpec:
         deviation: What a client that deviates chooses: its two `uploads`, or its `own_gradient`; None: nothing.
         own_noise: Whether it adds noise by itself, from its epsilon, not only on a channel that is asked for.
         defaults: What it sets otherwise than its configuration does.
+        offers: Of a system of the user's own what it has for attacks; None: a method of which everything is known.
     """
 
     name: str
@@ -149,6 +159,7 @@ class MethodSpec:
     deviation: Literal["uploads", "own_gradient"] | None = None
     own_noise: bool = False
     defaults: Mapping[str, object] = field(default_factory=dict)
+    offers: Offers | None = None
 
     def configure(self, **options: object) -> TrainingConfig:
         """Return the configuration with this method's defaults and the given `options`; `InputError` on a wrong one.
@@ -198,7 +209,7 @@ class MethodSpec:
 
         Takes no more time the larger the training is.
         """
-        if self.protection(config).draws:
+        if self.protection(config).draws or self.offers is not None:
             return
         try:
             config.check_clients(_FEW)

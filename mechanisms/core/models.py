@@ -253,11 +253,35 @@ class Network:
         return self.build(*self.sizes)
 
 
-Architecture = MLP | Network | TransformerModel
+@dataclass(frozen=True)
+class GivenModel:
+    """A torch module of the user's, as it is when it is evaluated; its float buffers count as parameters."""
+
+    made: nn.Module
+
+    def module(self) -> nn.Module:
+        """Return a copy of the module."""
+        return copy.deepcopy(self.made).eval()
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Parameters and float buffers by name."""
+        buffers = {name: held for name, held in self.made.named_buffers() if held.is_floating_point()}
+        return {**dict(self.made.named_parameters()), **buffers}
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of `state`."""
+        return tuple((name, tuple(held.shape)) for name, held in self.state.items())
+
+
+Architecture = MLP | Network | TransformerModel | GivenModel
 
 
 def layout_of(architecture: Architecture) -> Layout:
     """Names and shapes of the parameters of `architecture`."""
+    if isinstance(architecture, GivenModel):
+        return architecture.layout
     with torch.device("meta"):
         module = architecture.module()
     return tuple((name, tuple(p.shape)) for name, p in module.named_parameters())

@@ -109,6 +109,7 @@ def train(
         observers=() if taken_up else observers,
         origin=secret if noise_from == "os" else noise_from,
         behaviours=behaviours or {},
+        progress=progress,
     )
     run = method.start(data, config, context)
     if taken_up:

@@ -1,0 +1,65 @@
+"""Finds the user's own code: a function by the name `package.module:function`, on the import path or in a folder."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .errors import InputError
+
+
+@contextmanager
+def importable(folder: Path | None) -> Iterator[None]:
+    """Put a folder (None: the current one) at the end of the import path while a block runs: the user's code is there.
+
+    What is imported stays: a run may import more of it later, within such a block too.
+    """
+    place = str((folder or Path.cwd()).resolve())
+    added = place not in sys.path
+    if added:
+        sys.path.append(place)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        if added and place in sys.path:
+            sys.path.remove(place)
+
+
+def module_at(path: str, what: str, right: str, folder: Path | None = None) -> tuple[ModuleType, str]:
+    """Import `pkg.mod` of the path `pkg.mod:name` and return it with the name; `InputError` where that cannot be.
+
+    The module is looked for on the import path and in `folder`, by default the current one. `what` the path names, and
+    what would be `right`, are said in the error.
+    """
+    module_name, separator, name = path.partition(":")
+    if not separator or not module_name or not name:
+        raise InputError(f"must be {right}", what, path)
+    with importable(folder):
+        try:
+            return importlib.import_module(module_name), name
+        except (Exception, SystemExit) as error:
+            raise InputError(f"{what} {path}: importing {module_name} failed: {words_of(error)}") from error
+
+
+def function_at(path: str, what: str, right: str, folder: Path | None = None) -> Callable[..., Any]:
+    """Return the function at `pkg.mod:name`; arguments and errors as `module_at`."""
+    module, name = module_at(path, what, right, folder)
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise InputError(f"{what} {path}: {module.__name__} has no callable {name}, must have one")
+    function: Callable[..., Any] = found
+    return function
+
+
+def words_of(error: BaseException) -> str:
+    """Return what went wrong in code of the user's, in one short line."""
+    return short(" ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def short(text: str) -> str:
+    """Return at most 200 characters of `text`."""
+    return text if len(text) <= 200 else text[:197] + "..."

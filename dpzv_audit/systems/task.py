@@ -1,0 +1,119 @@
+"""What a system of the user's own is given to train on: features by client, labels, and a test part."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ..data.vertical import (
+    FeatureArray,
+    LabelArray,
+    Records,
+    VerticalDataset,
+    array_digest,
+    check_array,
+    split_records,
+)
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Part = Literal["train", "test"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Task:
+    """One training's data: N records that all parties name by the same ids, 0 to N - 1.
+
+    Labels are those of the data, or what a game or a control deals in their place (permuted, or by coins): a system
+    must learn from these and from no others.
+
+    Attributes:
+        features: One array (N, ...) for each client 1 to M, in order.
+        labels: Labels (N,) in 0 .. `classes` - 1, which the server (party 0) holds.
+        test_features: The same clients' blocks of the test records.
+        test_labels: Labels of the test records.
+        classes: Number of classes.
+    """
+
+    features: tuple[FeatureArray, ...]
+    labels: LabelArray
+    test_features: tuple[FeatureArray, ...]
+    test_labels: LabelArray
+    classes: int
+
+    @classmethod
+    def of(cls, dataset: VerticalDataset) -> "Task":
+        """Return the task of a data set, whose arrays it shares."""
+        train = dataset.train
+        test = dataset.test
+        return cls(
+            features=train.features,
+            labels=train.labels,
+            test_features=test.features,
+            test_labels=test.labels,
+            classes=dataset.classes,
+        )
+
+    @property
+    def records(self) -> int:
+        """Number N of training records."""
+        return len(self.labels)
+
+    @property
+    def clients(self) -> int:
+        """Number M of clients with features."""
+        return len(self.features)
+
+    def torch(self, part: Part = "train", device: str = "cpu") -> "tuple[list[Tensor], Tensor]":
+        """Return the features, a tensor for each client, and the labels of a `part` as copies on `device`."""
+        import torch
+
+        features = self.features if part == "train" else self.test_features
+        labels = self.labels if part == "train" else self.test_labels
+        blocks = [torch.tensor(np.asarray(block), device=device) for block in features]
+        return blocks, torch.tensor(np.asarray(labels), device=device)
+
+
+KEYS = ("features", "labels", "test_features", "test_labels", "classes")
+"""What a dictionary of arrays holds; the test part may be left out, and the classes."""
+
+
+def dataset_of(answer: object, name: str) -> VerticalDataset:
+    """Return the data set in a dictionary of arrays, as a function of the user's gives it.
+
+    `features` is a list of arrays (N, ...), one for each client, and `labels` (N,) whole numbers from 0. The test part,
+    `test_features` and `test_labels`, is a fifth of the records where it is left out, and `classes` one more than the
+    largest label.
+
+    Raises:
+        InputError: A key is missing or unknown, or an array is wrong.
+    """
+    if not isinstance(answer, Mapping) or not {"features", "labels"} <= set(answer) <= set(KEYS):
+        found = ", ".join(map(str, answer)) if isinstance(answer, Mapping) else type(answer).__name__
+        raise InputError(f"{name} gives {found}, must give a dictionary of features, labels and at most {KEYS[2:]}")
+    try:
+        whole = _records(answer["features"], answer["labels"])
+        if "test_features" in answer:
+            train, test = whole, _records(answer["test_features"], answer.get("test_labels", ()))
+        else:
+            train, test = split_records(whole, seed=0)
+        most = int(max(train.labels.max(), test.labels.max()))
+        digests = {"labels": array_digest(whole.labels)}
+        digests |= {f"features of client {m}": array_digest(block) for m, block in enumerate(whole.features, start=1)}
+        blocks = f"{len(whole.features)} blocks of the system's own"
+        return VerticalDataset(name, train, test, int(answer.get("classes", max(2, most + 1))), blocks, digests)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: {error}") from error
+    except InputError as error:
+        raise error.placed(f"{name}: ") from error
+
+
+def _records(features: Any, labels: Any) -> Records:
+    blocks = tuple(np.ascontiguousarray(np.asarray(block), np.float32) for block in features)
+    found = np.asarray(labels)
+    if found.dtype.kind not in "iub":
+        check_array("labels", found, np.int64)
+    return Records(blocks, np.ascontiguousarray(found, np.int64))

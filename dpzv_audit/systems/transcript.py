@@ -1,0 +1,242 @@
+"""Transcripts: a folder that holds what was sent in one training, `manifest.json` beside safetensors files."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .. import limits
+from ..errors import InputError, plain_rule
+from ..files import open_plain
+from ..store import private_folder, write_atomically
+from .record import PER_RECORD, SERVER, Note, Recorder, Sent
+
+SCHEMA = "dpzv-audit/transcript/1"
+MANIFEST = "manifest.json"
+_LARGEST_MANIFEST = 1 << 28
+
+Name = Annotated[str, Field(min_length=1, max_length=limits.LONGEST_TEXT)]
+Party = Annotated[int, Field(ge=0, le=limits.MOST_CLIENTS)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class SentEntry(_Part):
+    """One message."""
+
+    round: Annotated[int, Field(ge=-1)]
+    """Round number, from 0; -1 for what is sent before training starts."""
+    sender: Party
+    """Party number; 0 is the server."""
+    receiver: Party
+    """Party number."""
+    kind: Annotated[str, Field(pattern="^[a-z][a-z0-9_-]{0,39}$")]
+    """`embeddings`, `gradient`, `prediction`, `scalar`, `losses`, or a word of the system's own."""
+    tensor: Name
+    """Name of the tensor that travelled."""
+    ids: str = ""
+    """Name of the ids (B,), int64, of its records by row; left out where it is about none."""
+
+
+class NoteEntry(_Part):
+    """Something that a party knows by itself."""
+
+    party: Party
+    """Party number."""
+    name: Name
+    """What it is."""
+    tensor: Name
+    """Name of its tensor."""
+
+
+class Manifest(_Part):
+    """What a transcript's `manifest.json` says."""
+
+    schema_: Annotated[Literal["dpzv-audit/transcript/1"], Field(alias="schema")]
+    """Version of the format."""
+    records: Annotated[int, Field(ge=1)]
+    """Number of training records; ids are in 0 to `records` - 1."""
+    clients: Annotated[int, Field(ge=1, le=limits.MOST_CLIENTS)]
+    """Number of clients, parties 1 to `clients`; party 0 is the server, which holds the labels."""
+    classes: Annotated[int, Field(ge=2)]
+    """Number of classes; labels are in 0 to `classes` - 1."""
+    public_ids: bool = False
+    """Whether ids travelled in the clear, as entity alignment leaves them: an eavesdropper then knows them too."""
+    files: Annotated[list[Name], Field(min_length=1)]
+    """The safetensors files beside the manifest that hold its tensors."""
+    messages: list[SentEntry]
+    """Messages in the order in which they were sent."""
+    notes: list[NoteEntry] = []
+    """What parties know by themselves."""
+
+
+@dataclass(frozen=True, eq=False)
+class Transcript:
+    """A transcript as it is read: what `Recorder` kept, by the same names."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def records(self) -> int:
+        """Number of training records."""
+        return self.manifest.records
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return self.manifest.clients
+
+    @cached_property
+    def messages(self) -> list[Sent]:
+        """Messages in order."""
+        return [Sent(**entry.model_dump()) for entry in self.manifest.messages]
+
+    @cached_property
+    def notes(self) -> list[Note]:
+        """What parties noted."""
+        return [Note(**entry.model_dump()) for entry in self.manifest.notes]
+
+    @property
+    def tensors(self) -> "Transcript":
+        """What gives an array by its name."""
+        return self
+
+    @cached_property
+    def _places(self) -> dict[str, Path]:
+        from safetensors import SafetensorError, safe_open
+
+        found: dict[str, Path] = {}
+        for name in self.manifest.files:
+            path = self.folder / name
+            try:
+                open_plain(path).close()
+                with safe_open(path, "np") as file:
+                    found |= dict.fromkeys(file.keys(), path)
+            except (OSError, SafetensorError) as error:
+                raise InputError(f"{path}: cannot be read as safetensors: {error}") from error
+        return found
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        from safetensors import safe_open
+
+        with safe_open(self._places[name], "np") as file:
+            return np.asarray(file.get_tensor(name))
+
+    def shards(self) -> Iterator[Mapping[str, NDArray[Any]]]:
+        """Yield all arrays, those of one file together."""
+        from safetensors.numpy import load_file
+
+        for name in self.manifest.files:
+            yield load_file(self.folder / name)
+
+
+def save(record: Recorder, folder: Path, *, classes: int, public_ids: bool = False) -> Path:
+    """Write what was recorded as a transcript; return its folder, which must not hold anything yet.
+
+    Its files are their owner's alone: a transcript tells of records and labels.
+    """
+    from safetensors.numpy import save as as_bytes
+
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder}: holds files, must be empty or absent: a transcript is never written over another")
+    private_folder(folder)
+    files = []
+    for number, shard in enumerate(record.tensors.shards()):
+        files.append(f"tensors-{number:05}.safetensors")
+        write_atomically(folder / files[-1], as_bytes(dict(shard)))
+    # The manifest comes last: a folder without one is no transcript.
+    messages = [{key: value for key, value in _fields(one) if value != ""} for one in record.messages]
+    manifest = {
+        "schema": SCHEMA,
+        "records": record.records,
+        "clients": record.clients,
+        "classes": classes,
+        "public_ids": public_ids,
+        "files": files,
+        "messages": messages,
+        "notes": [dict(_fields(one)) for one in record.notes],
+    }
+    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    return folder
+
+
+def _fields(part: Sent | Note) -> Iterator[tuple[str, object]]:
+    return ((name, getattr(part, name)) for name in part.__slots__)
+
+
+def load(folder: Path) -> Transcript:
+    """Read and check a transcript; `InputError` in one line for what is wrong, with its file and key."""
+    path = folder / MANIFEST
+    try:
+        with open_plain(path) as file:
+            text = file.read(_LARGEST_MANIFEST)
+        found = Transcript(folder, Manifest.model_validate_json(text))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"{path}: key {key}: {plain_rule(first['msg'])}" if key else f"{path}: {first['msg']}"
+        ) from None
+    _check(found, path)
+    return found
+
+
+def _check(found: Transcript, path: Path) -> None:
+    """Refuse files outside the folder, names without a tensor, parties that are not there, ids that fit no row."""
+    for name in found.manifest.files:
+        if Path(name).name != name:
+            raise InputError(f"{path}: key files holds {name!r}, must be names of files beside the manifest")
+    places = found._places
+    for number, message in enumerate(found.messages):
+        where = f"{path}: messages.{number}"
+        for tensor in filter(None, (message.tensor, message.ids)):
+            if tensor not in places:
+                raise InputError(f"{where}: tensor {tensor!r} is in none of {', '.join(found.manifest.files)}")
+        if max(message.sender, message.receiver) > found.clients or message.sender == message.receiver:
+            parties = f"from {message.sender} to {message.receiver}"
+            raise InputError(f"{where}: is {parties}, must be between two of the parties 0 to {found.clients}")
+        if message.kind in PER_RECORD and not message.ids:
+            raise InputError(f"{where}: a {message.kind!r} has no ids: which record each row is about must be said")
+        if message.ids:
+            ids = found[message.ids]
+            rows = len(ids) if message.kind not in PER_RECORD else len(found[message.tensor])
+            if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) != rows:
+                raise InputError(f"{where}: ids {message.ids!r} must be whole numbers, one for each row of its tensor")
+            if ids.size and not 0 <= ids.min() <= ids.max() < found.records:
+                raise InputError(f"{where}: ids {message.ids!r} must be in 0 to {found.records - 1}")
+    for note in found.notes:
+        if note.tensor not in places or note.party > found.clients:
+            raise InputError(f"{path}: note {note.name!r} names a tensor or a party that is not there")
+
+
+def merge(record: Recorder, *folders: Path) -> None:
+    """Add what other parties recorded of the same training: each records what it sends, and saves a transcript.
+
+    Within a round what goes to the server stands before what it answers.
+    """
+    for number, folder in enumerate(folders):
+        other = load(folder)
+        if (other.records, other.clients) != (record.records, record.clients):
+            there = f"{other.records} records and {other.clients} clients"
+            rule = f"must be of the same training, of {record.records} and {record.clients}"
+            raise InputError(f"{folder}: is of {there}, {rule}")
+        prefix = f"p{len(record.tensors)}-{number}-"
+        for shard in other.shards():
+            for name, values in shard.items():
+                record.tensors.add(prefix + name, values)
+        for one in other.messages:
+            ids = one.ids and prefix + one.ids
+            record.messages.append(Sent(one.round, one.sender, one.receiver, one.kind, prefix + one.tensor, ids))
+        record.notes += [Note(one.party, one.name, prefix + one.tensor) for one in other.notes]
+    record.messages.sort(key=lambda one: (one.round, one.receiver != SERVER))

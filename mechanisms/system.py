@@ -1,0 +1,467 @@
+"""A training of the user's own as a method: each replica is one call of its function, and its messages are replayed.
+
+What an attack, a control or a coin game asks of a method it can then ask of a system: it is trained again, on labels
+that are permuted, dealt by coins, or its own.
+"""
+
+import math
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, cast
+
+import numpy as np
+import torch
+from pydantic import model_serializer
+from torch import Tensor, nn
+
+from dpzv_audit.accounting import Release
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.errors import AuditError, InputError, check_probability
+from dpzv_audit.findings import AdversaryName
+from dpzv_audit.loading import function_at, words_of
+from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.signals import until
+from dpzv_audit.systems.record import Recorder, Sent, check_order
+from dpzv_audit.systems.task import Task, dataset_of
+
+from .core.channel import Channel, Message
+from .core.config import TrainingConfig
+from .core.context import Deployment, RunContext, TrainedStack, TrainingData
+from .core.federation import Federation
+from .core.method import Games, MethodSpec, Offers, Protection, no_noise
+from .core.models import GivenModel
+from .core.replicas import ParameterStack
+
+PREFIX = "system:"
+ROUNDS = 1000
+"""Parts into which the progress of a stack of trainings is told, in the place of rounds."""
+UNSTATED = "whatever the system does by itself: it states no release, so that no theory speaks of it"
+RELEASE = ("channel", "clip", "clip_scope", "sigma", "batch_size", "rounds", "sampler", "server_update")
+"""What a release that a system states must say; all else is as `dpzv_audit.accounting.Release` has it by default."""
+AUDIENCE: Mapping[str, tuple[AdversaryName, ...]] = {
+    "gradient": ("client", "colluding-clients", "all-but-one"),
+    "scalar": ("client", "colluding-clients", "all-but-one", "eavesdropper"),
+    "embedding": ("server",),
+}
+"""Against whom the noise of a channel stands."""
+
+
+class SystemFailed(AuditError):
+    """A training of the user's own raised, or took too long."""
+
+
+class _TooLong(BaseException):
+    """Raised inside a training that is past its limit; no `except Exception` of its code stops it."""
+
+
+class SystemConfig(TrainingConfig):
+    """What the tool knows of how a system trains: nothing but what the system states; one round is a whole training."""
+
+    epochs: int = 1
+    batch_size: int = 1
+
+    @model_serializer
+    def _of_its_own(self) -> dict[str, object]:
+        return {"top_model": self.top_model}
+
+    def steps_per_pass(self, records: int) -> int:
+        """Return into how many parts a stack's progress is told; rounds are the system's own."""
+        return ROUNDS
+
+
+@dataclass(frozen=True)
+class Played:
+    """What one training gave: its messages, and what its function returned."""
+
+    record: Recorder
+    predict: Callable[[list[Tensor]], Any] | None = None
+    clients: Mapping[int, nn.Module] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class System:
+    """A function `train(task, record, seed)` of the user's, and what it states about itself.
+
+    Attributes:
+        name: `module:function`, as the user named it.
+        train: The function.
+        seconds: What one training may take.
+        top_model: Whether the server has a model of its own; without one it only sums what clients send.
+        random: Whether a training draws numbers that its seed does not decide.
+        stated: What it releases under noise, given a task, in the terms of `Release`; None where it states nothing.
+    """
+
+    name: str
+    train: Callable[[Task, Recorder, int], Any]
+    seconds: float = 600.0
+    top_model: bool = True
+    random: bool = False
+    stated: Callable[[Task], Mapping[str, object]] | None = None
+
+    def release(self, task: Task) -> tuple[Release, float] | None:
+        """Return what the system states that it releases, and the delta; None where it states nothing.
+
+        Raises `InputError` for a key that is missing, unknown or wrong.
+        """
+        if self.stated is None:
+            return None
+        where = f"system {self.name}: its release"
+        said: dict[str, Any] = dict(self.stated(task))
+        missing = [key for key in RELEASE if key not in said]
+        if missing:
+            raise InputError(f"{where} does not say {', '.join(missing)}, must say {', '.join(RELEASE)}")
+        delta = said.pop("delta", 1e-5)
+        try:
+            return Release(**{"dataset_size": task.records, **said}), check_probability("delta", delta)
+        except TypeError as error:
+            raise InputError(f"{where}: {words_of(error)}") from error
+        except InputError as error:
+            raise error.placed(f"{where}: ") from error
+
+    def play(self, task: Task, seed: int, which: str) -> Played:
+        """Train once, with the generators of Python, numpy and torch seeded before and restored after.
+
+        Raises:
+            InputError: It recorded what cannot be.
+            SystemFailed: It raised, or took longer than it may.
+        """
+        where = f"system {self.name}: {which}"
+        record = Recorder(task.records, task.clients)
+        try:
+            with _seeded(seed), torch.enable_grad(), until(time.monotonic() + self.seconds, _TooLong):
+                answer = self.train(task, record, seed)
+            check_order(record.messages)
+            return _played(record, answer, task.clients)
+        except AuditError as error:
+            raise error.placed(f"{where}: ") from error
+        except _TooLong:
+            raise SystemFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g}") from None
+        except (Exception, SystemExit) as error:
+            raise SystemFailed(f"{where} raised {words_of(error)}") from error
+
+
+def system_at(path: str, seconds: float, folder: Path | None = None) -> System:
+    """Return the system at `module:function`, with what its module states about it.
+
+    Raises:
+        InputError: There is none, or what it states is of the wrong type.
+    """
+    train = function_at(path, "system", "module:function, such as our_vfl:train for the file our_vfl.py", folder)
+    stated = {}
+    for name in ("top_model", "random"):
+        value = getattr(sys.modules[train.__module__], name, None)
+        if isinstance(value, bool):
+            stated[name] = value
+        elif value is not None and not isinstance(value, ModuleType):
+            given = f"{name} = {value!r}"
+            raise InputError(f"system {path}: its module states {given}, must be True or False")
+    module = sys.modules[train.__module__]
+    release = getattr(module, "releases", getattr(module, "release", None))
+    if isinstance(release, Mapping):
+        release = partial(_given, release)
+    elif release is not None and not callable(release):
+        given = f"a release of type {type(release).__name__}"
+        raise InputError(f"system {path}: its module states {given}, must be a dictionary, or a function of the task")
+    return System(path, train, seconds, stated=release, **stated)
+
+
+def data_of(system: System) -> VerticalDataset | None:
+    """Return the data that the system's module gives by a function `data()`; None where it has none.
+
+    Raises `InputError` where it fails, or gives something else.
+    """
+    module = sys.modules.get(system.train.__module__)
+    found = getattr(module, "data", None)
+    if found is None or not isinstance(found, FunctionType):
+        return None
+    where = f"{system.name.partition(':')[0]}:data"
+    try:
+        answer = found()
+    except (Exception, SystemExit) as error:
+        raise SystemFailed(f"{where} raised {words_of(error)}") from error
+    return dataset_of(answer, where)
+
+
+def _given(release: Mapping[str, object], task: Task) -> Mapping[str, object]:
+    return release
+
+
+def _played(record: Recorder, answer: object, clients: int) -> Played:
+    """Check what a training returned: nothing, or a dictionary with `predict` and `clients`."""
+    if answer is None:
+        return Played(record)
+    if not isinstance(answer, Mapping) or not set(answer) <= {"predict", "clients"}:
+        shown = sorted(map(str, answer)) if isinstance(answer, Mapping) else type(answer).__name__
+        raise InputError(f"returned {shown}, must return nothing, or a dictionary with predict, clients or both")
+    predict = answer.get("predict")
+    if predict is not None and not callable(predict):
+        raise InputError(f"returned a predict of type {type(predict).__name__}, must be a function of test features")
+    models = answer.get("clients") or {}
+    for number, model in models.items():
+        if number not in range(1, clients + 1) or not isinstance(model, nn.Module):
+            given = f"{number!r}: {type(model).__name__}"
+            raise InputError(f"returned clients {{{given}}}, must be torch modules by client, 1 to {clients}")
+    return Played(record, predict, models)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the generators that a training may draw from, and restore them after the block."""
+    python = random.getstate()
+    # The user's code may draw from the generator that numpy shares.
+    legacy = np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002
+
+
+class SystemRun:
+    """K trainings of a system as one stack in one step; what it is asked for of a federation it answers itself."""
+
+    steps_per_pass = 1
+
+    def __init__(self, system: System, data: TrainingData, config: TrainingConfig, context: RunContext) -> None:
+        self.federation = cast(Federation, self)
+        self.channel = Channel(context.observers)
+        self.round = 0
+        self._system = system
+        self._data = data
+        self._context = context
+        self._played: list[Played] = []
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """See `mechanisms.core.method.Run.own_tensors`."""
+        raise InputError(f"system {self._system.name} has no checkpoints within a training, must be trained anew")
+
+    def skip_to(self, rounds: int) -> None:
+        """See `mechanisms.core.method.Run.skip_to`."""
+        self.own_tensors()
+
+    def step(self) -> None:
+        """Train all replicas, one after the other, and replay what was sent as messages of the stack."""
+        replicas = self._context.replicas
+        for place, replica in enumerate(replicas):
+            task = task_of(self._data.of_replicas(place, place + 1))
+            seed = seed_of(self._context.seed, replica)
+            self._played.append(self._system.play(task, seed, f"training {replica + 1}"))
+            if self._context.progress is not None:
+                self._context.progress(ROUNDS * (place + 1) // len(replicas))
+        replay(self._played, self.channel, self._system.name)
+        self.round = ROUNDS
+
+    def epoch_record(self, epoch: int) -> tuple[int, float, float]:
+        """(epoch, mean test accuracy, mean test loss) after the training."""
+        correct = self._correct()
+        return epoch, float(correct.mean()) if correct.size else math.nan, math.nan
+
+    def finish(self, rounds: int, history: Sequence[tuple[int, float, float]]) -> TrainedStack:
+        """Hand over the models and what is right of the test records."""
+        records = [played.record for played in self._played]
+        messages = records[0].messages
+        clients = range(1, records[0].clients + 1)
+        models = [[played.clients.get(m) for played in self._played] for m in clients]
+        active = [{one.round for one in messages if m in (one.sender, one.receiver)} for m in clients]
+        correct = self._correct()
+        return TrainedStack(
+            clients=tuple(map(stack_of, models)),
+            server=ParameterStack(torch.zeros(len(records), 0), ()),
+            correct=correct,
+            loss=np.full(len(records), np.nan),
+            ledger=self.channel.ledger,
+            rounds=len({one.round for one in messages}),
+            rounds_by_client=tuple(map(len, active)),
+            architectures=tuple(None if one[0] is None else GivenModel(one[0]) for one in models),
+        )
+
+    @torch.no_grad()
+    def _correct(self) -> np.ndarray:
+        """Whether each test record is classified right, (K, n); (K, 0) where the system returns no `predict`."""
+        rows = []
+        truth = self._data.test_labels.cpu().numpy()
+        for played in self._played:
+            if played.predict is None:
+                return np.zeros((len(self._played), 0), bool)
+            rows.append(
+                _classes(played.predict(list(self._data.test_features)), len(truth), self._system.name) == truth
+            )
+        return np.stack(rows)
+
+
+def _classes(answer: object, count: int, name: str) -> np.ndarray:
+    """Return the predicted classes (n,) of an answer: scores (n, classes), or classes (n,)."""
+    found: np.ndarray = answer.detach().cpu().numpy() if isinstance(answer, Tensor) else np.asarray(answer)
+    if found.shape == (count,) and found.dtype.kind in "iub":
+        return found.astype(np.int64)
+    if found.ndim == 2 and found.shape[1] > 1 and len(found) == count:
+        return np.asarray(found.argmax(1))
+    right = f"must answer scores ({count}, classes) or whole classes ({count},)"
+    raise InputError(f"system {name}: predict answers {found.dtype} of shape {found.shape}, {right}")
+
+
+def stack_of(models: Sequence[nn.Module | None]) -> ParameterStack:
+    """Return the models of one client as a stack, float parameters and buffers flattened; empty for none."""
+    if any(model is None for model in models):
+        return ParameterStack(torch.zeros(len(models), 0), ())
+    layout = GivenModel(cast(nn.Module, models[0])).layout
+    rows = []
+    for model in models:
+        state = GivenModel(cast(nn.Module, model)).state
+        if tuple((name, tuple(value.shape)) for name, value in state.items()) != layout:
+            raise InputError("clients: models of different trainings differ in their parameters, must be of one shape")
+        rows.append(torch.cat([value.detach().float().cpu().flatten() for value in state.values()]))
+    return ParameterStack(torch.stack(rows), layout)
+
+
+def task_of(data: TrainingData) -> Task:
+    """Return what one replica trains on as the task of a system."""
+    features = data.features
+    if data.selection is not None:
+        features = tuple(block[data.selection[0]] for block in features)
+    labels = data.labels if data.labels.dim() == 1 else data.labels[0]
+    return Task(
+        features=tuple(block.cpu().numpy() for block in features),
+        labels=labels.cpu().numpy(),
+        test_features=tuple(block.cpu().numpy() for block in data.test_features),
+        test_labels=data.test_labels.cpu().numpy(),
+        classes=data.classes,
+    )
+
+
+def seed_of(seed: int, replica: int) -> int:
+    """Return the seed of one training, in [0, 2^31)."""
+    return int(stream(seed, Purpose.SYSTEM, replica).integers(2**31))
+
+
+def replay(played: Sequence[Played], channel: Channel, name: str) -> None:
+    """Send what K trainings sent as messages of a stack.
+
+    Raises:
+        InputError: They did not send the same messages, which a stack must.
+    """
+    for place, group in enumerate(zip_longest(*(one.record.messages for one in played))):
+        first = _head(group[0])
+        for number, other in enumerate(group):
+            if _head(other) != first:
+                there = f"message {place + 1} of training {number + 1} is {_head(other)}, of training 1 {first}"
+                raise InputError(f"system {name}: {there}: all trainings must send the same messages in one order")
+        channel.send(_stacked(cast(tuple[Sent, ...], group), played, name))
+    for notes in zip(*(one.record.notes for one in played), strict=False):
+        values = [one.record.tensors[note.tensor] for one, note in zip(played, notes, strict=True)]
+        if len({value.shape for value in values}) == 1:
+            channel.note(notes[0].party, -1, notes[0].name, torch.from_numpy(np.stack(values)))
+
+
+def _head(sent: Sent | None) -> str:
+    if sent is None:
+        return "none"
+    return f"{sent.kind!r} of round {sent.round} from {sent.sender} to {sent.receiver}"
+
+
+def _stacked(group: Sequence[Sent], played: Sequence[Played], name: str) -> Message:
+    """Return one message of all trainings; where batches differ in size, padded, as those of Poisson sampling are."""
+    first = group[0]
+    values = [one.record.tensors[sent.tensor] for one, sent in zip(played, group, strict=True)]
+    if len({value.shape[1:] for value in values}) > 1 or (not first.ids and len({v.shape for v in values}) > 1):
+        shapes = " and ".join(sorted({str(value.shape) for value in values}))
+        raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings, must have one")
+    if not first.ids:
+        return Message(first.round, first.sender, first.receiver, first.kind, torch.from_numpy(np.stack(values)))
+    ids = [one.record.tensors[sent.ids] for one, sent in zip(played, group, strict=True)]
+    sizes = [len(rows) for rows in ids]
+    if len(set(sizes)) > 1:
+        most = max(sizes)
+        values = [np.pad(v, ((0, most - len(v)), *[(0, 0)] * (v.ndim - 1))) for v in values]
+        ids = [np.pad(rows, (0, most - len(rows)), constant_values=-1) for rows in ids]
+    payload = torch.from_numpy(np.stack(values))
+    payload = payload.flatten(2) if payload.dim() > 2 else payload.unsqueeze(2)
+    return Message(
+        first.round,
+        first.sender,
+        first.receiver,
+        first.kind,
+        payload,
+        torch.from_numpy(np.stack(ids)),
+        sizes=sizes if len(set(sizes)) > 1 else None,
+    )
+
+
+def rehearse(system: System, task: Task, seed: int) -> Offers:
+    """Train a few times before anything is attacked, and return what there is to attack.
+
+    Raises:
+        InputError: It sends nothing; its messages are the same when its labels are permuted; or differ when nothing
+            does, although it does not state that it is `random`.
+        SystemFailed: As `System.play`.
+    """
+    drawn = seed_of(seed, 0)
+    first = system.play(task, drawn, "the rehearsal")
+    where = f"system {system.name}: the rehearsal"
+    if not first.record.messages:
+        raise InputError(f"{where} recorded no message: must call record.cut or record.sent where parties send")
+    if not system.random:
+        if not _same(first, system.play(task, drawn, "the rehearsal again")):
+            rule = "all its random numbers must come from its seed, or it must state random = True"
+            raise InputError(f"{where} sent other messages when it was trained again with the same seed: {rule}")
+        order = stream(seed, Purpose.SYSTEM, 0, 1).permutation(task.records)
+        permuted = replace(task, labels=task.labels[order])
+        if _same(first, system.play(permuted, drawn, "the rehearsal on permuted labels")):
+            raise InputError(f"{where} sent the same messages when its labels were permuted: it ignores task.labels")
+    told = frozenset(one.kind for one in first.record.messages if one.receiver == 1)
+    return Offers(told, frozenset(first.clients), first.predict is not None)
+
+
+def _released(release: Release, config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
+    return (release,)
+
+
+def _same(one: Played, other: Played) -> bool:
+    """Whether two trainings sent the same, bit for bit."""
+    if one.record.messages != other.record.messages:
+        return False
+    pairs = ((one.record.tensors[s.tensor], other.record.tensors[s.tensor]) for s in one.record.messages)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:
+    """Return a rehearsed system as a method, by the name `system:module:function`; errors as `System.release`."""
+    known = [kind for kind in ("gradient", "losses", "scalar") if kind in offers.told]
+    stated = system.release(task)
+    protection = Protection(words=UNSTATED)
+    released = no_noise
+    if stated is not None:
+        release, delta = stated
+        protection = Protection(
+            words=f"what the system states: noise on its {release.channel} messages",
+            channel=release.channel if release.channel != "zo-gradient" else None,
+            audience=AUDIENCE.get(release.channel, ()),
+            neighbours="replace-record" if release.channel == "embedding" else "replace-label",
+            draws=True,
+            delta=delta,
+        )
+        released = partial(_released, release)
+    return MethodSpec(
+        name=f"{PREFIX}{system.name}",
+        summary="a training of the user's own",
+        config=SystemConfig,
+        run=partial(SystemRun, system),
+        released=released,
+        downlink=known[0] if known else "other",
+        protection=lambda config: protection,
+        games=lambda config: Games(why_not="the games on noised scalars are those of built-in methods"),
+        defaults={"top_model": system.top_model},
+        offers=offers,
+    )

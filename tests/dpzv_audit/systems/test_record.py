@@ -1,0 +1,239 @@
+"""What is recorded is what travelled: each test compares the record with gradients that autograd gives by itself."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from dpzv_audit.errors import InputError
+from dpzv_audit.systems import Recorder
+from dpzv_audit.systems.record import check_order
+
+N = 12
+IDS = np.array([3, 1, 4, 0])
+
+
+@pytest.fixture
+def record():
+    return Recorder(records=N, clients=2)
+
+
+def of(record, kind):
+    """The tensors of a kind, in order."""
+    return [record.tensors[one.tensor] for one in record.messages if one.kind == kind]
+
+
+def layers():
+    torch.manual_seed(0)
+    return nn.Linear(5, 3), nn.Linear(3, 2), torch.randn(4, 5), torch.tensor([0, 1, 1, 0])
+
+
+def loss_of(top, h, y):
+    return nn.functional.cross_entropy(top(h), y)
+
+
+def true_gradient(bottom, top, x, y, after=lambda h: h):
+    """The gradient at the embeddings, by autograd alone."""
+    h = bottom(x).detach().requires_grad_()
+    loss_of(top, after(h), y).backward()
+    return h.grad.numpy()
+
+
+def test_both_directions_are_recorded_with_ids_and_the_training_is_as_without(record):
+    bottom, top, x, y = layers()
+    loss_of(top, record.cut(1, 0, IDS)(bottom(x)), y).backward()
+    found = bottom.weight.grad.clone()
+    bottom.zero_grad()
+    loss_of(top, bottom(x), y).backward()
+    assert torch.equal(found, bottom.weight.grad)
+    assert [(m.round, m.sender, m.receiver, m.kind) for m in record.messages] == [
+        (0, 1, 0, "embeddings"),
+        (0, 0, 1, "gradient"),
+    ]
+    assert np.array_equal(of(record, "embeddings")[0], bottom(x).detach().numpy())
+    assert np.array_equal(of(record, "gradient")[0], true_gradient(bottom, top, x, y))
+    assert {m.ids for m in record.messages} == {"i0"}
+    assert record.tensors["i0"].tolist() == IDS.tolist()
+
+
+def test_a_detached_leaf_at_the_border(record):
+    bottom, top, x, y = layers()
+    h = bottom(x)
+    up = h.detach().requires_grad_()
+    loss_of(top, record.cut(1, 0, IDS)(up), y).backward()
+    h.backward(up.grad)
+    assert np.array_equal(of(record, "gradient")[0], up.grad.numpy())
+
+
+def test_a_cut_whose_input_needs_no_gradient_is_refused(record):
+    bottom, _, x, _ = layers()
+    with pytest.raises(InputError, match="cut of client 1 in round 7 gets values that need no gradient"):
+        record.cut(1, 7, IDS)(bottom(x).detach())
+
+
+def test_sent_twice_is_what_a_cut_records(record):
+    bottom, top, x, y = layers()
+    h = bottom(x)
+    up = h.detach().requires_grad_()
+    record.sent(0, 1, 0, "embeddings", h, IDS)
+    loss_of(top, up, y).backward()
+    record.sent(0, 0, 1, "gradient", up.grad, IDS)
+    by_cut = Recorder(records=N, clients=2)
+    loss_of(top, by_cut.cut(1, 0, IDS)(bottom(x)), y).backward()
+    assert record.messages == by_cut.messages
+    for one in record.messages:
+        assert np.array_equal(record.tensors[one.tensor], by_cut.tensors[one.tensor])
+
+
+def test_a_hook_of_the_server_acts_before_the_record_and_one_of_the_client_after(record):
+    bottom, top, x, y = layers()
+    h = bottom(x)
+    seen = []
+    h.register_hook(lambda g: seen.append(g.clone()) or 10.0 * g)
+    out = record.cut(1, 0, IDS)(h)
+    out.register_hook(lambda g: 3.0 * g)
+    loss_of(top, out, y).backward()
+    expected = 3.0 * true_gradient(bottom, top, x, y)
+    assert np.array_equal(of(record, "gradient")[0], expected)
+    assert np.array_equal(seen[0].numpy(), expected)
+
+
+def test_what_follows_may_change_its_input_in_place(record):
+    bottom, top, x, y = layers()
+    out = record.cut(1, 0, IDS)(bottom(x))
+    loss_of(top, torch.relu_(out), y).backward()
+    assert (of(record, "embeddings")[0] < 0).any()
+    assert np.array_equal(of(record, "gradient")[0], true_gradient(bottom, top, x, y, torch.relu))
+
+
+def test_what_a_client_writes_to_its_embeddings_later_changes_no_record(record):
+    h = torch.zeros(4, 3)
+    record.sent(0, 1, 0, "embeddings", h, IDS)
+    h += 1.0
+    assert not of(record, "embeddings")[0].any()
+
+
+def test_accumulated_batches_of_one_round_are_messages_of_their_own(record):
+    bottom, top, x, y = layers()
+    for half in (slice(0, 2), slice(2, 4)):
+        loss_of(top, record.cut(1, 0, IDS[half])(bottom(x[half])), y[half]).backward()
+    assert [m.kind for m in record.messages] == ["embeddings", "gradient"] * 2
+    ids = [record.tensors[m.ids].tolist() for m in record.messages]
+    assert ids == [[3, 1], [3, 1], [4, 0], [4, 0]]
+
+
+def test_a_second_backward_pass_is_a_second_message(record):
+    bottom, top, x, y = layers()
+    loss = loss_of(top, record.cut(1, 0, IDS)(bottom(x)), y)
+    loss.backward(retain_graph=True)
+    (2.0 * loss).backward()
+    first, second = of(record, "gradient")
+    assert np.array_equal(2.0 * first, second)
+    assert len(of(record, "embeddings")) == 1
+
+
+def test_mixed_precision_is_recorded_unscaled(record):
+    bottom, top, x, y = layers()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = loss_of(top, record.cut(1, 0, IDS, scaler=scaler)(bottom(x)), y)
+    scaler.scale(loss).backward()
+    (embeddings,), (gradient,) = of(record, "embeddings"), of(record, "gradient")
+    assert embeddings.dtype == gradient.dtype == np.float32
+    expected = true_gradient(bottom, top, x, y)
+    assert np.abs(gradient - expected).max() < 0.05 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_that_computes_again_sends_nothing_twice(record, reentrant):
+    bottom, top, x, y = layers()
+
+    def part(rows):
+        return record.cut(1, 0, IDS)(torch.tanh(bottom(rows)))
+
+    loss_of(top, checkpoint(part, x.clone().requires_grad_(), use_reentrant=reentrant), y).backward()
+    assert [m.kind for m in record.messages] == ["embeddings", "gradient"]
+    expected = true_gradient(lambda rows: torch.tanh(bottom(rows)), top, x, y)
+    assert np.allclose(of(record, "gradient")[0], expected, rtol=1e-6)
+
+
+def test_evaluation_is_no_message_of_training_and_a_prediction_where_that_is_said(record):
+    bottom, _, x, _ = layers()
+    with torch.no_grad():
+        record.cut(1, 0, IDS)(bottom(x))
+        assert record.messages == []
+        with record.evaluation():
+            record.cut(1, 1, IDS)(bottom(x))
+    record.sent(2, 0, 2, "prediction", np.ones((4, 2)), IDS)
+    assert [(m.kind, m.sender, m.receiver) for m in record.messages] == [("prediction", 1, 0), ("prediction", 0, 2)]
+
+
+def test_what_the_label_party_keeps_for_itself_has_no_cut(record):
+    with pytest.raises(InputError, match="cut of client 0, must be one of 1 to 2: party 0 keeps its own"):
+        record.cut(0, 0, IDS)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"ids": None}, "'embeddings' of round 3 from party 1 to party 0 has no ids"),
+        ({"ids": [0, 1]}, r"has 2 ids for a tensor of shape \(4, 3\), must have one for each row"),
+        ({"ids": [0, 1, 2, 12]}, "has id 12, must be in 0 to 11: places in task.labels"),
+        ({"ids": [0, 1, 2, -1]}, "has id -1, must be in 0 to 11"),
+        ({"ids": [0.0, 1.0, 2.0, 3.0]}, "ids are of type float64"),
+        ({"tensor": np.full((4, 3), np.nan)}, "holds nan, must be finite: has the training diverged"),
+        ({"tensor": torch.full((4, 3), torch.inf)}, "holds inf, must be finite"),
+        ({"tensor": np.array(["a"] * 4)}, "must be numbers"),
+        ({"tensor": np.zeros((0, 3)), "ids": []}, "must be numbers"),
+        ({"sender": 3}, "parties are 0, the server, and clients 1 to 2"),
+        ({"receiver": 1}, "must go to another party"),
+        ({"round": -2}, "the round must be a whole number of at least -1"),
+        ({"round": 1.5}, "the round must be a whole number of at least -1"),
+        ({"kind": "Soft Labels"}, "the kind must be a word of small letters"),
+    ],
+)
+def test_what_cannot_have_travelled_is_refused_in_one_line(record, wrong, words):
+    given_ = {"round": 3, "sender": 1, "receiver": 0, "kind": "embeddings", "tensor": np.zeros((4, 3)), "ids": IDS}
+    with pytest.raises(InputError, match=words) as caught:
+        record.sent(**(given_ | wrong))
+    assert "\n" not in str(caught.value)
+    assert record.messages == []
+
+
+def test_a_gradient_before_the_embeddings_of_its_round_is_refused(record):
+    record.sent(0, 1, 0, "embeddings", np.zeros((4, 3)), IDS)
+    record.sent(1, 0, 1, "gradient", np.zeros((4, 3)), IDS)
+    with pytest.raises(InputError, match="the gradient of round 1 to party 1 comes before any embeddings"):
+        check_order(record.messages)
+
+
+def test_messages_without_records_need_no_ids(record):
+    record.sent(-1, 0, 1, "scalar", 1.5)
+    record.note(1, "direction", torch.ones(3))
+    assert record.messages[0].ids == ""
+    assert record.tensors[record.messages[0].tensor] == 1.5
+    assert record.tensors[record.notes[0].tensor].tolist() == [1.0, 1.0, 1.0]
+
+
+@given(st.lists(st.integers(1, 2000), min_size=1, max_size=12), st.integers(0, 20_000))
+def test_past_the_stated_memory_tensors_lie_on_disk_and_read_the_same(sizes, memory):
+    record = Recorder(records=N, clients=1, memory=memory)
+    for number, size in enumerate(sizes):
+        record.sent(number, 1, 0, "scalar", np.full(size, float(number)))
+    held = sum(values.nbytes for values in record.tensors._here.values())
+    assert held <= memory
+    for number, one in enumerate(record.messages):
+        assert record.tensors[one.tensor].tolist() == [float(number)] * sizes[number]
+
+
+def test_the_recorder_is_there_without_torch():
+    code = (
+        "import sys; from dpzv_audit.systems import Recorder, Task; Recorder(2, 1); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,280 @@
+"""A system of the user's own is a method: what it records reaches attacks as a built-in method's messages do."""
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attacks import ATTACKS, AttackSetting
+from dpzv_audit.accounting import Release
+from dpzv_audit.data import load
+from dpzv_audit.errors import InputError
+from mechanisms import METHODS, train
+from mechanisms.core.context import Deployment, TrainingData
+from mechanisms.system import System, SystemConfig, SystemFailed, method_of, rehearse, seed_of, task_of
+
+DATA = load("breast-cancer")
+TASK = task_of(TrainingData.of(DATA, dtype=torch.float32, device="cpu"))
+
+
+def two_party(task, record, seed, *, batch=60, epochs=3, top=True):
+    """A training as a user writes one; each client has a linear model."""
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    x, y = task.torch()
+    width = 4 if top else task.classes
+    bottoms = [nn.Linear(block.shape[1], width) for block in x]
+    head = nn.Linear(width * len(x), task.classes)
+    parameters = [p for model in [*bottoms, *([head] if top else [])] for p in model.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=0.05)
+
+    def logits(h):
+        return head(torch.cat(h, 1)) if top else sum(h)
+
+    round_ = 0
+    for _ in range(epochs):
+        for ids in torch.randperm(len(y), generator=generator).split(batch):
+            h = [record.cut(m, round_, ids)(bottoms[m - 1](x[m - 1][ids])) for m in range(1, len(x) + 1)]
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(logits(h), y[ids]).backward()
+            optimizer.step()
+            round_ += 1
+
+    def predict(blocks):
+        return logits([model(block) for model, block in zip(bottoms, blocks, strict=True)])
+
+    return {"predict": predict, "clients": dict(enumerate(bottoms, start=1))}
+
+
+def mounted(system, attack, *, trials=3, seed=5, **options):
+    spec = ATTACKS[attack]
+    config = SystemConfig(top_model=system.top_model)
+    method = method_of(system, rehearse(system, TASK, seed), TASK)
+    setting = AttackSetting(
+        method=method,
+        config=config,
+        dataset=DATA,
+        adversary=spec.adversaries[0],
+        trials=trials,
+        seed=seed,
+        options=options,
+    )
+    return spec.mount(setting)
+
+
+@pytest.mark.parametrize(
+    ("attack", "least"),
+    [("label_direction", 0.99), ("label_norm", 0.55), ("label_spectral", 0.9), ("label_completion", 0.8)],
+)
+def test_attacks_on_a_system_come_with_controls_and_a_game(attack, least):
+    outcome = mounted(System("two_party", two_party), attack)
+    assert outcome.success.value > least
+    assert all(control.holds for control in outcome.controls.values())
+    assert outcome.game is not None
+    assert (outcome.game.on_one.mean() > outcome.game.on_zero.mean()) or attack in (
+        "label_spectral",
+        "label_completion",
+    )
+    assert 0.85 < outcome.trained.accuracy.mean() <= 1.0
+
+
+def test_summed_logits_name_every_label_whatever_the_last_batch_holds():
+    """448 records in batches of 60: the last has 28, and each record's label is read once."""
+    outcome = mounted(System("sums", lambda *given: two_party(*given, top=False), top_model=False), "label_direct")
+    assert outcome.success.value == 1.0
+    assert outcome.success.n == 3 * TASK.records
+
+
+def test_an_attack_says_which_line_would_unlock_it():
+    def silent(task, record, seed):
+        two_party(task, record, seed)
+
+    with pytest.raises(InputError, match=r'returns no model of client 1: let it return {"clients": {1: bottom}}'):
+        mounted(System("silent", silent), "label_completion")
+
+    def one_way(task, record, seed):
+        x, y = task.torch()
+        rows = x[0][:, :3] * y[:, None]
+        record.sent(0, 1, 0, "embeddings", rows, range(task.records))
+
+    with pytest.raises(
+        InputError, match=r"its server sends no gradient of a record; record\.cut where embeddings leave"
+    ):
+        mounted(System("one_way", one_way), "label_norm")
+    with pytest.raises(InputError, match="by the protocol of a built-in method; a system's rounds are its own"):
+        mounted(System("sums", lambda *given: two_party(*given, top=False), top_model=False), "label_probe")
+
+
+@pytest.mark.parametrize("attack", ["label_direction", "label_norm"])
+def test_a_recording_of_a_built_in_method_gives_the_numbers_of_the_engine(attack):
+    """The method trained through the recorder, a replica at a time, and as the stack that it is."""
+    seed, trials = 3, 4
+    config = METHODS["vafl"].configure(epochs=2, batch_size=35)
+    replica_of = {seed_of(seed, k): k for k in range(2 * trials)}
+
+    def vafl(task, record, given):
+        labels = torch.from_numpy(task.labels)
+        x = tuple(map(torch.from_numpy, task.features))
+        test = tuple(map(torch.from_numpy, task.test_features))
+        data = TrainingData(x, labels, test, torch.from_numpy(task.test_labels), task.classes)
+
+        def on_message(m):
+            if m.round >= 0:
+                record.sent(m.round, m.sender, m.receiver, m.kind, m.payload[0], m.ids[0])
+
+        observer = SimpleNamespace(on_message=on_message)
+        train(METHODS["vafl"], data, config, seed=seed, replicas=(replica_of[given],), observers=(observer,))
+
+    setting = AttackSetting(method=METHODS["vafl"], config=config, dataset=DATA, trials=trials, seed=seed)
+    engine = ATTACKS[attack].mount(setting)
+    system = mounted(System("vafl", vafl), attack, trials=trials, seed=seed)
+    assert system.success == engine.success
+    assert np.array_equal(system.game.on_one, engine.game.on_one)
+    assert system.controls["shuffled_labels"] == engine.controls["shuffled_labels"]
+
+
+def broken(what):
+    """A training that goes wrong in one way."""
+
+    def training(task, record, seed):
+        x, y = task.torch()
+        h = x[0][:8, :3] * y[:8, None]
+        ids = range(8)
+        if what == "raises":
+            raise RuntimeError("no such\nlayer")
+        if what == "exits":
+            raise SystemExit(0)
+        if what == "hangs":
+            time.sleep(60)
+        if what == "unseeded":
+            h = h + torch.from_numpy(np.random.default_rng().standard_normal((8, 3)))
+        if what == "ignores labels":
+            h = x[0][:8, :3]
+        if what == "nan":
+            h = h / 0.0
+        if what == "gradient first":
+            record.sent(0, 0, 1, "gradient", h, ids)
+        if what == "forgets ids":
+            record.sent(0, 1, 0, "embeddings", h)
+        if what == "silent":
+            return None
+        record.sent(0, 1, 0, "embeddings", h, ids)
+        if what == "returns a word":
+            return "done"
+        if what == "returns a model by name":
+            return {"clients": {"bank": nn.Linear(1, 1)}}
+        return None
+
+    return System(what, training, seconds=0.5)
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "words"),
+    [
+        ("raises", SystemFailed, "the rehearsal raised RuntimeError: no such layer"),
+        ("exits", SystemFailed, "the rehearsal raised SystemExit: 0"),
+        ("hangs", SystemFailed, "the rehearsal took longer than trial_seconds 0.5"),
+        ("unseeded", InputError, "sent other messages when it was trained again with the same seed"),
+        ("ignores labels", InputError, "sent the same messages when its labels were permuted: it ignores task.labels"),
+        ("nan", InputError, "holds (nan|inf|-inf), must be finite"),
+        ("gradient first", InputError, "the gradient of round 0 to party 1 comes before any embeddings"),
+        ("forgets ids", InputError, "'embeddings' of round 0 from party 1 to party 0 has no ids"),
+        ("silent", InputError, "recorded no message: must call record.cut or record.sent"),
+        ("returns a word", InputError, "returned str, must return nothing, or a dictionary"),
+        ("returns a model by name", InputError, "returned clients {'bank': Linear}, must be torch modules by client"),
+    ],
+)
+def test_what_goes_wrong_in_a_training_is_one_line(what, kind, words):
+    with pytest.raises(kind, match=words) as caught:
+        rehearse(broken(what), TASK, 0)
+    assert str(caught.value).startswith(f"system {what}: ")
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == (2 if kind is InputError else 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda seed: (0, 8, 3 + seed % 2), r"has shapes \(8, 3\) and \(8, 4\) in different trainings"),
+        (lambda seed: (seed % 2, 8, 3), "'embeddings' of round [01] from 1 to 0, of training 1 'embeddings' of round"),
+    ],
+)
+def test_trainings_that_send_other_messages_are_refused(change, words):
+    def training(task, record, seed):
+        round_, rows, width = change(seed)
+        h = task.features[0][:rows, :width] * task.labels[:rows, None]
+        record.sent(round_, 1, 0, "embeddings", h, range(rows))
+        record.sent(round_, 0, 1, "gradient", h, range(rows))
+
+    with pytest.raises(InputError, match=words):
+        mounted(System("varied", training), "label_norm", trials=8)
+
+
+def test_a_random_system_may_say_so():
+    system = System("unseeded", broken("unseeded").train, random=True)
+    assert rehearse(system, TASK, 0).told == frozenset()
+
+
+def test_the_users_generators_are_seeded_for_a_training_and_left_as_they_were():
+    drawn = []
+
+    def training(task, record, seed):
+        drawn.append((torch.rand(1).item(), np.random.random()))  # noqa: NPY002
+        broken("fine").train(task, record, seed)
+
+    torch.manual_seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    before = torch.rand(1), np.random.random()  # noqa: NPY002
+    torch.manual_seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    rehearse(System("global", training), TASK, 0)
+    assert len(set(drawn)) == 1
+    assert (torch.rand(1), np.random.random()) == before  # noqa: NPY002
+
+
+RELEASE = {
+    "channel": "gradient",
+    "clip": 1.0,
+    "clip_scope": "record",
+    "sigma": 2.0,
+    "batch_size": 64,
+    "rounds": 7,
+    "sampler": "shuffled",
+    "server_update": "frozen",
+}
+
+
+def stating(release):
+    return System("stating", two_party, stated=lambda task: release)
+
+
+def test_a_stated_release_is_what_accountants_read():
+    method = method_of(stating(RELEASE), rehearse(stating(RELEASE), TASK, 0), TASK)
+    assert method.releases(SystemConfig(), Deployment(records=TASK.records, clients=2)) == (
+        Release(**RELEASE, dataset_size=TASK.records),
+    )
+    protection = method.protection(SystemConfig())
+    assert (protection.channel, protection.faced, protection.neighbours) == ("gradient", "client", "replace-label")
+
+
+@pytest.mark.parametrize("key", RELEASE)
+def test_a_release_that_leaves_something_open_is_refused(key):
+    without = {name: value for name, value in RELEASE.items() if name != key}
+    with pytest.raises(InputError, match=f"its release does not say {key}, must say channel, clip, "):
+        stating(without).release(TASK)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"sigma": -1.0}, "sigma is -1.0"),
+        ({"noize": 1}, "noize"),
+        ({"sampler": "round-robin"}, "sampler is 'round-robin'"),
+    ],
+)
+def test_a_wrong_release_is_named(wrong, words):
+    with pytest.raises(InputError, match=words):
+        stating({**RELEASE, **wrong}).release(TASK)
