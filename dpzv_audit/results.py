@@ -497,6 +497,39 @@ class MatrixResult(Result):
     run: str | None = None
 
 
+class AttacksResult(Result):
+    """The result of `attack` with every attack that applies, the largest first, then those that do not apply.
+
+    `mounted` attacks share one error rate: each was tested at `confidence_each`, so that all together hold at
+    `confidence`.
+    """
+
+    SCHEMA = "dpzv-audit/attacks/1"
+    KIND = "Report on all attacks"
+    ORDER = """
+        method dataset sentence attacks mounted confidence confidence_each negative_controls noise protects
+        attack_setting config seed compute data versions command_line run"""
+
+    method: str = ""
+    dataset: str = ""
+    sentence: str = ""
+    attacks: list[Cell] = []
+    mounted: StrictInt = 0
+    confidence: Number | None = None
+    confidence_each: Number | None = None
+    negative_controls: NegativeControls | None = None
+    noise: Noise | None = None
+    protects: str | None = None
+    attack_setting: dict[str, object] = {}
+    config: dict[str, object] = {}
+    seed: StrictInt | None = None
+    compute: dict[str, Plain] = {}
+    data: Data = Data()
+    versions: dict[str, str | None] = {}
+    command_line: list[str] | None = None
+    run: str | None = None
+
+
 class ClaimLook(Part):
     """One look at a claim: a test, the share of the claim's alpha that it may spend, and its bound with that."""
 
@@ -678,7 +711,7 @@ class AccountResult(Result):
     run: str | None = None
 
 
-Reported = AttackResult | TrainResult | AuditResult | ScoresResult | MatrixResult | VerifyResult
+Reported = AttackResult | AttacksResult | TrainResult | AuditResult | ScoresResult | MatrixResult | VerifyResult
 """The results that have a report."""
 REPORTED: Mapping[str, type[Reported]] = {model.SCHEMA: model for model in get_args(Reported)}
 """Their models by schema."""

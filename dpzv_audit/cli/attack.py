@@ -4,16 +4,29 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
+from rich.table import Table
+
+from reports.content import report_content
+from reports.render import to_html
 
 from ..errors import AuditError, InputError, check_names
+from ..results import AttacksResult
+from ..runs import RESULT_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .options import DataFlags, choose, parsed_settings
-from .output import Output, choose_device, print_table, save
-from .summary import table_from
+from .output import Output, choose_device, print_table, save, table_of
+from .summary import at_least, table_from, three_decimals
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
+
+ALL = "all"
+"""The name under which every attack that applies is mounted."""
+OF_A_SYSTEM = {"trials": 8, "shadows": 16}
+"""Trainings of each attack on a system, and shadow trainings of those on membership, where `all` are mounted: each is a
+training of the user's own, which may take long."""
 
 
 @takes
@@ -45,7 +58,7 @@ def attack(
     Example: dpzv-audit attack --method dpzv --attack label_direct
 
     Options:
-        attack NAME: Attack to mount; see `dpzv-audit list attacks`.
+        attack NAME|all: Attack to mount, see `dpzv-audit list attacks`; or all that apply, which share one error rate.
         adversary NAME: Who attacks; by default the first that the attack is for (often client).
         attack_settings KEY=VALUE: An option of the attack; may be given several times.
         queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
@@ -67,6 +80,12 @@ def attack(
             "does not go with --self-check, which runs the controls alone, at an error of its own, and writes no folder"
         )
         refuse(flags_given(ctx), ("runs", "chunk", "confidence", "out"), why)
+    if attack == ALL:
+        given = flags_given(ctx)
+        one = ("rule", "estimator", "self_check", "runs", "chunk")
+        refuse(given, one, f"goes with one attack, not with --attack {ALL}")
+        _mount_all(output, run, training, data, adversary, attack_settings, queries, trials, confidence)
+        return
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
     own = parsed_settings("attack_set", attack_settings, spec.options)
@@ -105,6 +124,85 @@ def attack(
         result = attack_result(spec, setting, plan)
     saved = save(result, run, "attack", result.method, result.dataset, spec.name)
     output.finish(saved, table_from("attack", result))
+
+
+def _mount_all(
+    output: Output,
+    run: RunFlags,
+    training: TrainingFlags,
+    data: DataFlags,
+    adversary: str | None,
+    attack_settings: list[str] | None,
+    queries: int | None,
+    trials: int | None,
+    confidence: float,
+) -> None:
+    """Mount every attack that applies to the training as it is configured, and write one result of all of them."""
+    from attacks import ATTACKS, AttackSetting
+
+    from ..evidence.attacks import attacks_result
+
+    specs = [ATTACKS[name] for name in ATTACKS]
+    if adversary is not None:
+        check_names("adversary", [adversary], dict.fromkeys(by for spec in specs for by in spec.adversaries))
+    known = dict.fromkeys(key for spec in specs for key in spec.options)
+    own = parsed_settings("attack_set", attack_settings, known)
+    choice = choose(training, data, quiet=output.quiet, seed=run.seed)
+    usual = OF_A_SYSTEM if choice.method.offers is not None else {}
+    facts = {**{key: value for key, value in usual.items() if key in known}, **own}
+    base = AttackSetting(**vars(choice), seed=run.seed, device=choose_device(run.device), confidence=confidence)
+
+    def setting(spec: "AttackSpec", by: str) -> "AttackSetting":
+        asks = choice.asks(by)
+        return replace(
+            base,
+            adversary=by,
+            queries=(queries or spec.queries) if asks else 1,
+            trials=trials or usual.get("trials", spec.trials),
+            options={key: value for key, value in facts.items() if key in spec.options},
+        )
+
+    mounted = [(spec, setting(spec, by)) for spec in specs for by in spec.adversaries if adversary in (None, by)]
+    with output.progress() as reporter:
+        result, each = attacks_result(mounted, base, reporter)
+    said = {"trials": trials or usual.get("trials"), **facts}
+    result = result.model_copy(update={"attack_setting": {k: v for k, v in said.items() if v is not None}})
+    files: dict[str, str | bytes] = {}
+    for folder, one in each.items():
+        files[f"{folder}/{RESULT_FILE}"] = json_text(one)
+        files[f"{folder}/report.html"] = to_html(report_content(one))
+    saved = save(result, run, "attack", result.method, result.dataset, ALL, files=files)
+    names: dict[str, list[str]] = {}
+    for cell in result.attacks:
+        if cell.reason:
+            names.setdefault(cell.reason, []).append(f"{cell.attack} ({cell.adversary})")
+    reasons = (f"{', '.join(of)}: {reason}" for reason, of in names.items())
+    output.finish(saved, _table_of_all(result), *(["Not mounted:"] if names else []), *reasons)
+    controls = result.negative_controls
+    if controls is not None and not controls.hold:
+        worst = f"p = {controls.together_p:.2g} for all together (worst: {controls.worst})"
+        raise AuditError(f"the negative controls are not at chance, {worst}: none of the numbers can be trusted")
+
+
+SHORT = {"area under the ROC curve": "AUC"}
+"""What metrics are called in a table."""
+
+
+def _table_of_all(result: AttacksResult) -> Table:
+    """Return the attacks that were mounted, the largest first."""
+    kinds = {"success": "number", "chance": "number", "control": "number", "epsilon": "number"}
+    title = f"{result.method}, {result.dataset}: success, the largest first"
+    table = table_of({"attack, adversary": "name", **kinds, "success is": "text"}, title)
+    for cell in result.attacks:
+        if cell.state == "measured":
+            metric = cell.metric or ""
+            numbers = (cell.success, cell.reference, cell.control)
+            shown = [three_decimals(value, np.rint) for value in numbers]
+            certified = at_least(cell.certified)
+            table.add_row(
+                f"{cell.attack}, {cell.adversary}", *shown, certified, SHORT.get(metric, metric.partition(" of ")[0])
+            )
+    return table
 
 
 FALSE_ALARM = 1e-3

@@ -21,7 +21,7 @@ from reports.verification import Drawings
 
 from ..errors import InputError, Interrupted, inert_json
 from ..findings import to_jsonable
-from ..results import MatrixResult, PlantedResult, Result, Run, TrainResult
+from ..results import AttacksResult, MatrixResult, PlantedResult, Result, Run, TrainResult
 from ..runs import RESULT_FILE, environment, run_name, write_run
 from .flags import GIVEN, OutFlags
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..evidence.bounding import Reporter, Stage
 
 R = TypeVar("R", bound=Result)
-Saved = Run | PlantedResult | MatrixResult
+Saved = Run | PlantedResult | MatrixResult | AttacksResult
 Files = Mapping[str, str | bytes]
 GO_ON = "the same command with --resume goes on from there"
 

@@ -20,7 +20,6 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
     success = result.success
     accuracy = result.utility.test_accuracy
     assert success is not None
-    assert accuracy is not None
     baselines = list(result.baselines.values())
     spread = {} if success.over_trainings is None else vars(success.over_trainings)
     highest = max((of_these_trainings(b)[1] for b in baselines), default=0.0)
@@ -46,7 +45,7 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
         "certified": None if result.certified is None else result.certified.epsilon_lower,
         "controls_hold": all(control.holds for control in controls),
         "control_p": min((c.p_value for c in controls if c.p_value is not None), default=None),
-        "accuracy": accuracy.value,
+        "accuracy": None if accuracy is None else accuracy.value,
         "run": run,
     }
     return cell.model_copy(update=found)

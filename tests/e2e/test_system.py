@@ -78,3 +78,67 @@ def test_a_training_that_fails_is_one_line(tool, folder):
     done = tool("attack", "--system", "mine:train", "--attack", "label_norm", cwd=folder)
     line = refusal(done, 3)
     assert "system mine:train: the rehearsal raised RuntimeError: no such layer" in line
+
+
+SMALL = """
+import torch
+from torch import nn
+from sklearn.datasets import load_breast_cancer
+
+
+def data():
+    x, y = load_breast_cancer(return_X_y=True)
+    x = (x - x.mean(0)) / x.std(0)
+    return {"features": [x[:, :15], x[:, 15:]], "labels": y}
+
+
+def train(task, record, seed):
+    x, y = task.torch()
+    bottoms = [nn.Linear(15, 4), nn.Linear(15, 4)]
+    top = nn.Linear(8, 2)
+    optimizer = torch.optim.Adam([p for model in (*bottoms, top) for p in model.parameters()], lr=0.01)
+    for r, ids in enumerate(torch.randperm(len(y)).split(50)):
+        h = [record.cut(m + 1, r, ids)(bottom(x[m][ids])) for m, bottom in enumerate(bottoms)]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(top(torch.cat(h, 1)), y[ids]).backward()
+        optimizer.step()
+    return {"predict": lambda blocks: top(torch.cat([b(x) for b, x in zip(bottoms, blocks)], 1))}
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    (tmp_path / "small.py").write_text(SMALL)
+    return tmp_path
+
+
+def test_all_attacks_share_one_error_rate_and_the_largest_comes_first(tool, small):
+    options = ("--system", "small:train", "--trials", "2", "--adversary", "client", "--out", small / "runs")
+    every = tool.json("attack", "--attack", "all", *options, cwd=small)
+    assert every["schema"] == "dpzv-audit/attacks/1"
+    assert every["method"] == "system:small:train"
+    measured = [one for one in every["attacks"] if one["state"] == "measured"]
+    damages = [one["damage"] for one in measured if one["clear"]]
+    assert measured[0]["attack"] == "label_direction"
+    assert damages == sorted(damages, reverse=True)
+    assert every["mounted"] == len(measured)
+    assert every["confidence_each"] == pytest.approx(1 - 0.05 / len(measured))
+    # Each number is that of the attack alone, at that confidence.
+    alone = tool.json("attack", "--attack", "label_norm", "--confidence", every["confidence_each"], *options, cwd=small)
+    (norm,) = [one for one in measured if one["attack"] == "label_norm"]
+    assert [norm[key] for key in ("success", "low", "high")] == [
+        alone["success"][key] for key in ("value", "low", "high")
+    ]
+    assert norm["certified"] == alone["certified"]["epsilon_lower"]
+    assert (Path(every["run"]) / norm["run"]).is_file()
+    reasons = {one["attack"]: one["reason"] for one in every["attacks"] if one["state"] == "does not apply"}
+    assert 'let it return {"clients": {1: bottom}}' in reasons["label_spectral"]
+    assert "a module whose server does so states top_model = False" in reasons["label_direct"]
+    page = (Path(every["run"]) / "report.md").read_text()
+    assert "Attacks that do not apply" in page
+    assert "Everything else" not in page
+
+
+def test_what_belongs_to_one_attack_does_not_go_with_all(tool, small):
+    done = tool("attack", "--system", "small:train", "--attack", "all", "--self-check", cwd=small)
+    assert "--self-check goes with one attack, not with --attack all" in refusal(done, 2)

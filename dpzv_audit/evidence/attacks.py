@@ -1,0 +1,106 @@
+"""Mounts every attack that applies to one training, at one error rate for all: the `result.json` of `attack` with all.
+
+Of m attacks each has intervals and certified epsilons at confidence 1 - alpha / m (Bonferroni), so that all of them
+hold together at 1 - alpha, and the largest may be read off as if it had been the only one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from attacks import AttackSpec
+from attacks.core.contract import AttackSetting, DoesNotApply
+
+from ..findings import LEAST_TRAININGS
+from ..results import AttackResult, AttacksResult, Cell
+from .bounding import AuditPlan, Reporter, silent
+from .matrix import measured_cell, negative_controls
+from .sections import Case, provenance
+from .sentences import said
+from .training import attack_result
+
+
+def folder_of(cell: Cell) -> str:
+    """Return the folder of an attack's own result, below that of all."""
+    return f"{cell.attack}-{cell.adversary}"
+
+
+def attacks_result(
+    mounted: Iterable[tuple[AttackSpec, AttackSetting]], base: AttackSetting, reporter: Reporter = silent
+) -> tuple[AttacksResult, dict[str, AttackResult]]:
+    """Mount each of the attacks that applies; schema `dpzv-audit/attacks/1`. Also returns their own results, by folder.
+
+    Args:
+        mounted: Attacks, each with its own setting of one training, at most one for each attack and adversary.
+        base: What their settings share: the training, and the confidence in all of them together.
+        reporter: Hears how far each attack is.
+
+    Raises:
+        InputError: The configuration does not fit the data, or a system recorded what cannot be.
+        AuditError: A training of a system failed.
+    """
+    cells: list[Cell] = []
+    apply: list[tuple[AttackSpec, AttackSetting, Cell]] = []
+    for spec, setting in mounted:
+        cell = Cell(attack=spec.name, adversary=setting.adversary, method=setting.method.name, noise=None, epsilon=None)
+        why = lacking(spec, setting)
+        if why is None:
+            apply.append((spec, setting, cell))
+        else:
+            cells.append(_without(cell, why))
+    each = 1.0 - (1.0 - base.confidence) / max(1, len(apply))
+    plan = AuditPlan(runs=0, confidence=each, reporter=reporter)
+    results: dict[str, AttackResult] = {}
+    for spec, setting, cell in apply:
+        try:
+            found = attack_result(spec, replace(setting, confidence=each), plan)
+        except DoesNotApply as error:
+            cells.append(_without(cell, error.words))
+            continue
+        results[folder_of(cell)] = found
+        cells.append(measured_cell(cell, found, f"{folder_of(cell)}/report.html"))
+    measured = sorted((cell for cell in cells if cell.state == "measured"), key=_largest_last, reverse=True)
+    controls = negative_controls(measured)
+    case = Case(
+        method=base.method,
+        config=base.config,
+        dataset=base.dataset,
+        adversary=base.adversary,
+        seed=base.seed,
+        device=base.device,
+    )
+    sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
+    result = AttacksResult(
+        sentence=sentence,
+        attacks=[*measured, *(cell for cell in cells if cell.state != "measured")],
+        mounted=len(apply),
+        confidence=base.confidence,
+        confidence_each=each,
+        negative_controls=controls,
+        **vars(provenance(case)),
+    )
+    return result, results
+
+
+def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
+    """Return in one line why an attack does not apply to a training as it is, and what unlocks it; None if it does."""
+    why = spec.lacks(setting)
+    if why is not None:
+        return why
+    for key, needed in spec.requires.items():
+        found = getattr(setting.config, key, needed)
+        if found != needed:
+            if setting.method.offers is None:
+                unlock = f"set {key} to {needed}"
+            else:
+                unlock = f"a module whose server does so states {key} = {needed}"
+            return f"{key} is {found}, must be {needed}: {spec.requires_because}; {unlock}"
+    return None
+
+
+def _without(cell: Cell, why: str) -> Cell:
+    return cell.model_copy(update={"state": "does not apply", "reason": why})
+
+
+def _largest_last(cell: Cell) -> tuple[bool, float, float]:
+    """Order by damage, which metrics share, those above all that needs no attack after all others."""
+    return bool(cell.clear), cell.damage or 0.0, cell.success or 0.0
