@@ -23,7 +23,7 @@ from pydantic import model_serializer
 from torch import Tensor, nn
 
 from dpzv_audit.accounting import Release
-from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.data.vertical import VerticalDataset, array_digest
 from dpzv_audit.errors import AuditError, InputError, check_probability
 from dpzv_audit.findings import AdversaryName
 from dpzv_audit.loading import function_at, words_of
@@ -37,8 +37,9 @@ from .core.config import TrainingConfig
 from .core.context import Deployment, RunContext, TrainedStack, TrainingData
 from .core.federation import Federation
 from .core.method import Games, MethodSpec, Offers, Protection, no_noise
-from .core.models import GivenModel
+from .core.models import Architecture, GivenModel, Layout
 from .core.replicas import ParameterStack
+from .trials import Asked, Trial, Trials, carried_out
 
 PREFIX = "system:"
 ROUNDS = 1000
@@ -79,11 +80,23 @@ class SystemConfig(TrainingConfig):
 
 @dataclass(frozen=True)
 class Played:
-    """What one training gave: its messages, and what its function returned."""
+    """What one training gave: its messages, what its function returned, and answers (n, ...) of its `predict`."""
 
     record: Recorder
     predict: Callable[[list[Tensor]], Any] | None = None
     clients: Mapping[int, nn.Module] = field(default_factory=dict)
+    answers: tuple[np.ndarray, ...] = ()
+
+    @property
+    def trial(self) -> Trial:
+        """The same without the code of the user's."""
+        models = {}
+        for client, model in self.clients.items():
+            given = GivenModel(model)
+            flat = [held.detach().float().cpu().flatten() for held in given.state.values()]
+            models[client] = given.layout, (torch.cat(flat) if flat else torch.zeros(0)).numpy()
+        record = self.record
+        return Trial(record.messages, record.notes, record.tensors, self.answers, models)
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,7 @@ class System:
         seconds: What one training may take.
         top_model: Whether the server has a model of its own; without one it only sums what clients send.
         random: Whether a training draws numbers that its seed does not decide.
+        trials: Where its trainings are carried out and kept.
         stated: What it releases under noise, given a task, in the terms of `Release`; None where it states nothing.
     """
 
@@ -104,6 +118,7 @@ class System:
     seconds: float = 600.0
     top_model: bool = True
     random: bool = False
+    trials: Trials = field(default_factory=Trials)
     stated: Callable[[Task], Mapping[str, object]] | None = None
 
     def release(self, task: Task) -> tuple[Release, float] | None:
@@ -126,11 +141,13 @@ class System:
         except InputError as error:
             raise error.placed(f"{where}: ") from error
 
-    def play(self, task: Task, seed: int, which: str) -> Played:
+    def play(self, task: Task, seed: int, which: str, asked: Sequence[Sequence[np.ndarray]] = ()) -> Played:
         """Train once, with the generators of Python, numpy and torch seeded before and restored after.
 
+        Its `predict`, where it returns one, is then `asked` about records: the blocks of all clients.
+
         Raises:
-            InputError: It recorded what cannot be.
+            InputError: It recorded or answered what cannot be.
             SystemFailed: It raised, or took longer than it may.
         """
         where = f"system {self.name}: {which}"
@@ -138,8 +155,9 @@ class System:
         try:
             with _seeded(seed), torch.enable_grad(), until(time.monotonic() + self.seconds, _TooLong):
                 answer = self.train(task, record, seed)
-            check_order(record.messages)
-            return _played(record, answer, task.clients)
+                check_order(record.messages)
+                played = _played(record, answer, task.clients)
+                return replace(played, answers=_answers(played.predict, asked))
         except AuditError as error:
             raise error.placed(f"{where}: ") from error
         except _TooLong:
@@ -155,7 +173,7 @@ def system_at(path: str, seconds: float, folder: Path | None = None) -> System:
         InputError: There is none, or what it states is of the wrong type.
     """
     train = function_at(path, "system", "module:function, such as our_vfl:train for the file our_vfl.py", folder)
-    stated = {}
+    stated: dict[str, Any] = {}
     for name in ("top_model", "random"):
         value = getattr(sys.modules[train.__module__], name, None)
         if isinstance(value, bool):
@@ -234,14 +252,22 @@ class SystemRun:
 
     steps_per_pass = 1
 
-    def __init__(self, system: System, data: TrainingData, config: TrainingConfig, context: RunContext) -> None:
+    def __init__(
+        self,
+        system: System,
+        architectures: Mapping[int, Architecture],
+        data: TrainingData,
+        config: TrainingConfig,
+        context: RunContext,
+    ) -> None:
+        self._architectures = architectures
         self.federation = cast(Federation, self)
         self.channel = Channel(context.observers)
         self.round = 0
         self._system = system
         self._data = data
         self._context = context
-        self._played: list[Played] = []
+        self._played: list[Trial] = []
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
@@ -252,16 +278,50 @@ class SystemRun:
         self.own_tensors()
 
     def step(self) -> None:
-        """Train all replicas, one after the other, and replay what was sent as messages of the stack."""
+        """Train all replicas, each by itself, and replay what was sent as messages of the stack."""
         replicas = self._context.replicas
-        for place, replica in enumerate(replicas):
-            task = task_of(self._data.of_replicas(place, place + 1))
-            seed = seed_of(self._context.seed, replica)
-            self._played.append(self._system.play(task, seed, f"training {replica + 1}"))
+        system = self._system
+        asked = [self._asked(place, replica) for place, replica in enumerate(replicas)]
+        job = TrialJob(
+            load=lambda: system,
+            features=tuple(block.cpu().numpy() for block in self._data.features),
+            test_features=tuple(block.cpu().numpy() for block in self._data.test_features),
+            test_labels=self._data.test_labels.cpu().numpy(),
+            classes=self._data.classes,
+        )
+
+        def told(done: int) -> None:
             if self._context.progress is not None:
-                self._context.progress(ROUNDS * (place + 1) // len(replicas))
-        replay(self._played, self.channel, self._system.name)
+                self._context.progress(ROUNDS * done // len(replicas))
+
+        if system.trials.folder is None:
+            for one in asked:
+                self._played.append(job.played(one).trial)
+                told(len(self._played))
+        else:
+            if system.trials.workers.kind != "here":
+                job = replace(job, load=partial(system_at, system.name, system.seconds, Path.cwd()))
+            kept = carried_out(
+                asked,
+                system.trials,
+                job,
+                features=job.digest,
+                seconds=system.seconds,
+                failure=lambda words: SystemFailed(f"system {system.name}: {words}"),
+                told=told,
+            )
+            self._played += kept
+        replay(self._played, self.channel, system.name)
         self.round = ROUNDS
+
+    def _asked(self, place: int, replica: int) -> Asked:
+        one = self._data.of_replicas(place, place + 1)
+        return Asked(
+            labels=(one.labels if one.labels.dim() == 1 else one.labels[0]).cpu().numpy(),
+            rows=None if one.selection is None else one.selection[0].cpu().numpy(),
+            seed=seed_of(self._context.seed, replica),
+            which=f"training {replica + 1}",
+        )
 
     def epoch_record(self, epoch: int) -> tuple[int, float, float]:
         """(epoch, mean test accuracy, mean test loss) after the training."""
@@ -269,41 +329,104 @@ class SystemRun:
         return epoch, float(correct.mean()) if correct.size else math.nan, math.nan
 
     def finish(self, rounds: int, history: Sequence[tuple[int, float, float]]) -> TrainedStack:
-        """Hand over the models and what is right of the test records."""
-        records = [played.record for played in self._played]
-        messages = records[0].messages
-        clients = range(1, records[0].clients + 1)
-        models = [[played.clients.get(m) for played in self._played] for m in clients]
+        """Hand over the models, what is right of the test records, and what was answered."""
+        messages = self._played[0].messages
+        clients = range(1, len(self._data.features) + 1)
+        models = [[played.models.get(m) for played in self._played] for m in clients]
         active = [{one.round for one in messages if m in (one.sender, one.receiver)} for m in clients]
         correct = self._correct()
+        stacks = tuple(map(stack_of, models))
+        known = self._architectures
         return TrainedStack(
-            clients=tuple(map(stack_of, models)),
-            server=ParameterStack(torch.zeros(len(records), 0), ()),
+            clients=stacks,
+            server=ParameterStack(torch.zeros(len(self._played), 0), ()),
             correct=correct,
-            loss=np.full(len(records), np.nan),
+            loss=np.full(len(self._played), np.nan),
             ledger=self.channel.ledger,
             rounds=len({one.round for one in messages}),
             rounds_by_client=tuple(map(len, active)),
-            architectures=tuple(None if one[0] is None else GivenModel(one[0]) for one in models),
+            architectures=tuple(known.get(m) if None not in models[m - 1] else None for m in clients),
+            answers=self._scores(),
         )
 
-    @torch.no_grad()
     def _correct(self) -> np.ndarray:
         """Whether each test record is classified right, (K, n); (K, 0) where the system returns no `predict`."""
-        rows = []
+        if not all(played.answers for played in self._played):
+            return np.zeros((len(self._played), 0), bool)
         truth = self._data.test_labels.cpu().numpy()
-        for played in self._played:
-            if played.predict is None:
-                return np.zeros((len(self._played), 0), bool)
-            rows.append(
-                _classes(played.predict(list(self._data.test_features)), len(truth), self._system.name) == truth
-            )
-        return np.stack(rows)
+        name = self._system.name
+        return np.stack([_classes(played.answers[0], len(truth), name) == truth for played in self._played])
+
+    def _scores(self) -> tuple[np.ndarray, ...]:
+        """Logits (K, n, classes) of the test records and of all rows, where predictions of these were asked for."""
+        if self._data.selection is None or not all(played.answers for played in self._played):
+            return ()
+        blocks = zip(*(played.answers for played in self._played), strict=True)
+        return tuple(np.stack([logits(one, self._system.name) for one in block]) for block in blocks)
 
 
-def _classes(answer: object, count: int, name: str) -> np.ndarray:
+@dataclass(frozen=True)
+class TrialJob:
+    """Trains a system once, here or in a worker process, which loads it by itself; see `Task` for the arrays."""
+
+    load: Callable[[], System]
+    features: tuple[np.ndarray, ...]
+    test_features: tuple[np.ndarray, ...]
+    test_labels: np.ndarray
+    classes: int
+
+    @property
+    def digest(self) -> str:
+        """The digest of all arrays."""
+        return " ".join(map(array_digest, (*self.features, *self.test_features, self.test_labels)))
+
+    def played(self, one: Asked) -> Played:
+        """Return what the training that is asked for gives."""
+        task = Task(
+            features=self.features if one.rows is None else tuple(block[one.rows] for block in self.features),
+            labels=one.labels,
+            test_features=self.test_features,
+            test_labels=self.test_labels,
+            classes=self.classes,
+        )
+        asked = [self.test_features] if one.rows is None else [self.test_features, self.features]
+        return self.load().play(task, one.seed, one.which, asked)
+
+    def __call__(self, one: Asked) -> bytes:
+        """Return the same as the content of a file."""
+        played = self.played(one)
+        return played.trial.to_bytes(played.record)
+
+
+@torch.no_grad()
+def _answers(
+    predict: Callable[[list[Tensor]], Any] | None, asked: Sequence[Sequence[np.ndarray]]
+) -> tuple[np.ndarray, ...]:
+    """Return what `predict` answers about records, as arrays; none where there is none."""
+    if predict is None:
+        return ()
+    found = []
+    for blocks in asked:
+        answer = predict([torch.from_numpy(np.ascontiguousarray(block)) for block in blocks])
+        found.append(answer.detach().cpu().numpy() if isinstance(answer, Tensor) else np.asarray(answer))
+    return tuple(found)
+
+
+def logits(answer: np.ndarray, name: str) -> np.ndarray:
+    """Return scores (n, classes) as logits: rows of probabilities, which sum to 1, by their logarithms.
+
+    Raises `InputError` where a system answers classes alone.
+    """
+    if answer.ndim != 2 or answer.dtype.kind != "f":
+        raise InputError(f"system {name}: predict answers {answer.dtype} of shape {answer.shape}, must answer scores")
+    found = answer.astype(np.float64)
+    if (found >= 0.0).all() and np.allclose(found.sum(1), 1.0, atol=1e-3):
+        return np.log(np.maximum(found, 1e-30))
+    return found
+
+
+def _classes(found: np.ndarray, count: int, name: str) -> np.ndarray:
     """Return the predicted classes (n,) of an answer: scores (n, classes), or classes (n,)."""
-    found: np.ndarray = answer.detach().cpu().numpy() if isinstance(answer, Tensor) else np.asarray(answer)
     if found.shape == (count,) and found.dtype.kind in "iub":
         return found.astype(np.int64)
     if found.ndim == 2 and found.shape[1] > 1 and len(found) == count:
@@ -312,18 +435,15 @@ def _classes(answer: object, count: int, name: str) -> np.ndarray:
     raise InputError(f"system {name}: predict answers {found.dtype} of shape {found.shape}, {right}")
 
 
-def stack_of(models: Sequence[nn.Module | None]) -> ParameterStack:
+def stack_of(models: Sequence[tuple[Layout, np.ndarray] | None]) -> ParameterStack:
     """Return the models of one client as a stack, float parameters and buffers flattened; empty for none."""
-    if any(model is None for model in models):
+    given = [model for model in models if model is not None]
+    if len(given) < len(models):
         return ParameterStack(torch.zeros(len(models), 0), ())
-    layout = GivenModel(cast(nn.Module, models[0])).layout
-    rows = []
-    for model in models:
-        state = GivenModel(cast(nn.Module, model)).state
-        if tuple((name, tuple(value.shape)) for name, value in state.items()) != layout:
-            raise InputError("clients: models of different trainings differ in their parameters, must be of one shape")
-        rows.append(torch.cat([value.detach().float().cpu().flatten() for value in state.values()]))
-    return ParameterStack(torch.stack(rows), layout)
+    layouts = {layout for layout, _ in given}
+    if len(layouts) > 1:
+        raise InputError("clients: models of different trainings differ in their parameters, must be of one shape")
+    return ParameterStack(torch.from_numpy(np.stack([flat for _, flat in given])), given[0][0])
 
 
 def task_of(data: TrainingData) -> Task:
@@ -346,21 +466,21 @@ def seed_of(seed: int, replica: int) -> int:
     return int(stream(seed, Purpose.SYSTEM, replica).integers(2**31))
 
 
-def replay(played: Sequence[Played], channel: Channel, name: str) -> None:
+def replay(played: Sequence[Trial], channel: Channel, name: str) -> None:
     """Send what K trainings sent as messages of a stack.
 
     Raises:
         InputError: They did not send the same messages, which a stack must.
     """
-    for place, group in enumerate(zip_longest(*(one.record.messages for one in played))):
+    for place, group in enumerate(zip_longest(*(one.messages for one in played))):
         first = _head(group[0])
         for number, other in enumerate(group):
             if _head(other) != first:
                 there = f"message {place + 1} of training {number + 1} is {_head(other)}, of training 1 {first}"
                 raise InputError(f"system {name}: {there}: all trainings must send the same messages in one order")
         channel.send(_stacked(cast(tuple[Sent, ...], group), played, name))
-    for notes in zip(*(one.record.notes for one in played), strict=False):
-        values = [one.record.tensors[note.tensor] for one, note in zip(played, notes, strict=True)]
+    for notes in zip(*(one.notes for one in played), strict=False):
+        values = [one.tensors[note.tensor] for one, note in zip(played, notes, strict=True)]
         if len({value.shape for value in values}) == 1:
             channel.note(notes[0].party, -1, notes[0].name, torch.from_numpy(np.stack(values)))
 
@@ -371,16 +491,16 @@ def _head(sent: Sent | None) -> str:
     return f"{sent.kind!r} of round {sent.round} from {sent.sender} to {sent.receiver}"
 
 
-def _stacked(group: Sequence[Sent], played: Sequence[Played], name: str) -> Message:
+def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Message:
     """Return one message of all trainings; where batches differ in size, padded, as those of Poisson sampling are."""
     first = group[0]
-    values = [one.record.tensors[sent.tensor] for one, sent in zip(played, group, strict=True)]
+    values = [one.tensors[sent.tensor] for one, sent in zip(played, group, strict=True)]
     if len({value.shape[1:] for value in values}) > 1 or (not first.ids and len({v.shape for v in values}) > 1):
         shapes = " and ".join(sorted({str(value.shape) for value in values}))
         raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings, must have one")
     if not first.ids:
         return Message(first.round, first.sender, first.receiver, first.kind, torch.from_numpy(np.stack(values)))
-    ids = [one.record.tensors[sent.ids] for one, sent in zip(played, group, strict=True)]
+    ids = [one.tensors[sent.ids] for one, sent in zip(played, group, strict=True)]
     sizes = [len(rows) for rows in ids]
     if len(set(sizes)) > 1:
         most = max(sizes)
@@ -408,8 +528,10 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
         SystemFailed: As `System.play`.
     """
     drawn = seed_of(seed, 0)
-    first = system.play(task, drawn, "the rehearsal")
+    first = system.play(task, drawn, "the rehearsal", [task.test_features])
     where = f"system {system.name}: the rehearsal"
+    for answer in first.answers:
+        _classes(answer, len(task.test_labels), system.name)
     if not first.record.messages:
         raise InputError(f"{where} recorded no message: must call record.cut or record.sent where parties send")
     if not system.random:
@@ -421,7 +543,8 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
         if _same(first, system.play(permuted, drawn, "the rehearsal on permuted labels")):
             raise InputError(f"{where} sent the same messages when its labels were permuted: it ignores task.labels")
     told = frozenset(one.kind for one in first.record.messages if one.receiver == 1)
-    return Offers(told, frozenset(first.clients), first.predict is not None)
+    models = {client: GivenModel(model) for client, model in first.clients.items()}
+    return Offers(told, frozenset(models), first.predict is not None, models)
 
 
 def _released(release: Release, config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
@@ -457,7 +580,7 @@ def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:
         name=f"{PREFIX}{system.name}",
         summary="a training of the user's own",
         config=SystemConfig,
-        run=partial(SystemRun, system),
+        run=partial(SystemRun, system, offers.architectures),
         released=released,
         downlink=known[0] if known else "other",
         protection=lambda config: protection,

@@ -1,5 +1,6 @@
 """`dpzv-audit attack`: train a method, attack it, audit it, account for it, and write the report."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -18,9 +19,12 @@ from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_giv
 from .options import DataFlags, choose, parsed_settings
 from .output import Output, choose_device, print_table, save, table_of
 from .summary import at_least, table_from, three_decimals
+from .trials import TrialFlags, kept_trials
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
+
+    from .options import TrainingChoice
 
 ALL = "all"
 """The name under which every attack that applies is mounted."""
@@ -46,6 +50,8 @@ def attack(
     runs: Whole = 2000,
     chunk: Count = 256,
     confidence: Probability = 0.95,
+    how: TrialFlags,
+    resume: bool = False,
     run: RunFlags,
     output: Output,
 ) -> None:
@@ -69,6 +75,7 @@ def attack(
         runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
         confidence X: Confidence of every interval and bound, between 0 and 1.
+        resume: With --system: go on where the same command was interrupted or failed; trainings that are done are kept.
     """
     from attacks import ATTACKS, AttackSetting, attack_named
 
@@ -84,7 +91,11 @@ def attack(
         given = flags_given(ctx)
         one = ("rule", "estimator", "self_check", "runs", "chunk")
         refuse(given, one, f"goes with one attack, not with --attack {ALL}")
-        _mount_all(output, run, training, data, adversary, attack_settings, queries, trials, confidence)
+        with kept_trials(how, training.system, run.out, resume=resume) as kept:
+            chosen = partial(
+                choose, training, data, quiet=output.quiet, seed=run.seed, trials=kept, seconds=how.seconds
+            )
+            _mount_all(output, run, chosen, adversary, attack_settings, queries, trials, confidence)
         return
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
@@ -99,38 +110,46 @@ def attack(
             takers = " or ".join(name for name in ATTACKS if key in ATTACKS[name].options)
             raise InputError(f"but goes with --attack {takers} alone, not {spec.name}", key, value)
     require = partial(spec.check, adversary)
-    choice = choose(training, data, quiet=output.quiet, require=require, seed=run.seed)
-    if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
-        why = f"but {training.method} sends gradients: there is nothing to estimate"
-        raise InputError(why, "estimator", own["estimator"])
-    asks = choice.asks(adversary)
-    if queries is not None and queries > 1 and not asks:
-        raise InputError("must be 1: only a curious client of a method that sends scalars asks", "queries", queries)
-    setting = AttackSetting(
-        **vars(choice),
-        adversary=adversary,
-        queries=queries or (spec.queries if asks else 1),
-        trials=trials or spec.trials,
-        seed=run.seed,
-        device=choose_device(run.device),
-        confidence=confidence,
-        options=own,
-    )
-    if self_check:
-        _self_check(output, spec, setting)
-        return
-    with output.progress() as reporter:
-        plan = AuditPlan(runs=runs, chunk=chunk, confidence=confidence, reporter=reporter)
-        result = attack_result(spec, setting, plan)
-    saved = save(result, run, "attack", result.method, result.dataset, spec.name)
-    output.finish(saved, table_from("attack", result))
+    with kept_trials(how, training.system, run.out, resume=resume) as kept:
+        choice = choose(
+            training,
+            data,
+            quiet=output.quiet,
+            require=require,
+            seed=run.seed,
+            trials=kept,
+            seconds=how.seconds,
+        )
+        if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
+            why = f"but {training.method} sends gradients: there is nothing to estimate"
+            raise InputError(why, "estimator", own["estimator"])
+        asks = choice.asks(adversary)
+        if queries is not None and queries > 1 and not asks:
+            raise InputError("must be 1: only a curious client of a method that sends scalars asks", "queries", queries)
+        setting = AttackSetting(
+            **vars(choice),
+            adversary=adversary,
+            queries=queries or (spec.queries if asks else 1),
+            trials=trials or spec.trials,
+            seed=run.seed,
+            device=choose_device(run.device),
+            confidence=confidence,
+            options=own,
+        )
+        if self_check:
+            _self_check(output, spec, setting)
+            return
+        with output.progress() as reporter:
+            plan = AuditPlan(runs=runs, chunk=chunk, confidence=confidence, reporter=reporter)
+            result = attack_result(spec, setting, plan)
+        saved = save(result, run, "attack", result.method, result.dataset, spec.name)
+        output.finish(saved, table_from("attack", result))
 
 
 def _mount_all(
     output: Output,
     run: RunFlags,
-    training: TrainingFlags,
-    data: DataFlags,
+    chosen: "Callable[[], TrainingChoice]",
     adversary: str | None,
     attack_settings: list[str] | None,
     queries: int | None,
@@ -147,7 +166,7 @@ def _mount_all(
         check_names("adversary", [adversary], dict.fromkeys(by for spec in specs for by in spec.adversaries))
     known = dict.fromkeys(key for spec in specs for key in spec.options)
     own = parsed_settings("attack_set", attack_settings, known)
-    choice = choose(training, data, quiet=output.quiet, seed=run.seed)
+    choice = chosen()
     usual = OF_A_SYSTEM if choice.method.offers is not None else {}
     facts = {**{key: value for key, value in usual.items() if key in known}, **own}
     base = AttackSetting(**vars(choice), seed=run.seed, device=choose_device(run.device), confidence=confidence)

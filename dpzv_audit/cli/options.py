@@ -4,7 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +15,14 @@ from ..data.download import download
 from ..data.spec import DATA_VARIABLE
 from ..data.text import PretrainedTokenizer
 from ..errors import InputError, unknown_name
+from ..signals import TRIAL_SECONDS
 from ..training_defaults import dataset_defaults
 from .flags import Count, TrainingFlags, flag, number_in, refuse
 from .output import progress_bars
 
 if TYPE_CHECKING:
     from mechanisms import MethodSpec, TrainingConfig
+    from mechanisms.trials import Trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,14 +233,17 @@ def choose(
     claims: Sequence[str] = ("epsilon", "calibration"),
     quiet: bool = False,
     seed: int = 0,
+    trials: "Trials | None" = None,
+    seconds: float = TRIAL_SECONDS,
 ) -> TrainingChoice:
     """Resolve the shared options; `InputError` in one line where one is wrong.
 
     `require` maps the options to those that an attack needs, or refuses; `claims` are the options that say nothing
-    where no noise is added. `quiet` leaves out the progress bar of a download. A system is rehearsed with `seed`.
+    where no noise is added. `quiet` leaves out the progress bar of a download. A system is rehearsed with `seed`;
+    `trials` is where its trainings are carried out and kept, `seconds` what each may take.
     """
     if training.system is not None:
-        return _of_system(training.system, training, data, require, quiet=quiet, seed=seed)
+        return _of_system(training, data, require, quiet=quiet, seed=seed, trials=trials, seconds=seconds)
     spec, chosen = _given(training)
     if "dp" in spec.config.model_fields and chosen.get("dp", "none") == "none":
         why = f"does not apply to method {training.method} with dp none, which adds no noise"
@@ -256,23 +261,24 @@ def choose(
 
 
 def _of_system(
-    path: str,
     training: TrainingFlags,
     data: DataFlags,
     require: Callable[[dict[str, object]], dict[str, object]] | None,
     *,
     quiet: bool,
     seed: int,
+    trials: "Trials | None",
+    seconds: float,
 ) -> TrainingChoice:
     """Load a system of the user's own and rehearse it on the data; `InputError` in one line where that cannot be."""
     from mechanisms.core.context import TrainingData, dtype_of
     from mechanisms.system import SystemConfig, data_of, method_of, rehearse, system_at, task_of
 
-    from ..signals import TRIAL_SECONDS
-
     given = [*training.given, *(["set"] if training.settings else [])]
     refuse(given, given, "does not apply to --system, whose settings are its own")
-    system = system_at(path, TRIAL_SECONDS)
+    system = system_at(training.system or "", seconds)
+    if trials is not None:
+        system = replace(system, trials=trials)
     if require is not None:
         require({"top_model": system.top_model})
     own = None if data.given else data_of(system)

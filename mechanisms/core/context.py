@@ -228,7 +228,8 @@ class TrainedStack:
     `correct` says which test records are classified right, booleans (K, n), and `loss` is the mean test loss (K,).
     `history` has (epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for, and `traffic` the
     bytes (up, down) sent by the end of each of its epochs, the table's filling included. `architectures` are the
-    clients' models of a system, None for whom it returns none; of a method its configuration says them.
+    clients' models of a system, None for whom it returns none; of a method its configuration says them. `answers` are
+    a system's logits (K, n, classes) of the test records and of all records to choose from (`TrainingData.selection`).
     """
 
     clients: tuple[ParameterStack, ...]
@@ -241,6 +242,7 @@ class TrainedStack:
     history: tuple[tuple[int, float, float], ...] = ()
     traffic: tuple[tuple[int, int], ...] = ()
     architectures: tuple[Architecture | None, ...] = ()
+    answers: tuple[np.ndarray, ...] = ()
 
     @property
     def accuracy(self) -> np.ndarray:

@@ -14,6 +14,7 @@ from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from .config import Downlink, TrainingConfig, build_config
 from .context import Behaviour, Deployment, Plan, RunContext, TrainingData, dtype_of
 from .federation import Federation
+from .models import Architecture
 from .noise import SecretBits
 
 # Clients whose runs tell whether a method draws noise.
@@ -112,11 +113,15 @@ class Games:
 
 @dataclass(frozen=True)
 class Offers:
-    """What a rehearsed system has for attacks: kinds of messages `told` to client 1, whose models, and predictions."""
+    """What a rehearsed system has for attacks: kinds of messages `told` to client 1, whose models, and predictions.
+
+    `architectures` are those of the models, by client.
+    """
 
     told: frozenset[str]
     models: frozenset[int] = frozenset()
     predicts: bool = False
+    architectures: Mapping[int, Architecture] = field(default_factory=dict)
 
 
 def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:

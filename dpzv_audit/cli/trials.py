@@ -1,0 +1,106 @@
+"""Where trainings of a system are carried out and kept, as flags say, and what is said of those that are kept."""
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import AuditError, InputError, Interrupted
+from ..files import Undigested
+from ..loading import importable
+from ..runs import versions
+from ..signals import TRIAL_SECONDS
+from ..store import hold
+from .flags import Positive, WorkerFlags, refuse
+from .output import GO_ON
+
+if TYPE_CHECKING:
+    from mechanisms.trials import Trials
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialFlags(WorkerFlags):
+    """How trainings of a system of the user's own are carried out.
+
+    Options:
+        jobs N: With --system: worker processes on this machine, each of which takes the next training.
+        executor loky|dask: With --system: processes here, or a Dask cluster.
+        scheduler ADDRESS: With --system: the Dask scheduler, such as tcp://host:8786.
+        trial_seconds X: With --system: what one training may take; 60 by default.
+    """
+
+    trial_seconds: Positive | None = None
+
+    @property
+    def seconds(self) -> float:
+        """What one training may take."""
+        return TRIAL_SECONDS if self.trial_seconds is None else self.trial_seconds
+
+    def refuse(self, *others: str) -> None:
+        """Raise `InputError` for one that is given without a system; for `others` too."""
+        given = [name for name, value in vars(self).items() if value is not None]
+        refuse([*given, *others], [*given, *others], "goes with --system, whose trainings are carried out one by one")
+
+
+@contextmanager
+def kept_trials(flags: TrialFlags, system: str | None, out: Path, *, resume: bool) -> Iterator["Trials | None"]:
+    """Keep the trainings of a system below `out` while the block runs, and forget them when it is done; None for none.
+
+    They are found again by the code that they were trained with, each by what it was trained on and its seed. With
+    `resume` those stay that the command before has left. What ends the block says how many are kept. Where the folder
+    of the code holds too much to be digested, none is kept past the block.
+    """
+    if system is None:
+        flags.refuse(*(["resume"] if resume else []))
+        yield None
+        return
+    from mechanisms.trials import Trials
+
+    from ..checkpoints import run_key
+
+    code = _code_of(system, out, resume=resume)
+    key = run_key({"system": system, "code": code or secrets.token_hex(8), "versions": versions()})
+    folder = out / "trials" / key
+    trials = Trials(workers=flags.workers(), folder=folder)
+    with hold(folder.with_suffix(".lock"), f"what is kept in {folder}"):
+        done = False
+        try:
+            if not resume:
+                shutil.rmtree(folder, ignore_errors=True)
+            yield trials
+            done = True
+        except (KeyboardInterrupt, AuditError) as error:
+            done = code is None or not trials.kept
+            if done:
+                raise
+            if isinstance(error, AuditError):
+                raise error.placed("", f"; {_kept(trials)}: {GO_ON}") from error
+            raise Interrupted(f"{_kept(trials)}; {GO_ON}") from None
+        finally:
+            if done:
+                shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # other trainings are there
+        folder.parent.rmdir()
+
+
+def _code_of(system: str, out: Path, *, resume: bool) -> str | None:
+    """Return the digest of the code of a system; None where there is none, or too much of it to be digested."""
+    from ..games.mechanism import code_of
+
+    try:
+        with importable(None):
+            return code_of(system, [out.absolute()])
+    except InputError:  # no such module: loading it says so
+        return None
+    except Undigested:
+        if resume:
+            raise
+        return None
+
+
+def _kept(trials: "Trials") -> str:
+    count = trials.kept
+    return f"{count} {'training is' if count == 1 else 'trainings are'} kept in {trials.folder}"

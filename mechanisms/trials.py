@@ -1,0 +1,218 @@
+"""Carries out trainings of a system, here or in worker processes, and keeps each until the command that asked is done.
+
+A training becomes one file of safetensors, the same whoever trained it: attacks on one training then share it, and a
+command that is taken up goes on behind the last.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpzv_audit.data.vertical import array_digest
+from dpzv_audit.execution.executor import Workers, carry_out
+from dpzv_audit.signals import GRACE_SECONDS
+from dpzv_audit.store import Store
+from dpzv_audit.systems.record import Note, Recorder, Sent
+
+from .core.models import Layout
+
+SUFFIX = ".safetensors"
+_AGAIN = "it is trained again"
+_CURE = "make room and go on with ‹resume›"
+
+
+class Arrays(Protocol):
+    """Gives arrays by name."""
+
+    def __getitem__(self, name: str, /) -> NDArray[Any]:
+        """Return the array of this name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What one training gave.
+
+    Attributes:
+        messages: What was sent, in order.
+        notes: What parties noted for themselves.
+        tensors: The arrays that messages and notes name.
+        answers: What its `predict` says of the blocks of records that it was asked about; none where it returns none.
+        models: Layout and flat float32 parameters of the models of clients that it returns, by client.
+    """
+
+    messages: Sequence[Sent]
+    notes: Sequence[Note]
+    tensors: Arrays
+    answers: tuple[NDArray[Any], ...] = ()
+    models: Mapping[int, tuple[Layout, NDArray[np.float32]]] = field(default_factory=dict)
+
+    def to_bytes(self, record: Recorder) -> bytes:
+        """Return the trial, with the tensors of its `record`, as the content of a file."""
+        from safetensors.numpy import save
+
+        found = {name: values for shard in record.tensors.shards() for name, values in shard.items()}
+        found |= {f"answer/{place}": np.ascontiguousarray(values) for place, values in enumerate(self.answers)}
+        found |= {f"client/{client}": flat for client, (_, flat) in self.models.items() if flat.size}
+        facts = {
+            "messages": [[getattr(one, name) for name in Sent.__slots__] for one in self.messages],
+            "notes": [[getattr(one, name) for name in Note.__slots__] for one in self.notes],
+            "answers": len(self.answers),
+            "models": {client: layout for client, (layout, _) in self.models.items()},
+        }
+        return save(found, {"trial": json.dumps(facts)})
+
+
+def read_trial(path: Path) -> Trial:
+    """Return the trial in a file, whose tensors are read when they are asked for; `ValueError` for a damaged one."""
+    from safetensors import SafetensorError, safe_open
+
+    path.stat()  # a missing file is no damaged one
+    try:
+        opened = _Opened(safe_open(path, "np"))
+        facts = json.loads(opened.file.metadata()["trial"])
+        models = {}
+        for client, shapes in facts["models"].items():
+            layout = tuple((name, tuple(shape)) for name, shape in shapes)
+            flat = opened[f"client/{client}"] if layout else np.zeros(0, np.float32)
+            models[int(client)] = layout, flat
+        return Trial(
+            messages=[Sent(*one) for one in facts["messages"]],
+            notes=[Note(*one) for one in facts["notes"]],
+            tensors=opened,
+            answers=tuple(opened[f"answer/{place}"] for place in range(facts["answers"])),
+            models=models,
+        )
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A file of safetensors, which stays open."""
+
+    file: Any
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return np.asarray(self.file.get_tensor(name))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One training that is wanted: labels (N,), the rows (N,) of the features that they are of, a seed, and its name.
+
+    Without rows all features are trained on, in their order. With them, its predictions of all rows are wanted too.
+    """
+
+    labels: NDArray[np.int64]
+    rows: NDArray[np.int64] | None
+    seed: int
+    which: str
+
+    def key(self, features: str) -> str:
+        """Return the name of its file, given the digest of the `features`."""
+        rows = "" if self.rows is None else array_digest(self.rows)
+        facts = f"{features} {self.seed} {array_digest(self.labels)} {rows}"
+        return f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}{SUFFIX}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """Where trainings of a system are carried out, and the folder that keeps them; None: the memory of this process."""
+
+    workers: Workers = field(default_factory=Workers)
+    folder: Path | None = None
+
+    @property
+    def kept(self) -> int:
+        """How many trainings the folder holds."""
+        return 0 if self.folder is None else sum(1 for _ in self.folder.glob(f"*{SUFFIX}"))
+
+
+class TrialWork:
+    """Trainings as tasks of the executor, by their place; what becomes of each goes to `keep` as the job returns it."""
+
+    def __init__(
+        self,
+        asked: Sequence[Asked],
+        waiting: Iterable[int],
+        keep: Callable[[int, bytes], None],
+        seconds: float,
+        failure: Callable[[str], Exception],
+    ) -> None:
+        self._asked = asked
+        self._waiting = iter(waiting)
+        self._keep = keep
+        self._seconds = seconds
+        self._failure = failure
+        self._begun: dict[int, float] = {}
+
+    def take(self) -> int | None:
+        """Take the next training."""
+        place = next(self._waiting, None)
+        if place is not None:
+            self._begun[place] = time.monotonic()
+        return place
+
+    def arguments(self, task: int) -> tuple[Asked]:
+        """Return what the job is called with."""
+        return (self._asked[task],)
+
+    def ends(self, task: int) -> float:
+        """Return when a training must have ended by itself, which native code may keep it from."""
+        return self._begun[task] + self._seconds + GRACE_SECONDS
+
+    def done(self, task: int, result: bytes) -> None:
+        """Keep what the training gave."""
+        self._keep(task, result)
+
+    def give_up(self, task: int) -> None:
+        """Raise: a training that no signal reaches is past its time."""
+        raise self._failure(f"{self._asked[task].which} took longer than ‹trial_seconds› {self._seconds:g}")
+
+    def failed(self, task: int, error: BaseException, *, deaths: int = 0) -> None:
+        """Raise what the training raised; one on which workers die has failed."""
+        if deaths:
+            raise self._failure(f"{self._asked[task].which} took its process down {deaths} times") from error
+        raise error
+
+
+def carried_out(
+    asked: Sequence[Asked],
+    trials: Trials,
+    job: Callable[[Asked], bytes],
+    *,
+    features: str,
+    seconds: float,
+    failure: Callable[[str], Exception],
+    told: Callable[[int], None],
+) -> Iterator[Trial]:
+    """Train what was `asked` for and is not in the folder; yield what each training gave, in order.
+
+    `told` hears how many are done.
+
+    Raises what `job` raises, and what `failure` makes of the words that say which training failed, and how.
+    """
+    assert trials.folder is not None
+    store = Store(trials.folder)
+    names = [one.key(features) for one in asked]
+    waiting = [place for place, name in enumerate(names) if store.load(name, read_trial, again=_AGAIN) is None]
+
+    done = len(asked) - len(waiting)
+
+    def keep(place: int, content: bytes) -> None:
+        nonlocal done
+        store.write(names[place], content, cure=_CURE)
+        done += 1
+        told(done)
+
+    if waiting:
+        carry_out(TrialWork(asked, waiting, keep, seconds, failure), trials.workers, job)
+    for name in names:
+        yield read_trial(trials.folder / name)

@@ -1,0 +1,144 @@
+"""Trainings of a system in processes, and those that were done before one failed: kept, and taken up again."""
+
+import itertools
+import json
+
+import pytest
+
+from dpzv_audit.cli import main
+
+SYSTEM = """
+import os
+import time
+
+import numpy as np
+import torch
+
+
+def data():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 4)).astype(np.float32)
+    return {"features": [x[:, :2], x[:, 2:]], "labels": (x.sum(1) > 0.5).astype(int)}
+
+
+def train(task, record, seed):
+    with open(os.environ["LOG"], "a") as log:
+        print(seed, file=log)
+    with open(os.environ["LOG"]) as log:
+        count = sum(1 for _ in log)
+    x, y = task.torch()
+    w = torch.randn(4, 2, requires_grad=True)
+    for r, ids in enumerate(torch.randperm(len(y)).split(20)):
+        h = [record.cut(m + 1, r, ids)(x[m][ids] @ w[2 * m : 2 * m + 2]) for m in range(2)]
+        loss = torch.nn.functional.cross_entropy(sum(h), y[ids])
+        (g,) = torch.autograd.grad(loss, w)
+        w = (w - g).detach().requires_grad_()
+    if count == int(os.environ.get("AT", "0")):
+        what = os.environ["WHAT"]
+        if what == "raises":
+            raise RuntimeError("no such layer")
+        if what == "hangs":
+            time.sleep(60)
+        if what == "nan":
+            record.sent(9, 0, 1, "scalar", float("nan"))
+        if what == "one more":
+            record.sent(9, 0, 1, "scalar", 1.0)
+        if what == "interrupted":
+            raise KeyboardInterrupt
+        if what == "ends its process":
+            os._exit(1)
+"""
+numbers = itertools.count()
+
+
+@pytest.fixture
+def attack(tmp_path, monkeypatch, capsys):
+    """Attack a system in a module of its own; return exit code, answer and the seeds of all trainings."""
+    name = f"system_of_test_{next(numbers)}"
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(SYSTEM)
+    monkeypatch.chdir(folder)
+
+    def mounted(*arguments, log="log", **environment):
+        monkeypatch.setenv("LOG", str(tmp_path / log))
+        for key in ("AT", "WHAT"):
+            monkeypatch.delenv(key, raising=False)
+        for key, value in environment.items():
+            monkeypatch.setenv(key, value)
+        out = ("--out", tmp_path / "runs", "--attack", "label_norm", "--trials", "4")
+        code = main(["attack", "--system", f"{name}:train", *map(str, out), "--json", *arguments])
+        printed = capsys.readouterr()
+        seeds = (tmp_path / log).read_text().split()
+        return code, (json.loads(printed.out) if code == 0 else printed.err.strip()), seeds
+
+    return mounted
+
+
+REHEARSED = 3
+"""Trainings before those that are attacked."""
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "words"),
+    [
+        ("raises", 3, "training 3 raised RuntimeError: no such layer"),
+        ("hangs", 3, "training 3 took longer than --trial-seconds 2"),
+        ("nan", 2, "training 3: a 'scalar' of round 9 from party 0 to party 1 holds nan, must be finite"),
+        ("interrupted", 130, "2 trainings are kept in"),
+    ],
+)
+def test_a_training_that_fails_loses_none_before_it(attack, what, code, words, tmp_path):
+    whole = attack(log="whole")
+    assert whole[0] == 0
+    failed = attack("--trial-seconds", "2", AT=str(REHEARSED + 3), WHAT=what)
+    assert failed[0] == code
+    assert words in failed[1]
+    assert len(failed[1].splitlines()) == 1
+    assert "2 trainings are kept in" in failed[1]
+    assert "the same command with --resume goes on from there" in failed[1]
+    resumed = attack("--trial-seconds", "2", "--resume", log="resumed")
+    assert resumed[0] == 0
+    assert len(resumed[2]) == len(whole[2]) - 2
+    assert set(failed[2][REHEARSED : REHEARSED + 2]).isdisjoint(resumed[2][REHEARSED:])
+    same = ("success", "controls", "certified", "utility", "bytes")
+    assert [resumed[1][key] for key in same] == [whole[1][key] for key in same]
+    assert not (tmp_path / "runs" / "trials").exists()
+
+
+def test_without_resume_everything_is_trained_again(attack):
+    assert attack(AT=str(REHEARSED + 3), WHAT="raises")[0] == 3
+    code, _, seeds = attack(log="again")
+    assert code == 0
+    assert len(seeds) == REHEARSED + 8
+
+
+def test_trainings_that_send_other_messages_are_one_line(attack):
+    code, words, _ = attack(AT=str(REHEARSED + 3), WHAT="one more")
+    assert code == 2
+    assert "of training 3 is 'scalar' of round 9 from 0 to 1, of training 1 none: all trainings must send" in words
+
+
+def test_processes_give_the_numbers_of_one(attack, monkeypatch):
+    import torch
+
+    monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    here = attack(log="here")[1]
+    there = attack("--jobs", "2", log="there")
+    assert there[0] == 0
+    for key in ("success", "controls", "certified", "utility", "bytes"):
+        assert there[1][key] == here[key]
+    assert len(there[2]) == REHEARSED + 8
+
+
+def test_a_training_that_took_its_process_down_is_done_by_another(attack):
+    """The count has gone past the place by then: only who dies again and again has failed."""
+    code, _, seeds = attack("--executor", "loky", AT=str(REHEARSED + 8), WHAT="ends its process")
+    assert code == 0
+    assert len(seeds) == REHEARSED + 8 + 1
+
+
+@pytest.mark.parametrize("flags", [("--jobs", "2"), ("--trial-seconds", "5"), ("--resume",)])
+def test_what_is_of_a_system_needs_one(capsys, flags, tmp_path):
+    assert main(["attack", "--method", "vafl", "--out", str(tmp_path), *flags]) == 2
+    assert f"{flags[0]} goes with --system, whose trainings are carried out one by one" in capsys.readouterr().err
