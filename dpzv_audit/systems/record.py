@@ -3,6 +3,7 @@
 Nothing here needs torch but `Recorder.cut`. Tensors past a stated memory go to a file as they come.
 """
 
+import math
 import re
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +30,8 @@ PER_RECORD = ("embeddings", "gradient", "prediction")
 """Kinds of messages of which each row is about one record, so that they need ids."""
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _MEMORY = 1 << 30
+_TOGETHER = 64
+"""Messages of cuts that are checked together at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,29 +125,41 @@ class Tensors:
 class Recorder:
     """Records the messages and notes of one training among `clients` clients and the server, on `records` records.
 
-    Arguments of its methods are checked where they are called: `InputError` in one line says what is wrong with which
-    message. Tensors of torch or arrays of numpy are taken; floats are kept as float32, or float64 where they are.
+    What is given is checked: `InputError` in one line says what is wrong with which message. Tensors of torch or arrays of numpy are taken; floats are kept as float32, or float64 where they are.
 
     Attributes:
         records: Number N of training records; ids are in 0 .. N - 1.
         clients: Number M of clients, parties 1 to M.
         memory: Bytes of tensors above which they go to a temporary file.
-        messages: What was sent, in order.
         notes: What parties noted for themselves.
     """
 
     records: int
     clients: int
     memory: int = _MEMORY
-    messages: list[Sent] = field(default_factory=list, init=False)
     notes: list[Note] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self.tensors = Tensors(self.memory)
+        self._messages: list[Sent] = []
+        self._tensors = Tensors(self.memory)
+        self._waiting: list[tuple[int, int, int, str, Tensor, NDArray[Any]]] = []
+        self._waiting_bytes = 0
         self._lock = RLock()
         self._evaluating = False
-        self._latest_ids: tuple[NDArray[np.int64], str] | None = None
+        self._latest_ids: _Ids | None = None
         self._uploaded: set[tuple[int, int]] = set()
+
+    @property
+    def messages(self) -> list[Sent]:
+        """What was sent, in order; `InputError` where what passed a cut cannot have travelled."""
+        self._flush()
+        return self._messages
+
+    @property
+    def tensors(self) -> Tensors:
+        """Tensors by the names that messages and notes have for them."""
+        self._flush()
+        return self._tensors
 
     def cut(
         self, client: int, round: int, ids: ArrayLike, *, scaler: Scaler | None = None
@@ -155,34 +170,58 @@ class Recorder:
         in each backward pass one of kind `gradient` to the client. It stands after all that the client does to its
         embeddings, and before any detaching or hook of the server's: a hook on its output acts before the gradient is
         recorded. A forward pass without gradients is none of training, and is recorded within `evaluation` alone.
-        With a `scaler` its factor is taken out of gradients.
+        With a `scaler` its factor is taken out of gradients, and one that overflowed, whose step it skips, is left out.
+        The bottom model in front of it may be compiled by torch, the cut itself not. What passes is checked a little
+        later, when `messages` are read at the latest.
         """
+        from .cut import is_compiling
+
+        if is_compiling():
+            where = f"the cut of client {client} stands in code that torch.compile compiles"
+            raise InputError(f"{where}: must stand outside, behind the compiled bottom model")
         self._check_client(client, "cut")
         return partial(self._pass, client=client, round=round, ids=ids, scaler=scaler)
 
     def _pass(self, values: "Tensor", *, client: int, round: int, ids: ArrayLike, scaler: Scaler | None) -> "Tensor":
-        import torch
+        from . import cut as layer
 
-        from .cut import Cut, in_backward
-
-        if not torch.is_grad_enabled():
+        if not layer.is_grad_enabled():
             if self._evaluating:
                 self.sent(round, client, SERVER, "prediction", values, ids)
             return values
         if not values.requires_grad:
             where = f"the cut of client {client} in round {round} gets values that need no gradient"
             raise InputError(f"{where}: it must stand before any detach, or after requires_grad_() of a detached leaf")
+        known = np.array(_array(ids))
+        if (client, round) not in self._uploaded or not layer.in_backward():
+            self._uploaded.add((client, round))
+            self._wait(round, client, SERVER, "embeddings", values, known)
+
+        def received(gradients: "tuple[Tensor | None, ...]") -> None:
+            gradient = gradients[0]
+            if scaler is not None and gradient is not None:
+                gradient = layer.unscaled(gradient, scaler.get_scale())
+            if gradient is not None:
+                self._wait(round, SERVER, client, "gradient", gradient, known)
+
+        return layer.passed(values, received)
+
+    def _wait(self, round: int, sender: int, receiver: int, kind: str, values: "Tensor", ids: NDArray[Any]) -> None:
+        """Copy a message, which is checked and kept together with others: that costs a fraction of one at a time."""
+        copy = values.detach().clone()
         with self._lock:
-            again = in_backward() and (client, round) in self._uploaded
-            if not again:
-                self.sent(round, client, SERVER, "embeddings", values, ids)
+            self._waiting.append((round, sender, receiver, kind, copy, ids))
+            self._waiting_bytes += copy.nbytes
+            if len(self._waiting) >= _TOGETHER or self._waiting_bytes > self.memory:
+                self._flush()
 
-        def received(gradient: "Tensor") -> None:
-            whole = gradient if scaler is None else gradient / scaler.get_scale()
-            self.sent(round, SERVER, client, "gradient", whole, ids)
-
-        passed: Tensor = Cut.apply(values, received)  # type: ignore[no-untyped-call]
-        return passed
+    def _flush(self) -> None:
+        if self._waiting:
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+                self._waiting_bytes = 0
+                for one in waiting:
+                    self._keep(*one, owned=True)
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
@@ -214,9 +253,7 @@ class Recorder:
             tensor: Numbers of any shape.
             ids: Ids (B,) of the records by row of the tensor.
         """
-        what = f"a {kind!r} of round {round} from party {sender} to party {receiver}"
-        if not isinstance(round, int) or round < -1:
-            raise InputError(f"{what}: the round must be a whole number of at least -1")
+        what = _words(round, sender, receiver, kind)
         for party in (sender, receiver):
             if party not in range(self.clients + 1):
                 raise InputError(f"{what}: parties are 0, the server, and clients 1 to {self.clients}")
@@ -224,53 +261,85 @@ class Recorder:
             raise InputError(f"{what}: must go to another party")
         if not _KIND.fullmatch(kind):
             raise InputError(f"{what}: the kind must be a word of small letters, digits and dashes")
-        values = _numbers(tensor, what)
-        with self._lock:
-            named = self._named_ids(ids, kind, values, what)
-            name = f"m{len(self.messages)}"
-            self.tensors.add(name, values)
-            self.messages.append(Sent(round, sender, receiver, kind, name, named))
-            if kind == "embeddings":
-                self._uploaded.add((sender, round))
+        self._flush()
+        self._keep(round, sender, receiver, kind, tensor, ids)
+
+    def _keep(
+        self,
+        round: int,
+        sender: int,
+        receiver: int,
+        kind: str,
+        tensor: "Tensor | ArrayLike",
+        ids: ArrayLike | None,
+        *,
+        owned: bool = False,
+    ) -> None:
+        """Check and record a message between parties that are there; an `owned` tensor is nobody else's to change."""
+        try:
+            if not isinstance(round, int) or round < -1:
+                raise InputError(": the round must be a whole number of at least -1")
+            values = _numbers(tensor, owned=owned)
+            with self._lock:
+                known = None if ids is None else self._known(ids)
+                if kind in PER_RECORD:
+                    if known is None:
+                        raise InputError(" has no ids: which record each row is about must be said")
+                    if values.ndim == 0 or len(values) != known.rows:
+                        rows = f"{known.rows} ids for a tensor of shape {values.shape}"
+                        raise InputError(f" has {rows}, must have one for each row")
+                    if kind == "embeddings":
+                        self._uploaded.add((sender, round))
+                name = f"m{len(self._messages)}"
+                self._tensors.add(name, values)
+                self._messages.append(Sent(round, sender, receiver, kind, name, known.name if known else ""))
+        except InputError as error:
+            raise error.placed(_words(round, sender, receiver, kind)) from None
 
     def note(self, party: int, name: str, tensor: "Tensor | ArrayLike") -> None:
         """Record what `party` knows by itself and nobody tells it, under a `name`."""
         what = f"the note {name!r} of party {party}"
         if party not in range(self.clients + 1):
             raise InputError(f"{what}: parties are 0, the server, and clients 1 to {self.clients}")
-        values = _numbers(tensor, what)
+        try:
+            values = _numbers(tensor)
+        except InputError as error:
+            raise error.placed(what) from None
         with self._lock:
             held = f"n{len(self.notes)}"
-            self.tensors.add(held, values)
+            self._tensors.add(held, values)
             self.notes.append(Note(party, name, held))
 
     def _check_client(self, client: int, what: str) -> None:
         if client not in range(1, self.clients + 1):
             raise InputError(f"{what} of client {client}, must be one of 1 to {self.clients}: party 0 keeps its own")
 
-    def _named_ids(self, ids: ArrayLike | None, kind: str, values: NDArray[Any], what: str) -> str:
-        """Return the name of checked `ids`, kept once where the message before had the same; "" for none."""
-        if ids is None:
-            if kind in PER_RECORD:
-                raise InputError(f"{what} has no ids: which record each row is about must be said")
-            return ""
+    def _known(self, ids: ArrayLike) -> "_Ids":
+        """Return checked ids, which are kept once where the message before had the same."""
         found = _array(ids)
         if found.dtype.kind not in "iu" or found.ndim != 1:
             right = "must be whole numbers (B,)"
-            raise InputError(f"{what}: ids are of type {found.dtype} and shape {found.shape}, {right}")
-        if kind in PER_RECORD and (values.ndim == 0 or len(found) != len(values)):
-            rows = f"{len(found)} ids for a tensor of shape {values.shape}"
-            raise InputError(f"{what} has {rows}, must have one for each row")
-        if found.size and not 0 <= found.min() <= found.max() < self.records:
-            wrong = found.min() if found.min() < 0 else found.max()
-            raise InputError(f"{what} has id {wrong}, must be in 0 to {self.records - 1}: places in task.labels")
-        if self._latest_ids is not None and np.array_equal(self._latest_ids[0], found):
-            return self._latest_ids[1]
-        name = f"i{len(self.messages)}"
-        kept = found.astype(np.int64)
-        self.tensors.add(name, kept)
-        self._latest_ids = kept, name
-        return name
+            raise InputError(f": ids are of type {found.dtype} and shape {found.shape}, {right}")
+        rows = found.astype(np.int64)
+        content = rows.tobytes()
+        if self._latest_ids is not None and self._latest_ids.content == content:
+            return self._latest_ids
+        # A negative id is a very large one as an unsigned number.
+        if rows.size and rows.view(np.uint64).max() >= self.records:
+            wrong = rows.min() if rows.min() < 0 else rows.max()
+            raise InputError(f" has id {wrong}, must be in 0 to {self.records - 1}: places in task.labels")
+        name = f"i{len(self._messages)}"
+        self._tensors.add(name, rows)
+        self._latest_ids = _Ids(name, len(rows), content)
+        return self._latest_ids
+
+
+class _Ids(NamedTuple):
+    """Ids that were checked and kept: the name of their tensor, how many they are, and their bytes."""
+
+    name: str
+    rows: int
+    content: bytes
 
 
 def check_order(messages: Iterable[Sent]) -> None:
@@ -284,23 +353,27 @@ def check_order(messages: Iterable[Sent]) -> None:
             raise InputError(f"{where} comes before any embeddings of that client in that round, must follow them")
 
 
+def _words(round: int, sender: int, receiver: int, kind: str) -> str:
+    return f"a {kind!r} of round {round} from party {sender} to party {receiver}"
+
+
 def _array(values: "Tensor | ArrayLike") -> NDArray[Any]:
     """Return numbers of torch or numpy as an array; floats of other widths than 32 and 64 bits as float32."""
     if hasattr(values, "detach"):
-        tensor: Tensor = values.detach()
-        if tensor.is_floating_point() and tensor.element_size() < 4:
-            tensor = tensor.float()
-        values = tensor.cpu().numpy()
+        tensor = cast("Tensor", values)
+        if tensor.element_size() < 4 and tensor.is_floating_point():
+            tensor = tensor.detach().float()
+        values = tensor.numpy(force=True)
     found = np.asarray(values)
     return found.astype(np.float32) if found.dtype == np.float16 else found
 
 
-def _numbers(values: "Tensor | ArrayLike", what: str) -> NDArray[Any]:
-    """Return a copy of finite numbers; `InputError` for anything else."""
-    found = _array(values)
+def _numbers(values: "Tensor | ArrayLike", *, owned: bool = False) -> NDArray[Any]:
+    """Return a copy of finite numbers, of `owned` ones where they lie in memory in order; `InputError` for others."""
+    found = np.array(_array(values), order="C", copy=None if owned else True)
     if found.dtype.kind not in "fiu" or found.size == 0:
-        raise InputError(f"{what} holds values of type {found.dtype} and shape {found.shape}, must be numbers")
-    # A sum is finite unless an entry is not, or numbers are near the largest float: then each is looked at.
-    if found.dtype.kind == "f" and not np.isfinite(found.sum()) and not np.isfinite(found).all():
-        raise InputError(f"{what} holds {found[~np.isfinite(found)][0]}, must be finite: has the training diverged?")
-    return np.array(found, order="C")
+        raise InputError(f" holds values of type {found.dtype} and shape {found.shape}, must be numbers")
+    # A sum of squares is finite unless an entry is not, or is very large: then each is looked at.
+    if found.dtype.kind == "f" and not math.isfinite(np.vdot(found, found)) and not np.isfinite(found).all():
+        raise InputError(f" holds {found[~np.isfinite(found)][0]}, must be finite: has the training diverged?")
+    return found

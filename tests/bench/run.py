@@ -25,6 +25,7 @@ import audit_power
 import costs
 import grid
 import memory
+import recording
 import replicas
 import rounds
 import shadow
@@ -103,6 +104,13 @@ SECTIONS = (
         "Memory of a client's step against its model",
         "the peak of a round over the client's model and the activations of one batch without gradients",
         lambda quick, device: memory.rows(quick=quick, device=device),
+    ),
+    Section(
+        "recording",
+        "Recording a training of the user's own",
+        "a training with the recorder on both sides of the cut over the same without it",
+        lambda quick, device: recording.rows(quick=quick),
+        on_gpu=False,
     ),
     Section(
         "costs",

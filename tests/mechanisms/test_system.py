@@ -14,7 +14,7 @@ from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS, train
 from mechanisms.core.context import Deployment, TrainingData
-from mechanisms.system import System, SystemConfig, SystemFailed, method_of, rehearse, seed_of, task_of
+from mechanisms.system import System, SystemConfig, SystemFailed, method_of, rehearse, replay, seed_of, task_of
 
 DATA = load("breast-cancer")
 TASK = task_of(TrainingData.of(DATA, dtype=torch.float32, device="cpu"))
@@ -86,6 +86,57 @@ def test_summed_logits_name_every_label_whatever_the_last_batch_holds():
     outcome = mounted(System("sums", lambda *given: two_party(*given, top=False), top_model=False), "label_direct")
     assert outcome.success.value == 1.0
     assert outcome.success.n == 3 * TASK.records
+
+
+def test_embeddings_with_more_axes_reach_attacks_flattened():
+    """Three tokens of four numbers a record travel, and one cosine compares all twelve."""
+
+    def training(task, record, seed):
+        x, y = task.torch()
+        tokens = nn.Sequential(nn.Linear(x[0].shape[1], 12), nn.Unflatten(1, (3, 4)))
+        head = nn.Sequential(nn.Flatten(), nn.Linear(12, task.classes))
+        ids = torch.arange(len(y))
+        h = record.cut(1, 0, ids)(tokens(x[0]))
+        nn.functional.cross_entropy(head(h), y).backward()
+        assert h.shape == (len(y), 3, 4)
+
+    system = System("tokens", training)
+    outcome = mounted(system, "label_direction")
+    assert outcome.success.value > 0.99
+    played = [system.play(TASK, seed, "a training") for seed in (0, 1)]
+    sent = []
+    replay(played, SimpleNamespace(send=sent.append, note=None), "tokens")
+    assert [(one.kind, tuple(one.payload.shape)) for one in sent] == [
+        ("embeddings", (2, TASK.records, 12)),
+        ("gradient", (2, TASK.records, 12)),
+    ]
+
+
+def test_a_label_party_with_features_of_its_own_is_attacked_by_the_others():
+    """Block 2 is the server's: its bottom model is part of its top, and nothing of it passes a cut."""
+
+    def training(task, record, seed):
+        (client, own, *_), y = task.torch()
+        bottom, own_bottom, top = nn.Linear(client.shape[1], 4), nn.Linear(own.shape[1], 4), nn.Linear(8, task.classes)
+        optimizer = torch.optim.Adam([p for m in (bottom, own_bottom, top) for p in m.parameters()], lr=0.05)
+        for number, ids in enumerate(torch.randperm(len(y)).split(64)):
+            h = record.cut(1, number, ids)(bottom(client[ids]))
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(top(torch.cat([h, own_bottom(own[ids])], 1)), y[ids]).backward()
+            optimizer.step()
+
+        def predict(blocks):
+            return top(torch.cat([bottom(blocks[0]), own_bottom(blocks[1])], 1))
+
+        return {"predict": predict, "clients": {1: bottom}}
+
+    system = System("own_block", training)
+    record = system.play(TASK, 0, "a training").record
+    assert {(one.sender, one.receiver) for one in record.messages} == {(1, 0), (0, 1)}
+    outcome = mounted(system, "label_direction")
+    assert outcome.success.value > 0.99
+    assert outcome.controls["shuffled_labels"].holds
+    assert mounted(system, "label_completion").success.value > 0.8
 
 
 def test_an_attack_says_which_line_would_unlock_it():

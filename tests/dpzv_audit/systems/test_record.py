@@ -237,3 +237,109 @@ def test_the_recorder_is_there_without_torch():
         "import sys; from dpzv_audit.systems import Recorder, Task; Recorder(2, 1); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_gradients_that_add_up_over_backward_passes_are_recorded_each_for_itself(record):
+    bottom, top, x, y = layers()
+    optimizer = torch.optim.SGD([*bottom.parameters(), *top.parameters()], lr=0.1)
+    expected = []
+    for half in (slice(0, 2), slice(2, 4)):
+        expected.append(true_gradient(bottom, top, x[half], y[half]))
+        top.zero_grad()
+    for number, half in enumerate((slice(0, 2), slice(2, 4))):
+        loss_of(top, record.cut(1, number, IDS[half])(bottom(x[half])), y[half]).backward()
+    optimizer.step()
+    assert all(np.array_equal(a, b) for a, b in zip(of(record, "gradient"), expected, strict=True))
+
+
+def test_one_bottom_serves_two_clients(record):
+    bottom, _, x, y = layers()
+    top = nn.Linear(6, 2)
+    h = [record.cut(m, 0, IDS)(part) for m, part in ((1, bottom(x)), (2, bottom(-x)))]
+    loss_of(top, torch.cat(h, 1), y).backward()
+    both = torch.cat([bottom(x), bottom(-x)], 1).detach().requires_grad_()
+    loss_of(top, both, y).backward()
+    found = {m.receiver: record.tensors[m.tensor] for m in record.messages if m.kind == "gradient"}
+    assert np.array_equal(np.hstack([found[1], found[2]]), both.grad.numpy())
+
+
+def test_a_compiled_bottom(record):
+    bottom, top, x, y = layers()
+    expected = true_gradient(bottom, top, x, y)
+    compiled = torch.compile(bottom, backend="eager")
+    for _ in range(2):
+        loss_of(top, record.cut(1, 0, IDS)(compiled(x)), y).backward()
+    assert [m.kind for m in record.messages] == ["embeddings", "gradient"] * 2
+    assert all(np.array_equal(found, expected) for found in of(record, "gradient"))
+    with pytest.raises(InputError, match=r"the cut of client 1 stands in code that torch\.compile compiles"):
+        torch.compile(lambda rows: record.cut(1, 0, IDS)(bottom(rows)), backend="eager")(x)
+
+
+@pytest.mark.parametrize("transform", ["call", "grad", "vjp"])
+def test_a_bottom_as_a_function_of_its_parameters(record, transform):
+    bottom, top, x, y = layers()
+    parameters = {name: value.detach().requires_grad_() for name, value in bottom.named_parameters()}
+    expected = true_gradient(bottom, top, x, y)
+
+    def loss(values):
+        return loss_of(top, record.cut(1, 0, IDS)(torch.func.functional_call(bottom, values, x)), y)
+
+    if transform == "call":
+        loss(parameters).backward()
+    elif transform == "grad":
+        torch.func.grad(loss)({name: value.detach() for name, value in parameters.items()})
+    else:
+        value, pullback = torch.func.vjp(loss, {name: value.detach() for name, value in parameters.items()})
+        pullback(torch.ones_like(value))
+    assert [m.kind for m in record.messages] == ["embeddings", "gradient"]
+    assert np.allclose(of(record, "gradient")[0], expected, rtol=1e-6)
+
+
+def test_a_scaler_that_changes_its_factor(record):
+    """In 16 bits: where the scaled gradient overflows its step is skipped, and nothing usable travels."""
+    bottom, top, x, y = layers()
+    top = top.half()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=1, backoff_factor=2.0**-8)
+    optimizer = torch.optim.SGD(bottom.parameters(), lr=0.0)
+    scales = []
+    for number in range(4):
+        h = record.cut(1, number, IDS, scaler=scaler)(bottom(x).half())
+        scales.append(scaler.get_scale())
+        scaler.scale(loss_of(top, h, y).float()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    assert scales == [2.0**24, 2.0**16, 2.0**8, 2.0**9]
+    assert [m.round for m in record.messages if m.kind == "gradient"] == [2, 3]
+    expected = true_gradient(bottom, top.float(), x, y)
+    for found in of(record, "gradient"):
+        assert found.dtype == np.float32
+        assert np.abs(found - expected).max() < 0.01 * np.abs(expected).max()
+
+
+def test_what_a_scale_saves_from_vanishing_is_kept(record):
+    h = torch.ones(4, 3, dtype=torch.float16, requires_grad=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    tiny = 1e-9
+    scaler.scale((record.cut(1, 0, IDS, scaler=scaler)(h).float() * tiny).sum()).backward()
+    assert np.allclose(of(record, "gradient")[0], tiny, rtol=1e-3)
+    assert np.float16(tiny) == 0.0
+
+
+def test_what_passes_a_cut_and_cannot_have_travelled_is_told_when_the_record_is_read(record):
+    h = torch.ones(4, 3, requires_grad=True)
+    record.cut(1, 0, IDS)(h)
+    record.cut(1, 1, IDS)(h / 0.0)
+    with pytest.raises(InputError, match="a 'embeddings' of round 1 from party 1 to party 0 holds inf, must be finite"):
+        record.messages  # noqa: B018
+    assert [m.round for m in record.messages] == [0]
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 100])
+def test_messages_of_cuts_wait_no_longer_than_there_is_memory(memory):
+    record = Recorder(records=N, clients=1, memory=memory)
+    for number in range(100):
+        record.cut(1, number, IDS)(torch.full((4, 3), float(number), requires_grad=True))
+        assert len(record._waiting) < 64
+        assert record._waiting_bytes <= memory
+    assert [values[0, 0] for values in of(record, "embeddings")] == list(range(100))

@@ -1,0 +1,107 @@
+"""What recording a training costs: the same loop with the recorder and without, in turn, on the halves of MNIST.
+
+The loop is one that a user writes: two bottom models, a top model, Adam, batches of 64. Pictures are read from
+DPZV_AUDIT_DATA; without it random images of their shape take their place, which are as much work.
+
+Run: OMP_NUM_THREADS=1 python tests/bench/recording.py
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import torch
+from measuring import least
+from ratios import Row, milliseconds
+from torch import Tensor, nn
+
+from dpzv_audit.data import load
+from dpzv_audit.errors import InputError
+from dpzv_audit.systems import Recorder
+
+BATCH = 64
+PROMISED = 1.1
+"""Recording costs at most a tenth of a training."""
+BOTTOMS: dict[str, tuple[Callable[[], nn.Module], int, bool]] = {
+    "two convolutions, 64 numbers a record": (
+        lambda: nn.Sequential(
+            *(nn.Unflatten(1, (1, 28, 14)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32 * 7 * 3, 64)),
+        ),
+        64,
+        True,
+    ),
+    "layers of 128 and 64, 64 numbers a record": (
+        lambda: nn.Sequential(nn.Linear(392, 128), nn.ReLU(), nn.Linear(128, 64)),
+        64,
+        True,
+    ),
+    "one layer, 8 numbers a record": (lambda: nn.Linear(392, 8), 8, False),
+}
+"""Bottom models of a half, 392 pixels; how much travels of a record; and whether the promise is about it. The last
+shows what a message costs where there is hardly anything to compute."""
+
+
+def rows(*, quick: bool = False, turns: int = 9) -> Iterator[Row]:
+    """The time of a training with the recorder over that without, by bottom model and by where tensors are kept."""
+    for words, (bottom, width, sensible) in BOTTOMS.items():
+        slow = words.startswith("two conv")
+        features, labels = halves(512 if slow else 2048 if quick else 4096)
+        for place, memory in (("in memory", 1 << 30), ("on disk past 1 MB", 1 << 20)):
+            plain = partial(train, features, labels, bottom, width)
+            recorded = partial(plain, memory=memory)
+            ours, beside = least([(recorded, 1), (plain, 1)], turns=2 if quick else turns)
+            batches = -(-len(labels) // BATCH)
+            yield Row(
+                what=f"{words}, kept {place}",
+                ours=f"{milliseconds(ours / batches)} a batch, recorded",
+                beside=f"{milliseconds(beside / batches)} not recorded",
+                ratio=ours / beside,
+                promised=PROMISED if sensible else None,
+            )
+
+
+def halves(count: int) -> tuple[list[Tensor], Tensor]:
+    """Left and right halves (count, 392) of pictures, and their labels; random ones where there are none."""
+    try:
+        part = load("mnist", clients=2).train
+        features, labels = part.features, part.labels
+    except InputError:
+        generator = np.random.default_rng(0)
+        features = tuple(generator.random((count, 14 * 28), dtype=np.float32) for _ in range(2))
+        labels = generator.integers(10, size=count)
+    blocks = [torch.tensor(np.asarray(block[:count])).reshape(count, -1) for block in features]
+    return blocks, torch.tensor(np.asarray(labels[:count]))
+
+
+def train(x: list[Tensor], y: Tensor, bottom: Callable[[], nn.Module], width: int, memory: int | None = None) -> None:
+    """Train for one epoch; `memory` is the recorder's, None for a training without one."""
+    torch.manual_seed(0)
+    record = None if memory is None else Recorder(len(y), len(x), memory)
+    bottoms = [bottom() for _ in x]
+    top = nn.Sequential(nn.Linear(width * len(x), 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.Adam([p for model in (*bottoms, top) for p in model.parameters()])
+    for number, ids in enumerate(torch.randperm(len(y)).split(BATCH)):
+        sent = [model(block[ids]) for model, block in zip(bottoms, x, strict=True)]
+        if record is not None:
+            sent = [record.cut(m, number, ids)(h) for m, h in enumerate(sent, start=1)]
+        loss = nn.functional.cross_entropy(top(torch.cat(sent, 1)), y[ids])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    for row in rows(quick=given.quick, turns=given.turns):
+        print(f"{row.what:64} {row.ours:32} {row.beside:24} {row.ratio:5.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
