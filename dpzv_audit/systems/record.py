@@ -125,7 +125,8 @@ class Tensors:
 class Recorder:
     """Records the messages and notes of one training among `clients` clients and the server, on `records` records.
 
-    What is given is checked: `InputError` in one line says what is wrong with which message. Tensors of torch or arrays of numpy are taken; floats are kept as float32, or float64 where they are.
+    What is given is checked: `InputError` in one line says what is wrong with which message. Tensors of torch or arrays
+    of numpy are taken; floats are kept as float32, or float64 where they are.
 
     Attributes:
         records: Number N of training records; ids are in 0 .. N - 1.
@@ -370,7 +371,7 @@ def _array(values: "Tensor | ArrayLike") -> NDArray[Any]:
 
 def _numbers(values: "Tensor | ArrayLike", *, owned: bool = False) -> NDArray[Any]:
     """Return a copy of finite numbers, of `owned` ones where they lie in memory in order; `InputError` for others."""
-    found = np.array(_array(values), order="C", copy=None if owned else True)
+    found = (np.asarray if owned else np.array)(_array(values), order="C")
     if found.dtype.kind not in "fiu" or found.size == 0:
         raise InputError(f" holds values of type {found.dtype} and shape {found.shape}, must be numbers")
     # A sum of squares is finite unless an entry is not, or is very large: then each is looked at.
