@@ -26,6 +26,7 @@ from .flags import (
 from .options import CSV_ONLY, NAMED_ONLY, DataFlags, choose, configure
 from .output import Output, choose_device, save
 from .summary import planted_markdown, planted_table, table_from
+from .trials import TrialFlags, kept_trials
 
 if TYPE_CHECKING:
     from ..evidence.auditing import AuditOutcome
@@ -41,23 +42,37 @@ class AuditedFlags(TrainingFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GameFlags(OutFlags, WorkerFlags):
+class BoundFlags(OutFlags):
+    """What is made of what an audit finds.
+
+    Options:
+        confidence X: Confidence of the bound: a true claim is refuted with probability 1 - X at most.
+        fail_on refuted|overclaimed: Exit with 1 when the claim is refuted; with overclaimed, also when no sound bound
+            supports it.
+    """
+
+    confidence: Probability = 0.95
+    fail_on: Literal["refuted", "overclaimed"] | None = None
+
+    def fail(self, verdict: str | None) -> None:
+        """Exit with 1 where `--fail-on` asks for it."""
+        if self.fail_on is not None and verdict in ("refuted", self.fail_on):
+            raise typer.Exit(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameFlags(BoundFlags, WorkerFlags):
     """How many runs an audit makes in each world, and what is made of them.
 
     Options:
         runs N: Runs in each world; by default 2000, for a planted mechanism its own number.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
-        confidence X: Confidence of the bound: a true claim is refuted with probability 1 - X at most.
-        fail_on refuted|overclaimed: Exit with 1 when the claim is refuted; with overclaimed, also when no sound bound
-            supports it.
         max_minutes X: Stop after X minutes and answer with the runs done by then.
         resume: Go on where an interrupted audit with the same options stopped.
     """
 
     runs: Count | None = None
     chunk: Count = 256
-    confidence: Probability = 0.95
-    fail_on: Literal["refuted", "overclaimed"] | None = None
     max_minutes: float | None = None
     resume: bool = False
 
@@ -76,13 +91,8 @@ class GameFlags(OutFlags, WorkerFlags):
             **game,
         )
 
-    def fail(self, verdict: str | None) -> None:
-        """Exit with 1 where `--fail-on` asks for it."""
-        if self.fail_on is not None and verdict in ("refuted", self.fail_on):
-            raise typer.Exit(1)
 
-
-def show(outcome: "AuditOutcome", table: str, game: GameFlags, output: Output) -> None:
+def show(outcome: "AuditOutcome", table: str, game: BoundFlags, output: Output) -> None:
     """Write the run folder, print the result as the template `table` says, and exit as `--fail-on` asks."""
     result = outcome.result
     saved = save(result, game, "audit", result.method, result.dataset, files=outcome.found.files)
@@ -165,6 +175,52 @@ def audit_method(
     with output.progress(plan.folder) as reporter:
         outcome = play(audit=replace(plan, reporter=reporter))
     show(outcome, "audit", game, output)
+
+
+SYSTEM = "module:function, a training of yours, such as our_vfl:train. Its code runs here."
+
+
+@takes
+def audit_system(
+    *,
+    system: Annotated[str, typer.Argument(metavar="WHAT", help=SYSTEM)],
+    data: DataFlags,
+    adversary: Literal["client", "colluding-clients"] = "client",
+    epsilon: Positive | None = None,
+    trials: Count = 2,
+    fit_trials: Count = 4,
+    trial_seconds: Positive = TRIAL_SECONDS,
+    resume: bool = False,
+    bound: BoundFlags,
+    output: Output,
+) -> None:
+    """Bound epsilon of a training of yours from below, beside what it states.
+
+    Deals each record one of two labels by a fair coin, trains on them, and guesses the coins from what the adversary
+    sees: by a score that is fitted on trainings of its own. One record in ten has a label that the adversary is given.
+
+    Example: dpzv-audit audit system our_vfl:train
+
+    Options:
+        adversary client|colluding-clients: Who guesses: client 1, or all clients together.
+        epsilon X: Claimed epsilon.
+        trials N: Trainings whose coins are guessed; more coins can certify more.
+        fit_trials N: Trainings that the score is fitted on.
+        trial_seconds X: What one training may take.
+        resume: Go on where the same command was interrupted or failed; trainings that are done are kept.
+    """
+    from ..evidence.auditing import system_outcome
+    from ..evidence.bounding import AuditPlan
+    from ..evidence.sections import Case
+
+    training = TrainingFlags(system=system)
+    with kept_trials(TrialFlags(trial_seconds=trial_seconds), system, bound.out, resume=resume) as kept:
+        choice = choose(training, data, quiet=output.quiet, seed=bound.seed, trials=kept, seconds=trial_seconds)
+        case = Case(**vars(choice), adversary=adversary, seed=bound.seed)
+        with output.progress() as reporter:
+            plan = AuditPlan(runs=0, confidence=bound.confidence, reporter=reporter)
+            outcome = system_outcome(case, plan, epsilon=epsilon, trainings=trials, fit_trainings=fit_trials)
+    show(outcome, "audit", bound, output)
 
 
 WHAT = "pkg.mod:factory, a mechanism of yours, which is imported; or planted:NAME, planted:all."

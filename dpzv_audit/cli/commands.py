@@ -76,12 +76,14 @@ class Audits(Commands):
 
     TABLE: ClassVar[Mapping[str, str]] = {
         "method": "audit:audit_method",
+        "system": "audit:audit_system",
         "mechanism": "audit:audit_mechanism",
         "scores": "audit_scores:audit_score_files",
         "coverage": "audit_scores:audit_coverage",
     }
     FLAGS: ClassVar[Mapping[str, tuple[str, int]]] = {
         "--method": ("method", 1),
+        "--system": ("system", 1),
         "--mechanism": ("mechanism", 1),
         "--scores": ("scores", 2),
         "--calibrate-check": ("coverage", 0),
@@ -104,13 +106,13 @@ class Audits(Commands):
                 for option in parameter.opts:
                     takers.setdefault(option, []).append(by)
         chosen = [by for by in self.FLAGS if by in words]
-        right = "--method NAME, --scores IN OUT or --mechanism pkg.mod:factory"
+        right = "--method NAME, --system module:function, --scores IN OUT or --mechanism pkg.mod:factory"
         if len(chosen) != 1:
             known = [*takers, *self.FLAGS]
             for word in words:
                 if not chosen and word.startswith("--") and word not in [*known, *ctx.help_option_names, "--"]:
                     raise InputError(no_such_option(word, known))
-            named = " and ".join(chosen) or "none of --method, --scores and --mechanism"
+            named = " and ".join(chosen) or "none of --method, --system, --scores and --mechanism"
             raise InputError(f"{named} given, must be one: {right}")
         (by,) = chosen
         name, number = self.FLAGS[by]
@@ -134,12 +136,15 @@ def no_such_option(given: str, known: Collection[str]) -> str:
 
 
 def audit() -> None:
-    """Bound epsilon from below: of a method, scores or a mechanism.
+    """Bound epsilon from below: of a method, a system of yours, scores or a mechanism.
 
     Each command trains or reads what it is named after, prints the lower bound, and says whether it refutes a claim.
-    `dpzv-audit audit --method NAME`, `--mechanism WHAT`, `--scores IN OUT` and `--calibrate-check` do the same.
+    `dpzv-audit audit --method NAME`, `--system WHAT`, `--mechanism WHAT`, `--scores IN OUT` and `--calibrate-check` do
+    the same.
 
     Example: dpzv-audit audit method dpzv --epsilon 1 --delta 1e-5 --adversary client
+
+    Example: dpzv-audit audit system our_vfl:train
 
     Example: dpzv-audit audit mechanism planted:all
 

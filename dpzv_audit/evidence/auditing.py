@@ -15,12 +15,13 @@ from ..games.mechanism import MechanismTrials
 from ..games.planted import Planted
 from ..games.real import RealTrials, play_one_run
 from ..games.scores import GameScores
+from ..games.system import FIT_TRAININGS, TRAININGS, SystemGame, system_game
 from ..games.transcript import DrawnTrials, SimulatedTrials
 from ..results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow
 from ..runs import versions
 from ..statistics.estimators import audit_scores, can_refute
 from .bounding import AuditPlan, Bounded, bounded, wealth_by_pairs
-from .privacy import Claimed, check_noise, game_of, noised, privacy_of, section, tradeoff_of
+from .privacy import Claimed, check_noise, game_of, noised, privacy_of, privacy_of_system, section, tradeoff_of
 from .sections import Case, Provenance, noise_section, provenance, published_by_simulation
 from .sentences import said
 from .verdict import Theory, largest_gating, verdict_on
@@ -270,6 +271,64 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int) -> AuditOutc
         **vars(provenance(case)),
     )
     return _published(result, game.config.sampler, found)
+
+
+def system_outcome(
+    case: Case,
+    audit: AuditPlan,
+    *,
+    epsilon: float | None = None,
+    trainings: int = TRAININGS,
+    fit_trainings: int = FIT_TRAININGS,
+) -> AuditOutcome:
+    """Train a system on coin-flip labels, and set what a fitted score tells of the coins beside what it states.
+
+    Raises:
+        InputError: There is nothing to score, or all coins fell alike; and what training raises.
+    """
+    game = SystemGame(
+        method=case.method, config=case.config, dataset=case.dataset, adversary=case.adversary, seed=case.seed
+    )
+    stage = audit.reporter("trainings of the fit, and audited ones", fit_trainings + trainings)
+    played = system_game(game, trainings=trainings, fit_trainings=fit_trainings, progress=stage)
+    coins = played.game
+    if coins is None:
+        raise InputError("give fewer than one coin on either side, must be more", "trainings", trainings)
+    delta = case.method.protection(case.config).delta
+    inside, outside = coins.on_one, coins.on_zero
+    bounds = audit_scores(
+        inside,
+        outside,
+        delta=delta,
+        confidence=audit.confidence,
+        estimators=("one-run",),
+        coin_flips=True,
+        seed=case.seed,
+    )
+    scores = GameScores(inside, outside, "fitted", fitted=played.score.facts)
+    found = Bounded(scores=scores, bounds=bounds, plan=audit, delta=delta, seed=case.seed)
+    privacy = privacy_of_system(case, found, epsilon)
+    warnings = [played.score.warning] if played.score.warning else []
+    words = said("system", case.method.name, privacy, bounds[0].ceiling, len(inside) + len(outside))
+    result = AuditResult(
+        adversary=game.adversary,
+        privacy=privacy,
+        sentence=_warned(words, warnings),
+        warnings=warnings,
+        tradeoff=None,  # scores of one training depend on each other: they have no band
+        game={
+            "mechanism": f"{trainings} trainings of the system",
+            "canary": f"every record but {played.given} of given labels: its label is one of two by a fair coin",
+            "neighbours": coins.neighbours,
+            "adversary": game.adversary,
+            "score": SCORES[scores.kind],
+            **found.facts,
+            "label_second": len(inside),
+            "label_first": len(outside),
+        },
+        **vars(provenance(case)),
+    )
+    return _published(result, case.config.sampler, found)
 
 
 def planted_row(planted: Planted, audit: AuditPlan, *, runs: int | None = None, seed: int = 0) -> PlantedRow:

@@ -157,16 +157,37 @@ def section(
     )
 
 
+def privacy_of_system(case: Case, found: Bounded, epsilon: float | None) -> Privacy:
+    """Return what a system states and what a game of its labels found, beside a claimed `epsilon`.
+
+    Theory speaks where the system states a release that stands against the adversary, and of nothing else.
+    """
+    adversary = cast(AdversaryName, case.adversary)
+    protection = case.method.protection(case.config)
+    if adversary in protection.audience and protection.neighbours == NEIGHBOURS:
+        return _of_channel(case.method, case.config, case.deployment, adversary, found, epsilon)
+    theory = replace(NOTHING_STATED, applies=False)
+    return section(theory, Claimed(epsilon, protection.delta, adversary, NEIGHBOURS), found)
+
+
 def _of_channel(
-    method: MethodSpec, config: TrainingConfig, deployment: Deployment, adversary: AdversaryName
+    method: MethodSpec,
+    config: TrainingConfig,
+    deployment: Deployment,
+    adversary: AdversaryName,
+    found: Bounded | None = None,
+    epsilon: float | None = None,
 ) -> Privacy:
-    """Return the claim and the upper bounds of noise on embeddings or gradients, which stands against `adversary`."""
+    """Return the claim and the upper bounds of noise on embeddings or gradients, which stands against `adversary`.
+
+    `epsilon` is claimed where the configuration claims none; `found` is what an audit found.
+    """
     noise = method.protection(config)
     releases = method.releases(config, deployment)
     relation = noise.neighbours
-    claim = Claimed(noise.epsilon, noise.delta, adversary, relation)
+    claim = Claimed(noise.epsilon if epsilon is None else epsilon, noise.delta, adversary, relation)
     if not releases:
-        return section(NO_THEORY, claim)
+        return section(NO_THEORY, claim, found)
     (release,) = releases
     gaps = gaps_of(release, adversary, relation)
     theory = account(release, adversary, relation, noise.delta)
@@ -176,13 +197,11 @@ def _of_channel(
     gap = None
     if theory.tightest is None:
         gap = ", ".join(gaps) or next((bound.gap for bound in theory.bounds if bound.gap), None)
-    return section(
-        theory,
-        claim,
-        gap=gap,
-        release={**facts, "noise_multiplier": release.noise_multiplier(relation), "words": words},
-        not_audited="the label game is played on the scalar channel; noise on another is accounted, not audited",
-    )
+    facts |= {"noise_multiplier": release.noise_multiplier(relation), "words": words}
+    if found is not None:
+        return section(theory, claim, found, gap=gap, release=facts)
+    why_not = "the label game is played on the scalar channel; noise on another is accounted, not audited"
+    return section(theory, claim, gap=gap, release=facts, not_audited=why_not)
 
 
 def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bool, note: str) -> Tradeoff:

@@ -53,18 +53,24 @@ class FittedScore:
         return {"fitted_score": words, "fitted_on": f"{self.pairs} further runs in each world", **chosen}
 
 
-def fit_score(in_views: Floats, out_views: Floats, *, kinds: Sequence[str] = tuple(WORDS)) -> FittedScore:
+def fit_score(
+    in_views: Floats,
+    out_views: Floats,
+    *,
+    kinds: Sequence[str] = tuple(WORDS),
+    folds: NDArray[np.int_] | None = None,
+) -> FittedScore:
     """Choose a score among `kinds` by cross-validation on equally many views (n, d) of either world, and fit it.
 
     A richer score is chosen where its held-out log loss is lower than the plainer one's by more than a standard error
     of their paired differences. The folds follow from the order of the views, so that the same views give the same
-    score.
+    score, unless `folds` (n,) says in which fold the n-th of either world is.
     """
     from threadpoolctl import threadpool_limits
 
     views = np.concatenate([in_views, out_views])
     truth = np.repeat([1, 0], len(in_views))
-    folds = np.tile(np.arange(len(in_views)) % _FOLDS, 2)
+    folds = np.tile(np.arange(len(in_views)) % _FOLDS if folds is None else folds, 2)
     with threadpool_limits(1):
         losses = {kind: _held_out(kind, views, truth, folds) for kind in kinds} if len(kinds) > 1 else {}
         chosen = kinds[0]
@@ -80,7 +86,7 @@ def fit_score(in_views: Floats, out_views: Floats, *, kinds: Sequence[str] = tup
 def _held_out(kind: str, views: Floats, truth: NDArray[np.int_], folds: NDArray[np.int_]) -> Floats:
     """Log loss of each view under a score that was fitted without its fold."""
     loss = np.empty(len(views))
-    for fold in range(_FOLDS):
+    for fold in np.unique(folds):
         out = folds == fold
         odds = _fitted(kind, views[~out], truth[~out])(views[out])
         loss[out] = np.logaddexp(0.0, np.where(truth[out] == 1, -odds, odds))

@@ -243,6 +243,11 @@ def _options(canaries: Canaries) -> tuple[list[_Option], bool]:
         pairs = [(a, b)] if a < none and 0 <= b <= a else []
         pairs += [(a, -1)] if a < none else []
         pairs += [(none, b)] if b >= 0 else []
+        if a < b and wrong == _WRONG[0]:
+            # Sides so far apart that the threshold of each lies beyond that of the other: one midway for both.
+            cut = 0.5 * float(t[a] + t[b])
+            right = m * (1.0 - float(wrong))
+            found.append(_Option(GuessRule(cut, cut, in_is_high), float(wrong), True, float(m), right))
         for i, j in pairs:
             right = 0.5 * m * float(right_in[i] + right_out[j])
             errors = 0.5 * m * float(wrong_in[i] + wrong_out[j])

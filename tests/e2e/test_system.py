@@ -142,3 +142,23 @@ def test_all_attacks_share_one_error_rate_and_the_largest_comes_first(tool, smal
 def test_what_belongs_to_one_attack_does_not_go_with_all(tool, small):
     done = tool("attack", "--system", "small:train", "--attack", "all", "--self-check", cwd=small)
     assert "--self-check goes with one attack, not with --attack all" in refusal(done, 2)
+
+
+def test_the_game_certifies_an_epsilon_of_a_system(tool, folder):
+    """Without noise near its ceiling, and little with it; a claim of 4 is refuted in one line of a gate."""
+    options = ("--out", folder / "runs")
+    clear = tool.json("audit", "--system", "our_vfl:train", *options, cwd=folder)
+    noisy = tool.json("audit", "system", "noisy_vfl:train", *options, cwd=folder)
+    (bound,) = clear["privacy"]["estimators"]
+    assert clear["method"] == "system:our_vfl:train"
+    assert 4.0 <= clear["privacy"]["empirical_lower"] == bound["epsilon_lower"] <= bound["ceiling"] < 7.0
+    assert bound["name"] == "one-run"
+    assert clear["privacy"]["neighbours"] == "replace-label"
+    assert clear["privacy"]["upper"] is None
+    assert clear["game"]["adversary"] == "client"
+    assert "blind to raw coordinates" in clear["warnings"][0]
+    assert noisy["privacy"]["empirical_lower"] < 3.0
+    assert noisy["privacy"]["gap"] == "server-state"
+    refuted = tool("audit", "system", "our_vfl:train", "--epsilon", "4", "--fail-on", "refuted", *options, cwd=folder)
+    assert refuted.returncode == 1
+    assert "refutes the claimed epsilon of 4" in " ".join(refuted.stdout.split())

@@ -191,6 +191,15 @@ def test_bounds_of_both_kinds_and_directions(coin_flips, high):
     assert ("fresh coin flips" in plain.threshold_rule) != coin_flips
 
 
+@pytest.mark.parametrize("high", [1.0, -1.0])
+def test_of_sides_far_apart_every_canary_is_guessed(high):
+    """Gaussian sides a thousand deviations apart: the bound is the largest that so many canaries can show."""
+    rng = np.random.default_rng(0)
+    inside, outside = (high * (side * 1000.0 + rng.standard_normal(300)) for side in (1.0, 0.0))
+    (bound,) = audit_scores(inside, outside, delta=DELTA, estimators=("one-run",), coin_flips=True)
+    assert bound.epsilon_lower == bound.ceiling > 4.0
+
+
 def test_canaries_of_one_training_that_share_their_noise():
     # All scores shifted by one common draw: canaries of one training are no independent runs.
     # 60 audits at 95%; more than `allowed` exceed the truth with probability below 1e-5.

@@ -1,0 +1,186 @@
+"""What a training's messages say of each record, in numbers that mean the same in trainings that start elsewhere.
+
+The coordinates of a gradient or of an embedding turn with the model, which each training draws anew. Lengths, inner
+products and projections do not: rows are compared with those of records whose labels are given, of the same message and
+of the same pass over the data (after Li et al., ICLR 2022, who compare directions with one of a known positive).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.core.channel import Message, View
+
+from .fitting import Floats
+
+Ids = NDArray[np.int64]
+
+BLOCKS = 4
+"""Parts of a training, by passes over the data, about each of which a record has numbers of its own."""
+MOST_RAW = 64
+"""Width of the widest rows whose coordinates are numbers of a record too."""
+_TINY = 1e-30
+_ITERATIONS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class PublicLabels:
+    """What the adversary of a game of labels knows of the labels of one training.
+
+    Attributes:
+        candidates: Two classes (N, 2), the smaller first: a record's label is one of them, by its coin.
+        given: The label (N,) of each record whose label the adversary is given, which plays no game; -1 of the others.
+    """
+
+    candidates: Ids
+    given: Ids
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """What messages of one kind between two parties say of N records.
+
+    Attributes:
+        kind: Kind of the messages.
+        numbers: Numbers (N, c) that no rotation of the rows changes; 0 where there was no message about a record.
+        raw: Means (N, width) of each record's rows as they are.
+        first: Ids and rows of the first message: where the model starts, if it holds embeddings.
+    """
+
+    kind: str
+    numbers: Floats
+    raw: Floats
+    first: tuple[Ids, Floats]
+
+
+def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]:
+    """Return what the messages of a view of one training say, by their kind and parties.
+
+    Messages without ids are about no record. One row for several ids, as of a batch's loss, is one about each of them.
+    """
+    by_name: dict[str, list[Message]] = {}
+    for one in view.messages:
+        if one.ids is not None:
+            by_name.setdefault(f"{one.kind} from {one.sender} to {one.receiver}", []).append(one)
+    return {name: _heard(messages, public, classes) for name, messages in by_name.items()}
+
+
+def seen_by(heard: Mapping[str, Heard]) -> NDArray[np.bool_]:
+    """Return which of the N records any message is about."""
+    seen: NDArray[np.bool_] = np.any([one.numbers.any(1) for one in heard.values()], axis=0)
+    return seen
+
+
+def turns(trainings: Sequence[Mapping[str, Heard]]) -> str:
+    """Return why coordinates of one training say nothing in another; "" where they do.
+
+    That is so where widths differ, or the first embeddings of a record that several trainings begin with.
+    """
+    blind = "a fitted score is blind to raw coordinates"
+    names = sorted(set().union(*trainings))
+    for name in names:
+        widths = {heard[name].raw.shape[1] for heard in trainings if name in heard}
+        if len(widths) > 1:
+            return f"the width of {name} differs between trainings ({', '.join(map(str, sorted(widths)))}): {blind}"
+    for name in names:
+        starts = [heard[name].first for heard in trainings if name in heard and heard[name].kind == "embeddings"]
+        if starts and all(_agree(starts[0], other) for other in starts[1:]):
+            return ""
+    return f"the model's start differs between trainings: {blind}, and reads lengths, angles and projections"
+
+
+def _agree(one: tuple[Ids, Floats], other: tuple[Ids, Floats]) -> bool:
+    """Return whether two first messages are about some record alike."""
+    _, here, there = np.intersect1d(one[0], other[0], return_indices=True)
+    return here.size > 0 and bool(np.allclose(one[1][here], other[1][there], rtol=1e-4, atol=1e-6))
+
+
+def _rows(message: Message) -> tuple[Ids, Floats]:
+    """Return ids (n,) and rows (n, width) of a message of one training, without padding."""
+    assert message.ids is not None
+    ids = message.ids[0].cpu().numpy()
+    values = message.payload[0].double().cpu().numpy()
+    values = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
+    if len(values) != len(ids):
+        values = np.repeat(values.reshape(1, -1), len(ids), axis=0)
+    return ids[ids >= 0], values[ids >= 0]
+
+
+def _heard(messages: Sequence[Message], public: PublicLabels, classes: int) -> Heard:
+    parts = [_rows(one) for one in messages]
+    width = max(rows.shape[1] for _, rows in parts)
+    ids = np.concatenate([found for found, _ in parts])
+    rows = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for _, rows in parts])
+    message = np.repeat(np.arange(len(parts)), [len(found) for found, _ in parts])
+    passes = _times_before(ids)
+    scale = _means(np.linalg.norm(rows, axis=1)[:, None], passes)[passes, 0] + _TINY
+    rows = rows / scale[:, None]
+    norms = np.linalg.norm(rows, axis=1)
+    columns = [norms, _along(rows, _means(rows, message)[message])]
+    labels = public.given[ids]
+    first, second = public.candidates[ids].T
+    for groups in (message, passes):
+        means = _means(rows, groups, labels, classes)
+        here, there = means[groups, first], means[groups, second]
+        difference = np.nan_to_num(there - here)
+        along = _along(rows, difference)
+        columns += [along, along / (norms + _TINY), _along(rows - np.nan_to_num(0.5 * (here + there)), difference)]
+    main = _main_directions(rows, passes)[passes]
+    columns.append(np.sign(np.einsum("nd,nd->n", difference, main)) * np.einsum("nd,nd->n", rows, main))
+    # Of rows with a number for each class, as logits have, how much larger that of the second candidate is.
+    row = np.arange(len(rows))
+    columns.append(rows[row, second] - rows[row, first] if width == classes else np.zeros(len(rows)))
+    records = len(public.given)
+    blocks = passes * BLOCKS // (passes.max() + 1)
+    numbers = _means(np.stack(columns, 1), ids * BLOCKS + blocks, size=records * BLOCKS).reshape(records, -1)
+    return Heard(messages[0].kind, numbers, _means(rows, ids, size=records), parts[0])
+
+
+def _times_before(ids: Ids) -> Ids:
+    """Return how many of the rows before are about the same record, (n,)."""
+    order = np.argsort(ids, kind="stable")
+    sorted_ids = ids[order]
+    starts = np.flatnonzero(np.r_[True, sorted_ids[1:] != sorted_ids[:-1]])
+    found = np.empty(len(ids), np.int64)
+    found[order] = np.arange(len(ids)) - np.repeat(starts, np.diff(np.r_[starts, len(ids)]))
+    return found
+
+
+def _means(
+    rows: Floats, groups: Ids, labels: Ids | None = None, classes: int = 0, *, size: int | None = None
+) -> Floats:
+    """Return means (groups, d) of rows (n, d), 0 of none; by given label (groups, classes, d), where nan of none."""
+    size = int(groups.max()) + 1 if size is None else size
+    if labels is not None:
+        known = labels >= 0
+        rows = rows[known]
+        groups = groups[known] * classes + labels[known]
+        size *= classes
+    total = np.zeros((size, rows.shape[1]))
+    np.add.at(total, groups, rows)
+    count = np.bincount(groups, minlength=size)[:, None]
+    if labels is None:
+        return total / np.maximum(count, 1)
+    with np.errstate(invalid="ignore"):
+        return (total / count).reshape(-1, classes, rows.shape[1])
+
+
+def _along(rows: Floats, directions: Floats) -> Floats:
+    """Return how far rows (n, d) go along their directions (n, d); 0 along none."""
+    return np.asarray(np.einsum("nd,nd->n", rows, directions) / (np.linalg.norm(directions, axis=1) + _TINY))
+
+
+def _main_directions(rows: Floats, passes: Ids) -> Floats:
+    """Return the direction (passes, d) of each pass along which its rows vary the most, by power iteration."""
+    found = []
+    for number in range(passes.max() + 1):
+        part = rows[passes == number]
+        part = part - part.mean(0)
+        main = part[np.linalg.norm(part, axis=1).argmax()]
+        for _ in range(_ITERATIONS):
+            main = (part @ main) @ part
+            main = main / (np.linalg.norm(main) + _TINY)
+        found.append(main)
+    return np.stack(found)

@@ -1,0 +1,276 @@
+"""The game of labels on a training of the user's own: coins decide labels, and a fitted score of messages tells them.
+
+Every record's label is one of two classes by a fair coin, but for a public tenth of the records whose labels the
+adversary is given: these are no coins. Classes, who plays and who is given are drawn without the coins. The score is
+fitted on other trainings, whose coins the fitter knows; of an audited one it reads the messages and what is public.
+Changing one coin replaces one label, and all audited trainings together are one mechanism of all their coins: so
+theorem 5.2 of Steinke, Nasr and Jagielski (NeurIPS 2023) bounds the right guesses, however scores depend on each other.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attacks.core.contract import SECOND, CoinGame
+from mechanisms import MethodSpec, TrainingConfig, train
+from mechanisms.core.channel import Adversary, View, ViewRecorder
+from mechanisms.core.context import TrainingData, dtype_of
+
+from ..data.vertical import VerticalDataset
+from ..errors import InputError, check_count, check_names
+from ..seeds import Purpose, stream
+from .fitting import LEAST_FIT, FittedScore, Floats, fit_score
+from .messages import MOST_RAW, Heard, Ids, PublicLabels, heard_in, seen_by, turns
+
+ADVERSARIES = ("client", "colluding-clients")
+"""Who can play: those that know which record a message is about, and not the labels."""
+GIVEN = 10
+"""One record in so many has a label that the adversary is given."""
+TRAININGS = 2
+FIT_TRAININGS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemGame:
+    """What plays: a method, usually a system of the user's, on data whose training labels are dealt anew.
+
+    Attributes:
+        method: What trains.
+        config: Its configuration.
+        dataset: Its features, and its test part, are used as they are.
+        adversary: One of `ADVERSARIES`.
+        seed: Decides coins, all that is public, and each training's own seed.
+    """
+
+    method: MethodSpec
+    config: TrainingConfig
+    dataset: VerticalDataset
+    adversary: str = "client"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_names("adversary", [self.adversary], ADVERSARIES)
+
+    def dealt(self, number: int) -> tuple[PublicLabels, Ids]:
+        """Return what is public of the labels of training `number`, and their coins (N,) in {0, 1}."""
+        records = len(self.dataset.train)
+        public = public_labels(records, self.dataset.classes, stream(self.seed, Purpose.CONTROL, number, 0))
+        return public, stream(self.seed, Purpose.CONTROL, number, 1).integers(2, size=records)
+
+    def trained(self, number: int, public: PublicLabels, coins: Ids) -> View:
+        """Train on the labels that the coins decide, and return what the adversary saw."""
+        by_coin = np.take_along_axis(public.candidates, coins[:, None], 1)[:, 0]
+        labels = np.where(public.given >= 0, public.given, by_coin)
+        data = TrainingData.of(self.dataset, dtype=dtype_of(self.config), device="cpu", labels=labels[None])
+        clients = range(1, 2 if self.adversary == "client" else self.dataset.clients + 1)
+        recorder = ViewRecorder(Adversary(self.adversary, tuple(clients)))
+        train(self.method, data, self.config, seed=self.seed, replicas=(number,), observers=(recorder,))
+        return recorder.view
+
+
+def public_labels(records: int, classes: int, generator: np.random.Generator) -> PublicLabels:
+    """Return two classes of each record, all pairs equally likely, and a tenth of the records with labels given.
+
+    At least two of each class are given, but at most half of the records; classes are as frequent as can be.
+    """
+    first = generator.integers(classes, size=records)
+    second = (first + generator.integers(1, classes, size=records)) % classes
+    number = min(max(2 * classes, records // GIVEN), records // 2)
+    given = np.full(records, -1)
+    given[generator.permutation(records)[:number]] = np.arange(number) % classes
+    return PublicLabels(np.sort(np.stack((first, second), 1), axis=1), given)
+
+
+@dataclass(frozen=True, eq=False)
+class MessageScore:
+    """A score of records that was fitted on separate trainings: log odds that a label is the second of its two classes.
+
+    Attributes:
+        fitted: The score of columns.
+        names: Messages that it reads, by kind and parties.
+        columns: Which of their columns it reads; the others are constant.
+        widths: Widths of the messages whose coordinates it reads as they are too, by name; empty for none.
+        tried: Cross-validated log loss of the scores that were tried, by what each reads.
+        trainings: Trainings that it was fitted on: the first so many. Audited ones come after them.
+        warning: Why it is blind to raw coordinates; "" where it is not.
+    """
+
+    fitted: FittedScore
+    names: tuple[str, ...]
+    columns: NDArray[np.bool_]
+    widths: Mapping[str, int]
+    tried: Mapping[str, float]
+    trainings: int
+    warning: str
+
+    def __call__(self, heard: Mapping[str, Heard]) -> Floats:
+        """Return scores (N,) of the records of a training; `InputError` where rows that it reads have another width."""
+        return self.fitted.score(_columns(heard, self.names, self.widths)[:, self.columns])
+
+    @property
+    def loss(self) -> float:
+        """Its cross-validated log loss: of log 2 = 0.693, that of a guess."""
+        return self.fitted.held_out_loss[self.fitted.kind]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a result says of it."""
+        losses = ", ".join(f"{words} {loss:.3f}" for words, loss in self.tried.items())
+        return {
+            **self.fitted.facts,
+            "fitted_on": f"{2 * self.fitted.pairs:,} labels of {self.trainings} separate trainings",
+            "messages_read": "; ".join(self.names),
+            "messages_chosen_by": f"cross-validated log loss: {losses} (a guess: 0.693)",
+        }
+
+
+@dataclass(frozen=True)
+class SystemPlayed:
+    """What came of a game: scores of coins, None where all fell alike, the score that gave them, and who was given."""
+
+    game: CoinGame | None
+    score: MessageScore
+    trainings: int
+    given: int
+
+
+def fitted_score(
+    game: SystemGame, trainings: int = FIT_TRAININGS, *, progress: Callable[[int], None] = lambda done: None
+) -> MessageScore:
+    """Fit scores on trainings of their own, by kind of messages and on all, and return the one of the least loss.
+
+    Raises:
+        InputError: No message is about a record, or there are too few records; and what training raises.
+    """
+    check_count("fit_trainings", trainings)
+    heard: list[dict[str, Heard]] = []
+    ones: list[Ids] = []
+    zeros: list[Ids] = []
+    for number in range(trainings):
+        public, coins = game.dealt(number)
+        found = heard_in(game.trained(number, public, coins), public, game.dataset.classes)
+        if not found:
+            right = "must record some with ids, such as record.cut does"
+            raise InputError(f"{game.method.name}: no message that the {game.adversary} sees has ids, {right}")
+        plays = (public.given < 0) & seen_by(found)
+        sides = [np.flatnonzero(plays & (coins == bit)) for bit in (1, 0)]
+        pairs = min(map(len, sides))
+        heard.append(found)
+        ones.append(sides[0][:pairs])
+        zeros.append(sides[1][:pairs])
+        progress(len(heard))
+    sizes = [len(side) for side in ones]
+    if sum(sizes) < LEAST_FIT:
+        given = f"{2 * sum(sizes)} coins to fit a score on"
+        raise InputError(
+            f"{game.method.name}: {given}, must be {2 * LEAST_FIT} at least: give more trainings or records"
+        )
+    # Another training is what a score must stand: each is held out whole.
+    folds = np.repeat(np.arange(trainings), sizes) if trainings > 1 else None
+    warning = turns(heard)
+    scores = []
+    for words, names, widths in _choices(heard, alike=not warning and trainings > 1):
+        both = [
+            np.concatenate([_columns(one, names, widths)[who] for one, who in zip(heard, side, strict=True)])
+            for side in (ones, zeros)
+        ]
+        varied = np.ptp(np.concatenate(both), axis=0) > 0
+        if varied.any():
+            fitted = fit_score(both[0][:, varied], both[1][:, varied], folds=folds)
+            scores.append((words, MessageScore(fitted, names, varied, widths, {}, trainings, warning)))
+    if not scores:
+        raise InputError(f"{game.method.name}: the messages say the same of every record: there is nothing to score")
+    losses = {words: score.loss for words, score in scores}
+    return replace(min((score for _, score in scores), key=attrgetter("loss")), tried=losses)
+
+
+Choice = tuple[str, tuple[str, ...], Mapping[str, int]]
+
+
+def _choices(heard: Sequence[Mapping[str, Heard]], *, alike: bool) -> list[Choice]:
+    """Return what a score may read: in words, names of messages, and widths of those whose coordinates it reads.
+
+    Messages of each kind alone, and of all; with their coordinates too where trainings start alike.
+    """
+    first = {name: one for found in heard for name, one in found.items()}
+    kinds = sorted({one.kind for one in first.values()})
+    parts = {kind: tuple(sorted(name for name, one in first.items() if one.kind == kind)) for kind in kinds}
+    if len(parts) > 1:
+        parts["all"] = tuple(sorted(first))
+    found: list[Choice] = [(kind, names, {}) for kind, names in parts.items()]
+    widths = {name: one.raw.shape[1] for name, one in first.items()}
+    for kind, names in parts.items():
+        read = {name: widths[name] for name in names if widths[name] <= MOST_RAW}
+        if alike and read:
+            found.append((f"{kind} with coordinates", names, read))
+    return found
+
+
+def play(
+    game: SystemGame,
+    score: MessageScore,
+    trainings: int = TRAININGS,
+    *,
+    first: int = 0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> SystemPlayed:
+    """Train on coin-flip labels, and return what the score says of the coins.
+
+    Args:
+        game: Who plays.
+        score: A score that no audited training had a part in.
+        trainings: How many are audited, each with coins of its own.
+        first: How many were audited by this score before: coins are not used twice.
+        progress: Hears how many are done.
+
+    Returns:
+        Scores of all records that play and that a message is about; coins only tell which side they are on.
+    """
+    check_count("trainings", trainings)
+    scores: list[Floats] = []
+    bits: list[Ids] = []
+    given = 0
+    for number in range(score.trainings + first, score.trainings + first + trainings):
+        public, coins = game.dealt(number)
+        heard = heard_in(game.trained(number, public, coins), public, game.dataset.classes)
+        plays = (public.given < 0) & seen_by(heard)
+        scores.append(score(heard)[plays])
+        bits.append(coins[plays])
+        given = int((public.given >= 0).sum())
+        progress(len(scores))
+    values = np.concatenate(scores)
+    words = f"{len(values):,} labels of {trainings:,} trainings, each one of two by a fair coin; {SECOND}"
+    coin_game = CoinGame.of(values, np.concatenate(bits) == 1, "replace-label", words)
+    return SystemPlayed(coin_game, score, trainings, given)
+
+
+def system_game(
+    game: SystemGame,
+    *,
+    trainings: int = TRAININGS,
+    fit_trainings: int = FIT_TRAININGS,
+    progress: Callable[[int], None] = lambda done: None,
+) -> SystemPlayed:
+    """Fit a score on separate trainings, and play the game with it on others; errors as `fitted_score`."""
+    score = fitted_score(game, fit_trainings, progress=progress)
+    return play(game, score, trainings, progress=lambda done: progress(fit_trainings + done))
+
+
+def _columns(heard: Mapping[str, Heard], names: Sequence[str], widths: Mapping[str, int]) -> Floats:
+    """Return the numbers (N, c) of the named messages side by side, with the coordinates of those with `widths`."""
+    some = next(iter(heard.values()))
+    parts = []
+    for name in names:
+        one = heard.get(name)
+        parts.append(np.zeros_like(some.numbers) if one is None else one.numbers)
+        if name not in widths:
+            continue
+        raw = np.zeros((len(some.raw), widths[name])) if one is None else one.raw
+        if raw.shape[1] != widths[name]:
+            right = f"must be {widths[name]} as in the trainings that the score was fitted on"
+            raise InputError(f"the width of {name} is {raw.shape[1]} in an audited training, {right}")
+        parts.append(raw)
+    return np.hstack(parts)
