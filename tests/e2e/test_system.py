@@ -162,3 +162,20 @@ def test_the_game_certifies_an_epsilon_of_a_system(tool, folder):
     refuted = tool("audit", "system", "our_vfl:train", "--epsilon", "4", "--fail-on", "refuted", *options, cwd=folder)
     assert refuted.returncode == 1
     assert "refutes the claimed epsilon of 4" in " ".join(refuted.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("audit", "--system", "nowhere:train"), "system nowhere:train: importing nowhere failed: ModuleNotFoundError"),
+        (("audit", "system", "our_vfl:train", "--adversary", "server"), "--adversary is 'server'"),
+        (
+            ("audit", "--system", "our_vfl:train", "--runs", "9"),
+            "--runs goes with --method or --mechanism, not with --sys",
+        ),
+        (("audit", "system", "our_vfl:train", "--trial-seconds", "0.01"), "took longer than --trial-seconds 0.01"),
+    ],
+)
+def test_what_is_wrong_with_a_game_is_one_line(tool, folder, arguments, words):
+    done = tool(*arguments, "--out", folder / "runs", cwd=folder)
+    assert words in refusal(done, 3 if "seconds" in words else 2)
