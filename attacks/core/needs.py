@@ -18,6 +18,22 @@ def own_model(setting: AttackSetting) -> str | None:
     return f'the system returns no model of client {ATTACKER}: let it return {{"clients": {{{ATTACKER}: bottom}}}}'
 
 
+def predictions(setting: AttackSetting) -> str | None:
+    """Need a released model that can be asked about records, which a system returns or does not."""
+    offers = setting.method.offers
+    if offers is None or offers.predicts:
+        return None
+    return 'the system returns no model to ask: let it return {"predict": predict}, scores of feature blocks'
+
+
+def mail(setting: AttackSetting) -> str | None:
+    """Need a server that answers client 1 about records by their ids."""
+    offers = setting.method.offers
+    if offers is None or offers.told & {"gradient", "prediction", "scalar", "losses"}:
+        return None
+    return "its server sends a client nothing about records; record.cut where embeddings leave records both ways"
+
+
 def own_protocol(setting: AttackSetting) -> str | None:
     """Need rounds that are played here, in which a client can send what it wants, or which can be played again."""
     if setting.method.offers is None:

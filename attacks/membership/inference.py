@@ -18,7 +18,7 @@ import numpy as np
 from mechanisms.core.channel import View
 
 from ..core import needs
-from ..core.contract import AttackSpec, Knowledge, Need, Population, Positive
+from ..core.contract import AttackSetting, AttackSpec, Knowledge, Need, Population, Positive
 from ..core.metrics import Booleans, Floats
 from .mount import membership_rounds, mount_membership, overfitted
 
@@ -31,9 +31,17 @@ def by_loss(view: View, known: Knowledge) -> Floats:
     return np.asarray(-np.logaddexp(0.0, -confidence))
 
 
-def _of_a_client(need: Need) -> Need:
-    """Need something where the adversary is a client."""
-    return lambda setting: need(setting) if setting.adversary == "client" else None
+def _of(adversary: str, need: Need) -> Need:
+    """Need something where this is the adversary."""
+    return lambda setting: need(setting) if setting.adversary == adversary else None
+
+
+def _record_by_record(setting: AttackSetting) -> str | None:
+    """Need answers about each record by itself: gradients, or predictions that a system serves."""
+    offers = setting.method.offers
+    if offers is not None and "prediction" in offers.told:
+        return None
+    return needs.downlink(True, TELLS_NOTHING)(setting)
 
 
 TELLS_NOTHING = "a client's mail holds no gradient of a record, so both candidates get one score: see membership_lira"
@@ -47,7 +55,7 @@ LOSS_SPEC = AttackSpec(
     positive=Positive("membership_loss on labels learnt by heart, no noise: must be 0.6 at least", overfitted, 0.6),
     suggests={"epochs": 100},
     options={"pool": 512, "shadows": 2},
-    needs=(needs.own_protocol, _of_a_client(needs.downlink(True, TELLS_NOTHING)), _of_a_client(needs.one_batch_size)),
+    needs=(_of("release", needs.predictions), _of("client", _record_by_record), _of("client", needs.one_batch_size)),
 )
 
 
@@ -94,7 +102,7 @@ LIRA_SPEC = replace(
     positive=Positive("membership_lira on labels learnt by heart, no noise: must be 0.65 at least", overfitted, 0.65),
     options={"pool": 512, "shadows": 64, "variant": "online"},
     choices={"variant": ("online", "offline")},
-    needs=(needs.own_protocol, _of_a_client(needs.one_batch_size)),
+    needs=(_of("release", needs.predictions), _of("client", needs.mail), _of("client", needs.one_batch_size)),
 )
 
 
@@ -130,5 +138,5 @@ RMIA_SPEC = replace(
     infer=by_ratios,
     positive=Positive("membership_rmia on labels learnt by heart, no noise: must be 0.8 at least", overfitted, 0.8),
     options={"pool": 512, "shadows": 64, "a": 0.3, "gamma": 2.0},
-    needs=(needs.own_protocol,),
+    needs=(needs.predictions,),
 )

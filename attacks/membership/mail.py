@@ -6,7 +6,8 @@ in the label. First-order methods send the client gradients of each record: they
 (the direction attack of Li et al., ICLR 2022), and where both candidates have one label that label is known. How well
 an id's gradients agree with those of a candidate's class stands for the model's confidence in the candidate. Scalar
 methods send one number a batch: how small those of an id's batches are stands for it, the same for both candidates, so
-that only shadow trainings tell them apart.
+that only shadow trainings tell them apart. Where a system serves its client predictions of records, the log-odds of a
+candidate's class in these stand for it, and nothing else is read.
 """
 
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ class MailReader:
     client: int
     candidates: np.ndarray
     classes: int
+    _served: bool = False
     _sum: Tensor | None = None
     _reference: Tensor | None = None
 
@@ -52,7 +54,14 @@ class MailReader:
         if (message.sender, message.receiver) != (SERVER, self.client) or ids is None:
             return
         told = message.payload.double()
-        if message.kind == "gradient":
+        served = message.kind == "prediction" and told.shape[-1] == self.classes
+        if self._served and not served:
+            return
+        if served and not self._served:
+            self._served, self._sum = True, None
+        if served:
+            values = log_odds(told)
+        elif message.kind == "gradient":
             values = self._agreement(told, ids)
         else:
             told = told[..., 0] if message.kind == "losses" else told.abs()
@@ -70,11 +79,11 @@ class MailReader:
         """Add `values` (K, B, classes) to the ids (K, B); what is not finite, of a diverged model, tells nothing."""
         if self._sum is None:
             self._sum = values.new_zeros(len(ids), len(self.candidates), self.classes + 1)
-        told = values.isfinite().all(2, keepdim=True)
+        told = values.isfinite().all(2, keepdim=True) & (ids >= 0).unsqueeze(2)  # -1 fills up a short batch
         kept = torch.where(told, values.clamp(-LARGEST, LARGEST), 0.0)
         # The last place counts.
         counted = torch.cat((kept, told), 2)
-        self._sum.scatter_add_(1, ids.unsqueeze(2).expand(counted.shape), counted)
+        self._sum.scatter_add_(1, ids.clamp(min=0).unsqueeze(2).expand(counted.shape), counted)
 
     def _agreement(self, gradients: Tensor, ids: Tensor) -> Tensor:
         """Cosine (K, B, classes) of gradients (K, B, width) with each class's reference, before it takes them in."""
@@ -93,3 +102,12 @@ class MailReader:
         first, second = self.candidates.T
         rows = np.eye(self.classes)[first] * (first == second)[:, None]
         return torch.from_numpy(rows).to(ids.device)[ids]
+
+
+def log_odds(scores: Tensor) -> Tensor:
+    """Return log(p / (1 - p)) of every class's probability p, (K, B, classes), of logits or of probabilities."""
+    sums = scores.sum(2, keepdim=True)
+    shares = bool((scores >= 0).all()) and bool(((sums - 1.0).abs() < 1e-3).all())
+    logits = scores.clamp(min=1e-30).log() if shares else scores
+    own = torch.eye(scores.shape[2], dtype=torch.bool, device=scores.device)
+    return logits - logits.unsqueeze(2).masked_fill(own, -torch.inf).logsumexp(3)

@@ -18,7 +18,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import TrainedStack, TrainingData
+from mechanisms.core.context import TrainedStack
 from mechanisms.core.federation import logits_of
 from mechanisms.core.joining import joined
 
@@ -175,9 +175,14 @@ def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndar
     np.put_along_axis(members, rows, True, axis=1)
     if observers:
         return ShadowRun(mail.confidence(), np.zeros((len(coins), 0)), members, trained)
-    asked = ((data.features, labels), (data.test_features, pool.test.labels))
-    confidence, outside = (confidences(trained, data, setting, *records) for records in asked)
-    return ShadowRun(confidence, outside, members, trained)
+    if trained.answers:  # a system was asked where it was trained
+        outside, inside = map(torch.from_numpy, trained.answers)
+    else:
+        blocks = (data.test_features, data.features)
+        with torch.no_grad():
+            outside, inside = (logits_of(trained, data, setting.config, b, device=setting.device) for b in blocks)
+    released = replace(trained, answers=())
+    return ShadowRun(confidences(inside, labels), confidences(outside, pool.test.labels), members, released)
 
 
 def train_all(
@@ -198,16 +203,12 @@ def train_all(
     return replace(run, trained=only(run.trained, kept)), at_once
 
 
-@torch.no_grad()
-def confidences(
-    trained: TrainedStack, data: TrainingData, setting: AttackSetting, blocks: tuple[Tensor, ...], labels: np.ndarray
-) -> np.ndarray:
+def confidences(logits: Tensor, labels: np.ndarray) -> np.ndarray:
     """log(p / (1 - p)) of the probability p of each record's label, (K, n): what released models say (LiRA, eq. 4).
 
-    `blocks` are features of n records, one block a client, and `labels` (n,) theirs. Cut to +-`LARGEST` where a model
-    has no finite answer.
+    Of `logits` (K, n, classes) and `labels` (n,). Cut to +-`LARGEST` where a model has no finite answer.
     """
-    logits = logits_of(trained, data, setting.config, blocks, device=setting.device).double()
+    logits = logits.double()
     place = torch.from_numpy(labels).to(logits.device).expand(len(logits), -1).unsqueeze(2)
     own = logits.gather(2, place).squeeze(2)
     others = logits.scatter(2, place, -torch.inf).logsumexp(2)
