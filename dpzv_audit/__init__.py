@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .data import load as load_dataset
     from .errors import AuditError, InputError
     from .evidence.auditing import audit_result
-    from .evidence.training import attack_result, train_result
+    from .evidence.training import attack_result, attack_system, train_result
     from .findings import EmpiricalBound, EpsilonRange, Interval, UpperBound
     from .statistics.estimators import audit_scores
 
@@ -38,6 +38,7 @@ __all__ = [
     "Release",
     "UpperBound",
     "attack_result",
+    "attack_system",
     "audit_result",
     "audit_scores",
     "delta_from_mu",
@@ -61,7 +62,7 @@ _HOMES = {
     "dpzv_audit.data": "load_dataset",
     "dpzv_audit.errors": "AuditError InputError",
     "dpzv_audit.evidence.auditing": "audit_result",
-    "dpzv_audit.evidence.training": "attack_result train_result",
+    "dpzv_audit.evidence.training": "attack_result attack_system train_result",
     "dpzv_audit.findings": "EmpiricalBound EpsilonRange Interval UpperBound",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -34,7 +34,7 @@ from dpzv_audit.systems.task import Task, dataset_of
 
 from .core.channel import Channel, Message
 from .core.config import TrainingConfig
-from .core.context import Deployment, RunContext, TrainedStack, TrainingData
+from .core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
 from .core.federation import Federation
 from .core.method import Games, MethodSpec, Offers, Protection, no_noise
 from .core.models import Architecture, GivenModel, Layout
@@ -173,15 +173,20 @@ def system_at(path: str, seconds: float, folder: Path | None = None) -> System:
         InputError: There is none, or what it states is of the wrong type.
     """
     train = function_at(path, "system", "module:function, such as our_vfl:train for the file our_vfl.py", folder)
+    return system_of(train, path, seconds)
+
+
+def system_of(train: Callable[..., Any], path: str, seconds: float) -> System:
+    """Return a function as a system by the name `path`, with what its module states; errors as `system_at`."""
+    module = sys.modules.get(train.__module__)
     stated: dict[str, Any] = {}
     for name in ("top_model", "random"):
-        value = getattr(sys.modules[train.__module__], name, None)
+        value = getattr(module, name, None)
         if isinstance(value, bool):
             stated[name] = value
         elif value is not None and not isinstance(value, ModuleType):
             given = f"{name} = {value!r}"
             raise InputError(f"system {path}: its module states {given}, must be True or False")
-    module = sys.modules[train.__module__]
     release = getattr(module, "releases", getattr(module, "release", None))
     if isinstance(release, Mapping):
         release = partial(_given, release)
@@ -557,6 +562,13 @@ def _same(one: Played, other: Played) -> bool:
         return False
     pairs = ((one.record.tensors[s.tensor], other.record.tensors[s.tensor]) for s in one.record.messages)
     return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def prepared(system: System, dataset: VerticalDataset, seed: int) -> tuple[MethodSpec, SystemConfig]:
+    """Rehearse a system on a data set, and return it as a method with its configuration; errors as `rehearse`."""
+    config = SystemConfig(batch_size=min(64, len(dataset.train)), top_model=system.top_model)
+    task = task_of(TrainingData.of(dataset, dtype=dtype_of(config), device="cpu"))
+    return method_of(system, rehearse(system, task, seed), task), config
 
 
 def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:

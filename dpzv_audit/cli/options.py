@@ -271,8 +271,7 @@ def _of_system(
     seconds: float,
 ) -> TrainingChoice:
     """Load a system of the user's own and rehearse it on the data; `InputError` in one line where that cannot be."""
-    from mechanisms.core.context import TrainingData, dtype_of
-    from mechanisms.system import SystemConfig, data_of, method_of, rehearse, system_at, task_of
+    from mechanisms.system import data_of, prepared, system_at
 
     given = [*training.given, *(["set"] if training.settings else [])]
     refuse(given, given, "does not apply to --system, whose settings are its own")
@@ -284,9 +283,7 @@ def _of_system(
     own = None if data.given else data_of(system)
     # Digits in two blocks are what there is without any data.
     dataset = own or load_data(data if data.given else DataFlags(clients=2), quiet=quiet)
-    config = SystemConfig(batch_size=min(64, len(dataset.train)), top_model=system.top_model)
-    task = task_of(TrainingData.of(dataset, dtype=dtype_of(config), device="cpu"))
-    return TrainingChoice(method_of(system, rehearse(system, task, seed), task), config, dataset)
+    return TrainingChoice(*prepared(system, dataset, seed), dataset)
 
 
 def configure(training: TrainingFlags) -> "tuple[MethodSpec, TrainingConfig]":

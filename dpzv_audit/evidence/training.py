@@ -1,10 +1,11 @@
 """Trains one configuration beside its controls, alone or under attack: the `result.json` of `train` and `attack`."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from attacks import AttackSpec
+from attacks import AttackSpec, attack_named
 from attacks.core.contract import AttackSetting, CoinGame
 from attacks.core.run import continuous
 from mechanisms import MethodSpec, TrainingConfig
@@ -13,13 +14,18 @@ from mechanisms.core.channel import Message, Observer, StalenessObserver
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import RunContext, TrainedStack
 from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
+from mechanisms.system import data_of, prepared, system_of
 
 from ..checkpoints import FileCheckpoints
+from ..data import load
 from ..data.vertical import VerticalDataset
-from ..errors import InputError, check_probability
+from ..errors import InputError, check_count, check_positive, check_probability
 from ..findings import LEAST_TRAININGS
 from ..results import Accuracy, AttackResult, CertifiedBound, ControlAccuracy, PictureRow, Reconstructions, TrainResult
+from ..signals import TRIAL_SECONDS
 from ..statistics.estimators import audit_scores
+from ..systems import Recorder, Task
+from ..systems.task import dataset_of
 from .bounding import AuditPlan, Reporter, silent
 from .privacy import privacy_sections
 from .sections import (
@@ -210,6 +216,53 @@ def attack_result(spec: AttackSpec, setting: AttackSetting, audit: AuditPlan) ->
         **vars(facts),
     )
     return result.model_copy(update={"published": published_by_simulation(result, setting.config.sampler)})
+
+
+def attack_system(
+    train: Callable[[Task, Recorder, int], object],
+    attack: str = "label_direction",
+    *,
+    data: VerticalDataset | Mapping[str, object] | None = None,
+    trials: int = 8,
+    seed: int = 0,
+    trial_seconds: float = TRIAL_SECONDS,
+) -> AttackResult:
+    """Attack a training of your own, with controls and an audit, as `dpzv-audit attack --system` does.
+
+    What the module of the function, or the notebook, states beside it counts as there: `data()`, `release` or
+    `releases(task)`, `top_model`, `random`.
+
+    Args:
+        train: A function train(task, record, seed) that trains once and records what its parties send.
+        attack: Name of the attack, see `dpzv-audit list attacks`.
+        data: What it trains on: a data set of `load_dataset`, or a dictionary of arrays, `features` (one (N, ...) for
+            each client), `labels` (N,) and optionally `test_features`, `test_labels` and `classes`. By default what
+            `data()` gives, or else digits in two blocks.
+        trials: Number of trainings that are attacked; as many again serve the negative control.
+        seed: Every random number follows from it.
+        trial_seconds: Most seconds that one training may take.
+
+    Raises:
+        InputError: The attack does not apply or has no such name, the data are wrong, or the training recorded what
+            cannot be.
+        AuditError: The training raised, or took too long.
+    """
+    if not callable(train):
+        raise InputError(f"must be a function train(task, record, seed), not of type {type(train).__name__}", "train")
+    check_count("trials", trials)
+    check_positive("trial_seconds", trial_seconds)
+    spec = attack_named(attack)
+    home = getattr(train, "__module__", "given")
+    system = system_of(train, f"{home}:{getattr(train, '__name__', type(train).__name__)}", trial_seconds)
+    if data is None:
+        data = data_of(system) or load("digits", clients=2)
+    dataset = data if isinstance(data, VerticalDataset) else dataset_of(data, "data")
+    spec.check(spec.adversaries[0], {"top_model": system.top_model})
+    method, config = prepared(system, dataset, seed)
+    setting = AttackSetting(
+        method=method, config=config, dataset=dataset, adversary=spec.adversaries[0], trials=trials, seed=seed
+    )
+    return attack_result(spec, setting, AuditPlan())
 
 
 def _certified(game: CoinGame, setting: AttackSetting) -> CertifiedBound:

@@ -1,0 +1,67 @@
+"""A training in this process is attacked from Python as the command attacks it by its name."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dpzv_audit import AuditError, InputError, attack_system, load_dataset
+from dpzv_audit.cli import app
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "system"
+
+
+def leaky(task, record, seed):
+    """Send, as a gradient, a number that is the label up to its noise."""
+    rng = np.random.default_rng(seed)
+    ids = rng.permutation(len(task.labels))
+    up = task.features[0][ids, :2]
+    record.sent(0, 1, 0, "embeddings", up, ids)
+    signs = 2.0 * (task.labels[ids, None] == 1) - 1.0
+    record.sent(0, 0, 1, "gradient", signs * (1.0 + rng.random((len(ids), 2))), ids)
+
+
+def test_it_gives_what_the_command_gives(monkeypatch, tmp_path):
+    monkeypatch.chdir(EXAMPLE)
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    import noisy_vfl
+
+    options = ["--attack", "label_norm", "--trials", "2", "--seed", "3", "--json", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, ["attack", "--system", "noisy_vfl:train", *options])
+    assert done.exit_code == 0, done.output
+    by_command = json.loads(done.stdout)
+    found = attack_system(noisy_vfl.train, "label_norm", trials=2, seed=3)
+    assert found.method == by_command["method"] == "system:noisy_vfl:train"
+    assert found.dataset == by_command["dataset"] == "noisy_vfl:data"
+    assert found.success.value == by_command["success"]["value"]
+    assert found.certified.epsilon_lower == by_command["certified"]["epsilon_lower"]
+    assert "server-state" in found.privacy.gap
+
+
+def test_data_are_a_data_set_or_arrays():
+    rng = np.random.default_rng(0)
+    arrays = {"features": [rng.random((60, 3)), rng.random((60, 2))], "labels": rng.integers(2, size=60)}
+    for data, name in ((load_dataset("breast-cancer"), "breast-cancer"), (arrays, "data")):
+        found = attack_system(leaky, data=data, trials=2)
+        assert found.dataset == name
+        assert found.success.value == 1.0
+        assert found.attack == "label_direction"
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"train": "leaky"}, InputError, "train must be a function train"),
+        ({"attack": "label_dirction"}, InputError, "label_dirction"),
+        ({"trials": 0}, InputError, "trials is 0"),
+        ({"data": {"features": []}}, InputError, "data gives features, must give a dictionary of features, labels"),
+        ({"train": lambda task, record, seed: 1 / 0}, AuditError, "raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_is_wrong_is_one_line(given, error, words):
+    usual = {"train": leaky, "data": load_dataset("breast-cancer")}
+    with pytest.raises(error, match=words) as caught:
+        attack_system(**(usual | given))
+    assert "\n" not in str(caught.value)
