@@ -103,7 +103,7 @@ def test_embeddings_with_more_axes_reach_attacks_flattened():
     system = System("tokens", training)
     outcome = mounted(system, "label_direction")
     assert outcome.success.value > 0.99
-    played = [system.play(TASK, seed, "a training") for seed in (0, 1)]
+    played = [system.play(TASK, seed, "a training").trial for seed in (0, 1)]
     sent = []
     replay(played, SimpleNamespace(send=sent.append, note=None), "tokens")
     assert [(one.kind, tuple(one.payload.shape)) for one in sent] == [
