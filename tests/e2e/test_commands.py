@@ -75,7 +75,7 @@ def test_cheap_examples_run_as_printed(tool, scores, main_run):
     ran = []
     for name in ("account", "audit", "list", "report"):
         for arguments in examples(tool(name, "--help").stdout):
-            if {"--method", "method", "mechanism", "coverage"} & set(arguments):
+            if {"--method", "method", "system", "mechanism", "coverage"} & set(arguments):
                 continue  # trains, or audits many mechanisms, for a minute
             where = main_run[1].parent.parent if name == "report" else scores
             words = [str(p) for word in arguments for p in (sorted(where.glob(word)) if "*" in word else [word])]

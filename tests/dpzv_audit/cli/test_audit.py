@@ -173,7 +173,8 @@ def test_a_wrong_flag_is_named(files, flags, words):
 def test_a_flag_that_score_files_leave_without_effect_is_refused(files, flags):
     error = run(files, *flags).exception
     assert isinstance(error, InputError)
-    assert said(error).startswith(f"{flags[0]} goes with --m")
+    takers = "--system or --mechanism" if flags[0] == "--trial-seconds" else "--m"
+    assert said(error).startswith(f"{flags[0]} goes with {takers}")
 
 
 def test_a_bound_that_the_user_vouches_for_does_not_say_that_it_assumes_nothing(files):
@@ -205,11 +206,13 @@ def test_a_flag_of_no_audit_is_named_with_the_nearest():
     assert said(error) == "No such option: --metod, did you mean --method?"
     assert said(CliRunner().invoke(APP, ["--unheard-of=1"]).exception) == "No such option: --unheard-of"
     for flags in (["--seed", "1", "--help"], ["--", "word"]):
-        assert said(CliRunner().invoke(APP, flags).exception).startswith("none of --method, --scores and --mechanism")
+        assert said(CliRunner().invoke(APP, flags).exception).startswith(
+            "none of --method, --system, --scores and --mechanism"
+        )
 
 
 def test_missing_scores_and_missing_files_are_named(files, tmp_path):
-    assert "none of --method, --scores and --mechanism given" in said(CliRunner().invoke(APP, []).exception)
+    assert "none of --method, --system, --scores and --mechanism given" in said(CliRunner().invoke(APP, []).exception)
     assert "--epochs goes with --method" in str(
         CliRunner().invoke(APP, ["--scores", files[0], files[1], "--epochs", "3"]).exception
     )
@@ -225,6 +228,7 @@ def test_the_group_lists_its_commands_and_each_shows_its_own_options(capsys):
     text = capsys.readouterr().out
     for name, own, of_others in (
         ("method", "--canary", "--coin-flips"),
+        ("system", "--fit-trials", "--runs"),
         ("mechanism", "--trial-seconds", "--epochs"),
         ("scores", "--coin-flips", "--runs"),
         ("coverage", "--audits", "--out"),
