@@ -1,12 +1,13 @@
 """The command line: one module a command, which is loaded when it is asked for; torch is loaded inside commands."""
 
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
-from typer.exceptions import Abort, TyperException
+from typer import Abort
 
 from .. import check_not_shadowed
 from ..errors import AuditError, InputError, Interrupted, one_line, out_of_memory
@@ -16,6 +17,9 @@ from .failures import say_unexpected, spell_plainly, threads_watched
 from .flags import GIVEN, RUNNING, renamed, said
 
 FAILED = 3
+USAGE_ERRORS = typer.BadParameter.__mro__[2]
+"""What typer raises for what the user mistyped: its own class, or click's before typer 0.26."""
+_NO_NUMBER = re.compile(r"(.+) is not a valid (float|int)(?:eger)?\.")
 
 app = typer.Typer(
     name="dpzv-audit",
@@ -104,7 +108,7 @@ def _told(error: BaseException) -> int:
         # A reader who has gone, as of `| head -1`; typer's answer, exit with 1, would say that a claim is refuted.
         return FAILED
     code = FAILED
-    if isinstance(error, TyperException):
+    if isinstance(error, USAGE_ERRORS):
         code = 2
         words = f"error: {one_line(_mistake(error))}"
     elif isinstance(error, AuditError):
@@ -127,16 +131,20 @@ def _told(error: BaseException) -> int:
     return code
 
 
-def _mistake(error: TyperException) -> str:
+def _mistake(error: Any) -> str:
     """Return typer's message, with the value that was given where it leaves it out, and near flags alone suggested."""
-    found: Any = error  # typer's classes declare neither of what follows
-    if hasattr(found, "possibilities") and hasattr(found, "option_name"):
-        return no_such_option(found.option_name, found.possibilities or ())
-    if error.message.startswith("No such command") and "Did you mean" not in error.message:
-        return f"{error.message} Must be one of {', '.join(found.ctx.command.list_commands(found.ctx))}."
+    if hasattr(error, "possibilities") and hasattr(error, "option_name"):
+        return no_such_option(error.option_name, error.possibilities or ())
+    if error.message.startswith("No such command"):
+        if "Did you mean" in error.message:
+            return str(error.message)
+        return f"{error.message} Must be one of {', '.join(error.ctx.command.list_commands(error.ctx))}."
     cause: Any = error.__cause__
     details = cause.errors() if hasattr(cause, "errors") else []
+    by_click = _NO_NUMBER.fullmatch(error.message)
     for kind, words in (("float", "a number"), ("int", "a whole number")):
-        if details and details[0]["type"].startswith(f"{kind}_") and found.param.opts:
-            return f"{found.param.opts[-1]} is {details[0]['input']!r}, must be {words}"
-    return error.format_message()
+        if details and details[0]["type"].startswith(f"{kind}_") and error.param.opts:
+            return f"{error.param.opts[-1]} is {details[0]['input']!r}, must be {words}"
+        if by_click and by_click[2] == kind and error.param.opts:
+            return f"{error.param.opts[-1]} is {by_click[1]}, must be {words}"
+    return str(error.format_message())

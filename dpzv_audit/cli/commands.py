@@ -13,6 +13,9 @@ from typer.core import TyperCommand, TyperGroup
 from ..errors import InputError
 from .flags import RUNNING
 
+# Help is plain; for rich, typer before 0.26 would write "\[default: 0]" all the same.
+typer.core.HAS_RICH = False
+
 
 class Command(TyperCommand):
     """A command that is known while it runs, so that errors can name what its flags gave."""
