@@ -32,7 +32,7 @@ from dpzv_audit.signals import until
 from dpzv_audit.systems.record import Recorder, Sent, check_order
 from dpzv_audit.systems.task import Task, dataset_of
 
-from .core.channel import Channel, Message
+from .core.channel import VALUE_BYTES, Channel, Message
 from .core.config import TrainingConfig
 from .core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
 from .core.federation import Federation
@@ -503,8 +503,11 @@ def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Messa
     if len({value.shape[1:] for value in values}) > 1 or (not first.ids and len({v.shape for v in values}) > 1):
         shapes = " and ".join(sorted({str(value.shape) for value in values}))
         raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings, must have one")
+    # A number costs what it travels as, where that is not the float that a built-in method sends.
+    bits = 8 * values[0].nbytes if values[0].itemsize != VALUE_BYTES else None
     if not first.ids:
-        return Message(first.round, first.sender, first.receiver, first.kind, torch.from_numpy(np.stack(values)))
+        payload = torch.from_numpy(np.stack(values))
+        return Message(first.round, first.sender, first.receiver, first.kind, payload, bits=bits)
     ids = [one.tensors[sent.ids] for one, sent in zip(played, group, strict=True)]
     sizes = [len(rows) for rows in ids]
     if len(set(sizes)) > 1:
@@ -520,6 +523,7 @@ def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Messa
         first.kind,
         payload,
         torch.from_numpy(np.stack(ids)),
+        bits=bits if len(set(sizes)) == 1 else None,
         sizes=sizes if len(set(sizes)) > 1 else None,
     )
 

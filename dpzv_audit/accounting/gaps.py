@@ -128,6 +128,7 @@ def _gaps_of_part(
     closed = {
         "joint-zo": scalars,
         "dp-sgd": given or release.server_noise_multiplier is not None,
+        "released": release.channel != "embedding",
         "frozen": True,
         "none": True,
     }

@@ -18,7 +18,7 @@ takes part (`mechanisms.core.config`, `dpzv_audit.games.transcript`), and what s
 `bounds`).
 """
 ClipRule = Literal["symmetric", "paper-one-sided"]
-ServerUpdate = Literal["sgd", "zo", "frozen", "dp-sgd", "joint-zo", "none"]
+ServerUpdate = Literal["sgd", "zo", "frozen", "dp-sgd", "joint-zo", "released", "none"]
 IdsVisibility = Literal["secret", "public"]
 Channel = Literal["scalar", "gradient", "embedding", "zo-gradient"]
 ClipScope = Literal["record", "batch"]
@@ -57,7 +57,8 @@ class Release:
         rounds: T, the number of batches served, all clients together.
         clip: C, the clipping norm of one record's part; for `zo-gradient` zeta, the largest norm that was seen.
         sigma: Standard deviation of the noise on the message itself; for `zo-gradient` that of the estimate, sigma_s.
-        server_update: How the server's parameters move; `none` where it has none (it sums the embeddings, say).
+        server_update: How the server's parameters move; `none` where it has none (it sums the embeddings, say),
+            `released` where it moves by the noised messages alone.
         sample_rate: Q, the chance that a record is in a batch, where Q and `rounds` are public constants; `poisson`
             only. None: B/D, which one record more or less would move for every record, and floor(D/B) rounds with it.
         directions: q, messages a round about the same batch: q directions of one estimate, or two embeddings (h+ and

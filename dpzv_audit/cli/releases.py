@@ -52,7 +52,8 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         channel NAME: What carries the noise: scalar (default), gradient, embedding or zo-gradient.
         directions Q: Messages per round about the same batch.
         whole_data_rounds N: Messages about every record, such as those that first fill the server's table.
-        server_update NAME: How the server learns: none (default: no parameters), joint-zo, frozen, dp-sgd, sgd or zo.
+        server_update NAME: How the server learns: none (default: no parameters), joint-zo, released (it moves
+            by the noised messages alone), frozen, dp-sgd, sgd or zo.
         server_mu X: Gaussian-DP mu of all of the server's own noised updates together.
         server_noise_multiplier X: Instead of --server-mu: dp-sgd's noise over its clip, on each round's batch.
         client_update NAME: How clients step: zeroth-order (default), first-order or frozen.

@@ -70,6 +70,8 @@ class Manifest(_Part):
     """Number of classes; labels are in 0 to `classes` - 1."""
     public_ids: bool = False
     """Whether ids travelled in the clear, as entity alignment leaves them: an eavesdropper then knows them too."""
+    encrypted: bool = False
+    """Whether messages crossed the network under TLS: an eavesdropper then saw their lengths and times alone."""
     files: Annotated[list[Name], Field(min_length=1)]
     """The safetensors files beside the manifest that hold its tensors."""
     messages: list[SentEntry]
@@ -139,7 +141,7 @@ class Transcript:
             yield load_file(self.folder / name)
 
 
-def save(record: Recorder, folder: Path, *, classes: int, public_ids: bool = False) -> Path:
+def save(record: Recorder, folder: Path, *, classes: int, public_ids: bool = False, encrypted: bool = False) -> Path:
     """Write what was recorded as a transcript; return its folder, which must not hold anything yet.
 
     Its files are their owner's alone: a transcript tells of records and labels.
@@ -161,6 +163,7 @@ def save(record: Recorder, folder: Path, *, classes: int, public_ids: bool = Fal
         "clients": record.clients,
         "classes": classes,
         "public_ids": public_ids,
+        "encrypted": encrypted,
         "files": files,
         "messages": messages,
         "notes": [dict(_fields(one)) for one in record.notes],

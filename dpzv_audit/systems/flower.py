@@ -1,0 +1,308 @@
+"""Records what a Flower app sends: a client mod, a wrapper of the server, and a grid that runs both in one process.
+
+Flower's server sends requests and clients reply (`flwr.app.Message`); what arrays and numbers they hold is kept as it
+travels. The interfaces are those of flwr 1.41. Without TLS whoever listens sees all of it, under TLS lengths and times
+alone; that is for the user to say, who starts the processes.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from .record import SERVER, Recorder
+from .transcript import load, merge, save
+
+try:
+    from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.supercore.task_identity import TaskIdentity
+except ImportError as error:
+    raise ImportError("dpzv_audit.systems.flower needs the extra [flower]: pip install 'dpzv-audit[flower]'") from error
+
+IDS = "ids"
+"""Name of the entry of a message that says which records its rows are about."""
+_STATE = "dpzv-audit"
+_SUPERLINK = 1
+
+Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Message]
+
+
+def client_mod(folder: Path | str, *, records: int, clients: int, classes: int, tls: bool) -> Mod:
+    """Return a mod that records what its client gets and sends: `ClientApp(mods=[client_mod(...), ...])`.
+
+    It stands first, so that it sees what other mods, such as local DP, leave of a reply. Each exchange is a transcript
+    in `folder/RUN/client-M/`, since Flower may start a process for each; `gather` makes one of them. A node's
+    `partition-id` P is client P + 1; a message's `group_id` is its round.
+
+    A reply's arrays with a row for each record are `embeddings`, a request's are `gradient`, in an evaluation both are
+    `prediction`; all else is called as its record in the message. An entry `ids` says which records rows are about, in
+    this message and in those of the client that follow; without one they are all `records`, in order.
+
+    Args:
+        folder: Where transcripts go; a relative path is one of the SuperNode's folder.
+        records: Number N of records that all parties share.
+        clients: Number M of clients.
+        classes: Number of classes of the labels.
+        tls: Whether nodes are connected by TLS, as `flower-supernode` without `--insecure` is.
+    """
+
+    def mod(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+        place = context.node_config.get("partition-id")
+        if not isinstance(place, int) or not 0 <= place < clients:
+            right = f"must be a whole number from 0 to {clients - 1}"
+            raise InputError(
+                f"partition-id of the node is {place!r}, {right}: flower-supernode takes it as node-config"
+            )
+        client = place + 1
+        log = _Log(Recorder(records, clients))
+        if _STATE in context.state:
+            log.latest[client] = np.array(context.state[_STATE][IDS], np.int64)
+        log.add(message, client, reply=False)
+        reply = call_next(message, context)
+        log.add(reply, client, reply=True)
+        if client in log.latest:
+            context.state[_STATE] = ConfigRecord({IDS: log.latest[client].tolist()})
+        if log.record.messages:
+            parts = Path(folder) / str(context.run_id) / f"client-{client}"
+            number = len(list(parts.glob("*")))
+            save(log.record, parts / f"{number:06}", classes=classes, public_ids=log.public_ids, encrypted=tls)
+        return reply
+
+    return mod
+
+
+def gather(folder: Path | str) -> Path:
+    """Make one transcript of those that the clients' mods left of a run, `folder` being its RUN folder.
+
+    Returns:
+        The folder `merged` in it.
+
+    Raises:
+        InputError: There are none, or one cannot be read.
+    """
+    folder = Path(folder)
+    parts = sorted(folder.glob("client-*/*"))
+    if not parts:
+        raise InputError(f"{folder}: holds no client-1/000000 or the like, must be the folder of a run")
+    read = [load(part).manifest for part in parts]
+    record = Recorder(read[0].records, read[0].clients)
+    merge(record, *parts)
+    public_ids = any(one.public_ids for one in read)
+    encrypted = all(one.encrypted for one in read)
+    return save(record, folder / "merged", classes=read[0].classes, public_ids=public_ids, encrypted=encrypted)
+
+
+class RecordedServer(ServerApp):  # type: ignore[misc]
+    """A `ServerApp` that records what it sends and gets, and writes the transcript `folder/RUN/server` at its end.
+
+    Clients are numbered in the order in which the server first writes to their nodes. Arguments, kinds and ids are as
+    `client_mod` has them.
+    """
+
+    def __init__(
+        self, app: ServerApp, folder: Path | str, *, records: int, clients: int, classes: int, tls: bool
+    ) -> None:
+        super().__init__()
+        self._app = app
+        self._folder = Path(folder)
+        self._record = Recorder(records, clients)
+        self._classes = classes
+        self._tls = tls
+
+    def main(self) -> Any:
+        """Return what registers the main function."""
+        return self._app.main()
+
+    def lifespan(self) -> Any:
+        """Return what registers what runs before and after it."""
+        return self._app.lifespan()
+
+    def __call__(self, grid: Grid, context: Context) -> None:
+        """Run the app."""
+        recorded = RecordedGrid(grid, self._record)
+        self._app(recorded, context)
+        place = self._folder / str(context.run_id) / "server"
+        public_ids = recorded.log.public_ids
+        save(self._record, place, classes=self._classes, public_ids=public_ids, encrypted=self._tls)
+
+
+class RecordedGrid(Grid):  # type: ignore[misc]
+    """A grid whose messages are recorded: requests as they are pushed, replies as they are pulled."""
+
+    def __init__(self, grid: Grid, record: Recorder) -> None:
+        self.log = _Log(record)
+        self._grid = grid
+        self._clients: dict[int, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._grid, name)
+
+    @property
+    def run(self) -> Any:
+        """The run."""
+        return self._grid.run
+
+    def set_run(self, run: Any) -> None:
+        """Set the run."""
+        self._grid.set_run(run)
+
+    def create_message(self, *arguments: Any, **options: Any) -> Message:
+        """Make a message."""
+        return self._grid.create_message(*arguments, **options)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the nodes that are there."""
+        return self._grid.get_node_ids()  # type: ignore[no-any-return]
+
+    def get_nodes(self) -> Iterable[Any]:
+        """Return the nodes that are there."""
+        return self._grid.get_nodes()  # type: ignore[no-any-return]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send requests, and record them."""
+        return self._grid.push_messages(self._requests(messages))  # type: ignore[no-any-return]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return replies, and record them."""
+        return self._replies(self._grid.pull_messages(message_ids))
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send requests and return their replies, and record both."""
+        return self._replies(self._grid.send_and_receive(self._requests(messages), timeout=timeout))
+
+    def _requests(self, messages: Iterable[Message]) -> list[Message]:
+        sent = list(messages)
+        for message in sent:
+            client = self._clients.setdefault(message.metadata.dst_node_id, len(self._clients) + 1)
+            self.log.add(message, client, reply=False)
+        return sent
+
+    def _replies(self, messages: Iterable[Message]) -> list[Message]:
+        # Replies come in any order; a record of two trainings must not differ by it.
+        got = list(messages)
+        for message in sorted(got, key=lambda one: self._clients.get(one.metadata.src_node_id, 0)):
+            if message.has_content():
+                self.log.add(message, self._clients[message.metadata.src_node_id], reply=True)
+        return got
+
+
+class LocalGrid(Grid):  # type: ignore[misc]
+    """A grid that runs a `ClientApp` in this process, as the nodes 1 to `clients`, with a state for each.
+
+    Node m has the `partition-id` m - 1 of `num-partitions` `clients`. `config` is what the run is configured with.
+    """
+
+    def __init__(self, app: ClientApp, clients: int, config: Mapping[str, bool | int | float | str]) -> None:
+        # What a message names as its origin; Flower sets it in each process that it starts.
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 0, _SUPERLINK, 0
+        self._app = app
+        self.contexts = {
+            m: Context(0, m, {"partition-id": m - 1, "num-partitions": clients}, RecordDict(), dict(config))
+            for m in range(1, clients + 1)
+        }
+        self._replies: dict[str, Message] = {}
+        self._names = map(str, count())
+
+    @property
+    def run(self) -> Any:
+        """None: nothing was submitted."""
+        return None
+
+    def set_run(self, run: Any) -> None:
+        """Ignore the run."""
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Make a message."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return 1 to `clients`."""
+        return list(self.contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Have the app answer at once."""
+        names = []
+        for message in messages:
+            name = next(self._names)
+            message.metadata.__dict__["_message_id"] = name
+            self._replies[name] = self._app(message, self.contexts[message.metadata.dst_node_id])
+            names.append(name)
+        return names
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the answers."""
+        return [self._replies.pop(name) for name in message_ids if name in self._replies]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Have the app answer, and return the answers."""
+        return self.pull_messages(self.push_messages(messages))
+
+
+def local_grid(app: ClientApp, record: Recorder, config: Mapping[str, bool | int | float | str]) -> Grid:
+    """Return a grid of this process, recorded, on which a system's `train(task, record, seed)` runs its server."""
+    return RecordedGrid(LocalGrid(app, record.clients, config), record)
+
+
+@dataclass
+class _Log:
+    """Records messages; `latest` holds the ids that were last named to or by each client."""
+
+    record: Recorder
+    latest: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    public_ids: bool = False
+
+    def add(self, message: Message, client: int, *, reply: bool) -> None:
+        """Record what a request to `client`, or its reply, holds."""
+        if not message.has_content():
+            return
+        kind = message.metadata.message_type
+        what = f"the {kind!r} message of client {client}"
+        number = message.metadata.group_id
+        entries = list(_entries(message.content))
+        if entries and not re.fullmatch("[0-9]+", number):
+            raise InputError(f"{what} has group_id {number!r}, must be the number of its round")
+        for _, name, values in entries:
+            if name == IDS:
+                self.public_ids = True
+                self.latest[client] = values.astype(np.int64)
+        ids = self.latest.get(client, np.arange(self.record.records))
+        way = (client, SERVER) if reply else (SERVER, client)
+        by_record = "prediction" if kind.startswith("evaluate") else "embeddings" if reply else "gradient"
+        for group, name, values in entries:
+            if name == IDS:
+                self.record.sent(int(number), *way, IDS, values)
+            elif values.shape[:1] == ids.shape:
+                self.record.sent(int(number), *way, by_record, values, ids)
+            else:
+                self.record.sent(int(number), *way, _word(group), values)
+
+
+def _entries(content: RecordDict) -> Iterator[tuple[str, str, NDArray[Any]]]:
+    """Yield what a message holds: the name of the record, that of the entry, and its numbers; text as its bytes."""
+    for group, entries in content.items():
+        for name, value in entries.items():
+            if isinstance(entries, ArrayRecord):
+                values = value.numpy()
+            elif isinstance(value, str | bytes):
+                values = np.frombuffer(value.encode() if isinstance(value, str) else value, np.uint8)
+            else:
+                values = np.asarray(value)
+            if values.dtype.kind == "b":
+                values = values.astype(np.uint8)
+            if values.size and values.dtype.kind in "iuf":
+                yield group, IDS if group == IDS else name, values
+
+
+def _word(name: str) -> str:
+    """Return a name as a kind of message: small letters, digits and dashes, from a letter on."""
+    return re.sub("[^a-z0-9_-]", "-", f"{name}".lower()).lstrip("0123456789_-")[:40] or "other"

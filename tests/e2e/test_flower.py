@@ -1,0 +1,212 @@
+"""The vertical Flower example for real, as docs/guide/from-flower.md starts it: a SuperLink, two SuperNodes, an app."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sysconfig
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer
+
+from attacks.core.contract import FewLabels
+from attacks.label.binary import by_direction
+from dpzv_audit.systems.transcript import load
+from mechanisms.core.channel import Adversary, Channel, ViewRecorder
+from mechanisms.system import replay
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "flower"
+SCRIPTS = sysconfig.get_path("scripts")
+N = 569
+ATTACK = ("--attack", "label_direction", "--attack-set", "labels_per_class=1", "--trials", "4")
+
+pytest.importorskip("flwr", reason="needs the extra [flower]")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for file in (*EXAMPLES.glob("*.py"), EXAMPLES / "pyproject.toml"):
+        shutil.copy(file, tmp_path)
+    return tmp_path
+
+
+def test_all_labels_leak_in_one_round(tool, folder):
+    found = tool.json("attack", "--system", "federation:train", *ATTACK, "--out", folder / "runs", cwd=folder)
+    assert found["success"]["value"] == 1.0
+    assert found["measures"]["labels found"]["value"] == 1.0
+    assert found["controls"]["positive"]["value"] >= found["controls"]["positive"]["expected"]
+    assert found["privacy"]["upper"] is None
+    assert found["privacy"]["gap"] == "no-release"
+
+
+def test_noise_that_alone_moves_the_server_has_its_bound_and_no_other_server_has(tool, folder):
+    found = tool.json("attack", "--system", "private:train", *ATTACK, "--out", folder / "runs", cwd=folder)
+    assert found["success"]["value"] < 0.6
+    assert found["privacy"]["gap"] is None
+    assert found["certified"]["epsilon_lower"] <= found["privacy"]["upper"] == pytest.approx(4.377, abs=1e-3)
+    (folder / "own_top.py").write_text(
+        "import private\nfrom federation import train as learn\nfrom private import data\n\n"
+        "def train(task, record, seed):\n    return learn(task, record, seed, 1, private.protect, clear_top=True)\n\n"
+        "def releases(task):\n    return {**private.releases(task), 'server_update': 'sgd'}\n"
+    )
+    found = tool.json("attack", "--system", "own_top:train", *ATTACK, "--out", folder / "runs", cwd=folder)
+    assert found["privacy"]["upper"] is None
+    assert "server-state" in found["privacy"]["gap"]
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Wire:
+    """Passes what a node and its SuperLink send each other on, and keeps it: an eavesdropper's place."""
+
+    def __init__(self, to):
+        self.heard = bytearray()
+        self._to = to
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                here, _ = self._listening.accept()
+                there = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                return
+            for one, other in ((here, there), (there, here)):
+                threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    def _pass(self, one, other):
+        try:
+            while data := one.recv(1 << 16):
+                self.heard += data
+                other.sendall(data)
+        except OSError:
+            pass
+        finally:
+            one.close()
+            other.close()
+
+    def close(self):
+        self._listening.close()
+
+
+@contextmanager
+def started(command, name, cwd, env):
+    """Run a command of this environment in a process group of its own; end the group after the block."""
+    with (cwd / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [f"{SCRIPTS}/{command[0]}", *command[1:]], cwd=cwd, env=env, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(20)
+        finally:
+            # What it started may outlive it by a moment.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def listens(port, seconds=60):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return True
+        time.sleep(0.2)
+    return False
+
+
+def content(held):
+    """Messages in full, with clients by what they send first: a server and the nodes number them each in their way."""
+    first = {m.sender: held.tensors[m.tensor].tobytes() for m in reversed(held.messages) if m.kind == "embeddings"}
+    return sorted(
+        (m.round, first.get(m.sender, b""), first.get(m.receiver, b""), m.kind, held.tensors[m.tensor].tobytes())
+        for m in held.messages
+    )
+
+
+def test_real_processes_send_what_is_recorded_and_it_gives_all_labels_away(folder):
+    home = folder / "home"
+    home.mkdir()
+    link = free_port()
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{link}"\ninsecure = true\n'
+    )
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "COLUMNS")} | {
+        "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}",
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    app = folder / "app"
+    app.mkdir()
+    for name in ("vertical.py", "pyproject.toml"):
+        shutil.copy(EXAMPLES / name, app)
+    wire = Wire(link)
+    superlink = ["flower-superlink", "--insecure", "--disable-runtime-dependency-installation", "--port", str(link)]
+    nodes = []
+    for number, port in enumerate((wire.port, link)):
+        config = f"partition-id={number} num-partitions=2"
+        reached = ("--insecure", "--superlink", f"127.0.0.1:{port}")
+        nodes.append(["flower-supernode", *reached, "--port", str(free_port()), "--node-config", config])
+    with started(superlink, "superlink", folder, env):
+        assert listens(link), (folder / "superlink.log").read_text()
+        with started(nodes[0], "node-0", folder, env), started(nodes[1], "node-1", folder, env):
+            run = ["flwr", "run", str(app), "here", "--stream"]
+            done = subprocess.run(
+                [f"{SCRIPTS}/{run[0]}", *run[1:]],
+                cwd=folder,
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=240,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            said = done.stdout + "".join(path.read_text() for path in folder.glob("*.log"))
+            (seen,) = folder.glob("seen/*") if (folder / "seen").exists() else pytest.fail(said)
+    wire.close()
+
+    from dpzv_audit.systems.flower import gather
+
+    by_server, by_clients = load(seen / "server"), load(gather(seen))
+    assert content(by_server) == content(by_clients)
+    assert [m.kind for m in by_clients.messages] == ["embeddings"] * 2 + ["gradient"] * 2
+    assert not by_clients.manifest.encrypted
+
+    # Without TLS what crossed the wire of client 1 is there in the clear, and nothing of client 2's.
+    for message in by_clients.messages:
+        crossed = by_clients.tensors[message.tensor].tobytes() in bytes(wire.heard)
+        assert crossed == (1 in (message.sender, message.receiver))
+
+    _, benign = load_breast_cancer(return_X_y=True)
+    labels = 1 - benign
+    seer = ViewRecorder(Adversary("client", (1,)))
+    channel = Channel((seer,))
+    replay([by_clients], channel, "the app")
+    assert channel.ledger.up == channel.ledger.down == 2 * N * 4 * 4
+    positive = int(np.flatnonzero(labels == 1)[0])
+    known = SimpleNamespace(
+        client=1, records=N, batches=1, rarer=1, share_of_ones=float(labels.mean()), config=SimpleNamespace(epochs=1)
+    )
+    known.granted = lambda kind: FewLabels(torch.tensor([[positive]]), torch.tensor([[1]]))
+    found = by_direction(seer.view, known)
+    assert found.labels.numel() == N - 1
+    np.testing.assert_array_equal(found.labels.flatten(), labels[found.ids.flatten()])
