@@ -43,7 +43,7 @@ def test_notebooks_run_and_show_what_they_print(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     names = sorted(path.name for path in FOLDER.glob("*.ipynb"))
-    assert names == ["how-private-is-dpzv.ipynb", "own-mechanism.ipynb"]
+    assert names == ["how-private-is-dpzv.ipynb", "own-federation.ipynb", "own-mechanism.ipynb"]
     for name in names:
         (count, text), (kept, shown) = printed(tmp_path / name), printed(FOLDER / name)
         assert count == kept
