@@ -317,7 +317,7 @@ def system_outcome(
         warnings=warnings,
         tradeoff=None,  # scores of one training depend on each other: they have no band
         game={
-            "mechanism": f"{trainings} trainings of the system",
+            "mechanism": f"{trainings} training{'s' if trainings > 1 else ''} of the system",
             "canary": f"every record but {played.given} of given labels: its label is one of two by a fair coin",
             "neighbours": coins.neighbours,
             "adversary": game.adversary,

@@ -327,6 +327,15 @@ def test_the_stated_release_gets_its_bound_beside_the_game():
     assert audited(1.0).conclusion == "overclaimed"
 
 
-def test_data_of_the_tool_play_too():
-    data = load("breast-cancer")
-    assert system_game(game_of(gaussian, data), trainings=1, fit_trainings=1).game is not None
+def test_all_clients_together_read_what_each_is_sent():
+    def to_the_second(task, record, seed):
+        ids = np.arange(task.records)
+        record.sent(0, 2, 0, "embeddings", task.features[1], ids)
+        record.sent(0, 0, 2, "gradient", np.array([1.0, -2.0])[task.labels][:, None], ids)
+
+    data = load("breast-cancer", clients=2)
+    with pytest.raises(InputError, match="no message that the client sees has ids"):
+        fitted_score(game_of(to_the_second, data), 1)
+    together = game_of(to_the_second, data, adversary="colluding-clients")
+    bound = certified(system_game(together, trainings=1, fit_trainings=2))
+    assert bound.epsilon_lower == bound.ceiling > 4.0
