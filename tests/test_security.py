@@ -61,6 +61,7 @@ ALLOWED = {
     ("dpzv_audit/systems/record.py", "import tempfile"): "what was recorded past a stated memory",
     ("dpzv_audit/systems/record.py", "import shutil"): "removes that again",
     ("dpzv_audit/cli/trials.py", "import shutil"): "removes the trainings of a finished command",
+    ("dpzv_audit/cli/matrix.py", "import shutil"): "removes the trainings of a finished matrix",
     ("dpzv_audit/data/files.py", "import tarfile"): "reads members into memory, bounded; extracts nothing",
     ("dpzv_audit/data/files.py", "import gzip"): "reads members into memory, bounded; extracts nothing",
     ("dpzv_audit/data/files.py", ".extractfile"): "a member as a stream; nothing is put on the disk",

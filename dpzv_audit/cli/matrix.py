@@ -1,5 +1,6 @@
 """`dpzv-audit matrix`: every attack on every method at every epsilon, as one table and heat map."""
 
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,10 +14,12 @@ from rich.table import Table
 from reports.render import write_report
 
 from ..errors import AuditError, InputError, check_names
+from ..loading import importable
 from ..results import Cell
 from ..runs import environment, json_text
+from ..signals import TRIAL_SECONDS
 from ..store import hold, private_folder, write_atomically
-from .flags import Count, Probability, RunFlags, takes
+from .flags import Count, Positive, Probability, RunFlags, takes
 from .options import DataFlags, load_data
 from .output import Output, choose_device, repeatable_command_line, table_of
 
@@ -37,6 +40,7 @@ class CellFlags(RunFlags):
         epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
         batch_size B: Records in a batch; by default the method's own.
         seeds N: Trainings with different seeds for each cell, run together.
+        trial_seconds X: What one training of a system may take.
         confidence X: Confidence of every interval and bound, between 0 and 1.
     """
 
@@ -44,6 +48,7 @@ class CellFlags(RunFlags):
     batch_size: Count | None = None
     seeds: Annotated[Count, "--trials"] = 3
     confidence: Probability = 0.95
+    trial_seconds: Positive = TRIAL_SECONDS
 
     def facts(self, data: object) -> dict[str, object]:
         """Return all that numbers of cells on `data` depend on."""
@@ -77,7 +82,8 @@ def matrix(
     Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --trials 3
 
     Options:
-        methods A,B|all: Methods, separated by commas.
+        methods A,B|all: Methods, separated by commas; a training of yours as system:module:function, on the data that
+            are given, or on its own.
         attacks A,B|all: Attacks, separated by commas.
         epsilons X,Y: Claimed epsilons, separated by commas, for methods that claim one.
         protect A,B: Channels on which baselines get noise for every epsilon, beside a run without: gradient, embedding,
@@ -90,21 +96,21 @@ def matrix(
     from mechanisms import METHODS
 
     from ..checkpoints import run_key
-    from .matrix_cells import CELL_FILE, Cells, CellTask, check_task, clear_cell
+    from .matrix_cells import CELL_FILE, TRIALS, Cells, CellTask, check_task, clear_cell
 
-    chosen_methods = _names("methods", methods, METHODS)
+    chosen_methods, codes = _methods(methods, flags.out)
     chosen_attacks = _names("attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)
     channels = [] if protect is None else _names("protect", protect, CHANNELS)
     flags = replace(flags, device=choose_device(flags.device))
     facts = {key: str(value) for key, value in flags.facts(data).items()}
-    key = run_key(facts | {"arrays": load_data(data, quiet=output.quiet).fingerprint})
+    key = run_key(facts | codes | {"arrays": load_data(data, quiet=output.quiet).fingerprint})
     folder = flags.out / f"matrix-{data.name}-seed{flags.seed}-{key}"
     task = partial(CellTask, data=data, flags=flags, folder=folder / "cells")
     tasks = [
         task(cell=Cell(attack=a, adversary=by, method=m, noise=on, epsilon=e))
         for m in chosen_methods
-        for on, e in _claims(METHODS[m], claimed, channels)
+        for on, e in ([(None, None)] if m in codes else _claims(METHODS[m], claimed, channels))
         for a in chosen_attacks
         for by in ATTACKS[a].adversaries
     ]
@@ -119,7 +125,9 @@ def matrix(
             clear_cell(left)
         with output.progress(folder, CELL_FILE) as reporter:
             found = Cells(tasks, reporter("cells", len(tasks))).carried_out(jobs)
-        _finish(output, folder, found, data.name, flags)
+        shutil.rmtree(folder / TRIALS, ignore_errors=True)
+        of_systems = " (systems: their own)" if codes and not data.given else ""
+        _finish(output, folder, found, f"{data.name}{of_systems}", flags)
 
 
 def _claims(
@@ -131,6 +139,24 @@ def _claims(
     if "dp" not in method.config.model_fields:
         channels = []
     return [(None, None), *product(channels, claimed)]
+
+
+def _methods(given: str, out: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the methods and systems that are named, and of each system the digest of its code."""
+    from mechanisms import METHODS
+    from mechanisms.system import PREFIX
+
+    from ..games.mechanism import code_of
+
+    names = [name.strip() for name in given.split(",")]
+    codes = {}
+    for name in names:
+        if name.startswith(PREFIX):
+            with importable(None):
+                codes[name] = code_of(name.removeprefix(PREFIX), [out.absolute()])
+    built_in = [name for name in names if name not in codes]
+    chosen = _names("methods", ",".join(built_in), METHODS) if built_in else []
+    return [*chosen, *codes], codes
 
 
 def _names(flag: str, given: str, known: Any) -> list[str]:

@@ -12,6 +12,8 @@ import torch
 from attacks import AttackSetting, attack_named
 from attacks.core.contract import DoesNotApply
 from mechanisms import method_named
+from mechanisms.system import PREFIX
+from mechanisms.trials import Trials
 from reports.render import write_report
 
 from ..checkpoints import run_key
@@ -29,6 +31,8 @@ from .matrix import CellFlags
 from .options import DataFlags, choose
 
 CELL_FILE = "cell.json"
+TRIALS = "trials"
+"""The folder of trainings of systems, which cells share while a matrix is made."""
 
 
 @dataclass(frozen=True)
@@ -190,14 +194,25 @@ def _setting(task: CellTask) -> AttackSetting:
         except InputError as error:
             raise DoesNotApply(f"{cell.noise} noise does not apply to {cell.method}: {error.words}") from error
         settings = [f"dp={cell.noise}"]
-    training = TrainingFlags(
-        method=cell.method,
-        epochs=flags.epochs,
-        batch_size=flags.batch_size,
-        epsilon=cell.epsilon,
-        settings=settings,
+    if cell.method.startswith(PREFIX):
+        training = TrainingFlags(system=cell.method.removeprefix(PREFIX))
+    else:
+        training = TrainingFlags(
+            method=cell.method,
+            epochs=flags.epochs,
+            batch_size=flags.batch_size,
+            epsilon=cell.epsilon,
+            settings=settings,
+        )
+    choice = choose(
+        training,
+        task.data,
+        quiet=True,
+        require=partial(spec.check, cell.adversary),
+        seed=flags.seed,
+        trials=Trials(folder=task.folder.parent / TRIALS / run_key({"system": cell.method})),
+        seconds=flags.trial_seconds,
     )
-    choice = choose(training, task.data, quiet=True, require=partial(spec.check, cell.adversary))
     return AttackSetting(
         **vars(choice),
         adversary=cell.adversary,

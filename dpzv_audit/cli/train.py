@@ -3,15 +3,20 @@
 import resource
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from ..data.files import model_digest
-from ..errors import Interrupted
+from ..errors import InputError, Interrupted
 from ..runs import MEASURED_FILE, json_text
 from ..store import hold
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
-from .options import DataFlags, choose
+from .options import DataFlags, TrainingChoice, choose
 from .output import GO_ON, Output, choose_device, save
 from .summary import table_from
+from .trials import TrialFlags, kept_trials
+
+if TYPE_CHECKING:
+    from ..checkpoints import FileCheckpoints
 
 
 @takes
@@ -24,6 +29,7 @@ def train(
     resume: bool = False,
     confidence: Probability = 0.95,
     run: RunFlags,
+    how: TrialFlags,
     noise_seed: Whole | None = None,
     output: Output,
 ) -> None:
@@ -38,17 +44,22 @@ def train(
     Options:
         trials N: Trainings with different seeds, run together.
         no_controls: Skip the frozen-clients controls.
-        resume: Go on where the same command was interrupted; it saves itself after every epoch.
+        resume: Go on where the same command was interrupted; it saves itself after every epoch, with --system after
+            every training.
         confidence X: Confidence of every interval and bound, between 0 and 1.
         noise_seed N: Draw the noise from this seed, not from the operating system: to be repeated, and no bound is
             sound.
     """
+    if training.system is not None:
+        if noise_seed is not None:
+            raise InputError("--noise-seed does not apply to --system, whose noise follows from the seeds it is given")
+        with kept_trials(how, training.system, run.out, resume=resume) as kept:
+            choice = choose(training, data, quiet=output.quiet, seed=run.seed, trials=kept, seconds=how.seconds)
+            _train(output, run, choice, trials=trials, confidence=confidence)
+        return
+    how.refuse()
     choice = choose(training, data, claims=("epsilon", "delta", "calibration"), quiet=output.quiet)
-    device = choose_device(run.device)
-    from mechanisms.core.replicas import to_safetensors
-
     from ..checkpoints import FileCheckpoints, run_key
-    from ..evidence.training import train_result
 
     facts = {
         "method": choice.method.name,
@@ -63,35 +74,66 @@ def train(
     checkpoints = FileCheckpoints(run.out / "checkpoints", key, resume=resume)
     lock = run.out / "checkpoints" / f"{key}.lock"
     with hold(lock, f"the training that {checkpoints.path} is of"):
-        started = time.monotonic()
-        with output.progress() as reporter:
-            try:
-                result, trained = train_result(
-                    **vars(choice),
-                    seed=run.seed,
-                    trials=trials,
-                    controls=not no_controls,
-                    device=device,
-                    confidence=confidence,
-                    checkpoints=checkpoints,
-                    reporter=reporter,
-                    noise_seed=noise_seed,
-                )
-            except KeyboardInterrupt:
-                kept = checkpoints.kept(choice.config.epochs)
-                how = f"{kept}; {GO_ON}" if kept else "no epoch was done, so nothing is kept"
-                raise Interrupted(how) from None
-        measured = {
-            "wall_seconds": round(time.monotonic() - started, 3),
-            "resumed_at_epoch": checkpoints.resumed_at,
-            "peak_memory_mb": _peak_memory_mb(),
-        }
-        models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
-        files: dict[str, str | bytes] = {
-            "models.safetensors": to_safetensors(models),
-            MEASURED_FILE: json_text(measured),
-        }
-        saved = save(result, run, "train", result.method, result.dataset, files=files)
+        _train(
+            output,
+            run,
+            choice,
+            trials=trials,
+            confidence=confidence,
+            controls=not no_controls,
+            checkpoints=checkpoints,
+            noise_seed=noise_seed,
+        )
+
+
+def _train(
+    output: Output,
+    run: RunFlags,
+    choice: TrainingChoice,
+    *,
+    trials: int,
+    confidence: float,
+    controls: bool = True,
+    checkpoints: "FileCheckpoints | None" = None,
+    noise_seed: int | None = None,
+) -> None:
+    """Train, write the run folder, forget the checkpoints, and print what was found."""
+    from mechanisms.core.replicas import to_safetensors
+
+    from ..evidence.training import train_result
+
+    started = time.monotonic()
+    with output.progress() as reporter:
+        try:
+            result, trained = train_result(
+                **vars(choice),
+                seed=run.seed,
+                trials=trials,
+                controls=controls,
+                device=choose_device(run.device),
+                confidence=confidence,
+                checkpoints=checkpoints,
+                reporter=reporter,
+                noise_seed=noise_seed,
+            )
+        except KeyboardInterrupt:
+            if checkpoints is None:
+                raise
+            kept = checkpoints.kept(choice.config.epochs)
+            how = f"{kept}; {GO_ON}" if kept else "no epoch was done, so nothing is kept"
+            raise Interrupted(how) from None
+    measured = {
+        "wall_seconds": round(time.monotonic() - started, 3),
+        "resumed_at_epoch": checkpoints.resumed_at if checkpoints else 0,
+        "peak_memory_mb": _peak_memory_mb(),
+    }
+    models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
+    files: dict[str, str | bytes] = {
+        "models.safetensors": to_safetensors(models),
+        MEASURED_FILE: json_text(measured),
+    }
+    saved = save(result, run, "train", result.method, result.dataset, files=files)
+    if checkpoints is not None:
         checkpoints.remove()
     output.finish(saved, table_from("train", result, measured), **measured)
 

@@ -72,7 +72,8 @@ def train_result(
     """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models.
 
     What is returned is meant to leave, so noise comes from the operating system, and results differ between runs of one
-    seed; with `noise_seed` it follows from that, and no bound is sound (gap `seeded-noise`).
+    seed; with `noise_seed` it follows from that, and no bound is sound (gap `seeded-noise`). A system draws its noise
+    from the seeds that it is given, and has no clients that could be frozen: its control is the majority.
 
     With `checkpoints` the run is saved after every epoch and may be taken up again: the result is then that of a run
     that was never interrupted. Where memory runs out, ever fewer trainings go on at a time, to the same numbers.
@@ -88,13 +89,19 @@ def train_result(
     draws = protection.draws
     if noise_seed is not None and not draws:
         raise InputError(f"must be left out: {method.name} adds no noise as configured", "noise_seed", noise_seed)
-    source: NoiseSource | None = (noise_seed if noise_seed is not None else "os") if draws else None
+    own = method.offers is not None
+    if method.offers is not None and not method.offers.predicts:
+        rule = 'returns nothing that predicts, so it has no accuracy: let it return {"predict": predict}'
+        raise InputError(f"{method.name} {rule}")
+    source: NoiseSource | None = (noise_seed if noise_seed is not None else "os") if draws and not own else None
     data = case.training_data
     rounds = rounds_of(config, len(dataset.train))
     stage = reporter(f"train {method.name}", rounds)
     staleness: dict[int, StalenessObserver] = {}
 
     def observe(first: int, share: Progress) -> tuple[Observer, ...]:
+        if own:  # its rounds are its own
+            return ()
         staleness[first] = StalenessObserver(len(dataset.train), dataset.clients, rounds)
         return staleness[first], RoundWatcher(share, rounds)
 
@@ -112,7 +119,7 @@ def train_result(
         noise_from=source,
     )
     compared: dict[str, ControlAccuracy] = {}
-    if controls:
+    if controls and not own:
         at_rate, tuned = tuned_frozen_clients(
             data,
             config,
@@ -131,13 +138,16 @@ def train_result(
     assert isinstance(accuracy, Accuracy)
     sampler = getattr(config, "sampler", None)
     tuned_control = compared.get("frozen-clients-tuned")
+    diverged = utility.final_loss is None and not own
+    # Whoever learns the seed can draw a system's noise again: no bound is one on these very models.
+    here = privacy.model_copy(update={"upper": None, "gap": "seeded-noise"}) if own and draws else privacy
     result = TrainResult(
         utility=utility,
         privacy=privacy,
-        published=published_by_training(privacy, trainings=trials, sampler=sampler),
-        sentence=said("train", method.name, accuracy, tuned_control, utility.final_loss is None, privacy),
+        published=published_by_training(here, trainings=trials, sampler=sampler),
+        sentence=said("train", method.name, accuracy, tuned_control, diverged, privacy),
         tradeoff=tradeoff,
-        staleness=staleness[0].summary(),
+        staleness=None if own else staleness[0].summary(),
         bytes=bytes_of(trained),
         rounds=trained.rounds,
         **vars(provenance(case, at_once=at_once, source=source)),

@@ -179,3 +179,41 @@ def test_the_game_certifies_an_epsilon_of_a_system(tool, folder):
 def test_what_is_wrong_with_a_game_is_one_line(tool, folder, arguments, words):
     done = tool(*arguments, "--out", folder / "runs", cwd=folder)
     assert words in refusal(done, 3 if "seconds" in words else 2)
+
+
+def test_a_system_is_trained_alone_beside_the_majority(tool, small):
+    options = ("--system", "small:train", "--out", small / "runs")
+    one = tool.json("train", *options, "--trials", "2", cwd=small)
+    assert one["method"] == "system:small:train"
+    assert one["utility"]["test_accuracy"]["value"] > 0.8
+    assert set(one["utility"]["controls"]) == {"majority"}
+    assert one["staleness"] is None
+    assert one["privacy"]["gap"] == "no-release"
+    assert (Path(one["run"]) / "models.safetensors").is_file()
+    assert not (small / "runs" / "trials").exists()
+    # Its accuracy is that of the trainings that are attacked.
+    attacked = tool.json("attack", *options, "--attack", "label_norm", "--trials", "2", cwd=small)
+    assert attacked["utility"]["test_accuracy"] == one["utility"]["test_accuracy"]
+    silent = SMALL.replace('return {"predict"', 'return {} and {"predict"')
+    (small / "silent.py").write_text(silent)
+    done = tool("train", "--system", "silent:train", cwd=small)
+    assert "system:silent:train returns nothing that predicts" in refusal(done, 2)
+
+
+def test_systems_stand_in_a_matrix_with_numbers_of_their_own(tool, small):
+    noisy = SMALL.replace("(bottom(x[m][ids]))", "(bottom(x[m][ids]) + 9 * torch.randn(len(ids), 4))")
+    (small / "noisy.py").write_text(noisy)
+    arguments = ("--attacks", "label_norm,label_direct", "--trials", "2", "--no-self-check", "--out", small / "runs")
+    methods = "vafl,system:small:train,system:noisy:train"
+    found = tool.json("matrix", "--methods", methods, *arguments, "--jobs", "2", "--epochs", "1", cwd=small)
+    cells = {(one["attack"], one["adversary"], one["method"]): one for one in found["cells"]}
+    assert cells["label_direct", "client", "vafl"]["state"] == "measured"
+    assert "has 10 classes" in cells["label_norm", "client", "vafl"]["reason"]
+    assert "top_model True, needs False" in cells["label_direct", "client", "system:small:train"]["reason"]
+    norms = [cells["label_norm", "client", f"system:{name}:train"] for name in ("small", "noisy")]
+    assert [one["state"] for one in norms] == ["measured", "measured"]
+    alone = ("attack", "--system", "noisy:train", "--attack", "label_norm", "--trials", "2", "--out", small / "alone")
+    assert tool.json(*alone, cwd=small)["success"]["value"] == norms[1]["success"]
+    assert norms[0]["success"] != norms[1]["success"]
+    (folder,) = (small / "runs").iterdir()
+    assert not (folder / "trials").exists()
