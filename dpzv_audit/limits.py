@@ -44,6 +44,9 @@ LONGEST_TEXT = 1_000
 MOST_SETTINGS = 100
 """Settings of a method in one claim: no method has half as many."""
 
+MOST_COLUMNS = 10_000
+"""Columns of a table that a claim lists: a hundred times what published tables have."""
+
 LARGEST_SIZES = {
     "batch_size": MOST_BATCH,
     "epochs": MOST_EPOCHS,

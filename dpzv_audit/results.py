@@ -568,7 +568,7 @@ class ClaimResult(Part):
     """One claim of a claims file with its evidence, its verdict, and whether it fails the gate."""
 
     name: str
-    form: Literal["attack", "method", "mechanism", "scores"]
+    form: Literal["attack", "method", "system", "mechanism", "scores"]
     source: str | None
     line: StrictInt
     claim: dict[str, object]

@@ -128,18 +128,7 @@ class System:
         """
         if self.stated is None:
             return None
-        where = f"system {self.name}: its release"
-        said: dict[str, Any] = dict(self.stated(task))
-        missing = [key for key in RELEASE if key not in said]
-        if missing:
-            raise InputError(f"{where} does not say {', '.join(missing)}, must say {', '.join(RELEASE)}")
-        delta = said.pop("delta", 1e-5)
-        try:
-            return Release(**{"dataset_size": task.records, **said}), check_probability("delta", delta)
-        except TypeError as error:
-            raise InputError(f"{where}: {words_of(error)}") from error
-        except InputError as error:
-            raise error.placed(f"{where}: ") from error
+        return release_of(self.stated(task), task.records, f"system {self.name}: its release")
 
     def play(self, task: Task, seed: int, which: str, asked: Sequence[Sequence[np.ndarray]] = ()) -> Played:
         """Train once, with the generators of Python, numpy and torch seeded before and restored after.
@@ -166,19 +155,37 @@ class System:
             raise SystemFailed(f"{where} raised {words_of(error)}") from error
 
 
+def release_of(stated: Mapping[str, object], records: int, where: str) -> tuple[Release, float]:
+    """Return what is `stated` about a release on `records` records, and the delta; errors open with `where`.
+
+    Raises `InputError` for a key that is missing, unknown or wrong.
+    """
+    said: dict[str, Any] = dict(stated)
+    missing = [key for key in RELEASE if key not in said]
+    if missing:
+        raise InputError(f"{where} does not say {', '.join(missing)}, must say {', '.join(RELEASE)}")
+    delta = said.pop("delta", 1e-5)
+    try:
+        return Release(**{"dataset_size": records, **said}), check_probability("delta", delta)
+    except TypeError as error:
+        raise InputError(f"{where}: {words_of(error)}") from error
+    except InputError as error:
+        raise error.placed(f"{where}: ") from error
+
+
 def system_at(path: str, seconds: float, folder: Path | None = None) -> System:
     """Return the system at `module:function`, with what its module states about it.
 
     Raises:
         InputError: There is none, or what it states is of the wrong type.
     """
-    train = function_at(path, "system", "module:function, such as our_vfl:train for the file our_vfl.py", folder)
-    return system_of(train, path, seconds)
+    right = "module:function, such as our_vfl:train for the file our_vfl.py"
+    return system_of(function_at(path, "system", right, folder), path, seconds)
 
 
 def system_of(train: Callable[..., Any], path: str, seconds: float) -> System:
-    """Return a function as a system by the name `path`, with what its module states; errors as `system_at`."""
-    module = sys.modules.get(train.__module__)
+    """Return the function `train`, which is called `path`, as a system; what it states, and errors, as `system_at`."""
+    module = sys.modules.get(getattr(train, "__module__", ""))
     stated: dict[str, Any] = {}
     for name in ("top_model", "random"):
         value = getattr(module, name, None)
@@ -201,7 +208,7 @@ def data_of(system: System) -> VerticalDataset | None:
 
     Raises `InputError` where it fails, or gives something else.
     """
-    module = sys.modules.get(system.train.__module__)
+    module = sys.modules.get(getattr(system.train, "__module__", ""))
     found = getattr(module, "data", None)
     if found is None or not isinstance(found, FunctionType):
         return None

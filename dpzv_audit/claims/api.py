@@ -1,8 +1,9 @@
 """`verify_claim`: one claim put to the test from Python, for test suites and notebooks."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
@@ -14,10 +15,13 @@ from ..results import ClaimResult, GateOptions
 from ..signals import TRIAL_SECONDS
 from ..statistics.settings import check_scores
 from .cache import Cache
-from .file import DEFAULT_ALPHA, ClaimsFile, MechanismClaim, ScoresClaim, one_claim
+from .file import DEFAULT_ALPHA, ClaimsFile, MechanismClaim, OwnClaim, ScoresClaim, one_claim
 from .gate import ClaimRun, Gate, claim_seed
 from .result import decided, verify_result
 from .subjects import Access, mechanism_subject, scores_subject
+
+if TYPE_CHECKING:
+    from ..data import VerticalDataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,8 @@ def verify_claim(
     *,
     scores: tuple[ArrayLike, ArrayLike] | None = None,
     mechanism: Any = None,
+    system: Callable[..., Any] | str | None = None,
+    data: "VerticalDataset | Mapping[str, object] | None" = None,
     alpha: float = DEFAULT_ALPHA,
     seed: int = 0,
     max_trials: int | None = None,
@@ -60,15 +66,19 @@ def verify_claim(
         scores: (in, out): the (n,) scores of runs with the canary and the (m,) scores of runs without it.
         mechanism: a function run(world, rng) -> score, or an object with such a method; `world` is 1 with the canary
             and 0 without it, `rng` a `numpy.random.Generator`. Or an import path "package.module:factory".
+        system: a training of your own, train(task, record, seed); or its import path "package.module:function".
+        data: what `system` trains on: a data set, or a dictionary of arrays as its module's `data()` gives it. By
+            default what the claim names, else `data()` beside the function, else digits in two blocks.
         alpha: chance, in (0, 0.5), that a true claim is refuted.
         seed: every random stream follows from it and from what the claim says.
         max_trials: most runs, or trainings, in both worlds together.
-        trial_seconds: most seconds that one run of `mechanism` may take.
+        trial_seconds: most seconds that one run of `mechanism`, or one training of `system`, may take.
         folder: where relative paths of the claim start from.
         claim: the keys of a `[[claim]]` in a claims file: epsilon, delta, name, method, config, ...
 
     Raises:
-        InputError: keys, scores or a mechanism that are wrong.
+        InputError: keys, scores, a mechanism, a system or data that are wrong.
+        AuditError: a run, or a training, that raised or took too long.
     """
     check_probability("alpha", alpha)
     check_positive("trial_seconds", trial_seconds)
@@ -78,8 +88,17 @@ def verify_claim(
         keys["scores"] = {"in": "given", "out": "given"}
     if mechanism is not None:
         keys["mechanism"] = mechanism if isinstance(mechanism, str) else "given:mechanism"
+    if system is not None:
+        keys["system"] = system if isinstance(system, str) else "given:system"
+        if "attack" in claim:
+            keys["kind"] = "attack"
+    if data is not None and ("csv" in claim or "dataset" in claim or system is None):
+        raise InputError("data goes with system alone, and with neither csv nor dataset")
     placed = one_claim({"name": "claim", **claim, **keys})
     run = ClaimRun(placed, "", claim_seed(placed, seed))
+    file = ClaimsFile(Path(folder) / "claim", alpha, (placed,))
+    # The caller imports and runs what it names itself: this is its own process.
+    access = Access.of(file.path, root=Path(folder), trust_code=True, trial_seconds=trial_seconds)
     subject: Subject | None = None
     if isinstance(placed.claim, ScoresClaim):
         if not isinstance(scores, tuple | list) or len(scores) != 2:
@@ -90,9 +109,8 @@ def verify_claim(
         label = getattr(mechanism, "__qualname__", type(mechanism).__name__)
         gaussian = placed.claim.exactly_gaussian
         subject = mechanism_subject(mechanism, label, run.seed, exactly_gaussian=gaussian, trial_seconds=trial_seconds)
-    file = ClaimsFile(Path(folder) / "claim", alpha, (placed,))
-    # The caller imports and runs what it names itself: this is its own process.
-    access = Access.of(file.path, root=Path(folder), trust_code=True, trial_seconds=trial_seconds)
+    elif isinstance(placed.claim, OwnClaim) and (callable(system) or data is not None):
+        subject = _of_system(placed.claim, system, data, access, run.seed)
     gate = Gate(file=file, access=access, cache=Cache(None), seed=seed, max_trials=max_trials)
     if subject is None:
         (run,) = gate.prepare()
@@ -103,3 +121,29 @@ def verify_claim(
     (entry,) = verify_result(file, [run], decided([run], alpha), options, seed=seed).claims
     shown = ("name", "verdict", "sentence", "p_value", "epsilon_lower", "upper")
     return ClaimVerdict(entry=entry, **{key: getattr(entry, key) for key in shown})
+
+
+def _of_system(
+    claim: OwnClaim,
+    train: Callable[..., Any] | str | None,
+    data: "VerticalDataset | Mapping[str, object] | None",
+    access: Access,
+    seed: int,
+) -> Subject:
+    """Return what a claim on a training, a function or its import path, is about, on `data` where they are given."""
+    from mechanisms.system import data_of, system_at, system_of
+
+    from ..data import VerticalDataset
+    from ..systems.task import dataset_of
+    from .systems import own_system, system_subject
+
+    if callable(train):
+        label = getattr(train, "__qualname__", type(train).__name__)
+        system = system_of(train, label, access.trial_seconds)
+    else:
+        system = system_at(claim.system, access.trial_seconds, access.folder)
+    if data is None:
+        given = data_of(system)
+    else:
+        given = data if isinstance(data, VerticalDataset) else dataset_of(data, "data")
+    return system_subject(claim, own_system(claim, system, given, access), access, seed)

@@ -17,7 +17,15 @@ from pydantic_core import ErrorDetails
 
 from ..errors import InputError, plain_rule, unknown_name
 from ..findings import AdversaryName, NeighbourRelation
-from ..limits import LARGEST_SIZES, LONGEST_TEXT, MOST_CLIENTS, MOST_QUERIES, MOST_RECORDS, MOST_SETTINGS
+from ..limits import (
+    LARGEST_SIZES,
+    LONGEST_TEXT,
+    MOST_CLIENTS,
+    MOST_COLUMNS,
+    MOST_QUERIES,
+    MOST_RECORDS,
+    MOST_SETTINGS,
+)
 
 LARGEST_FILE = 8_000_000
 """Bytes; ten thousand claims take three million."""
@@ -57,9 +65,8 @@ class PlacedClaim:
 
     def digest(self) -> str:
         """SHA-256 of everything the claim says but its name and source: what its evidence may depend on."""
-        said = self.claim.model_dump(mode="json", by_alias=True, exclude={"name", "source"})
         # A claim without such a key has the digest, and so the seed, that it had before there were these keys.
-        said = {key: value for key, value in said.items() if value or key not in ("depends", "revision")}
+        said = {key: value for key, value in said_by(self.claim).items() if value or key not in ("depends", "revision")}
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
@@ -175,19 +182,43 @@ def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any],
         for key in entry:
             if key not in known:
                 raise wrong(f": {_unknown(key, known)}", key)
-        raise wrong(" has none of the keys method, scores and mechanism, must have one of them")
+        raise wrong(" has none of the keys method, system, scores and mechanism, must have one of them")
     kind = entry.get("kind", "epsilon")
     if kind not in ("epsilon", "attack"):
         raise wrong(f": kind is {_short(kind)}, must be epsilon or attack", "kind")
-    others = [key for key in ("method", "scores", "mechanism") if key in entry]
+    others = [key for key in ("method", "system", "scores", "mechanism") if key in entry]
     if len(others) > 1:
         raise wrong(f" has the keys {' and '.join(others)}, must have one of them")
     model = FORMS[form]
-    merged = {**{key: value for key, value in defaults.items() if key in _aliases(model)}, **entry}
+    # A table stands in the place of the data set that the defaults name.
+    known = [key for key in _aliases(model) if "csv" not in entry or key not in ("dataset", "data_dir")]
+    merged = {**{key: value for key, value in defaults.items() if key in known}, **entry}
     if isinstance(merged.get("config"), dict):
         merged["config"] = {**defaults.get("config", {}), **merged["config"]}
     claim = _validated(model, merged, loc, lines, label)
+    for key, what in _contradictions(claim, merged):
+        raise wrong(f": {key} {what}", key)
     return PlacedClaim(claim, lines.of(loc), {key: lines.of((*loc, key)) for key in entry})
+
+
+def said_by(claim: "Claim") -> dict[str, object]:
+    """Return everything that a claim says but its name and source, as JSON has it; of a table what is given alone."""
+    said = claim.model_dump(mode="json", by_alias=True, exclude={"name", "source"})
+    return {key: value for key, value in said.items() if value or key not in TABLE}
+
+
+def _contradictions(claim: "Claim", given: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a claim about a training that do not go together, and what is wrong."""
+    if isinstance(claim, ScoresClaim | MechanismClaim):
+        return
+    if claim.csv is None:
+        yield from ((key, "goes with csv alone, must be left out") for key in TABLE if key in given)
+        return
+    for key in ("dataset", "data_dir", "records"):
+        if key in given:
+            yield key, "does not go with csv, must be left out"
+    if claim.label is None:
+        yield "label", "is missing: csv needs the column to predict"
 
 
 def _aliases(model: type[BaseModel]) -> list[str]:
@@ -220,6 +251,8 @@ def _mistake(model: type[BaseModel], error: ErrorDetails) -> str:
         return f"{key} is missing"
     if error["type"] == "string_pattern_mismatch":
         right = "must be an import path such as package.module:factory, or planted:NAME"
+        if last == "system":
+            right = "must be module:function, such as our_vfl:train for the file our_vfl.py"
     if error["type"] in ("model_type", "dict_type"):
         right = "must be a table"
     if right.startswith("holds"):
@@ -360,6 +393,18 @@ Settings = Annotated[
 ]
 
 
+def _without_delta(release: dict[str, object]) -> dict[str, object]:
+    """Refuse a delta, which the claim has itself."""
+    if "delta" in release:
+        raise ValueError("holds delta, must leave it to the claim's own key delta")
+    return release
+
+
+Stated = Annotated[dict[str, object], AfterValidator(_bounded), AfterValidator(_without_delta)]
+Names = Annotated[list[Text], Field(max_length=MOST_COLUMNS)]
+Scale = Annotated[FiniteFloat, Field(gt=0)]
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
@@ -383,16 +428,50 @@ class _EpsilonClaim(_Named):
     """What may differ between the two worlds."""
 
 
-class _Trained(_Strict):
-    method: Text
-    """Training method; see `dpzv-audit list methods`."""
-    dataset: Text = "digits"
-    """Data set; see `dpzv-audit list datasets`."""
+class _Data(_Strict):
     data_dir: Text | None = None
     """Folder with the data set's original files."""
     clients: int | None = Field(None, ge=1, le=MOST_CLIENTS)
     """Clients; by default the data set's own."""
+    csv: Text | None = None
+    """In place of a data set: a table below the folder of the claims file; its first line names the columns."""
+    label: Text | None = None
+    """With `csv`: the column to predict."""
+    columns: list[Names] = Field(default_factory=list, max_length=MOST_CLIENTS)
+    """With `csv`: the columns of each client, in place of `clients`."""
+    categories: Names = Field(default_factory=list)
+    """With `csv`: columns of words, which are hashed; all others are numbers."""
+    scales: dict[Text, Scale] = Field(default_factory=dict)
+    """With `csv`: constants that columns of numbers are divided by."""
+    classes: Names = Field(default_factory=list)
+    """With `csv`: the labels there can be; without it they are read off the file, which no noise covers."""
+    drop: Names = Field(default_factory=list)
+    """With `csv`: columns to leave out."""
+    test_csv: Text | None = None
+    """With `csv`: test rows, in a file of their own."""
+    separator: Text | None = None
+    """With `csv`: the character between cells, such as ";" or "tab"; "," by default."""
+
+
+TABLE = ("csv", "label", "columns", "categories", "scales", "classes", "drop", "test_csv", "separator")
+"""Keys of a table of the user's."""
+
+
+class _Trained(_Data):
+    method: Text
+    """Training method; see `dpzv-audit list methods`."""
+    dataset: Text = "digits"
+    """Data set; see `dpzv-audit list datasets`."""
     config: Settings = Field(default_factory=dict)
+
+
+class _System(_Data):
+    system: Text = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    """Training of the user's own, module:function; run where `trust_code` allows it."""
+    dataset: Text | None = None
+    """Data set; by default what `data()` of the system's module gives, else digits in two blocks."""
+    depends: list[Text] = Field(default_factory=list, max_length=100)
+    """Files and folders that the system reads outside the folder of its package or module."""
 
 
 class MethodClaim(_EpsilonClaim, _Trained):
@@ -403,11 +482,18 @@ class MethodClaim(_EpsilonClaim, _Trained):
     """Train nothing: simulate the transcript of so many records, in place of a data set."""
 
 
-class AttackClaim(_Named, _Trained):
-    """What an attack on one of the tool's training methods achieves at most."""
+class SystemClaim(_EpsilonClaim, _System):
+    """(epsilon, delta) of a training of the user's own, by what it states that it releases."""
+
+    form: ClassVar = "system"
+    release: Stated = Field(default_factory=dict)
+    """What it releases under noise, in the terms of `dpzv-audit account`, in place of what its module states."""
+
+
+class AttackClaim(_Named):
+    """What an attack on a training achieves at most."""
 
     form: ClassVar = "attack"
-    records: ClassVar[None] = None
     kind: Literal["attack"]
     attack: Text
     """Attack; see `dpzv-audit list attacks`."""
@@ -415,8 +501,18 @@ class AttackClaim(_Named, _Trained):
     """The largest success that is claimed for the attack, between 0 and 1."""
     adversary: AdversaryName = "client"
     """Who mounts the attack."""
+
+
+class MethodAttackClaim(AttackClaim, _Trained):
+    """What an attack on one of the tool's training methods achieves at most."""
+
+    records: ClassVar[None] = None
     queries: int = Field(1, ge=1, le=MOST_QUERIES)
     """Times that a curious client asks about each batch."""
+
+
+class SystemAttackClaim(AttackClaim, _System):
+    """What an attack on a training of the user's own achieves at most."""
 
 
 class ScoreFiles(_Strict):
@@ -457,10 +553,19 @@ class MechanismClaim(_EpsilonClaim):
         return name if module == "planted" else ""
 
 
-TrainedClaim = MethodClaim | AttackClaim
-Claim = MethodClaim | AttackClaim | ScoresClaim | MechanismClaim
-FORMS: dict[str, type[Claim]] = {model.form: model for model in (ScoresClaim, MechanismClaim, AttackClaim, MethodClaim)}
-"""Forms by the key that tells them; the attack of a method has `attack` beside `method`."""
+TrainedClaim = MethodClaim | MethodAttackClaim
+OwnClaim = SystemClaim | SystemAttackClaim
+Claim = TrainedClaim | OwnClaim | ScoresClaim | MechanismClaim
+ON_SYSTEM = "attack on a system"
+FORMS: dict[str, type[Claim]] = {
+    "scores": ScoresClaim,
+    "mechanism": MechanismClaim,
+    ON_SYSTEM: SystemAttackClaim,
+    "attack": MethodAttackClaim,
+    "system": SystemClaim,
+    "method": MethodClaim,
+}
+"""Forms by the key that tells them; an attack has `attack` beside `method` or `system`."""
 
 
 class Defaults(_Strict):
@@ -481,8 +586,8 @@ class Defaults(_Strict):
 
 def form_of(keys: Mapping[str, object]) -> str | None:
     """Return which form a claim of such keys has, None where no key tells."""
-    if keys.get("kind") == "attack":
-        return "attack"
+    if keys.get("kind") == "attack" or "attack" in keys:
+        return ON_SYSTEM if "system" in keys else "attack"
     return next((form for form in FORMS if form in keys), None)
 
 
@@ -516,7 +621,7 @@ def skeleton(name: str) -> str:
 
 
 def claims_schema() -> dict[str, object]:
-    """Return the JSON schema (draft 2020-12) of a claims file: `[defaults]` and the four forms of `[[claim]]`."""
+    """Return the JSON schema (draft 2020-12) of a claims file: `[defaults]` and all forms of `[[claim]]`."""
     models = (*FORMS.values(), Defaults)
     places, definitions = models_json_schema([(model, "validation") for model in models], by_alias=True)
     for definition in definitions["$defs"].values():

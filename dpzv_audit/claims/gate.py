@@ -391,7 +391,7 @@ def named(path: Path, placed: PlacedClaim) -> Iterator[None]:
         yield
     except AuditError as error:
         # What is not about a field is about what is audited, where code or files of the user's are.
-        subject = next((key for key in ("mechanism", "scores") if hasattr(placed.claim, key)), "")
+        subject = next((key for key in ("mechanism", "system", "scores") if hasattr(placed.claim, key)), "")
         field = re.split(r"[ .]", error.field)[0]
         line = placed.line_of(field if field in placed.lines else subject)
         raise error.placed(f"{path}:{line}: claim {placed.name!r}: ") from error

@@ -19,7 +19,7 @@ from ..evidence.verdict import (
 from ..evidence.verdict import Look as EvidenceLook
 from ..findings import to_jsonable
 from ..results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
-from .file import AttackClaim, Claim, ClaimsFile, MethodClaim
+from .file import AttackClaim, Claim, ClaimsFile, MethodClaim, said_by
 from .gate import ClaimRun
 from .ledger import LedgerMemory, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
 
@@ -79,7 +79,7 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
         "form": claim.form,
         "source": claim.source,
         "line": run.placed.line,
-        "claim": claim.model_dump(mode="json", by_alias=True, exclude={"name", "source"}),
+        "claim": said_by(claim),
         "verdict": verdict,
         "verdict_given": given,
         "adjusted_p_value": adjusted,

@@ -26,7 +26,7 @@ from ..signals import TRIAL_SECONDS
 from ..statistics.binomial import Floats
 from ..statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
 from ..statistics.scores import load_scores
-from .file import AttackClaim, Claim, MechanismClaim, ScoresClaim, TrainedClaim
+from .file import AttackClaim, Claim, MechanismClaim, MethodAttackClaim, OwnClaim, ScoresClaim, TrainedClaim
 
 RUNS = "runs"
 RUNS_A_BLOCK = 125
@@ -89,12 +89,17 @@ class Access:
         """Return the two score files of a claim. Raises as `path`."""
         return [self.path(f"scores.{side}", value, FILE) for side, value in claim.scores.names().items()]
 
-    def depends(self, claim: MechanismClaim) -> list[Path]:
+    def depends(self, claim: MechanismClaim | OwnClaim) -> list[Path]:
         """Return what `depends` names. Raises as `path`."""
         return [self.path("depends", value, FILE, FOLDER) for value in claim.depends]
 
+    def tables(self, claim: TrainedClaim | OwnClaim) -> list[Path]:
+        """Return the files of a claim's table: its rows and, where they are apart, its test rows. Raises as `path`."""
+        named = {"csv": claim.csv, "test_csv": claim.test_csv}
+        return [self.path(key, value, FILE) for key, value in named.items() if value is not None]
+
     @contextmanager
-    def data_folder(self, claim: TrainedClaim) -> Iterator[Path | None]:
+    def data_folder(self, claim: TrainedClaim | OwnClaim) -> Iterator[Path | None]:
         """Yield the folder of a claim's data, and let nothing outside the root be opened; None where it names none.
 
         Raises as `path`.
@@ -128,17 +133,35 @@ class Access:
                 self._below(key, value, f"whose {name}", Path(inner) / name)
         return str(folder)
 
-    def require_trust(self, claim: MechanismClaim) -> None:
+    def require_trust(self, claim: MechanismClaim | OwnClaim) -> None:
         """Raise `InputError` unless code that the claim names may be imported."""
         if not self.trust_code:
             right = "code that verify would import and run: give ‹trust_code› to allow it"
-            raise InputError(right, "mechanism", claim.mechanism)
+            raise InputError(right, *_code_named(claim))
+
+    def code(self, claim: MechanismClaim | OwnClaim) -> str:
+        """Return a digest of the code that a claim names, and of what it says that this depends on.
+
+        Raises `InputError` without trust, else as `code_of` and `path`.
+        """
+        self.require_trust(claim)
+        key, path = _code_named(claim)
+        with importable(self.folder):
+            code = code_of(path, self.outputs, key)
+        return f"{code}, {tree_digest(self.depends(claim))}" if claim.depends else code
+
+
+def _code_named(claim: MechanismClaim | OwnClaim) -> tuple[str, str]:
+    """Return the key that names code, and the path that it gives."""
+    if isinstance(claim, MechanismClaim):
+        return "mechanism", claim.mechanism
+    return "system", claim.system
 
 
 def data_key(claim: Claim, access: Access) -> str:
     """Return a digest of the data, and of the user's code, that the evidence about a claim depends on.
 
-    Code is that of a mechanism, and of installed packages that bring the method, the attack or the data set.
+    Code is that of a mechanism or a system, and of installed packages that bring a method, an attack or a data set.
 
     Raises `Undigested` where there are too many files for one, or one that cannot be read.
     """
@@ -147,19 +170,24 @@ def data_key(claim: Claim, access: Access) -> str:
     if isinstance(claim, MechanismClaim):
         if claim.planted:
             return "planted"
-        access.require_trust(claim)
-        with importable(access.folder):
-            code = code_of(claim.mechanism, access.outputs)
-        return f"{code}, {tree_digest(access.depends(claim))}" if claim.depends else code
-    code = code_digest("dpzv_audit.methods", claim.method)
-    if claim.records is not None:
-        return f"simulated {code}"
-    code += code_digest("dpzv_audit.datasets", claim.dataset)
+        return access.code(claim)
+    if isinstance(claim, OwnClaim):
+        code = access.code(claim)
+    else:
+        code = code_digest("dpzv_audit.methods", claim.method)
+        if claim.records is not None:
+            return f"simulated {code}"
+    if claim.dataset is not None:
+        code += code_digest("dpzv_audit.datasets", claim.dataset)
     if isinstance(claim, AttackClaim):
         code += code_digest("dpzv_audit.attacks", claim.attack)
+    data = ""
     with access.data_folder(claim) as folder:
-        transformer = access.transformer(claim)
-        data = DATASETS.named(claim.dataset, "dataset").digest(folder)
+        transformer = None if isinstance(claim, OwnClaim) else access.transformer(claim)
+        if claim.csv is not None:
+            data = data_digest(access.tables(claim))
+        elif claim.dataset is not None:
+            data = DATASETS.named(claim.dataset, "dataset").digest(folder)
     if transformer is None:
         return f"{data} {code}"
     return f"{data} {code}, {model_digest(transformer)}"
@@ -175,6 +203,11 @@ def check_claim(claim: Claim, access: Access) -> None:
         return
     from .trained import check_planted, check_trained
 
+    if isinstance(claim, OwnClaim):
+        from .systems import check_system
+
+        check_system(claim, access)
+        return
     if not isinstance(claim, MechanismClaim):
         check_trained(claim, access)
         return
@@ -196,11 +229,16 @@ def subject_of(claim: Claim, access: Access, seed: int) -> Subject:
         access.require_trust(claim)
         trials = MechanismTrials(claim.mechanism, seed, access.trial_seconds, access.folder)
         return mechanism_subject(trials, claim.mechanism, seed, exactly_gaussian=claim.exactly_gaussian)
+    if isinstance(claim, OwnClaim):
+        from .systems import claimed_system, system_subject
+
+        access.require_trust(claim)
+        return system_subject(claim, claimed_system(claim, access), access, seed)
     from .trained import attack_subject, method_subject, planted_subject
 
     if isinstance(claim, MechanismClaim):
         return planted_subject(claim, seed)
-    if isinstance(claim, AttackClaim):
+    if isinstance(claim, MethodAttackClaim):
         return attack_subject(claim, access, seed)
     return method_subject(claim, access, seed)
 

@@ -3,8 +3,7 @@
 import math
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from mechanisms import METHODS, TrainingConfig
@@ -13,12 +12,13 @@ from mechanisms.core.context import Deployment
 from mechanisms.core.method import MethodSpec
 from mechanisms.methods.dpzv import scalar_config
 
-from ..data import load
+from ..data import load, load_csv
 from ..data.vertical import VerticalDataset
 from ..errors import InputError
 from ..evidence.games import TRAINED_BLOCK, games_of, scored_block, theory_of
 from ..evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
 from ..evidence.verdict import Theory
+from ..files import confined_to
 from ..findings import Interval
 from ..games.fitting import FittedScore, fit_score
 from ..games.planted import Planted, Trials, planted_named
@@ -26,13 +26,26 @@ from ..games.real import RealTrials
 from ..games.scores import GameScores, scored_by
 from ..games.transcript import DrawnTrials
 from ..training_defaults import dataset_defaults
-from .file import AttackClaim, MechanismClaim, MethodClaim, TrainedClaim
+from .file import (
+    TABLE,
+    AttackClaim,
+    MechanismClaim,
+    MethodAttackClaim,
+    MethodClaim,
+    OwnClaim,
+    TrainedClaim,
+    said_by,
+)
 from .subjects import Access
+
+if TYPE_CHECKING:
+    from attacks import AttackSetting
 
 ATTACKED = "trainings"
 TRIALS_A_BLOCK = 4
 ATTACK_BLOCKS = 16
-_alive: WeakValueDictionary[tuple[str, int | None, Path | None], VerticalDataset] = WeakValueDictionary()
+_alive: WeakValueDictionary[str, VerticalDataset] = WeakValueDictionary()
+_sizes: dict[str, tuple[int, int]] = {}
 
 
 def check_trained(claim: TrainedClaim, access: Access) -> None:
@@ -41,8 +54,7 @@ def check_trained(claim: TrainedClaim, access: Access) -> None:
         records = claim.records
         clients = claim.clients or 1
     else:
-        with access.data_folder(claim) as folder:
-            records, clients = _sizes(claim.dataset, claim.clients, folder)
+        records, clients = sizes_of(claim, access)
     _setting(claim, access, records=records, clients=clients)
 
 
@@ -64,7 +76,7 @@ def _setting(claim: TrainedClaim, access: Access, *, records: int, clients: int)
     spec = METHODS.named(claim.method, "method")
     trains = claim.records is None
     if trains:
-        options = {**dataset_defaults(claim.dataset, spec), **options}
+        options = {**dataset_defaults("csv" if claim.csv else claim.dataset, spec), **options}
     config = spec.configure(**options)
     if config.batch_size > records:
         right = f"the {records} records" if trains else f"records = {records}"
@@ -85,30 +97,56 @@ def _calibrated(claim: MethodClaim, options: dict[str, Any]) -> dict[str, Any]:
     return {key: getattr(claim, key) for key in ("epsilon", "delta") if key in fields} | options
 
 
-@cache
-def _sizes(name: str, clients: int | None, data_dir: Path | None) -> tuple[int, int]:
-    """Return the training records and the clients of a data set, which is let go again."""
-    data = _loaded(name, clients, data_dir)
-    return len(data.train), data.clients
+def sizes_of(claim: TrainedClaim | OwnClaim, access: Access) -> tuple[int, int]:
+    """Return the training records and the clients of the data that a claim names, which are let go again."""
+    key = _data_named(claim, access)
+    if key not in _sizes:
+        data = loaded(claim, access)
+        _sizes[key] = len(data.train), data.clients
+    return _sizes[key]
 
 
-def _data_of(claim: TrainedClaim, access: Access) -> VerticalDataset:
-    with access.data_folder(claim) as folder:
-        return _loaded(claim.dataset, claim.clients, folder)
+def loaded(claim: TrainedClaim | OwnClaim, access: Access) -> VerticalDataset:
+    """Return the data that a claim names, digits where none, the same object for all claims that are on them.
 
-
-def _loaded(name: str, clients: int | None, data_dir: Path | None) -> VerticalDataset:
-    """Return a data set, the same object for all claims that are on it: twenty copies would fill the memory."""
-    key = (name, clients, data_dir)
+    Twenty copies would fill the memory. Raises `InputError` for data that cannot be read, and those out of bounds.
+    """
+    key = _data_named(claim, access)
     data = _alive.get(key)
     if data is None:
-        data = _alive[key] = load(name, clients=clients, data_dir=data_dir)
+        data = _alive[key] = _read(claim, access)
     return data
+
+
+def _data_named(claim: TrainedClaim | OwnClaim, access: Access) -> str:
+    """Return what tells the data of a claim from those of others: what it says of them, and where files lie."""
+    said = said_by(claim)
+    return str([access.folder, access.root, {key: said.get(key) for key in ("dataset", "data_dir", "clients", *TABLE)}])
+
+
+def _read(claim: TrainedClaim | OwnClaim, access: Access) -> VerticalDataset:
+    with access.data_folder(claim) as folder:
+        if claim.csv is None:
+            return load(claim.dataset or "digits", clients=claim.clients, data_dir=folder)
+        path, *test = access.tables(claim)
+        with confined_to(access.root):
+            return load_csv(
+                path,
+                label=claim.label or "",
+                clients=claim.clients,
+                groups=claim.columns or None,
+                categories=claim.categories,
+                scales=claim.scales,
+                classes=claim.classes or None,
+                drop=claim.drop,
+                test=test[0] if test else None,
+                separator=claim.separator or ",",
+            )
 
 
 def method_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
     """Return what an (epsilon, delta) claim is about: every accountant's bound, and the games on its scalars."""
-    data = _data_of(claim, access) if claim.records is None else None
+    data = loaded(claim, access) if claim.records is None else None
     records = len(data.train) if data is not None else claim.records or 0
     clients = data.clients if data is not None else claim.clients or 1
     spec, config = _setting(claim, access, records=records, clients=clients)
@@ -130,26 +168,33 @@ def method_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
     return Subject(theory=theory, facts=facts, unaudited=unaudited)
 
 
-def attack_subject(claim: AttackClaim, access: Access, seed: int) -> Subject:
+def attack_subject(claim: MethodAttackClaim, access: Access, seed: int) -> Subject:
+    """Return what a claim about an attack on a method is about; see `attacked`."""
+    from attacks import AttackSetting
+
+    data = loaded(claim, access)
+    method, config = _setting(claim, access, records=len(data.train), clients=data.clients)
+    setting = AttackSetting(
+        method=method,
+        config=config,
+        dataset=data,
+        adversary=claim.adversary,
+        queries=claim.queries,
+        trials=TRIALS_A_BLOCK,
+        seed=seed,
+        device=access.device,
+    )
+    return attacked(claim, setting)
+
+
+def attacked(claim: AttackClaim, setting: "AttackSetting") -> Subject:
     """Return what a claim about an attack is about: blocks of trainings, on whose success an e-process bets."""
-    from attacks import AttackSetting, attack_named
+    from attacks import attack_named
 
     spec = attack_named(claim.attack)
-    data = _data_of(claim, access)
-    method, config = _setting(claim, access, records=len(data.train), clients=data.clients)
 
     def draw(number: int) -> Success:
-        setting = AttackSetting(
-            method=method,
-            config=config,
-            dataset=data,
-            adversary=claim.adversary,
-            queries=claim.queries,
-            trials=TRIALS_A_BLOCK,
-            seed=seed + number,
-            device=access.device,
-        )
-        outcome = spec.mount(setting)
+        outcome = spec.mount(replace(setting, seed=setting.seed + number))
         baselines = {}
         for name, found in outcome.baselines.items():
             baselines[name] = found.value if isinstance(found, Interval) else found
@@ -160,8 +205,8 @@ def attack_subject(claim: AttackClaim, access: Access, seed: int) -> Subject:
         stages=(Stage(name=ATTACKED, pool=ATTACKED, blocks=ATTACK_BLOCKS, sequential=1.0, stops=True),),
         pools={ATTACKED: Pool(draw=draw, trials=TRIALS_A_BLOCK, stored=True)},
         facts={
-            "config": config.model_dump(mode="json"),
-            "data": {"digests": data.digests, "partition": data.partition},
+            "config": setting.config.model_dump(mode="json"),
+            "data": {"digests": setting.dataset.digests, "partition": setting.dataset.partition},
             "set_up": spec.requires_because,
         },
     )

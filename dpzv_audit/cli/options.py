@@ -80,8 +80,6 @@ class DataFlags:
         return [name for name, value in vars(self).items() if value not in (None, False)]
 
 
-SEPARATORS = {"tab": "\t", "\\t": "\t"}
-"""What `--separator` calls a character that a command line can hardly hold."""
 CSV_ONLY = ("label", "classes", "columns", "categories", "scales", "drop", "test_csv", "separator")
 NAMED_ONLY = ("dataset", "partition", "subset", "data_options", "data_dir", "download")
 
@@ -174,7 +172,6 @@ def _load_csv(path: Path, flags: DataFlags) -> VerticalDataset:
     refuse(flags.given, NAMED_ONLY, "does not go with --csv FILE, give one of them")
     if flags.label is None:
         raise InputError("--label COLUMN is missing: --csv needs the column to predict")
-    separator = "," if flags.separator is None else flags.separator
     return load_csv(
         path,
         label=flags.label,
@@ -185,7 +182,7 @@ def _load_csv(path: Path, flags: DataFlags) -> VerticalDataset:
         classes=None if flags.classes is None else _names("classes", [flags.classes]),
         drop=_names("drop", flags.drop),
         test=flags.test_csv,
-        separator=SEPARATORS.get(separator, separator),
+        separator="," if flags.separator is None else flags.separator,
     )
 
 

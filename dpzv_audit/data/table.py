@@ -356,6 +356,8 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
 
 
 MOST_CLASSES = 1_000
+SEPARATORS = {"tab": "\t", "\\t": "\t"}
+"""What a character is called that a command line can hardly hold."""
 
 
 def load_csv(
@@ -374,6 +376,8 @@ def load_csv(
 ) -> VerticalDataset:
     """Return the rows of the CSV file `path`, whose first line names its columns, cut by columns.
 
+    `separator` stands between cells; `tab` is one too.
+
     The columns but `label` and `drop` go to `clients` (default 2) in runs of whole columns in the file's order,
     or to a client a group where `groups` lists columns. Columns in `categories` become one-hots of `buckets`
     hash buckets; all others must be numbers, which are divided by their constant in `scales`, or used as they
@@ -386,6 +390,7 @@ def load_csv(
     Raises `InputError` naming the file, and the line and the column where there is one, for whatever is
     malformed; a column that is in none or several groups, or that does not exist, is named too.
     """
+    separator = SEPARATORS.get(separator, separator)
     if len(separator) != 1 or separator in '" \r\n':
         raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
     layout = Layout(separator=separator)

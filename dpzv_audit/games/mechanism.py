@@ -272,14 +272,14 @@ def _time_limit(seconds: float) -> Iterator[None]:
 _LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 
-def code_of(mechanism: str, outputs: Collection[Path] = ()) -> str:
+def code_of(mechanism: str, outputs: Collection[Path] = (), what: str = "mechanism") -> str:
     """SHA-256 of all files, data too, of "package.module:factory" and of what it imports: what its answers depend on.
 
     Of a package its whole folder counts, of a lone module the folder that it lies in (see `dpzv_audit.files` for what
     is left out, `outputs` beside it). Imports are read from the files (nothing is run), those inside functions too,
     and those of what is imported in turn. Not seen are the standard library, installed packages, this tool, modules
     that are imported by a name which only a run computes, and data read from elsewhere. Modules are looked for as an
-    import would: the caller sets up the import path.
+    import would: the caller sets up the import path. `what` the path names is said in an error.
 
     Raises:
         InputError: There is no such module on the import path.
@@ -288,7 +288,7 @@ def code_of(mechanism: str, outputs: Collection[Path] = ()) -> str:
     first = mechanism.partition(":")[0].partition(".")[0]
     spec = _spec(first)
     if spec is None:
-        raise InputError(f"but there is no module {first!r} on the import path", "mechanism", mechanism)
+        raise InputError(f"but there is no module {first!r} on the import path", what, mechanism)
     found = {first: spec}
     waiting = [first]
     while waiting:

@@ -120,7 +120,7 @@ def test_config_of_the_defaults_is_overridden_key_by_key():
         ("success_at_most = 0.15", "success_at_most = 1.5", 23, "success_at_most is 1.5"),
         ("scores = { in", "score = { in", 14, "unknown key 'score': did you mean 'scores'?"),
         ('method = "vafl"', 'scores = "vafl"', 21, "unknown key 'scores'"),
-        ('mechanism = "our_pkg.vfl:build"\n', "", 25, "none of the keys method, scores and mechanism"),
+        ('mechanism = "our_pkg.vfl:build"\n', "", 25, "none of the keys method, system, scores and mechanism"),
         ("scores = { in", 'method = "dpzv"\nscores = { in', 12, "has the keys method and scores"),
         ('method = "dpzv"', 'method = "dpzv"\nadversary = "cleint"', 8, "adversary is 'cleint'"),
         ("[defaults]", "[default]", 1, "did you mean 'defaults'?"),

@@ -1,0 +1,152 @@
+"""Subjects that are trainings of the user's own: attacked, or accounted for by what they state that they release."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from mechanisms.core.context import Deployment, TrainingData, dtype_of
+from mechanisms.core.method import MethodSpec, Offers
+from mechanisms.system import System, SystemConfig, data_of, method_of, rehearse, release_of, system_at, task_of
+
+from ..data import load
+from ..data.vertical import VerticalDataset
+from ..errors import InputError
+from ..evidence.games import theory_of
+from ..evidence.gathering import Block, Pool, Subject
+from ..limits import MOST_RECORDS
+from ..loading import importable
+from .file import OwnClaim, SystemAttackClaim, SystemClaim
+from .subjects import Access
+from .trained import TRIALS_A_BLOCK, attacked, loaded, sizes_of
+
+_REHEARSED: dict[tuple[object, ...], Offers] = {}
+"""What systems offer, by function, data and time: the claims of a file on one system rehearse it once."""
+
+
+@dataclass(frozen=True)
+class OwnSystem:
+    """A training of the user's own and the data that it is to be trained on."""
+
+    system: System
+    data: VerticalDataset
+
+
+def check_system(claim: OwnClaim, access: Access) -> None:
+    """Raise `InputError` naming the key at fault where a claim on a system cannot be run; imports no code of it."""
+    access.depends(claim)
+    records = MOST_RECORDS
+    if _names_data(claim):
+        records, _ = sizes_of(claim, access)
+    if isinstance(claim, SystemAttackClaim):
+        from attacks import attack_named
+
+        attack_named(claim.attack).check(claim.adversary, {})
+    elif claim.release:
+        _check_release(claim, records)
+
+
+def _check_release(claim: SystemClaim, records: int) -> None:
+    try:
+        release_of(claim.release, records, "it")
+    except InputError as error:
+        raise InputError(f": {error.words}", "release") from error
+
+
+def _names_data(claim: OwnClaim) -> bool:
+    return any(value is not None for value in (claim.csv, claim.dataset, claim.data_dir, claim.clients))
+
+
+def claimed_system(claim: OwnClaim, access: Access) -> OwnSystem:
+    """Return the system that a claim names, with its data; imports and runs the user's code.
+
+    Raises `InputError` where there is none, or data are wrong.
+    """
+    system = system_at(claim.system, access.trial_seconds, access.folder)
+    with importable(access.folder):
+        own = None if _names_data(claim) else data_of(system)
+    return own_system(claim, system, own, access)
+
+
+def own_system(claim: OwnClaim, system: System, own: VerticalDataset | None, access: Access) -> OwnSystem:
+    """Return a system with the data that a claim names, else its `own`, else digits in two blocks."""
+    if _names_data(claim):
+        return OwnSystem(system, loaded(claim, access))
+    return OwnSystem(system, load("digits", clients=2) if own is None else own)
+
+
+def system_subject(claim: OwnClaim, owned: OwnSystem, access: Access, seed: int) -> Subject:
+    """Return what a claim on a system is about, which is rehearsed first.
+
+    Raises:
+        InputError: The system cannot be audited, the release is wrong, or the attack does not apply.
+        SystemFailed: As `rehearse`.
+    """
+    data = owned.data
+    system = owned.system
+    if isinstance(claim, SystemClaim) and claim.release:
+        _check_release(claim, len(data.train))
+        system = replace(system, stated=lambda task: claim.release)
+    config = SystemConfig(batch_size=min(64, len(data.train)), top_model=system.top_model)
+    task = task_of(TrainingData.of(data, dtype=dtype_of(config), device="cpu"))
+    key = (system.train, system.seconds, data.name, data.partition, len(data.train), *sorted(data.digests.items()))
+    with importable(access.folder):
+        if key not in _REHEARSED:
+            _REHEARSED[key] = rehearse(system, task, 0)
+        method = method_of(system, _REHEARSED[key], task)
+    if isinstance(claim, SystemAttackClaim):
+        return _attack_on(claim, method, config, data, access, seed)
+    return _release_of(claim, method, config, data, seed)
+
+
+def _attack_on(
+    claim: SystemAttackClaim,
+    method: MethodSpec,
+    config: SystemConfig,
+    data: VerticalDataset,
+    access: Access,
+    seed: int,
+) -> Subject:
+    """Return the attack on a system; its code may import more of itself in every training."""
+    from attacks import AttackSetting, attack_named
+
+    spec = attack_named(claim.attack)
+    setting = AttackSetting(
+        method=method,
+        config=config,
+        dataset=data,
+        adversary=claim.adversary,
+        trials=TRIALS_A_BLOCK,
+        seed=seed,
+        device=access.device,
+    )
+    spec.check(claim.adversary, {"top_model": config.top_model})
+    why = spec.lacks(setting)
+    if why is not None:
+        raise InputError(f"but it does not apply to {method.name}: {why}", "attack", claim.attack)
+    subject = attacked(claim, setting)
+
+    def within(pool: Pool, number: int) -> Block:
+        with importable(access.folder):
+            return pool.draw(number)
+
+    pools = {name: replace(pool, draw=partial(within, pool)) for name, pool in subject.pools.items()}
+    return replace(subject, pools=pools, facts={"system": claim.system, **subject.facts})
+
+
+def _release_of(
+    claim: SystemClaim, method: MethodSpec, config: SystemConfig, data: VerticalDataset, seed: int
+) -> Subject:
+    """Return what theory says of the stated release; beside it the games on the system, where there are any."""
+    deployment = Deployment(
+        records=len(data.train), clients=data.clients, seed=seed, data_dependent_side=bool(data.fitted)
+    )
+    against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
+    theory = partial(theory_of, method, config, deployment, delta=claim.delta, enough=claim.epsilon, **against)
+    facts = {"system": claim.system, "data": {"digests": data.digests, "partition": data.partition}}
+    games = _games_on(claim)
+    return replace(games, theory=theory, facts={**facts, **games.facts})
+
+
+def _games_on(claim: SystemClaim) -> Subject:
+    """Return the games that test a claimed epsilon of a system: none is played by claims."""
+    return Subject(unaudited="claims play no game of epsilon on a system; an attack claim on it is tested")
