@@ -9,6 +9,7 @@ was drawn.
 import hashlib
 import heapq
 import itertools
+import math
 import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -31,13 +32,15 @@ from ..evidence.gathering import (
     result_of,
     scores_digest,
 )
-from ..evidence.verdict import Evidence, stopping_level
+from ..evidence.reach import Reach, reach_of
+from ..evidence.verdict import Evidence, holm, stopping_level
 from ..execution.executor import Workers, carry_out
 from ..files import Undigested
-from ..findings import to_jsonable
+from ..findings import down, to_jsonable
 from ..signals import GRACE_SECONDS, TimeIsUp, until
 from .cache import Cache, code_digest, evidence_key
 from .file import AttackClaim, ClaimsFile, PlacedClaim, ScoresClaim
+from .ledger import Ledger, level_of
 from .subjects import Access, check_claim, data_key, subject_of
 
 WHOLE: Task = ("the whole claim", 0)
@@ -126,6 +129,37 @@ class Gate:
                 if run.gathering is None:
                     run.found = _untested(run, f"{self.budget} ended before it was planned")
         return runs
+
+    def out_of_reach(self, runs: Sequence[ClaimRun], ledger: Ledger | None = None) -> dict[str, str]:
+        """Return, by name, the claims that are about to be tested and can never be refuted, each with the reason.
+
+        These are the claims that Holm's method does not reject though no trial of the file spoke for its claim. A
+        `ledger` tests claims at the level of its next look.
+        """
+        level = self.file.alpha if ledger is None else level_of(len(ledger.entries) + 1, ledger.alpha)
+        reaches: dict[int, Reach] = {}
+        for index, run in enumerate(runs):
+            if run.gathering is not None:
+                with self._in_time(run.placed):
+                    found = reach_of(run.gathering.subject, run.gathering.question, level / len(runs))
+                    if found is not None:
+                        reaches[index] = found
+        others = [] if ledger else [run.found.p_value if run.found else 1.0 for run in runs]
+        least = [reach.p_value for reach in reaches.values()]
+        least += [p for index, p in enumerate(others) if index not in reaches]
+        refutable = holm(least, level)
+        said = {}
+        for (index, reach), could in zip(reaches.items(), refutable, strict=False):
+            claim = runs[index].placed.claim
+            if not could:
+                if isinstance(claim, AttackClaim):
+                    most = f"a success of at most {math.floor(1000.0 * reach.most) / 10.0:g}%"
+                    claimed = f"{100.0 * claim.success_at_most:g}%"
+                else:
+                    most = f"at most {down(reach.most)}"
+                    claimed = f"{claim.epsilon:g}"
+                said[claim.name] = f"{reach.trials:,} trials can certify {most} of the claimed {claimed}"
+        return said
 
     def check(self) -> None:
         """Validate every claim as `prepare` does, but for what takes planning; neither data are kept nor code imported.

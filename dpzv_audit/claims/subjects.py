@@ -251,9 +251,13 @@ def scores_subject(
     def draw(number: int) -> GameScores:
         return GameScores(*read(), given=Given(vouched=True) if exactly_gaussian else None)
 
+    def counted() -> tuple[int, int]:
+        inside, outside = read()
+        return inside.size, outside.size
+
     return Subject(
         stages=(Stage(name=SCORES, pool=SCORES, blocks=1, full=1.0),),
-        pools={SCORES: Pool(draw=draw, gaussian=exactly_gaussian)},
+        pools={SCORES: Pool(draw=draw, gaussian=exactly_gaussian, given=counted)},
         gaussian_tests=tuple(name for name in GAUSSIAN_TESTS if name in DEFAULT_ESTIMATORS),
         quick=True,
         facts=facts or {},

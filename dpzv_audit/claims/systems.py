@@ -17,8 +17,11 @@ from ..limits import MOST_RECORDS
 from ..loading import importable
 from .file import OwnClaim, SystemAttackClaim, SystemClaim
 from .subjects import Access
-from .trained import TRIALS_A_BLOCK, attacked, loaded, sizes_of
+from .trained import attacked, loaded, sizes_of
 
+TRAININGS = 64
+"""Trainings of a system that is attacked, each a block of its own: no two of them are cheaper side by side, and the
+e-process bets on each."""
 _REHEARSED: dict[tuple[object, ...], Offers] = {}
 """What systems offer, by function, data and time: the claims of a file on one system rehearse it once."""
 
@@ -115,7 +118,7 @@ def _attack_on(
         config=config,
         dataset=data,
         adversary=claim.adversary,
-        trials=TRIALS_A_BLOCK,
+        trials=1,
         seed=seed,
         device=access.device,
     )
@@ -123,7 +126,7 @@ def _attack_on(
     why = spec.lacks(setting)
     if why is not None:
         raise InputError(f"but it does not apply to {method.name}: {why}", "attack", claim.attack)
-    subject = attacked(claim, setting)
+    subject = attacked(claim, setting, blocks=TRAININGS)
 
     def within(pool: Pool, number: int) -> Block:
         with importable(access.folder):

@@ -187,8 +187,11 @@ def attack_subject(claim: MethodAttackClaim, access: Access, seed: int) -> Subje
     return attacked(claim, setting)
 
 
-def attacked(claim: AttackClaim, setting: "AttackSetting") -> Subject:
-    """Return what a claim about an attack is about: blocks of trainings, on whose success an e-process bets."""
+def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int = ATTACK_BLOCKS) -> Subject:
+    """Return what a claim about an attack is about: blocks of `setting.trials` trainings.
+
+    An e-process bets on the mean success of each.
+    """
     from attacks import attack_named
 
     spec = attack_named(claim.attack)
@@ -202,8 +205,8 @@ def attacked(claim: AttackClaim, setting: "AttackSetting") -> Subject:
         return Success(rate=outcome.success.value, baselines=baselines, controls=controls)
 
     return Subject(
-        stages=(Stage(name=ATTACKED, pool=ATTACKED, blocks=ATTACK_BLOCKS, sequential=1.0, stops=True),),
-        pools={ATTACKED: Pool(draw=draw, trials=TRIALS_A_BLOCK, stored=True)},
+        stages=(Stage(name=ATTACKED, pool=ATTACKED, blocks=blocks, sequential=1.0, stops=True),),
+        pools={ATTACKED: Pool(draw=draw, trials=setting.trials, stored=True)},
         facts={
             "config": setting.config.model_dump(mode="json"),
             "data": {"digests": setting.dataset.digests, "partition": setting.dataset.partition},

@@ -20,7 +20,7 @@ from reports.text import verdict_words
 from ..claims.cache import Cache, default_cache
 from ..claims.file import claims_schema, load_claims
 from ..claims.ledger import LedgerMemory, ledger_files, open_ledger
-from ..errors import AuditError, InputError, Interrupted, inert
+from ..errors import AuditError, InputError, Interrupted, inert, one_line
 from ..findings import down, up
 from ..results import ClaimResult, GateOptions, VerifyResult
 from ..runs import MEASURED_FILE, json_text, versions
@@ -111,8 +111,8 @@ def verify(
     """Verify every claim of a file, with evidence; the CI gate.
 
     Each claim is refuted, overclaimed, supported or inconclusive. A true claim is refuted with probability at most
-    alpha over all claims of the file together. Exit code 1 for a refuted or overclaimed claim. An unchanged claim is
-    not audited again.
+    alpha over all claims of the file together. A warning names each claim that the planned trials could never refute.
+    Exit code 1 for a refuted or overclaimed claim. An unchanged claim is not audited again.
 
     Example: dpzv-audit verify examples/claims.toml --junit junit.xml --sarif claims.sarif
 
@@ -121,7 +121,7 @@ def verify(
         alpha X: Largest chance that any true claim of the file is refuted; by default the file's, else 1e-3.
         max_minutes X: Minutes for the whole file; then the verdicts rest on the evidence there is.
         max_trials N: Most trainings, or runs, for each claim.
-        trial_seconds X: Most seconds that one run of a mechanism may take.
+        trial_seconds X: Most seconds that one run of a mechanism, or one training of a system, may take.
         strict: Exit with 1 for a claim that is inconclusive, was cut off or was not audited.
         allow overclaimed: Exit with 0 though a claim is overclaimed.
         trust_code: Import and run the Python code that the file names; give it for files that you trust alone.
@@ -156,9 +156,8 @@ def verify(
     kept = cache or default_cache()
     memory = LedgerMemory(kept, keeps=not no_cache)
     begins = ledger is not None and not ledger.exists()
-    if ledger is not None:
-        # A wrong one is told now, not after an hour of audits.
-        open_ledger(ledger, file.alpha, memory, new=new_ledger)
+    # A wrong one is told now, not after an hour of audits.
+    book = None if ledger is None else open_ledger(ledger, file.alpha, memory, new=new_ledger)
     gate = Gate(
         file=file,
         access=Access.of(
@@ -183,6 +182,11 @@ def verify(
         output.say(f"{claims}: {counted} valid")
         return
     runs = gate.prepare()
+    out_of_reach = gate.out_of_reach(runs, book)
+    for placed in file.claims:
+        if placed.name in out_of_reach:
+            said = f"claim {placed.name!r} can never be refuted: {out_of_reach[placed.name]}"
+            typer.echo(f"dpzv-audit: warning: {one_line(f'{claims}:{placed.line}: {said}')}", err=True)
     interrupted = False
     try:
         with live_status(output, [run.placed.name for run in runs]) as gate.status:
@@ -203,6 +207,7 @@ def verify(
     cached = [run.placed.name for run in runs if run.cached]
     not_cached = {} if no_cache else {run.placed.name: run.unkept for run in runs if run.unkept}
     extra = {"measured": costs, "run": str(folder), "cached": cached, "not_cached": not_cached}
+    extra |= {"out_of_reach": out_of_reach}
     output.result({**result.to_json(), **extra})
     print_table(output.console, verdict_table(result.claims))
     for entry in result.claims:

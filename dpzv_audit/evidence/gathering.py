@@ -14,7 +14,8 @@ Blocks of trials are data, which caches and worker processes pass on: scores of 
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,10 +175,9 @@ class Gathering:
         blocks = self.pools.setdefault(stage.pool, [])
         pool = self.subject.pools[stage.pool]
         cost = pool.trials
-        wanted = stage.blocks
+        wanted = allowed(stage, pool, asked, self.trials)
         limit = ""
-        if asked.max_trials is not None and cost and self.trials + cost * wanted > asked.max_trials:
-            wanted = max(0, (asked.max_trials - self.trials) // cost)
+        if wanted < stage.blocks:
             limit = f"the limit of {asked.max_trials} trials ended the {stage.words}"
         end = len(blocks) + wanted
         while len(blocks) < end:
@@ -329,7 +329,8 @@ class Pool:
     """Trials of one kind, drawn block by block from streams of their own; `draw(number)` may take seconds.
 
     A block has `pairs` pairs, and takes `trials` trainings or runs. Where its scores may be `gaussian` by construction
-    half of each share goes to a test of mu. `stored` says whether blocks cost enough to be kept for `resume`.
+    half of each share goes to a test of mu. `stored` says whether blocks cost enough to be kept for `resume`. Of scores
+    that are there already `given` counts both sides.
     """
 
     draw: Callable[[int], Block]
@@ -337,6 +338,11 @@ class Pool:
     trials: int = 0
     gaussian: bool = False
     stored: bool = False
+    given: Callable[[], tuple[int, int]] | None = None
+
+    def sides(self, blocks: int) -> tuple[int, int]:
+        """Return how many scores of each side so many blocks hold."""
+        return (blocks * self.pairs, blocks * self.pairs) if self.given is None else self.given()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,6 +361,28 @@ class Subject:
     quick: bool = False
     unaudited: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def allowed(stage: Stage, pool: Pool, asked: Question, spent: int) -> int:
+    """Return how many blocks of a stage the limit on trials allows, of which so many are `spent`."""
+    if asked.max_trials is None or not pool.trials:
+        return stage.blocks
+    return min(stage.blocks, max(0, (asked.max_trials - spent) // pool.trials))
+
+
+def planned(subject: Subject, asked: Question) -> Iterator[tuple[Stage, int, float]]:
+    """Yield each stage that will be begun: with the blocks of its pool at its end, and the share of its full test."""
+    drawn: Counter[str] = Counter()
+    spent = 0
+    for stage in subject.stages:
+        pool = subject.pools[stage.pool]
+        wanted = allowed(stage, pool, asked, spent)
+        drawn[stage.pool] += wanted
+        spent += wanted * pool.trials
+        cut = wanted < stage.blocks
+        yield stage, drawn[stage.pool], CUT_SHARE if cut else stage.full
+        if cut:
+            return
 
 
 def two_stages(pool: str, *, first: int, rest: int, share: float = 1.0 - CUT_SHARE) -> tuple[Stage, ...]:

@@ -25,7 +25,7 @@ informs and refutes nothing.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
@@ -114,9 +114,18 @@ class FixedTest(Counts):
             return 0.0
         if self.name not in _LIMITS:
             return largest_provable(self.family, self.n_in, self.n_out, error)
+        return max(test.proved(error) for test in self._without_errors())
+
+    def least_p_value(self, epsilon: float) -> float:
+        """Return the p-value of the claimed `epsilon` that as many scores without any error give."""
+        return min(test.p_value(epsilon) for test in self._without_errors())
+
+    def _without_errors(self) -> Iterator["FixedTest"]:
+        """Yield the test with no errors, by tail and share of its error."""
         none = replace(self, false_positives=0, false_negatives=0)
-        ways = product((True, False), _LIMITS[self.name][1])
-        return max(replace(none, strict_on_fpr=tail, share=share).proved(error) for tail, share in ways)
+        shares = _LIMITS[self.name][1] if self.name in _LIMITS else (self.share,)
+        for tail, share in product((True, False), shares):
+            yield replace(none, strict_on_fpr=tail, share=share)
 
     def p_value(self, epsilon: float) -> float:
         """Return the least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none is."""
@@ -233,6 +242,13 @@ def fixed_test(
     error = check_probability("design_error", design_error)
     seed = check_count("seed", seed, least=0)
     return counted(test, check_scores("in_scores", in_scores), check_scores("out_scores", out_scores), error, seed)
+
+
+def unseen(n_in: int, n_out: int, *, name: TestName, delta: float) -> FixedTest:
+    """Return the test of so many scores as it is before they are seen, without the pilots that choose its rule."""
+    if min(n_in, n_out) < LEAST_A_SIDE:
+        return FixedTest(name=name, delta=delta, n_in=0, n_out=0)
+    return FixedTest(name=name, delta=delta, n_in=n_in - pilot_size(n_in), n_out=n_out - pilot_size(n_out))
 
 
 def counted(test: FixedTest, inside: Floats, outside: Floats, error: float, seed: int) -> FixedTest:

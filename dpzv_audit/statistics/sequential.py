@@ -256,6 +256,23 @@ def sequential_gaussian(inside: Floats, outside: Floats, settings: AuditSettings
     )
 
 
+def most_refutable(pairs: int, planned: int, epsilon: float, delta: float, error: float) -> tuple[float, float]:
+    """Return the largest epsilon that `pairs` of `planned` pairs can refute at `error`, and the p-value of `epsilon`.
+
+    Every pair pays and all of the wealth is staked (see `pairs_needed`); no claim is bet on that those planned could
+    not refute (see `bet_on`).
+    """
+
+    def largest(count: int, at: float) -> float:
+        odds = (1.0 - delta) / math.expm1(-math.log(at) / count) - delta if count > 0 else 0.0
+        return max(0.0, math.log(odds)) if odds > 0.0 else 0.0
+
+    designed = largest(planned, _DESIGN_ERROR)
+    growth = math.log1p((1.0 - delta) / (math.exp(min(epsilon, 300.0)) + delta))
+    p_value = math.exp(-growth * max(0, pairs - FIRST)) if epsilon <= designed else 1.0
+    return min(designed, largest(pairs - FIRST, error)), p_value
+
+
 STAKES = np.linspace(0.02, 0.98, 25)
 """Shares of the wealth that the least success would lose; the wealth starts spread evenly over them."""
 _ROUNDING = 1e-9
@@ -287,6 +304,19 @@ def success_p_value(rates: Iterable[float], limit: float, *, least: float = 0.0)
         top = float(wealth.max())
         largest = max(largest, top + math.log(float(np.exp(wealth - top).mean())))
     return math.exp(-min(largest, 690.0))
+
+
+def largest_limit(count: int, error: float, *, least: float = 0.0) -> float:
+    """Return the largest limit on the mean success that `count` rates of 1 refute at `error`; `least` for none."""
+    low = least
+    high = 1.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        if success_p_value([1.0] * count, middle, least=least) <= error:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 Bools = NDArray[np.bool_]
