@@ -1,12 +1,13 @@
-"""The pytest plugin: a fixture `privacy_audit` that puts a claim to the test and fails with the reason in words.
+"""The pytest plugin: fixtures that put a claim to the test and fail with the reason in words.
 
-All tests of a session that use the fixture share one alpha (ini option `dpzv_audit_alpha`), evenly, so that a session
-whose claims are all true fails with at most that probability, however many tests there are and however many workers
-pytest-xdist runs them on. What it needs is loaded when a test first asks for a verdict: pytest starts as fast as
-without it, and a project with a package of its own called `reports` or `attacks` can still run its other tests.
+`privacy_audit` takes any claim, `privacy_system` one on a training of one's own. All tests of a session that use them
+share one alpha (ini option `dpzv_audit_alpha`), evenly, so that a session whose claims are all true fails with at most
+that probability, however many tests there are and however many workers pytest-xdist runs them on. What it needs is
+loaded when a test first asks for a verdict: pytest starts as fast as without it, and a project with a package of its
+own called `reports` or `attacks` can still run its other tests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -66,6 +67,22 @@ class PrivacyAudit:
         return found
 
 
+class PrivacySystem:
+    """Puts claims on a training of one's own to the test, as `PrivacyAudit` does, whose share of alpha it spends."""
+
+    def __init__(self, audit: PrivacyAudit) -> None:
+        self._audit = audit
+
+    def verdict(self, system: Callable[..., Any] | str, **claim: Any) -> "ClaimVerdict":
+        """Return the verdict on a claim on `system`, given as to `dpzv_audit.verify_claim`, and fail nothing."""
+        return self._audit.verdict(system=system, **claim)
+
+    def __call__(self, system: Callable[..., Any] | str, **claim: Any) -> "ClaimVerdict":
+        """Return the verdict on a claim on `system`; fail the test as `PrivacyAudit` does, and with its options."""
+        __tracebackhide__ = True
+        return self._audit(system=system, **claim)
+
+
 @pytest.fixture
 def privacy_audit(request: pytest.FixtureRequest) -> PrivacyAudit:
     """Put a privacy claim to the test: `privacy_audit(mechanism=run, epsilon=1.0)`; see `dpzv_audit.verify_claim`."""
@@ -77,3 +94,9 @@ def privacy_audit(request: pytest.FixtureRequest) -> PrivacyAudit:
     if not 0.0 < alpha < 0.5:
         raise pytest.UsageError(f"dpzv_audit_alpha is {text!r}, must be a number between 0 and 0.5")
     return PrivacyAudit(alpha, request.config.stash.get(_TESTS, 1), request.node.name)
+
+
+@pytest.fixture
+def privacy_system(privacy_audit: PrivacyAudit) -> PrivacySystem:
+    """Put a claim on a training to the test: `privacy_system(train, attack="label_direction", success_at_most=0.6)`."""
+    return PrivacySystem(privacy_audit)

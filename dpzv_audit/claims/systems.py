@@ -126,7 +126,7 @@ def _attack_on(
     why = spec.lacks(setting)
     if why is not None:
         raise InputError(f"but it does not apply to {method.name}: {why}", "attack", claim.attack)
-    subject = attacked(claim, setting, blocks=TRAININGS)
+    subject = attacked(claim, setting, blocks=TRAININGS, positives=1)
 
     def within(pool: Pool, number: int) -> Block:
         with importable(access.folder):

@@ -184,20 +184,21 @@ def attack_subject(claim: MethodAttackClaim, access: Access, seed: int) -> Subje
         seed=seed,
         device=access.device,
     )
-    return attacked(claim, setting)
+    return attacked(claim, setting, blocks=ATTACK_BLOCKS, positives=ATTACK_BLOCKS)
 
 
-def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int = ATTACK_BLOCKS) -> Subject:
+def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int, positives: int) -> Subject:
     """Return what a claim about an attack is about: blocks of `setting.trials` trainings.
 
-    An e-process bets on the mean success of each.
+    An e-process bets on the mean success of each. The positive control, which is the same whatever is attacked, is in
+    the first `positives` of them.
     """
     from attacks import attack_named
 
     spec = attack_named(claim.attack)
 
     def draw(number: int) -> Success:
-        outcome = spec.mount(replace(setting, seed=setting.seed + number))
+        outcome = spec.mount(replace(setting, seed=setting.seed + number, with_positive=number < positives))
         baselines = {}
         for name, found in outcome.baselines.items():
             baselines[name] = found.value if isinstance(found, Interval) else found

@@ -468,4 +468,4 @@ def attack_facts(blocks: Sequence[Success]) -> dict[str, object]:
 
 
 def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+    return {name: float(np.mean([one[name] for one in found if name in one])) for name in found[0]}

@@ -1,6 +1,6 @@
 """Tells before anything is drawn what the planned trials could show of a claim at most.
 
-That is what they show where none of them errs: each test then has its least p-value and its largest bound.
+That is what they show where they err least: each test then has its least p-value and its largest bound.
 """
 
 import math
@@ -78,4 +78,6 @@ def _full(subject: Subject, asked: Question, level: float) -> Iterator[_Test]:
             test = unseen(*pool.sides(count), name=name, delta=asked.delta)
             each = share / len(names)
             most = test.ceiling(level * each)
+            if asked.epsilon >= most:
+                most = test.reach(level * each)
             yield _Test(each, most, 0.0 if asked.epsilon < most else test.least_p_value(asked.epsilon))

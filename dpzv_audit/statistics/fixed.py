@@ -114,18 +114,42 @@ class FixedTest(Counts):
             return 0.0
         if self.name not in _LIMITS:
             return largest_provable(self.family, self.n_in, self.n_out, error)
-        return max(test.proved(error) for test in self._without_errors())
+        none = replace(self, false_positives=0, false_negatives=0)
+        ways = product((True, False), _LIMITS[self.name][1])
+        return max(replace(none, strict_on_fpr=tail, share=share).proved(error) for tail, share in ways)
+
+    def reach(self, error: float) -> float:
+        """Return the largest epsilon that any counts of as many scores prove at `error`; at least `ceiling`."""
+        return max(self.ceiling(error), *(test.epsilon_lower(error) for test in self._best()))
 
     def least_p_value(self, epsilon: float) -> float:
-        """Return the p-value of the claimed `epsilon` that as many scores without any error give."""
-        return min(test.p_value(epsilon) for test in self._without_errors())
+        """Return the least p-value of the claimed `epsilon` that any counts of as many scores give."""
+        return min(test.p_value(epsilon) for test in self._best())
 
-    def _without_errors(self) -> Iterator["FixedTest"]:
-        """Yield the test with no errors, by tail and share of its error."""
-        none = replace(self, false_positives=0, false_negatives=0)
-        shares = _LIMITS[self.name][1] if self.name in _LIMITS else (self.share,)
-        for tail, share in product((True, False), shares):
-            yield replace(none, strict_on_fpr=tail, share=share)
+    def _best(self) -> Iterator["FixedTest"]:
+        """Yield the test with the counts that prove most, by tail and share of its error.
+
+        That is no error on the strict side. On the other a few may prove more than none: the exact test confines that
+        rate by what was counted, and how close it can depends on the count. Steps of a factor 1.4 miss little.
+        """
+        ways = [(True, self.share), (False, self.share)]
+        errors = {0}
+        if self.name in _LIMITS:
+            ways = [*product((True, False), _LIMITS[self.name][1])]
+        else:
+            errors |= {round(2.0 ** (k / 2.0)) for k in range(24)}
+        for strict_on_fpr, share in ways:
+            most = (self.n_in if strict_on_fpr else self.n_out) // 4
+            for count in sorted(errors):
+                if count <= most:
+                    wrong = (0, count) if strict_on_fpr else (count, 0)
+                    yield replace(
+                        self,
+                        false_positives=wrong[0],
+                        false_negatives=wrong[1],
+                        strict_on_fpr=strict_on_fpr,
+                        share=share,
+                    )
 
     def p_value(self, epsilon: float) -> float:
         """Return the least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none is."""

@@ -1,0 +1,150 @@
+"""What the planned trials of a claim could show at most, told before anything is drawn: both sides of the boundary."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpzv_audit.claims.subjects import mechanism_subject, scores_subject
+from dpzv_audit.cli import main
+from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather
+from dpzv_audit.evidence.reach import reach_of
+
+LEVEL = 1e-3
+BUDGETS = {"whole": None, "cut in the second stage": 2000, "cut in the first": 600, "one block": 250, "none": 100}
+
+
+def sharp(world, rng):
+    """Tell the worlds apart without any error."""
+    return world + 0.1 * rng.random()
+
+
+def apart(n_in, n_out):
+    return scores_subject(lambda: (1.0 + np.arange(n_in) / n_in, -np.arange(n_out) / n_out), exactly_gaussian=False)
+
+
+def asked(epsilon, **options):
+    return Question(epsilon=epsilon, delta=1e-5, alpha=LEVEL, stop=1e-12, **options)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_of_runs_none_of_which_errs_a_claim_below_the_reach_is_refuted_and_one_above_is_not(budget):
+    subject = mechanism_subject(sharp, "sharp", 0)
+    most = BUDGETS[budget]
+    reach = reach_of(subject, asked(100.0, max_trials=most), LEVEL)
+    assert reach.trials == (4500 if most is None else most // 250 * 250)
+    if budget in ("one block", "none"):
+        assert (reach.most > 0.0) == (budget == "one block")
+    for claimed in (0.9 * reach.most, 1.01 * reach.most + 0.1):
+        question = asked(claimed, max_trials=most)
+        least = reach_of(subject, question, LEVEL).p_value
+        found = gather(subject, question) if claimed else None
+        refutable = claimed < reach.most
+        assert (least <= LEVEL) == refutable
+        if found is not None:
+            assert (found.p_value <= LEVEL) == refutable
+            assert found.p_value >= least
+
+
+@pytest.mark.parametrize("sizes", [(500, 500), (100, 2000), (7, 50)])
+def test_of_scores_that_are_there_already(sizes):
+    subject = apart(*sizes)
+    reach = reach_of(subject, asked(100.0), LEVEL)
+    assert reach.trials == sum(sizes)
+    assert (reach.most == 0.0) == (min(sizes) < 8)
+    for claimed, refutable in ((0.99 * reach.most, True), (1.01 * reach.most + 0.01, False)):
+        if claimed:
+            assert (reach_of(subject, asked(claimed), LEVEL).p_value <= LEVEL) == refutable
+            assert (gather(subject, asked(claimed)).p_value <= LEVEL) == refutable
+
+
+@pytest.mark.parametrize(("blocks", "least"), [(16, 0.0), (64, 0.0), (16, -1.0), (3, 0.0)])
+def test_of_attacks_that_always_succeed(blocks, least):
+    def draw(number):
+        return Success(rate=1.0, baselines={}, controls={})
+
+    subject = Subject(
+        stages=(Stage(name="t", pool="t", blocks=blocks, sequential=1.0, stops=True),),
+        pools={"t": Pool(draw=draw, trials=4)},
+    )
+    question = Question(alpha=LEVEL, stop=1e-12, success_at_most=0.5, least_success=least)
+    reach = reach_of(subject, question, LEVEL)
+    assert reach.trials == 4 * blocks
+    for limit in (reach.most - 1e-3, reach.most + 1e-3):
+        if limit > least:
+            found = gather(subject, replace(question, success_at_most=limit))
+            assert found.p_value == reach_of(subject, replace(question, success_at_most=limit), LEVEL).p_value
+            assert (found.p_value <= LEVEL) == (limit < reach.most)
+
+
+def test_a_likelihood_ratio_has_no_largest_result_and_a_subject_without_a_test_no_reach():
+    subject = mechanism_subject(sharp, "sharp", 0, exactly_gaussian=True)
+    assert reach_of(subject, asked(300.0), LEVEL).p_value == 0.0
+    assert reach_of(Subject(unaudited="no game"), asked(1.0), LEVEL) is None
+
+
+def claim(name, epsilon, file):
+    scores = f'{{ in = "{file}-in.csv", out = "{file}-out.csv" }}'
+    return f'[[claim]]\nname = "{name}"\nscores = {scores}\nepsilon = {epsilon}\n'
+
+
+@pytest.fixture
+def verified(tmp_path, monkeypatch, capsys):
+    """Verify claims on score files of 100 and of 1,000 scores a side; return the warnings, and the result."""
+    monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for size in (100, 1000):
+        np.savetxt(tmp_path / f"{size}-in.csv", 1.0 + np.arange(size) / size)
+        np.savetxt(tmp_path / f"{size}-out.csv", -np.arange(size) / size)
+
+    def verify(text, *flags):
+        (tmp_path / "claims.toml").write_text(text)
+        main(["verify", "claims.toml", "--json", *flags])
+        printed = capsys.readouterr()
+        return printed.err.splitlines(), json.loads(printed.out)
+
+    return verify
+
+
+def test_a_warning_names_the_claims_that_can_never_be_refuted(verified):
+    text = claim("few", 8.0, 100) + claim("enough", 4.0, 1000) + claim("fewer", 2.0, 100)
+    warnings, result = verified(text)
+    few = result["claims"][0]
+    assert few["verdict"] == "inconclusive"
+    most = f"{np.floor(100 * few['ceiling']) / 100:.2f}"
+    said = f"200 trials can certify at most {most} of the claimed 8"
+    assert warnings == [f"dpzv-audit: warning: claims.toml:1: claim 'few' can never be refuted: {said}"]
+    assert result["out_of_reach"] == {"few": said}
+    assert [entry["verdict"] for entry in result["claims"][1:]] == ["refuted", "refuted"]
+
+
+def test_claims_are_told_as_holm_s_method_decides_on_all_of_them(verified):
+    """A claim within reach of the file's whole error rate, and out of reach of a half of it."""
+    sizes = (100, 100)
+    at = [reach_of(apart(*sizes), asked(9.0), level).most for level in (LEVEL / 2, LEVEL)]
+    between = sum(at) / 2.0
+    assert at[0] < between < at[1]
+    assert verified(claim("a", between, 100))[0] == []
+    alone, result = verified(claim("a", between, 100) + claim("b", between, 100), "--no-cache")
+    assert len(alone) == 2
+    assert [entry["verdict"] for entry in result["claims"]] == ["inconclusive"] * 2
+    beside, result = verified(claim("a", between, 100) + claim("c", 1.0, 1000), "--no-cache")
+    assert beside == [], "the other claim is refuted first, and leaves all of the error rate to this one"
+    assert [entry["verdict"] for entry in result["claims"]] == ["refuted"] * 2
+
+
+def test_a_ledger_s_next_look_has_a_level_of_its_own(verified, tmp_path):
+    between = reach_of(apart(100, 100), asked(9.0), LEVEL).most - 0.01
+    text = claim("a", between, 100)
+    assert verified(text)[0] == []
+    warnings, result = verified(text, "--no-cache", "--ledger", str(tmp_path / "ledger.jsonl"))
+    assert len(warnings) == 1
+    assert result["claims"][0]["verdict"] == "inconclusive"
+
+
+def test_what_is_answered_from_the_cache_is_not_about_to_be_tested(verified):
+    text = claim("few", 8.0, 100)
+    assert len(verified(text)[0]) == 1
+    again, result = verified(text)
+    assert (again, result["cached"]) == ([], ["few"])

@@ -1,0 +1,323 @@
+"""Claims on a training of the user's own: an attack on it, what it states that it releases, and its data."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from dpzv_audit import verify_claim
+from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.file import load_claims, one_claim
+from dpzv_audit.claims.gate import Gate
+from dpzv_audit.claims.subjects import Access, data_key
+from dpzv_audit.cli import main
+from dpzv_audit.data import load_csv
+from dpzv_audit.errors import InputError
+
+MODULE = '''
+"""A training that sends each record's gradient at once, under noise of a standard deviation of `noise`."""
+import pathlib
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).parent.parent
+(HERE / "imported").write_text("yes")
+
+
+def data():
+    rng = np.random.default_rng(0)
+    labels = (np.arange(90) %% 3 == 0).astype(int)
+    return {"features": [rng.normal(size=(90, 2)) + labels[:, None] for _ in (1, 2)], "labels": labels}
+
+
+def train(task, record, seed, noise=0.0):
+    rng = np.random.default_rng(seed)
+    ids = np.arange(task.records)
+    rows = (0.4 + 0.1 * rng.random() - task.labels)[:, None] * [1.0, -1.0]
+    record.sent(0, 1, 0, "embeddings", task.features[0], ids)
+    record.sent(0, 0, 1, "gradient", rows + noise * rng.normal(size=rows.shape), ids)
+
+
+def noisy(task, record, seed):
+    from %(name)s_later import NOISE
+
+    train(task, record, seed, NOISE)
+
+
+def broken(task, record, seed):
+    raise RuntimeError("no such\\nlayer")
+'''
+RELEASE = {
+    "channel": "gradient",
+    "clip": 1.0,
+    "clip_scope": "record",
+    "sigma": 8.0,
+    "batch_size": 10,
+    "rounds": 7,
+    "sampler": "shuffled",
+    "server_update": "frozen",
+}
+
+
+def inline(table):
+    return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in table.items()) + " }"
+
+
+def claim(name, **keys):
+    shown = {key: inline(value) if isinstance(value, dict) else json.dumps(value) for key, value in keys.items()}
+    return "\n".join([f'[[claim]]\nname = "{name}"', *(f"{key} = {value}" for key, value in shown.items()), ""])
+
+
+def attacked(name, system, **keys):
+    return claim(name, system=system, kind="attack", attack="label_direction", **{"success_at_most": 0.6, **keys})
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a module of a name of its own, so that no test sees the import of another."""
+    name = f"vfl_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / f"{name}.py").write_text(MODULE % {"name": name})
+    (tmp_path / "claims" / f"{name}_later.py").write_text("NOISE = 30.0\n")
+    monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path / "claims", name
+    for module in (name, f"{name}_later"):
+        sys.modules.pop(module, None)
+
+
+@pytest.fixture
+def verified(folder, capsys):
+    """Verify claims with `--trust-code` and some flags; return the exit code, the entries by name, and the rest."""
+
+    def verify(text, *flags):
+        (folder[0] / "claims.toml").write_text(text)
+        code = main(["verify", "claims/claims.toml", "--trust-code", "--json", *flags])
+        printed = capsys.readouterr()
+        assert printed.out, printed.err
+        result = json.loads(printed.out)
+        return code, {entry["name"]: entry for entry in result["claims"]}, result
+
+    return verify
+
+
+def refusal(folder, capsys, text, *flags, code=2):
+    (folder / "claims.toml").write_text(text)
+    assert main(["verify", "claims/claims.toml", *flags]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def test_an_attack_refutes_a_system_that_leaks_and_no_other(verified, folder):
+    name = folder[1]
+    text = attacked("clear", f"{name}:train") + attacked("noisy", f"{name}:noisy")
+    code, found, result = verified(text, "--max-trials", "40")
+    assert code == 1
+    clear, noisy = found["clear"], found["noisy"]
+    assert (clear["verdict"], noisy["verdict"]) == ("refuted", "inconclusive")
+    assert (clear["form"], clear["attack"]["success"]) == ("attack", 1.0)
+    assert 0.4 < noisy["attack"]["success"] < 0.6
+    assert set(clear["attack"]["controls"]) == {"shuffled_labels", "positive"}
+    assert clear["facts"]["system"] == f"{name}:train"
+    assert clear["trials"] < 40, "it stops as soon as the bets have decided"
+    assert result["out_of_reach"] == {}
+    assert verified(text, "--max-trials", "40")[2]["cached"] == ["clear"], "what a budget cut off is not kept"
+
+
+def test_theory_speaks_through_a_release_that_the_claim_or_the_module_states(verified, folder):
+    here, name = folder
+    of = {"system": f"{name}:noisy", "epsilon": 2.0}
+    code, found, _ = verified(claim("given", **of, release=RELEASE) + claim("silent", **of))
+    assert code == 1
+    assert (found["given"]["verdict"], found["silent"]["verdict"]) == ("supported", "overclaimed")
+    assert found["given"]["upper"] < 2.0
+    assert found["silent"]["gap"] == "no-release"
+    assert "no-release: the system states no release" in found["silent"]["sentence"]
+    for entry in found.values():
+        assert entry["form"] == "system"
+        assert "claims play no game of epsilon on a system" in entry["unaudited"]
+    with (here / f"{name}.py").open("a") as module:
+        module.write(f"\nrelease = {RELEASE!r}\n")
+    sys.modules.pop(name)
+    loud = {**RELEASE, "sigma": 0.5}
+    code, found, result = verified(claim("given", **of, release=loud) + claim("silent", **of))
+    assert result["cached"] == []
+    assert (found["given"]["verdict"], found["silent"]["verdict"]) == ("overclaimed", "supported"), "the claim's counts"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sigma": None}, "release: it does not say sigma, must say channel, clip, clip_scope"),
+        ({"noize": 1.0}, "release: it: TypeError"),
+        ({"sampler": "round-robin"}, "release: it: sampler is 'round-robin'"),
+        ({"batch_size": 91}, "release: it: batch_size is 91, must lie in [1, dataset_size = "),
+        ({"delta": 1e-5}, "release holds delta, must leave it to the claim's own key delta"),
+    ],
+)
+def test_a_wrong_release_is_one_line_at_its_key(folder, capsys, change, words):
+    release = {key: value for key, value in {**RELEASE, **change}.items() if value is not None}
+    text = claim("ours", system=f"{folder[1]}:noisy", epsilon=1.0, release=release)
+    said = refusal(folder[0], capsys, text, "--trust-code")
+    assert said.startswith("dpzv-audit: error: claims/claims.toml:5: claim 'ours': ")
+    assert words in said
+    if "batch_size" not in change:
+        assert refusal(folder[0], capsys, text, "--check") == said, "found without trust, too"
+    assert "noize" not in change or "noize" in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "words", "code"),
+    [
+        ({"system": "NAME:broken"}, "3: claim 'c': system NAME:broken: the rehearsal raised RuntimeError: no such", 3),
+        ({"system": "NAME:tarin"}, "3: claim 'c': system NAME:tarin: NAME has no callable tarin", 2),
+        ({"system": "nowhere_at_all:train"}, "but there is no module 'nowhere_at_all' on the import path", 2),
+        ({"attack": "label_completion"}, "5: claim 'c': attack is 'label_completion', but it does not apply to", 2),
+        ({"attack": "label_direct"}, "label_direct does not apply with top_model True", 2),
+        ({"attack": "label_nrom"}, "attack is 'label_nrom': did you mean 'label_norm'?", 2),
+        ({"adversary": "server"}, "adversary is 'server', but label_direction is mounted by client", 2),
+        ({"system": "NAME"}, "3: claim 'c': system is 'NAME', must be module:function, such as our_vfl:train", 2),
+        ({"method": "vafl"}, "has the keys method and system, must have one of them", 2),
+        ({"queries": 2}, "unknown key 'queries'", 2),
+        ({"label": "x"}, "label goes with csv alone, must be left out", 2),
+        ({"csv": "t.csv"}, "label is missing: csv needs the column to predict", 2),
+        ({"csv": "t.csv", "label": "y", "dataset": "digits"}, "dataset does not go with csv, must be left out", 2),
+        ({"csv": "../t.csv", "label": "y"}, "csv is '../t.csv', which lies elsewhere, must lie below", 2),
+        ({"csv": "link.csv", "label": "y"}, "csv is 'link.csv', which lies elsewhere, must lie below", 2),
+        ({"csv": "t.csv", "label": "y", "test_csv": "/etc/passwd"}, "test_csv is '/etc/passwd', which lies else", 2),
+        ({"csv": ".", "label": "y"}, "csv is '.', which is a folder, must be a regular file", 2),
+        ({"csv": "t.csv", "label": "z"}, "label is 'z'", 2),
+        ({"csv": "t.csv", "label": "y", "scales": {"a": 0.0}}, "scales.a is 0.0, must be above 0", 2),
+        ({"csv": "t.csv", "label": "y", "separator": "ab"}, "separator is 'ab', must be one character", 2),
+        ({"depends": ["../t.csv"]}, "depends is '../t.csv', which lies elsewhere", 2),
+    ],
+)
+def test_what_is_wrong_is_one_line(folder, capsys, keys, words, code):
+    here, name = folder
+    (here.parent / "t.csv").write_text("a,b,y\n1,2,0\n")
+    (here / "t.csv").write_text("a,b,y\n" + "1,2,0\n3,4,1\n" * 10)
+    (here / "link.csv").symlink_to(here.parent / "t.csv")
+    plain = {"system": f"{name}:train", "kind": "attack", "attack": "label_direction", "success_at_most": 0.6}
+    text = claim("c", **{**plain, **keys}).replace("NAME", name)
+    assert words.replace("NAME", name) in refusal(here, capsys, text, "--trust-code", code=code)
+
+
+def test_nothing_is_imported_without_trust_nor_by_a_check(folder, capsys):
+    here, name = folder
+    text = attacked("ours", f"{name}:train")
+    said = refusal(here, capsys, text)
+    assert f"system is '{name}:train', code that verify would import and run: give --trust-code to allow it" in said
+    assert main(["verify", "claims/claims.toml", "--check"]) == 0
+    assert capsys.readouterr().out == "claims/claims.toml: 1 claim, valid\n"
+    assert not (here.parent / "imported").exists()
+
+
+TABLE = "age,region,income,default\n" + "".join(
+    f"{20 + i % 40},{'north' if i % 3 else 'south'},{i % 7},{'yes' if i % 4 == 0 else 'no'}\n" for i in range(120)
+)
+
+
+def test_a_table_of_one_s_own_is_what_is_trained_on(folder):
+    here, name = folder
+    (here / "customers.csv").write_text(TABLE)
+    table = {
+        "csv": "customers.csv",
+        "label": "default",
+        "columns": [["age"], ["region", "income"]],
+        "categories": ["region"],
+        "scales": {"age": 100.0, "income": 7.0},
+        "classes": ["no", "yes"],
+    }
+    (here / "claims.toml").write_text(
+        attacked("ours", f"{name}:train", **table)
+        + claim("theirs", method="vafl", kind="attack", attack="label_norm", success_at_most=0.9, **table)
+        + claim("noised", method="dpzv-sound", epsilon=1.0, clients=2, **{**table, "columns": []})
+    )
+    file = load_claims(here / "claims.toml")
+    gate = Gate(file=file, access=Access.of(file.path, trust_code=True), cache=Cache(None), max_trials=2)
+    gate.check()
+    ours, theirs, noised = gate.prepare()
+    options = {"categories": ["region"], "scales": table["scales"], "classes": ["no", "yes"]}
+    data = load_csv(here / "customers.csv", label="default", groups=table["columns"], **options)
+    for run in (ours, theirs):
+        assert run.gathering.subject.facts["data"] == {"digests": data.digests, "partition": data.partition}
+    assert noised.gathering.subject.facts["records"] == len(data.train)
+    assert "scales" not in file.claims[0].lines or file.claims[0].claim.scales == table["scales"]
+
+
+def test_evidence_is_of_the_code_and_of_the_table(folder):
+    here, name = folder
+    (here.parent / "customers.csv").write_text(TABLE)
+    keys = {"kind": "attack", "attack": "label_direction", "success_at_most": 0.6, "label": "default"}
+    ours = one_claim({"name": "c", "system": f"{name}:train", "csv": "customers.csv", **keys}).claim
+    access = Access.of(here / "claims.toml", root=here.parent, trust_code=True)
+    with pytest.raises(InputError, match="which is nothing, must be a regular file below"):
+        data_key(ours, access)
+    ours = one_claim({"name": "c", "system": f"{name}:train", "csv": "../customers.csv", **keys}).claim
+    before = data_key(ours, access)
+    assert data_key(ours, access) == before
+    (here.parent / "customers.csv").write_text(TABLE + "44,north,3,no\n")
+    of_data = data_key(ours, access)
+    (here / f"{name}_later.py").write_text("NOISE = 3.0\n")
+    of_code = data_key(ours, access)
+    assert len({before, of_data, of_code}) == 3
+    with pytest.raises(InputError, match=f"system is '{name}:train', code that verify would import"):
+        data_key(ours, Access.of(here / "claims.toml", root=here.parent))
+
+
+def test_a_claim_without_a_table_keeps_the_digest_that_it_had():
+    keys = {"name": "c", "method": "dpzv", "epsilon": 1.0}
+    assert one_claim(keys).digest() == DIGEST
+    assert one_claim({**keys, "csv": "t.csv", "label": "y"}).digest() != DIGEST
+
+
+DIGEST = "b2ff81257d60a70ae673b47b51b8fe75d996bdc17937de86b7d364fdbc786208"
+
+
+def test_workers_import_the_system_and_find_the_same(folder, verified):
+    name = folder[1]
+    text = attacked("clear", f"{name}:train") + attacked("noisy", f"{name}:noisy")
+    first, second = (verified(text, "--no-cache", "--max-trials", "6", "--jobs", jobs)[1] for jobs in ("1", "2"))
+    for name, entry in first.items():
+        assert {key for key, value in entry.items() if value != second[name][key]} == set()
+        assert (entry["trials"], len(entry["rates"])) == (6, 6)
+
+
+def leaky(task, record, seed):
+    """Send the labels, as a gradient."""
+    rows = (0.5 - task.labels + 0.01 * np.random.default_rng(seed).random())[:, None] * np.ones(2)
+    record.sent(0, 1, 0, "embeddings", task.features[0], range(task.records))
+    record.sent(0, 0, 1, "gradient", rows, range(task.records))
+
+
+def arrays():
+    rng = np.random.default_rng(1)
+    return {"features": [rng.normal(size=(60, 2))] * 2, "labels": np.arange(60) % 3 == 0}
+
+
+def test_a_function_and_arrays_are_verified_from_python(folder):
+    found = verify_claim(system=leaky, data=arrays(), attack="label_direction", success_at_most=0.6, name="ours")
+    assert (found.verdict, found.entry.form, found.fails()) == ("refuted", "attack", True)
+    found = verify_claim(system=leaky, data=arrays(), epsilon=2.0, release=RELEASE)
+    assert (found.verdict, found.upper < 2.0) == ("supported", True)
+    assert verify_claim(system=leaky, data=arrays(), epsilon=2.0).entry.gap == "no-release"
+    by_name = verify_claim(system=f"{folder[1]}:noisy", folder=folder[0], epsilon=2.0, release=RELEASE)
+    assert by_name.verdict == "supported"
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"data": {"labels": [0, 1]}}, "data gives labels, must give a dictionary of features, labels"),
+        ({"data": arrays(), "csv": "t.csv", "label": "y"}, "data goes with system alone, and with neither csv nor"),
+        ({"system": None, "method": "vafl", "data": arrays()}, "data goes with system alone"),
+        ({"attack": None}, "unknown key 'success_at_most'"),
+    ],
+)
+def test_what_is_wrong_from_python_is_one_line(keys, words):
+    given = {"system": leaky, "attack": "label_direction", "success_at_most": 0.6, **keys}
+    with pytest.raises(InputError, match=words):
+        verify_claim(**{key: value for key, value in given.items() if value is not None or key == "system"})
