@@ -182,13 +182,14 @@ def verify(
         output.say(f"{claims}: {counted} valid")
         return
     runs = gate.prepare()
-    out_of_reach = gate.out_of_reach(runs, book)
-    for placed in file.claims:
-        if placed.name in out_of_reach:
-            said = f"claim {placed.name!r} can never be refuted: {out_of_reach[placed.name]}"
-            typer.echo(f"dpzv-audit: warning: {one_line(f'{claims}:{placed.line}: {said}')}", err=True)
+    out_of_reach: dict[str, str] = {}
     interrupted = False
     try:
+        out_of_reach = gate.out_of_reach(runs, book)
+        for placed in file.claims:
+            if placed.name in out_of_reach:
+                said = f"claim {placed.name!r} can never be refuted: {out_of_reach[placed.name]}"
+                typer.echo(f"dpzv-audit: warning: {one_line(f'{claims}:{placed.line}: {said}')}", err=True)
         with live_status(output, [run.placed.name for run in runs]) as gate.status:
             gate.gather(runs)
     except KeyboardInterrupt:

@@ -156,7 +156,7 @@ def test_a_check_of_the_largest_sizes_plans_nothing(tmp_path, short_of_memory, w
 def test_a_check_of_many_claims_on_one_data_set_reads_it_once(tmp_path, monkeypatch):
     from dpzv_audit.claims import trained
 
-    trained._sizes.cache_clear()
+    trained._sizes.clear()
     loaded = []
     load = trained.load
     monkeypatch.setattr(trained, "load", lambda name, **how: loaded.append(name) or load(name, **how))

@@ -60,6 +60,26 @@ REFUSED = {
         '[[claim]]\nname = "c"\nmechanism = "trap:build"\nepsilon = 1.0',
         "give --trust-code to allow it",
     ),
+    "a system without --trust-code": (
+        '[[claim]]\nname = "c"\nsystem = "trap:train"\nepsilon = 1.0',
+        "system is 'trap:train', code that verify would import and run: give --trust-code to allow it",
+    ),
+    "an attack on a system without --trust-code": (
+        '[[claim]]\nname = "c"\nsystem = "trap:train"\nkind = "attack"\nattack = "label_norm"\nsuccess_at_most = 0.6',
+        "give --trust-code to allow it",
+    ),
+    "a system by a path": ('[[claim]]\nname = "c"\nsystem = "../trap:train"\nepsilon = 1.0', "must be module:function"),
+    "a table of the system": (
+        '[[claim]]\nname = "c"\nmethod = "dpzv"\nepsilon = 1.0\ncsv = "/etc/passwd"\nlabel = "x"',
+        "csv is '/etc/passwd', which lies elsewhere, must lie below",
+    ),
+    "a release without end": (
+        CLAIM.replace('scores = { in = "in.csv", out = "out.csv" }', 'system = "trap:train"')
+        + "release = { "
+        + ", ".join(f"a{k} = 1" for k in range(101))
+        + " }",
+        "release holds 101 settings, must hold at most 100",
+    ),
     "code by a path": ('[[claim]]\nname = "c"\nmechanism = "../trap:build"\nepsilon = 1.0', "package.module:factory"),
     "code in another key": (CLAIM + 'source = "trap:build"\nmethod = "trap"', "has the keys method and scores"),
     "code as a method": ('[[claim]]\nname = "c"\nmethod = "trap:build"\nepsilon = 1.0', "method is 'trap:build'"),
@@ -127,7 +147,10 @@ def test_names_are_text_wherever_they_are_shown(folder, capsys, monkeypatch):
     (folder / "[claims] <b>.toml").write_text("\n".join(claims).replace("epsilon = 1.0", "epsilon = 5.0"))
     code = main(["verify", "[claims] <b>.toml", "--junit", "junit.xml", "--sarif", "claims.sarif"])
     printed = capsys.readouterr()
-    assert (code, printed.err) == (0, "")
+    assert code == 0
+    warnings = printed.err.splitlines()
+    assert len(warnings) == len(NAMES), "as many scores could certify 4.38 of the claimed 5"
+    assert all(line.startswith("dpzv-audit: warning: [claims] <b>.toml:") for line in warnings)
     shown = " ".join(printed.out.split())
     for name in NAMES:
         assert name in shown
