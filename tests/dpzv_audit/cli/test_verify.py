@@ -526,7 +526,7 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monke
 
     def interrupted(place):
         calls.append(place)
-        if len(calls) > 2:
+        if len(calls) > 6:  # all four are counted before the first claim is tested
             raise KeyboardInterrupt
         return read(place)
 
