@@ -251,6 +251,7 @@ def scores_subject(
     def draw(number: int) -> GameScores:
         return GameScores(*read(), given=Given(vouched=True) if exactly_gaussian else None)
 
+    @cache
     def counted() -> tuple[int, int]:
         inside, outside = read()
         return inside.size, outside.size

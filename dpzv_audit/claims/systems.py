@@ -151,5 +151,5 @@ def _release_of(
 
 
 def _games_on(claim: SystemClaim) -> Subject:
-    """Return the games that test a claimed epsilon of a system: none is played by claims."""
-    return Subject(unaudited="claims play no game of epsilon on a system; an attack claim on it is tested")
+    """Return the games that test a claimed epsilon of a system: claims play none, `audit` does."""
+    return Subject(unaudited="a claim plays no game of epsilon on a system (the command audit does)")

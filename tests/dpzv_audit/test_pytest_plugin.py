@@ -64,6 +64,40 @@ def test_a_session_fails_with_the_claim_and_the_reason(tmp_path, workers):
     assert "Traceback" not in text
 
 
+SYSTEMS = """
+import numpy as np
+
+ARRAYS = {"features": [np.random.default_rng(0).normal(size=(60, 2))] * 2, "labels": np.arange(60) % 3 == 0}
+
+def leaky(task, record, seed):
+    rows = (0.5 - task.labels + 0.01 * np.random.default_rng(seed).random())[:, None] * np.ones(2)
+    record.sent(0, 1, 0, "embeddings", task.features[0], range(task.records))
+    record.sent(0, 0, 1, "gradient", rows, range(task.records))
+
+def test_refuted(privacy_system):
+    privacy_system(leaky, attack="label_direction", success_at_most=0.6, data=ARRAYS, name="our claim")
+
+def test_fine(privacy_system, privacy_audit):
+    release = {"channel": "gradient", "clip": 1.0, "clip_scope": "record", "sigma": 9.0, "batch_size": 10}
+    release |= {"rounds": 4, "sampler": "shuffled", "server_update": "frozen"}
+    found = privacy_system(leaky, epsilon=2.0, release=release, data=ARRAYS)
+    assert (found.verdict, found.entry.level) == ("supported", 0.03 / 2 / 3.1055473)
+    again = privacy_audit(mechanism=lambda world, rng: rng.normal(), epsilon=1.0, max_trials=500)
+    assert again.entry.level == 0.03 / 2 / (3.1055473 * 2**1.4), "both fixtures of a test spend one share"
+    assert privacy_system.verdict(leaky, epsilon=2.0, data=ARRAYS).entry.gap == "no-release"
+"""
+
+
+def test_claims_on_a_system_fail_and_pass_a_session(tmp_path):
+    (tmp_path / "test_ours.py").write_text(SYSTEMS)
+    code, text = pytest_in(tmp_path)
+    assert code == 1, text
+    assert re.search(r"1 failed, 1 passed", text), text
+    assert "REFUTED: our claim" in text
+    assert "label_direction by the client succeeds in 100.0% of its guesses" in text
+    assert "Traceback" not in text
+
+
 def test_pytest_starts_without_what_a_verdict_needs_and_beside_packages_of_the_same_names(tmp_path):
     for name in ("reports", "attacks"):
         (tmp_path / name).mkdir()

@@ -138,7 +138,7 @@ def test_theory_speaks_through_a_release_that_the_claim_or_the_module_states(ver
     assert "no-release: the system states no release" in found["silent"]["sentence"]
     for entry in found.values():
         assert entry["form"] == "system"
-        assert "claims play no game of epsilon on a system" in entry["unaudited"]
+        assert "a claim plays no game of epsilon on a system" in entry["unaudited"]
     with (here / f"{name}.py").open("a") as module:
         module.write(f"\nrelease = {RELEASE!r}\n")
     sys.modules.pop(name)
