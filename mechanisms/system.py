@@ -235,6 +235,9 @@ def _played(record: Recorder, answer: object, clients: int) -> Played:
     if predict is not None and not callable(predict):
         raise InputError(f"returned a predict of type {type(predict).__name__}, must be a function of test features")
     models = answer.get("clients") or {}
+    if not isinstance(models, Mapping):
+        given = f"clients of type {type(models).__name__}"
+        raise InputError(f"returned {given}, must be a dictionary of torch modules by client, {{1: ...}}")
     for number, model in models.items():
         if number not in range(1, clients + 1) or not isinstance(model, nn.Module):
             given = f"{number!r}: {type(model).__name__}"
@@ -540,7 +543,8 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
 
     Raises:
         InputError: It sends nothing; its messages are the same when its labels are permuted; or differ when nothing
-            does, although it does not state that it is `random`.
+            does, although it does not state that it is `random`; or its ids name other records than its gradients are
+            about.
         SystemFailed: As `System.play`.
     """
     drawn = seed_of(seed, 0)
@@ -556,8 +560,13 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
             raise InputError(f"{where} sent other messages when it was trained again with the same seed: {rule}")
         order = stream(seed, Purpose.SYSTEM, 0, 1).permutation(task.records)
         permuted = replace(task, labels=task.labels[order])
-        if _same(first, system.play(permuted, drawn, "the rehearsal on permuted labels")):
+        other = system.play(permuted, drawn, "the rehearsal on permuted labels")
+        if _same(first, other):
             raise InputError(f"{where} sent the same messages when its labels were permuted: it ignores task.labels")
+        if not _named_right(first.record, other.record, task.labels != permuted.labels):
+            found = "a gradient that changed with labels of records which its ids do not name"
+            rule = "ids must be places in task.labels, those of the batch in its order"
+            raise InputError(f"{where} sent {found}: {rule}")
     told = frozenset(one.kind for one in first.record.messages if one.receiver == 1)
     models = {client: GivenModel(model) for client, model in first.clients.items()}
     return Offers(told, frozenset(models), first.predict is not None, models)
@@ -573,6 +582,24 @@ def _same(one: Played, other: Played) -> bool:
         return False
     pairs = ((one.record.tensors[s.tensor], other.record.tensors[s.tensor]) for s in one.record.messages)
     return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def _named_right(one: Recorder, other: Recorder, changed: np.ndarray) -> bool:
+    """Whether the ids of the first gradients may be right, given two trainings and whose labels `changed` (N,) in one.
+
+    They cannot be where a record whose label changed has the same gradient, and one whose label did not has another.
+    """
+    for first, second in zip(one.messages, other.messages, strict=False):
+        before, after = one.tensors[first.tensor], other.tensors[second.tensor]
+        if first != second or before.shape != after.shape:
+            return True
+        if first.kind == "gradient" and first.ids:
+            moved = (before != after).reshape(len(before), -1).any(1)
+            of_changed = changed[one.tensors[first.ids]]
+            return not ((of_changed & ~moved).any() and (moved & ~of_changed).any())
+        if not np.array_equal(before, after):
+            return True
+    return True
 
 
 def prepared(system: System, dataset: VerticalDataset, seed: int) -> tuple[MethodSpec, SystemConfig]:

@@ -215,6 +215,8 @@ def broken(what):
         record.sent(0, 1, 0, "embeddings", h, ids)
         if what == "returns a word":
             return "done"
+        if what == "returns a list of models":
+            return {"clients": [nn.Linear(1, 1)]}
         if what == "returns a model by name":
             return {"clients": {"bank": nn.Linear(1, 1)}}
         return None
@@ -235,6 +237,11 @@ def broken(what):
         ("forgets ids", InputError, "'embeddings' of round 0 from party 1 to party 0 has no ids"),
         ("silent", InputError, "recorded no message: must call record.cut or record.sent"),
         ("returns a word", InputError, "returned str, must return nothing, or a dictionary"),
+        (
+            "returns a list of models",
+            InputError,
+            "returned clients of type list, must be a dictionary of torch modules",
+        ),
         ("returns a model by name", InputError, "returned clients {'bank': Linear}, must be torch modules by client"),
     ],
 )
@@ -244,6 +251,39 @@ def test_what_goes_wrong_in_a_training_is_one_line(what, kind, words):
     assert str(caught.value).startswith(f"system {what}: ")
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == (2 if kind is InputError else 3)
+
+
+@pytest.mark.parametrize("named", ["right", "by place in the batch", "in another order"])
+def test_ids_that_name_other_records_are_refused(named):
+    """A loader that shuffles tells no ids: the places in its batch are not those of the records."""
+
+    def training(task, record, seed):
+        x, y = task.torch()
+        bottom, top = nn.Linear(x[0].shape[1], 4), nn.Linear(4, task.classes)
+        order = torch.randperm(len(y))
+        for number, ids in enumerate(order.split(64)):
+            told = {"right": ids, "by place in the batch": torch.arange(len(ids))}.get(named, ids.flip(0))
+            nn.functional.cross_entropy(top(record.cut(1, number, told)(bottom(x[0][ids]))), y[ids]).backward()
+
+    system = System("loader", training)
+    if named == "right":
+        assert rehearse(system, TASK, 0).told == {"gradient"}
+    else:
+        with pytest.raises(InputError, match=r"ids must be places in task\.labels, those of the batch in its order"):
+            rehearse(system, TASK, 0)
+
+
+@pytest.mark.parametrize("scope", ["record", "batch"])
+def test_ids_of_gradients_that_depend_on_a_whole_batch_are_not_suspected(scope):
+    def training(task, record, seed):
+        x, y = task.torch()
+        bottom, top = nn.Linear(x[0].shape[1], 4), nn.Linear(4, task.classes)
+        h = record.cut(1, 0, range(64))(bottom(x[0][:64]))
+        dims = None if scope == "batch" else 1
+        h.register_hook(lambda g: g / g.norm(dim=dims, keepdim=True) + 0.1 * torch.randn_like(g))
+        nn.functional.cross_entropy(top(h), y[:64]).backward()
+
+    assert rehearse(System("clipped", training), TASK, 0).told == {"gradient"}
 
 
 @pytest.mark.parametrize(
