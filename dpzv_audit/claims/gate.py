@@ -25,14 +25,15 @@ from ..evidence.gathering import (
     Done,
     Gathering,
     Question,
+    Reach,
     Step,
     Subject,
     Task,
     gather,
+    reach_of,
     result_of,
     scores_digest,
 )
-from ..evidence.reach import Reach, reach_of
 from ..evidence.verdict import Evidence, holm, stopping_level
 from ..execution.executor import Workers, carry_out
 from ..files import Undigested

@@ -8,8 +8,7 @@ import pytest
 
 from dpzv_audit.claims.subjects import mechanism_subject, scores_subject
 from dpzv_audit.cli import main
-from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather
-from dpzv_audit.evidence.reach import reach_of
+from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather, reach_of
 
 LEVEL = 1e-3
 BUDGETS = {"whole": None, "cut in the second stage": 2000, "cut in the first": 600, "one block": 250, "none": 100}
