@@ -25,10 +25,11 @@ from torch import Tensor, nn
 from dpzv_audit.accounting import Release
 from dpzv_audit.data.vertical import VerticalDataset, array_digest
 from dpzv_audit.errors import AuditError, InputError, check_probability
+from dpzv_audit.execution.executor import in_own_process
 from dpzv_audit.findings import AdversaryName
 from dpzv_audit.loading import function_at, words_of
 from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.signals import until
+from dpzv_audit.signals import can_ring, until
 from dpzv_audit.systems.record import Recorder, Sent, check_order
 from dpzv_audit.systems.task import Task, dataset_of
 
@@ -315,7 +316,8 @@ class SystemRun:
                 told(len(self._played))
         else:
             if system.trials.workers.kind != "here":
-                job = replace(job, load=partial(system_at, system.name, system.seconds, Path.cwd()))
+                load = partial(system_at, system.name, system.seconds, Path.cwd())
+                job = replace(job, load=load, apart=True)
             kept = carried_out(
                 asked,
                 system.trials,
@@ -382,13 +384,14 @@ class SystemRun:
 
 @dataclass(frozen=True)
 class TrialJob:
-    """Trains a system once, here or in a worker process, which loads it by itself; see `Task` for the arrays."""
+    """Trains a system once, here or `apart` in a worker, which loads it by itself; see `Task` for the arrays."""
 
     load: Callable[[], System]
     features: tuple[np.ndarray, ...]
     test_features: tuple[np.ndarray, ...]
     test_labels: np.ndarray
     classes: int
+    apart: bool = False
 
     @property
     def digest(self) -> str:
@@ -408,7 +411,14 @@ class TrialJob:
         return self.load().play(task, one.seed, one.which, asked)
 
     def __call__(self, one: Asked) -> bytes:
-        """Return the same as the content of a file."""
+        """Return the same as the content of a file.
+
+        In a thread of a worker it is trained in a process of its own: generators are seeded for a whole process, and a
+        timer reaches a main thread alone.
+        """
+        if self.apart and not can_ring():
+            content: bytes = in_own_process(self, one)
+            return content
         played = self.played(one)
         return played.trial.to_bytes(played.record)
 

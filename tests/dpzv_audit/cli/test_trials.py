@@ -131,6 +131,19 @@ def test_processes_give_the_numbers_of_one(attack, monkeypatch):
     assert len(there[2]) == REHEARSED + 8
 
 
+def test_threads_of_a_cluster_give_the_numbers_of_one_process(attack):
+    """Each training has a process of its own there: generators are seeded for a whole process."""
+    distributed = pytest.importorskip("distributed")
+    here = attack("--trials", "2", log="here")[1]
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    ) as cluster:
+        there = attack("--trials", "2", "--executor", "dask", "--scheduler", cluster.scheduler_address, log="there")
+    assert there[0] == 0
+    for key in ("success", "controls", "certified", "utility", "bytes"):
+        assert there[1][key] == here[key]
+
+
 def test_a_training_that_took_its_process_down_is_done_by_another(attack):
     """The count has gone past the place by then: only who dies again and again has failed."""
     code, _, seeds = attack("--executor", "loky", AT=str(REHEARSED + 8), WHAT="ends its process")
