@@ -64,7 +64,9 @@ class Control(Interval):
 
     A negative one is judged by its `p_value`, found as `tested_by` says: one below the error of the interval, 1 -
     `confidence`, is off chance. Where both are None there are too few trainings to tell. A positive one is judged by
-    its value alone: what it must reach lies so far below what a working attack reads that chance plays no part.
+    its value alone: what it must reach lies so far below what a working attack reads that chance plays no part. One by
+    permutation, where nothing can be trained again, always holds: its `p_value` is that of the attack's own success
+    among those with labels in another order, of which `value` is the mean.
     """
 
     what: str
@@ -78,7 +80,7 @@ class Control(Interval):
         """Whether nothing says that the control came out otherwise than it must."""
         if self.kind == "positive":
             return self.value >= self.expected
-        return self.p_value is None or self.p_value >= 1.0 - self.confidence
+        return self.kind == "permutation" or self.p_value is None or self.p_value >= 1.0 - self.confidence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,14 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -30,11 +30,11 @@ from dpzv_audit.findings import AdversaryName
 from dpzv_audit.loading import function_at, words_of
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.signals import can_ring, until
-from dpzv_audit.systems.record import Recorder, Sent, check_order
+from dpzv_audit.systems.record import Recorder, Recording, Sent, check_order
 from dpzv_audit.systems.task import Task, dataset_of
 
 from .core.channel import VALUE_BYTES, Channel, Message
-from .core.config import TrainingConfig
+from .core.config import Downlink, TrainingConfig
 from .core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
 from .core.federation import Federation
 from .core.method import Games, MethodSpec, Offers, Protection, no_noise
@@ -83,7 +83,7 @@ class SystemConfig(TrainingConfig):
 class Played:
     """What one training gave: its messages, what its function returned, and answers (n, ...) of its `predict`."""
 
-    record: Recorder
+    record: Recording
     predict: Callable[[list[Tensor]], Any] | None = None
     clients: Mapping[int, nn.Module] = field(default_factory=dict)
     answers: tuple[np.ndarray, ...] = ()
@@ -98,6 +98,25 @@ class Played:
             models[client] = given.layout, (torch.cat(flat) if flat else torch.zeros(0)).numpy()
         record = self.record
         return Trial(record.messages, record.notes, record.tensors, self.answers, models)
+
+
+class Player(Protocol):
+    """What gives trainings: a system, or the transcript of one training."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def seconds(self) -> float:
+        """What one training may take."""
+
+    @property
+    def trials(self) -> Trials:
+        """Where trainings are carried out and kept."""
+
+    def play(self, task: Task, seed: int, which: str, asked: Sequence[Sequence[np.ndarray]] = ()) -> Played:
+        """Return what a training gives."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +289,7 @@ class SystemRun:
 
     def __init__(
         self,
-        system: System,
+        system: Player,
         architectures: Mapping[int, Architecture],
         data: TrainingData,
         config: TrainingConfig,
@@ -386,7 +405,7 @@ class SystemRun:
 class TrialJob:
     """Trains a system once, here or `apart` in a worker, which loads it by itself; see `Task` for the arrays."""
 
-    load: Callable[[], System]
+    load: Callable[[], Player]
     features: tuple[np.ndarray, ...]
     test_features: tuple[np.ndarray, ...]
     test_labels: np.ndarray
@@ -594,7 +613,7 @@ def _same(one: Played, other: Played) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _named_right(one: Recorder, other: Recorder, changed: np.ndarray) -> bool:
+def _named_right(one: Recording, other: Recording, changed: np.ndarray) -> bool:
     """Whether the ids of the first gradients may be right, given two trainings and whose labels `changed` (N,) in one.
 
     They cannot be where a record whose label changed has the same gradient, and one whose label did not has another.
@@ -619,9 +638,14 @@ def prepared(system: System, dataset: VerticalDataset, seed: int) -> tuple[Metho
     return method_of(system, rehearse(system, task, seed), task), config
 
 
+def downlink_of(told: Collection[str]) -> Downlink:
+    """Return what the server answers with, of the kinds of messages that it sent to client 1."""
+    known: tuple[Downlink, ...] = ("gradient", "losses", "scalar")
+    return next((kind for kind in known if kind in told), "other")
+
+
 def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:
     """Return a rehearsed system as a method, by the name `system:module:function`; errors as `System.release`."""
-    known = [kind for kind in ("gradient", "losses", "scalar") if kind in offers.told]
     stated = system.release(task)
     protection = Protection(words=UNSTATED)
     released = no_noise
@@ -642,7 +666,7 @@ def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:
         config=SystemConfig,
         run=partial(SystemRun, system, offers.architectures),
         released=released,
-        downlink=known[0] if known else "other",
+        downlink=downlink_of(offers.told),
         protection=lambda config: protection,
         games=lambda config: Games(why_not="the games on noised scalars are those of built-in methods"),
         defaults={"top_model": system.top_model},

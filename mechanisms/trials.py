@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +19,13 @@ from dpzv_audit.data.vertical import array_digest
 from dpzv_audit.execution.executor import Workers, carry_out
 from dpzv_audit.signals import GRACE_SECONDS
 from dpzv_audit.store import Store
-from dpzv_audit.systems.record import Note, Recorder, Sent
+from dpzv_audit.systems.record import Arrays, Note, Recording, Sent
 
 from .core.models import Layout
 
 SUFFIX = ".safetensors"
 _AGAIN = "it is trained again"
 _CURE = "make room and go on with ‹resume›"
-
-
-class Arrays(Protocol):
-    """Gives arrays by name."""
-
-    def __getitem__(self, name: str, /) -> NDArray[Any]:
-        """Return the array of this name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +46,7 @@ class Trial:
     answers: tuple[NDArray[Any], ...] = ()
     models: Mapping[int, tuple[Layout, NDArray[np.float32]]] = field(default_factory=dict)
 
-    def to_bytes(self, record: Recorder) -> bytes:
+    def to_bytes(self, record: Recording) -> bytes:
         """Return the trial, with the tensors of its `record`, as the content of a file."""
         from safetensors.numpy import save
 

@@ -44,7 +44,7 @@ def _trainings(measurement: Interval) -> str:
         reach = "" if over.count == 1 else f", from {span(over.least, over.most)}"
         reach = reach if over.low is None else f": {span(over.low, over.high)}"
         parts.append(f"{number(over.count)}{reach}")
-    if isinstance(measurement, Control) and measurement.kind == "negative":
+    if isinstance(measurement, Control) and measurement.kind != "positive":
         p = measurement.p_value
         by = measurement.tested_by or "its interval"
         parts.append("too few to test" if p is None else f"p = {number(p)} by {by}")

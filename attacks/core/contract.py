@@ -93,7 +93,8 @@ class AttackSetting:
     def looks(self) -> Adversary:
         """Return who looks: the curious client where it is one."""
         plays = self.adversary in ("client", "malicious-client")
-        return Adversary(self.adversary, (ATTACKER,) if plays else (), self.public_ids)
+        public = self.public_ids or (self.method.offers is not None and self.method.offers.public_ids)
+        return Adversary(self.adversary, (ATTACKER,) if plays else (), public)
 
     @property
     def records(self) -> int:
@@ -419,6 +420,7 @@ class AttackSpec:
             features alone do.
         few_labels: Whether the threat model grants `labels_per_class` training labels of each class.
         rounds: Rounds that its progress counts to: by default those of an attacked training and of its control.
+        one_view: Whether the view of one training suffices, so that it can be mounted on one that was recorded.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
     """
 
@@ -442,10 +444,18 @@ class AttackSpec:
     unsupervised: bool = False
     few_labels: bool = False
     rounds: "Callable[[AttackSpec, AttackSetting], int]" = lambda spec, setting: 2 * setting.rounds
+    one_view: bool = False
     reads: tuple[str, ...] | None = None
 
     def lacks(self, setting: AttackSetting) -> str | None:
         """Return in one line why the attack does not apply to `setting`; None where it does."""
+        offers = setting.method.offers
+        if offers is not None and not (offers.again or self.one_view):
+            return (
+                "it needs more than one view, and a transcript is one; a method or a system trains as often as it needs"
+            )
+        if setting.adversary == "eavesdropper" and offers is not None and offers.encrypted:
+            return "its messages were sent under TLS, of which an eavesdropper sees lengths and times alone"
         reasons = (need(setting) for need in self.needs)
         return next((why for why in reasons if why is not None), None)
 

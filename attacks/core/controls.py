@@ -6,6 +6,7 @@ Otherwise trainings are the units, and a bet over them is the test: its p-value 
 cannot show anything.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -99,6 +100,40 @@ def by_order(scores: ArrayLike, positive: ArrayLike) -> ChanceTest:
         moved += shift if rarer else -shift
         total += drawn.sum() * float(np.ptp(row) / n) ** 2 / 4.0
     return ChanceTest(_hoeffding(moved, total), "its labels in another order")
+
+
+ORDERS = 10_000
+"""Random orders of labels behind a permutation test: its least p-value is one over so many and one."""
+
+
+def by_permutation(
+    success: Callable[[NDArray[np.int64]], Floats],
+    labels: NDArray[np.int64],
+    free: NDArray[np.intp],
+    generator: np.random.Generator,
+) -> tuple[Floats, ChanceTest]:
+    """Test that `labels` (N,) of the records `free` could as well stand in another order (Fisher's permutation test).
+
+    Args:
+        success: Returns the success (n,) with each of n orders (n, N); the larger, the more it tells.
+        labels: Labels as they are.
+        free: Records whose labels are permuted; what was guessed must owe nothing to which of them has which label,
+            but by what the test is about.
+        generator: Draws the orders.
+
+    Returns:
+        The success (10,000,) in random orders, and the test, of p-value (1 + how many do as well) / (1 + 10,000).
+    """
+    found = success(labels[None])[0]
+    rows = max(1, (1 << 22) // len(labels))
+    drawn = []
+    for first in range(0, ORDERS, rows):
+        orders = np.tile(labels, (min(rows, ORDERS - first), 1))
+        orders[:, free] = generator.permuted(orders[:, free], axis=1)
+        drawn.append(success(orders))
+    under_others = np.concatenate(drawn)
+    as_well = int((under_others >= found - 1e-9).sum())
+    return under_others, ChanceTest((1 + as_well) / (1 + ORDERS), f"{ORDERS:,} orders of the labels")
 
 
 def _ranks(scores: ArrayLike) -> Floats:

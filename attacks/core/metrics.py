@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import betaincinv, stdtrit, xlogy
+from scipy.stats import rankdata
 
 from dpzv_audit.errors import InputError, NotFinite
 from dpzv_audit.findings import LEAST_TRAININGS, Interval, OverTrainings
@@ -57,6 +58,14 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
     if not np.all(truth.any(1) & ~truth.all(1)):
         raise InputError("positive is the same for all records of a trial, must hold both kinds")
     return np.array([roc_auc_score(*pair) for pair in zip(truth, values, strict=True)])
+
+
+def areas_of_one(scores: ArrayLike, positive: ArrayLike) -> Floats:
+    """Return the area under the ROC curve of the same `scores` (records,) for each row of booleans (n, records)."""
+    truth = np.asarray(positive, float)
+    count = truth.sum(1)
+    above = truth @ rankdata(scores) - 0.5 * count * (count + 1.0)
+    return np.asarray(above / (count * (truth.shape[1] - count)))
 
 
 def _check_finite(what: str, values: Floats) -> None:

@@ -1,5 +1,7 @@
 """What an attack may need of a setting: each says in one line why it is not there, or None where it is."""
 
+from mechanisms.core.method import Offers
+
 from .contract import ATTACKER, AttackSetting, Need
 
 
@@ -15,6 +17,8 @@ def own_model(setting: AttackSetting) -> str | None:
     offers = setting.method.offers
     if offers is None or ATTACKER in offers.models:
         return None
+    if not offers.again:
+        return f"a transcript holds no model of client {ATTACKER}; a system that returns it has one"
     return f'the system returns no model of client {ATTACKER}: let it return {{"clients": {{{ATTACKER}: bottom}}}}'
 
 
@@ -49,14 +53,22 @@ def binary_labels(setting: AttackSetting) -> str | None:
     return None
 
 
+def _unlock(offers: Offers | None) -> str:
+    """Return what makes a server's gradients seen."""
+    if offers is None:
+        return ""
+    if offers.again:
+        return "; record.cut where embeddings leave a client records both ways"
+    return f"; the transcript must hold a 'gradient' from 0 to {ATTACKER}: client {ATTACKER} is who looks"
+
+
 def downlink(gradient: bool, otherwise: str) -> Need:
     """Need a server that sends gradients, or one that does not: the reason `otherwise`."""
 
     def need(setting: AttackSetting) -> str | None:
         if (setting.method.downlink == "gradient") == gradient:
             return None
-        unlock = "; record.cut where embeddings leave a client records both ways" if setting.method.offers else ""
-        return f"{otherwise}{unlock}"
+        return f"{otherwise}{_unlock(setting.method.offers)}"
 
     return need
 

@@ -77,6 +77,7 @@ NORM_SPEC = AttackSpec(
     mounted_by=mount_binary,
     positive=Positive("one label in ten, uninformative features, summed logits: must be 0.95", base_rate_alone, 0.95),
     needs=(needs.binary_labels, *needs.record_gradients),
+    one_view=True,
 )
 
 
@@ -119,6 +120,7 @@ DIRECTION_SPEC = AttackSpec(
     positive=Positive("label_direction on split without a top model: must be 1", on_sums, CERTAIN),
     options={"labels_per_class": 3},
     needs=(needs.binary_labels, *needs.record_gradients),
+    one_view=True,
     few_labels=True,
 )
 
@@ -166,6 +168,7 @@ SPECTRAL_SPEC = AttackSpec(
     mounted_by=mount_binary,
     positive=Positive("labels planted in the client's own features: must be 0.95 at least", separated, 0.95),
     needs=(needs.binary_labels, needs.own_model),
+    one_view=True,
     baselines=features_alone,
     unsupervised=True,
 )

@@ -107,6 +107,7 @@ SPEC = AttackSpec(
     suggests={"epochs": 20},
     options={"labels_per_class": 10, "steps": 2000},
     needs=(needs.own_model,),
+    one_view=True,
     few_labels=True,
     reads=(),
     baselines=without_training,
@@ -237,6 +238,7 @@ class MaliciousOptimiser:
 
 ACTIVE_SPEC = replace(
     SPEC,
+    one_view=False,
     name="label_completion_active",
     summary="label_completion by a client that trained with a malicious local optimiser (Fu et al. 2022, active)",
     adversaries=("malicious-client",),

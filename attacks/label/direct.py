@@ -117,5 +117,6 @@ SPEC = AttackSpec(
     options={"rule": "argmin", "estimator": "ridge"},
     choices={"rule": tuple(RULES), "estimator": tuple(ESTIMATORS)},
     needs=(needs.one_batch_size,),
+    one_view=True,
     behave=querying_client,
 )

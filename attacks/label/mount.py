@@ -9,7 +9,9 @@ bounds the right guesses of one-run estimators however the scores of a training 
 whatever features say: what follows from them alone certifies nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,10 @@ from dpzv_audit.findings import Control, Interval
 from dpzv_audit.seeds import Purpose, stream
 
 from ..core.contract import SECOND, AttackOutcome, AttackSetting, AttackSpec, CoinGame, FewLabels, LabelGuesses, granted
-from ..core.controls import ENOUGH_TO_BET, ChanceTest, at_chance, by_bets, by_names, by_order
+from ..core.controls import ENOUGH_TO_BET, ChanceTest, at_chance, by_bets, by_names, by_order, by_permutation
 from ..core.metrics import (
+    Floats,
+    areas_of_one,
     auc_interval,
     counts_interval,
     low_rates,
@@ -37,6 +41,8 @@ NO_COINS = "fewer than one coin on either side"
 NO_IDS = "its guesses are about places of batches, not about records that it could name: they tell no coin"
 SHUFFLED = "trained on labels dealt at random, scored against the true ones: must be at chance"
 AGAIN = "trained on labels dealt at random, scored against labels permuted once more: must be at chance"
+PERMUTED = "labels in another order, against the same guesses: the mean; p is how often that does as well as the attack"
+RECORDED = "a recorded training cannot be repeated on labels dealt by coins, which a certified epsilon needs"
 TOP = 3
 # No table of recalls by class is longer.
 MOST_CLASSES = 20
@@ -45,27 +51,25 @@ _LARGEST = 1e100
 
 def _attacked(
     spec: AttackSpec, setting: AttackSetting
-) -> tuple[LabelGuesses, LabelGuesses, dict[str, LabelGuesses], dict[str, Any]]:
+) -> tuple[LabelGuesses, LabelGuesses | None, dict[str, LabelGuesses], dict[str, Any]]:
     """Train and infer, and do the same with labels dealt by coins.
 
     Returns guesses of the attack, of its control, and of those with less to go by; and what the outcome says beside.
+    What was recorded and cannot be trained again has no such control.
     """
     run = attacked_run(spec, setting)
+    less = {name: _placed(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
+    facts: dict[str, Any] = {"trained": run.trained, "plan": run.plan}
+    found = _placed(spec.infer(run.view, run.known), run)
+    if setting.method.offers is not None and not setting.method.offers.again:
+        return found, None, less, {**facts, "no_game": RECORDED}
     other = setting.of_control(run.at_once)
     coins = label_coins(other, spec.count(setting, "labels_per_class") if spec.few_labels else None)
     again = attacked_run(spec, other, labels=coins.labels, granted=coins.granted)
-    found, control = (spec.infer(one.view, one.known) for one in (run, again))
-    baselines = spec.baselines(run.view, run.known)
-    less = {name: _placed(guesses, run) for name, guesses in baselines.items()}
+    control = spec.infer(again.view, again.known)
     game, no_game = guess_coins(control, coins)
-    facts = {
-        "trained": run.trained,
-        "plan": run.plan,
-        "game": game,
-        "no_game": no_game,
-        "at_once": again.at_once,
-    }
-    return _placed(found, run), _placed(control, again), less, facts
+    facts |= {"game": game, "no_game": no_game, "at_once": again.at_once}
+    return found, _placed(control, again), less, facts
 
 
 def _placed(guesses: LabelGuesses, run: AttackedRun) -> LabelGuesses:
@@ -97,14 +101,19 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     classes = setting.dataset.classes
     confidence = setting.confidence
     found, control, less, facts = _attacked(spec, setting)
-    guessed = {"success": found, "shuffled_labels": control, **less}
+    guessed = {"success": found, **less}
+    if control is not None:
+        guessed["shuffled_labels"] = control
+        controls = {"shuffled_labels": _rates_at_chance(setting, control)}
+    else:
+        controls = {"permuted_labels": _permuted(spec, setting, found, partial(_rates, found))}
     right = {name: correctness(guesses, labels) for name, guesses in guessed.items()}
     blind = {"majority": majority_baseline(labels, classes), "prior": prior_baseline(labels, classes)}
     rates = {name: rate_interval(right[name], confidence) for name in less}
     return AttackOutcome(
         success=rate_interval(right["success"], confidence),
         baselines={**blind, **rates},
-        controls={"shuffled_labels": _rates_at_chance(setting, control)},
+        controls=controls,
         chance=max(blind.values()),
         measures=label_measures(found, setting),
         by_trial={name: tuple(one.mean(1).tolist()) for name, one in right.items()},
@@ -117,7 +126,11 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     labels = setting.labels
     confidence = setting.confidence
     found, control, less, facts = _attacked(spec, setting)
-    if spec.unsupervised:
+    if control is not None:
+        controls = {"shuffled_labels": _areas_at_chance(spec, setting, control)}
+    else:
+        controls = {"permuted_labels": _permuted(spec, setting, found, partial(_areas, found))}
+    if spec.unsupervised and control is not None:
         less = {"features alone, trained on permuted labels": control, **less}
     areas = {name: _area(guesses, labels, confidence) for name, guesses in less.items()}
     # A share of the training labels themselves, about which nothing is uncertain.
@@ -125,7 +138,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     return AttackOutcome(
         success=_area(found, labels, confidence),
         baselines={"a constant score": 0.5, **areas},
-        controls={"shuffled_labels": _areas_at_chance(spec, setting, control)},
+        controls=controls,
         metric="area under the ROC curve",
         chance=0.5,
         measures={
@@ -175,6 +188,50 @@ def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGue
         what = SHUFFLED
     found = _area(control, labels, setting.confidence)
     return at_chance(found, what=what, expected=0.5, test=test)
+
+
+def _permuted(
+    spec: AttackSpec, setting: AttackSetting, found: LabelGuesses, success: Callable[[np.ndarray], Floats]
+) -> Control:
+    """Test that labels tell nothing to one recorded training's guesses: do labels in another order suit them as well?
+
+    Permuted are labels of records that were guessed and not granted: given those, and the counts of the classes, which
+    are public, any order is as likely where nothing in the view tells labels.
+    """
+    labels = setting.labels
+    guessed = np.unique(_by_replica(granted(found.ids, "ids")))
+    if spec.few_labels:
+        few = few_labels(torch.from_numpy(labels), setting, spec.count(setting, "labels_per_class"))
+        guessed = np.setdiff1d(guessed, few.ids.cpu().numpy())
+    under_others, test = by_permutation(success, labels, guessed, stream(setting.seed, Purpose.CONTROL, 0, 1))
+    tail = (1.0 - setting.confidence) / 2.0
+    low, high = np.quantile(under_others, (tail, 1.0 - tail))
+    mean = float(under_others.mean())
+    return Control(
+        value=mean,
+        low=float(low),
+        high=float(high),
+        n=len(guessed),
+        confidence=setting.confidence,
+        what=PERMUTED,
+        kind="permutation",
+        expected=mean,
+        p_value=test.p,
+        tested_by=test.by,
+    )
+
+
+def _rates(guesses: LabelGuesses, labels: np.ndarray) -> Floats:
+    """Share (n,) of the guesses of one training that are right with each of `labels` (n, N)."""
+    ids = _by_replica(granted(guesses.ids, "ids"))[0]
+    return np.asarray((labels[:, ids] == _by_replica(guesses.labels)[0]).mean(1))
+
+
+def _areas(guesses: LabelGuesses, labels: np.ndarray) -> Floats:
+    """Area under the ROC curve (n,) of the scores of one training with each of `labels` (n, N)."""
+    ids = _by_replica(granted(guesses.ids, "ids"))[0]
+    scores = _by_replica(granted(guesses.scores, "scores of binary labels")[..., 1])[0]
+    return areas_of_one(scores, labels[:, ids] == 1)
 
 
 def correctness(guesses: LabelGuesses, labels: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..errors import AuditError, InputError, check_names
 from ..results import AttacksResult
 from ..runs import RESULT_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
-from .options import DataFlags, choose, parsed_settings
+from .options import DataFlags, Recorded, choose, parsed_settings
 from .output import Output, choose_device, print_table, save, table_of
 from .summary import at_least, table_from, three_decimals
 from .trials import TrialFlags, kept_trials
@@ -40,6 +41,8 @@ def attack(
     training: TrainingFlags,
     attack: str = "label_direct",
     data: DataFlags,
+    transcript: Path | None = None,
+    labels: Path | None = None,
     adversary: str | None = None,
     attack_settings: Annotated[list[str] | None, "--attack-set"] = None,
     queries: Count | None = None,
@@ -65,6 +68,9 @@ def attack(
 
     Options:
         attack NAME|all: Attack to mount, see `dpzv-audit list attacks`; or all that apply, which share one error rate.
+        transcript DIR: Instead of --method: what was recorded of a training that cannot be repeated, with --labels.
+        labels FILE: With --transcript: the true labels in order of the record ids, CSV with a column label, one number
+            per line, or .npy. They score the attack; it gets none but those that its threat model grants.
         adversary NAME: Who attacks; by default the first that the attack is for (often client).
         attack_settings KEY=VALUE: An option of the attack; may be given several times.
         queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
@@ -82,6 +88,13 @@ def attack(
     from ..evidence.bounding import AuditPlan
     from ..evidence.training import attack_result
 
+    recorded = None
+    if transcript is not None:
+        recorded = Recorded(transcript, labels)
+        refuse(given := flags_given(ctx), sorted(set(given) - OF_A_TRANSCRIPT), NOT_WITH_A_TRANSCRIPT)
+        trials = 1
+    elif labels is not None:
+        raise InputError("goes with ‹transcript› DIR alone", "labels", str(labels))
     if self_check:
         why = (
             "does not go with --self-check, which runs the controls alone, at an error of its own, and writes no folder"
@@ -93,7 +106,14 @@ def attack(
         refuse(given, one, f"goes with one attack, not with --attack {ALL}")
         with kept_trials(how, training.system, run.out, resume=resume) as kept:
             chosen = partial(
-                choose, training, data, quiet=output.quiet, seed=run.seed, trials=kept, seconds=how.seconds
+                choose,
+                training,
+                data,
+                quiet=output.quiet,
+                seed=run.seed,
+                trials=kept,
+                seconds=how.seconds,
+                recorded=recorded,
             )
             _mount_all(output, run, chosen, adversary, attack_settings, queries, trials, confidence)
         return
@@ -119,6 +139,7 @@ def attack(
             seed=run.seed,
             trials=kept,
             seconds=how.seconds,
+            recorded=recorded,
         )
         if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
             why = f"but {training.method} sends gradients: there is nothing to estimate"
@@ -223,6 +244,15 @@ def _table_of_all(result: AttacksResult) -> Table:
             )
     return table
 
+
+OF_A_TRANSCRIPT = frozenset(
+    (
+        *("transcript", "labels", "attack", "adversary", "attack_set", "rule", "estimator", "confidence"),
+        *("seed", "out", "device", "json", "quiet"),
+    )
+)
+"""Options of an attack on a recorded training."""
+NOT_WITH_A_TRANSCRIPT = "does not go with --transcript: what was recorded is neither trained nor repeated"
 
 FALSE_ALARM = 1e-3
 """Probability with which a self-check's negative control may fail a correct build, at most; a positive one is judged by

@@ -222,6 +222,14 @@ class TrainingChoice:
         return adversary == "client" and self.method.downlink != "gradient"
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """A recorded training to attack: the folder of its transcript, and the file with its labels."""
+
+    folder: Path
+    labels: Path | None
+
+
 def choose(
     training: TrainingFlags,
     data: DataFlags,
@@ -232,13 +240,17 @@ def choose(
     seed: int = 0,
     trials: "Trials | None" = None,
     seconds: float = TRIAL_SECONDS,
+    recorded: Recorded | None = None,
 ) -> TrainingChoice:
     """Resolve the shared options; `InputError` in one line where one is wrong.
 
     `require` maps the options to those that an attack needs, or refuses; `claims` are the options that say nothing
     where no noise is added. `quiet` leaves out the progress bar of a download. A system is rehearsed with `seed`;
     `trials` is where its trainings are carried out and kept, `seconds` what each may take.
+    A `recorded` training takes the place of all of these.
     """
+    if recorded is not None:
+        return _of_transcript(recorded, require)
     if training.system is not None:
         return _of_system(training, data, require, quiet=quiet, seed=seed, trials=trials, seconds=seconds)
     spec, chosen = _given(training)
@@ -281,6 +293,25 @@ def _of_system(
     # Digits in two blocks are what there is without any data.
     dataset = own or load_data(data if data.given else DataFlags(clients=2), quiet=quiet)
     return TrainingChoice(*prepared(system, dataset, seed), dataset)
+
+
+def _of_transcript(
+    recorded: Recorded, require: Callable[[dict[str, object]], dict[str, object]] | None
+) -> TrainingChoice:
+    """Load a recorded training and its labels; `InputError` in one line where that cannot be."""
+    from mechanisms.transcript import labelled, method_of_transcript
+
+    from ..systems.labels import read_labels
+    from ..systems.transcript import load
+
+    if recorded.labels is None:
+        raise InputError("--labels FILE is missing: --transcript needs the true labels, which score the attack")
+    found = load(recorded.folder)
+    if require is not None:
+        require({"top_model": found.manifest.top_model})
+    labels = read_labels(recorded.labels, found.records, found.manifest.classes)
+    method = method_of_transcript(found)
+    return TrainingChoice(method, method.configure(), labelled(found, labels, recorded.labels))
 
 
 def configure(training: TrainingFlags) -> "tuple[MethodSpec, TrainingConfig]":

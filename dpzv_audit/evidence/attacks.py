@@ -92,7 +92,8 @@ def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
             if setting.method.offers is None:
                 unlock = f"set {key} to {needed}"
             else:
-                unlock = f"a module whose server does so states {key} = {needed}"
+                says = "module" if setting.method.offers.again else "manifest"
+                unlock = f"a {says} whose server does so states {key} = {needed}"
             return f"{key} is {found}, must be {needed}: {spec.requires_because}; {unlock}"
     return None
 

@@ -44,7 +44,7 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
         "control": _negative(controls),
         "certified": None if result.certified is None else result.certified.epsilon_lower,
         "controls_hold": all(control.holds for control in controls),
-        "control_p": min((c.p_value for c in controls if c.p_value is not None), default=None),
+        "control_p": min((c.p_value for c in controls if c.kind == "negative" and c.p_value is not None), default=None),
         "accuracy": None if accuracy is None else accuracy.value,
         "run": run,
     }

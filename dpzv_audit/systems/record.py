@@ -71,6 +71,36 @@ class Scaler(Protocol):
         """Return the factor."""
 
 
+class Arrays(Protocol):
+    """Gives arrays by name."""
+
+    def __getitem__(self, name: str, /) -> NDArray[Any]:
+        """Return the array of this name."""
+
+
+class Shards(Arrays, Protocol):
+    """Gives arrays by name, and all of them in parts."""
+
+    def shards(self) -> Iterator[Mapping[str, NDArray[Any]]]:
+        """Yield all arrays, those of one part together."""
+
+
+class Recording(Protocol):
+    """What was recorded of one training: what a `Recorder` keeps, and a transcript gives back."""
+
+    @property
+    def messages(self) -> list[Sent]:
+        """Messages in order."""
+
+    @property
+    def notes(self) -> list[Note]:
+        """What parties noted for themselves."""
+
+    @property
+    def tensors(self) -> Shards:
+        """The arrays that messages and notes name."""
+
+
 class Tensors:
     """Arrays by name: in memory, and past `memory` bytes in safetensors files of a folder that goes away with it."""
 
@@ -280,7 +310,7 @@ class Recorder:
         try:
             if not isinstance(round, int) or round < -1:
                 raise InputError(": the round must be a whole number of at least -1")
-            values = _numbers(tensor, owned=owned)
+            values = finite_numbers(tensor, owned=owned)
             with self._lock:
                 known = None if ids is None else self._known(ids)
                 if kind in PER_RECORD:
@@ -303,13 +333,35 @@ class Recorder:
         if party not in range(self.clients + 1):
             raise InputError(f"{what}: parties are 0, the server, and clients 1 to {self.clients}")
         try:
-            values = _numbers(tensor)
+            values = finite_numbers(tensor)
         except InputError as error:
             raise error.placed(what) from None
         with self._lock:
             held = f"n{len(self.notes)}"
             self._tensors.add(held, values)
             self.notes.append(Note(party, name, held))
+
+    def save(
+        self,
+        folder: Path | str,
+        *,
+        classes: int,
+        public_ids: bool = False,
+        top_model: bool = True,
+        encrypted: bool = False,
+    ) -> Path:
+        """Write what was recorded as a transcript; arguments and errors as `dpzv_audit.systems.transcript.save`."""
+        from .transcript import save
+
+        return save(
+            self, Path(folder), classes=classes, public_ids=public_ids, top_model=top_model, encrypted=encrypted
+        )
+
+    def merge(self, *folders: Path | str) -> None:
+        """Add what other parties recorded of the same training; errors as `dpzv_audit.systems.transcript.merge`."""
+        from .transcript import merge
+
+        merge(self, *map(Path, folders))
 
     def _check_client(self, client: int, what: str) -> None:
         if client not in range(1, self.clients + 1):
@@ -369,7 +421,7 @@ def _array(values: "Tensor | ArrayLike") -> NDArray[Any]:
     return found.astype(np.float32) if found.dtype == np.float16 else found
 
 
-def _numbers(values: "Tensor | ArrayLike", *, owned: bool = False) -> NDArray[Any]:
+def finite_numbers(values: "Tensor | ArrayLike", *, owned: bool = False) -> NDArray[Any]:
     """Return a copy of finite numbers, of `owned` ones where they lie in memory in order; `InputError` for others."""
     found = (np.asarray if owned else np.array)(_array(values), order="C")
     if found.dtype.kind not in "fiu" or found.size == 0:

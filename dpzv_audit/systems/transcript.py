@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import limits
-from ..errors import InputError, plain_rule
+from ..errors import InputError, check_count, plain_rule
 from ..files import open_plain
 from ..store import private_folder, write_atomically
-from .record import PER_RECORD, SERVER, Note, Recorder, Sent
+from .record import PER_RECORD, SERVER, Note, Recorder, Sent, finite_numbers
 
 SCHEMA = "dpzv-audit/transcript/1"
 MANIFEST = "manifest.json"
@@ -68,6 +68,8 @@ class Manifest(_Part):
     """Number of clients, parties 1 to `clients`; party 0 is the server, which holds the labels."""
     classes: Annotated[int, Field(ge=2)]
     """Number of classes; labels are in 0 to `classes` - 1."""
+    top_model: bool = True
+    """Whether the server has a model of its own; false where it only sums what clients send."""
     public_ids: bool = False
     """Whether ids travelled in the clear, as entity alignment leaves them: an eavesdropper then knows them too."""
     encrypted: bool = False
@@ -113,25 +115,26 @@ class Transcript:
         return self
 
     @cached_property
-    def _places(self) -> dict[str, Path]:
+    def _files(self) -> dict[str, Any]:
+        """The open file of each tensor: it maps them into memory, and reads its header once."""
         from safetensors import SafetensorError, safe_open
 
-        found: dict[str, Path] = {}
+        found: dict[str, Any] = {}
         for name in self.manifest.files:
             path = self.folder / name
             try:
                 open_plain(path).close()
-                with safe_open(path, "np") as file:
-                    found |= dict.fromkeys(file.keys(), path)
+                file: Any = safe_open(path, "np")
+                found |= dict.fromkeys(file.keys(), file)
             except (OSError, SafetensorError) as error:
                 raise InputError(f"{path}: cannot be read as safetensors: {error}") from error
         return found
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        from safetensors import safe_open
-
-        with safe_open(self._places[name], "np") as file:
-            return np.asarray(file.get_tensor(name))
+        try:
+            return np.asarray(self._files[name].get_tensor(name))
+        except (TypeError, AttributeError) as error:  # a type that numpy has not, such as bfloat16
+            raise InputError(f"{self.folder}: tensor {name!r} cannot be read by numpy: {error}") from error
 
     def shards(self) -> Iterator[Mapping[str, NDArray[Any]]]:
         """Yield all arrays, those of one file together."""
@@ -141,13 +144,35 @@ class Transcript:
             yield load_file(self.folder / name)
 
 
-def save(record: Recorder, folder: Path, *, classes: int, public_ids: bool = False, encrypted: bool = False) -> Path:
-    """Write what was recorded as a transcript; return its folder, which must not hold anything yet.
+def save(
+    record: Recorder,
+    folder: Path,
+    *,
+    classes: int,
+    public_ids: bool = False,
+    top_model: bool = True,
+    encrypted: bool = False,
+) -> Path:
+    """Write what was recorded as a transcript; return its folder.
 
     Its files are their owner's alone: a transcript tells of records and labels.
+
+    Args:
+        record: What was recorded.
+        folder: Folder to write, which must be empty or absent.
+        classes: Number of classes, two at least.
+        public_ids: Whether ids travelled in the clear, as entity alignment leaves them.
+        top_model: Whether the server has a model of its own; False where it only sums what clients send.
+        encrypted: Whether messages crossed the network under TLS.
+
+    Raises:
+        InputError: The folder holds files, nothing was recorded, or there are fewer than two classes.
     """
     from safetensors.numpy import save as as_bytes
 
+    check_count("classes", classes, least=2)
+    if not record.messages:
+        raise InputError("nothing was recorded, a transcript must hold a message at least")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder}: holds files, must be empty or absent: a transcript is never written over another")
     private_folder(folder)
@@ -162,6 +187,7 @@ def save(record: Recorder, folder: Path, *, classes: int, public_ids: bool = Fal
         "records": record.records,
         "clients": record.clients,
         "classes": classes,
+        "top_model": top_model,
         "public_ids": public_ids,
         "encrypted": encrypted,
         "files": files,
@@ -200,26 +226,29 @@ def _check(found: Transcript, path: Path) -> None:
     for name in found.manifest.files:
         if Path(name).name != name:
             raise InputError(f"{path}: key files holds {name!r}, must be names of files beside the manifest")
-    places = found._places
     for number, message in enumerate(found.messages):
         where = f"{path}: messages.{number}"
         for tensor in filter(None, (message.tensor, message.ids)):
-            if tensor not in places:
+            if tensor not in found._files:
                 raise InputError(f"{where}: tensor {tensor!r} is in none of {', '.join(found.manifest.files)}")
         if max(message.sender, message.receiver) > found.clients or message.sender == message.receiver:
             parties = f"from {message.sender} to {message.receiver}"
             raise InputError(f"{where}: is {parties}, must be between two of the parties 0 to {found.clients}")
         if message.kind in PER_RECORD and not message.ids:
             raise InputError(f"{where}: a {message.kind!r} has no ids: which record each row is about must be said")
+        try:
+            values = finite_numbers(found[message.tensor], owned=True)
+        except InputError as error:
+            raise error.placed(f"{where}: tensor {message.tensor!r}") from None
         if message.ids:
             ids = found[message.ids]
-            rows = len(ids) if message.kind not in PER_RECORD else len(found[message.tensor])
-            if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) != rows:
+            rows = ids.shape if message.kind not in PER_RECORD else values.shape[:1]
+            if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.shape != rows:
                 raise InputError(f"{where}: ids {message.ids!r} must be whole numbers, one for each row of its tensor")
             if ids.size and not 0 <= ids.min() <= ids.max() < found.records:
                 raise InputError(f"{where}: ids {message.ids!r} must be in 0 to {found.records - 1}")
     for note in found.notes:
-        if note.tensor not in places or note.party > found.clients:
+        if note.tensor not in found._files or note.party > found.clients:
             raise InputError(f"{path}: note {note.name!r} names a tensor or a party that is not there")
 
 
@@ -243,3 +272,18 @@ def merge(record: Recorder, *folders: Path) -> None:
             record.messages.append(Sent(one.round, one.sender, one.receiver, one.kind, prefix + one.tensor, ids))
         record.notes += [Note(one.party, one.name, prefix + one.tensor) for one in other.notes]
     record.messages.sort(key=lambda one: (one.round, one.receiver != SERVER))
+
+
+def schema_of_transcripts() -> dict[str, object]:
+    """Return the JSON schema (draft 2020-12) of `manifest.json`."""
+    found = Manifest.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": f"{MANIFEST} of a transcript"}
+
+
+def main() -> None:
+    """Print the JSON schema of a transcript's manifest, as the documentation publishes it."""
+    print(json.dumps(schema_of_transcripts(), indent=1))
+
+
+if __name__ == "__main__":
+    main()

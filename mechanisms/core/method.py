@@ -115,13 +115,18 @@ class Games:
 class Offers:
     """What a rehearsed system has for attacks: kinds of messages `told` to client 1, whose models, and predictions.
 
-    `architectures` are those of the models, by client.
+    `architectures` are those of the models, by client. A transcript has messages alone, and is not trained `again`;
+    where its ids travelled in the clear (`public_ids`) an eavesdropper knows them too, and where its messages were
+    `encrypted` it saw their lengths and times alone.
     """
 
     told: frozenset[str]
     models: frozenset[int] = frozenset()
     predicts: bool = False
     architectures: Mapping[int, Architecture] = field(default_factory=dict)
+    again: bool = True
+    public_ids: bool = False
+    encrypted: bool = False
 
 
 def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:

@@ -1,14 +1,19 @@
 """A transcript reads back what was recorded, refuses what is damaged, and two parties' parts merge to the whole."""
 
 import json
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+import torch
+from jsonschema import Draft202012Validator
+from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_torch
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.systems import Recorder
-from dpzv_audit.systems.transcript import MANIFEST, Manifest, load, merge, save
+from dpzv_audit.systems.transcript import MANIFEST, Manifest, load, schema_of_transcripts
 
 IDS = np.array([2, 0])
 
@@ -41,7 +46,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("memory", [1 << 30, 100, 0])
 def test_a_transcript_reads_back_what_was_recorded(tmp_path, memory):
-    folder = save(recorded(memory), tmp_path / "run", classes=3, public_ids=True)
+    folder = recorded(memory).save(tmp_path / "run", classes=3, public_ids=True)
     found = load(folder)
     assert same(found, recorded())
     assert (found.records, found.clients, found.manifest.classes, found.manifest.public_ids) == (4, 2, 3, True)
@@ -51,7 +56,7 @@ def test_a_transcript_reads_back_what_was_recorded(tmp_path, memory):
 def test_a_folder_that_holds_files_is_not_written_over(tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(InputError, match="holds files, must be empty or absent"):
-        save(recorded(), tmp_path, classes=2)
+        recorded().save(tmp_path, classes=2)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -66,18 +71,18 @@ def test_parts_of_two_parties_merge_to_the_whole(tmp_path):
         for n in whole.notes:
             if n.party == party:
                 part.note(n.party, n.name, whole.tensors[n.tensor])
-        save(part, tmp_path / name, classes=2)
+        part.save(tmp_path / name, classes=2)
     merged = Recorder(records=4, clients=2)
-    merge(merged, tmp_path / "server", tmp_path / "two", tmp_path / "one")
+    merged.merge(tmp_path / "server", tmp_path / "two", tmp_path / "one")
     in_order = sorted(whole.messages, key=lambda m: (m.round, m.receiver != 0, -m.sender))
     whole.messages[:] = in_order
     assert same(merged, whole)
 
 
 def test_parts_of_another_training_do_not_merge(tmp_path):
-    save(recorded(), tmp_path / "other", classes=2)
+    recorded().save(tmp_path / "other", classes=2)
     with pytest.raises(InputError, match="is of 4 records and 2 clients, must be of the same training, of 5 and 2"):
-        merge(Recorder(records=5, clients=2), tmp_path / "other")
+        Recorder(records=5, clients=2).merge(tmp_path / "other")
 
 
 def change(folder, **keys):
@@ -101,7 +106,7 @@ def change(folder, **keys):
     ],
 )
 def test_a_damaged_manifest_is_refused_in_one_line(tmp_path, keys, words):
-    folder = save(recorded(), tmp_path / "run", classes=2)
+    folder = recorded().save(tmp_path / "run", classes=2)
     change(folder, **keys)
     with pytest.raises(InputError, match=words) as caught:
         load(folder)
@@ -120,7 +125,7 @@ def test_a_damaged_manifest_is_refused_in_one_line(tmp_path, keys, words):
     ],
 )
 def test_a_wrong_message_is_named(tmp_path, entry, words):
-    folder = save(recorded(), tmp_path / "run", classes=2)
+    folder = recorded().save(tmp_path / "run", classes=2)
     messages = json.loads((folder / MANIFEST).read_text())["messages"]
     change(folder, messages=[messages[0] | entry, *messages[1:]])
     with pytest.raises(InputError, match=words):
@@ -130,7 +135,7 @@ def test_a_wrong_message_is_named(tmp_path, entry, words):
 def test_no_manifest_and_no_safetensors(tmp_path):
     with pytest.raises(InputError, match=r"manifest.json: cannot be read"):
         load(tmp_path)
-    folder = save(recorded(), tmp_path / "run", classes=2)
+    folder = recorded().save(tmp_path / "run", classes=2)
     (folder / "tensors-00000.safetensors").write_bytes(b"no")
     with pytest.raises(InputError, match="cannot be read as safetensors"):
         load(folder)
@@ -148,6 +153,74 @@ def test_ten_lines_of_numpy_write_one(tmp_path):
     manifest |= {"files": ["a.safetensors"], "messages": messages}
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
     assert [m.kind for m in load(tmp_path).messages] == ["embeddings", "gradient"]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        ({"m0": np.array([[np.nan, 0, 0], [0, 0, 0]])}, "messages.0: tensor 'm0' holds nan, must be finite"),
+        ({"m0": np.array(1.0)}, "messages.0: ids 'i0' must be whole numbers, one for each row"),
+        ({"m0": np.zeros((2, 0))}, "messages.0: tensor 'm0' holds values of type"),
+        ({"i0": np.zeros(())}, "messages.0: ids 'i0' must be whole numbers"),
+    ],
+)
+def test_a_wrong_tensor_is_named(tmp_path, tensors, words):
+    folder = recorded().save(tmp_path / "run", classes=2)
+    (path,) = folder.glob("*.safetensors")
+    save_file(load_file(path) | tensors, path)
+    with pytest.raises(InputError, match=words):
+        load(folder)
+
+
+def test_a_type_that_numpy_has_not_is_refused(tmp_path):
+    folder = recorded().save(tmp_path / "run", classes=2)
+    (path,) = folder.glob("*.safetensors")
+    save_torch(
+        {name: torch.tensor(values) for name, values in load_file(path).items()}
+        | {"m0": torch.zeros(2, 3, dtype=torch.bfloat16)},
+        path,
+    )
+    with pytest.raises(InputError, match="tensor 'm0' cannot be read by numpy"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("record", "classes", "words"),
+    [
+        (Recorder(records=4, clients=2), 2, "nothing was recorded"),
+        (recorded(), 1, "classes is 1, must be a whole number of at least 2"),
+    ],
+)
+def test_what_is_no_transcript_is_not_written(tmp_path, record, classes, words):
+    with pytest.raises(InputError, match=words):
+        record.save(tmp_path / "run", classes=classes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_ten_thousand_messages_are_read_in_seconds(tmp_path):
+    record = Recorder(records=4, clients=1)
+    for number in range(5000):
+        record.sent(number, 1, 0, "embeddings", np.ones((2, 3)), IDS + number % 2)
+        record.sent(number, 0, 1, "gradient", np.ones((2, 3)), IDS + number % 2)
+    record.save(tmp_path / "run", classes=2)
+    start = time.perf_counter()
+    assert len(load(tmp_path / "run").messages) == 10_000
+    # A header that is read for each message takes minutes.
+    assert time.perf_counter() - start < 20
+
+
+def test_the_published_schema_is_that_of_the_manifest(tmp_path):
+    page = Path(__file__).parents[3] / "docs" / "reference" / "transcript.schema.json"
+    schema = schema_of_transcripts()
+    command = "python -m dpzv_audit.systems.transcript > docs/reference/transcript.schema.json"
+    assert page.read_text("utf-8") == json.dumps(schema, indent=1) + "\n", f"run: {command}"
+    folder = recorded().save(tmp_path / "run", classes=3, top_model=False)
+    written = json.loads((folder / MANIFEST).read_text())
+    validator = Draft202012Validator(schema)
+    assert validator.is_valid(written)
+    assert written["top_model"] is False
+    for wrong in ({**written, "x": 1}, {**written, "records": 0}, {**written, "schema": "dpzv-audit/transcript/2"}, {}):
+        assert not validator.is_valid(wrong)
 
 
 def test_the_schema_says_every_key():

@@ -1,0 +1,90 @@
+"""Reads the labels of a recorded training: a CSV file, one number per line, or an NPY array."""
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.files import bounded_lines, reading
+from ..errors import InputError
+from ..files import first_not_utf8, open_plain
+from ..npy import DAMAGED, read_npy
+
+COLUMN = "label"
+_LONGEST_LINE = 1 << 20
+
+
+def read_labels(path: Path, records: int, classes: int) -> NDArray[np.int64]:
+    """Return the labels (N,), one for each of the `records` record ids, whole numbers in 0 .. `classes` - 1.
+
+    Args:
+        path: An NPY array (N,) of whole numbers where it ends in `.npy`. Else UTF-8 text: CSV whose first line names a
+            column `label`, or one number per line.
+        records: How many there must be.
+        classes: Number of classes.
+
+    Raises:
+        InputError: The file cannot be read, or holds anything else; the message names the file, and the line.
+    """
+    with reading(path):
+        found = _of_array(path) if path.suffix.lower() == ".npy" else _of_text(path)
+    if len(found) != records:
+        raise InputError(
+            f"{path}: holds {len(found)} labels, must hold {records}: one for each record of the transcript"
+        )
+    wrong = np.flatnonzero((found < 0) | (found >= classes))
+    if wrong.size:
+        place = int(wrong[0])
+        raise InputError(f"{path}: the label of record {place} is {found[place]}, must be in 0 to {classes - 1}")
+    return found
+
+
+def _of_array(path: Path) -> NDArray[np.int64]:
+    with open_plain(path) as file:
+        try:
+            found = read_npy(file, os.fstat(file.fileno()).st_size)
+        except DAMAGED as error:
+            raise ValueError(f"is no NPY array of numbers ({' '.join(str(error).split())[:200]})") from error
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ValueError(f"holds {found.dtype} of shape {found.shape}, must be whole numbers (N,)")
+    return found.astype(np.int64)
+
+
+def _of_text(path: Path) -> NDArray[np.int64]:
+    try:
+        return np.fromiter((_whole(line, text) for line, text in _cells(path)), np.int64)
+    except UnicodeDecodeError:
+        raise ValueError(f"byte {first_not_utf8(path) + 1} is not UTF-8, must be UTF-8 text") from None
+    except csv.Error as error:
+        raise ValueError(f"is no CSV: {error}") from error
+
+
+def _cells(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line number and text of each label."""
+    with io.TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(bounded_lines(file, _LONGEST_LINE, "characters"), strict=True)
+        first = [cell.strip() for cell in next(rows, [])]
+        if COLUMN in first:
+            place = first.index(COLUMN)
+        elif len(first) == 1:
+            place = 0
+            yield 1, first[0]
+        else:
+            shown = ", ".join(first)[:80] or "nothing"
+            raise ValueError(
+                f"line 1 holds {shown}; must name a column {COLUMN!r}, or there must be one number per line"
+            )
+        for row in rows:
+            if len(row) != len(first):
+                raise ValueError(f"line {rows.line_num} has {len(row)} columns, must have {len(first)}")
+            yield rows.line_num, row[place].strip()
+
+
+def _whole(line: int, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ValueError(f"line {line} holds {text[:40]!r}, must be a label: a whole number from 0")
+    return int(text)

@@ -1,0 +1,78 @@
+"""A recorded training as a method: attacks look at what it sent, and it cannot be repeated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpzv_audit.data.files import file_digest
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.systems.task import Task
+from dpzv_audit.systems.transcript import MANIFEST, Transcript
+
+from .core.method import MethodSpec, Offers, Protection, no_noise
+from .system import UNSTATED, Played, SystemConfig, SystemRun, downlink_of
+from .trials import Trials
+
+PREFIX = "transcript:"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One recorded training in the place of a system: whatever it is given, it sent what it sent."""
+
+    name: str
+    transcript: Transcript
+    seconds: float = 0.0
+    trials: Trials = field(default_factory=Trials)
+
+    def play(self, task: Task, seed: int, which: str, asked: Sequence[Sequence[np.ndarray]] = ()) -> Played:
+        """Return what was sent."""
+        return Played(self.transcript)
+
+
+def method_of_transcript(transcript: Transcript) -> MethodSpec:
+    """Return a recorded training as a method, by the name `transcript:` and that of its folder."""
+    name = transcript.folder.resolve().name
+    told = frozenset(one.kind for one in transcript.messages if one.receiver == 1)
+    protection = Protection(words=UNSTATED)
+    return MethodSpec(
+        name=f"{PREFIX}{name}",
+        summary="a recorded training",
+        config=SystemConfig,
+        run=partial(SystemRun, Recorded(name, transcript), {}),
+        released=no_noise,
+        downlink=downlink_of(told),
+        protection=lambda config: protection,
+        defaults={"top_model": transcript.manifest.top_model},
+        offers=Offers(
+            told,
+            again=False,
+            public_ids=transcript.manifest.public_ids,
+            encrypted=transcript.manifest.encrypted,
+        ),
+    )
+
+
+def labelled(transcript: Transcript, labels: NDArray[np.int64], path: Path) -> VerticalDataset:
+    """Return the data that a recorded training is scored against: its `labels` (N,), read from `path`.
+
+    A transcript holds no features. A column of zeros for each client stands in their place, which positive controls
+    alone train on: attacks that read a client's own features need its model as well, and do not apply.
+    """
+    rows = len(labels)
+    blocks = tuple(np.zeros((rows, 1), np.float32) for _ in range(transcript.clients))
+    held = Records(blocks, labels)
+    files = [path, *(transcript.folder / name for name in (MANIFEST, *transcript.manifest.files))]
+    return VerticalDataset(
+        name=path.name,
+        train=held,
+        test=held,
+        classes=transcript.manifest.classes,
+        partition="a transcript, which holds no features",
+        digests={file.name: file_digest(file) for file in files},
+        notes=("The training was recorded and cannot be repeated: nothing here was trained but positive controls.",),
+    )
