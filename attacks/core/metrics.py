@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import betaincinv, stdtrit, xlogy
-from scipy.stats import rankdata
 
 from dpzv_audit.errors import InputError, NotFinite
 from dpzv_audit.findings import LEAST_TRAININGS, Interval, OverTrainings
@@ -62,6 +61,8 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
 
 def areas_of_one(scores: ArrayLike, positive: ArrayLike) -> Floats:
     """Return the area under the ROC curve of the same `scores` (records,) for each row of booleans (n, records)."""
+    from scipy.stats import rankdata
+
     truth = np.asarray(positive, float)
     count = truth.sum(1)
     above = truth @ rankdata(scores) - 0.5 * count * (count + 1.0)

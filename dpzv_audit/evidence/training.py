@@ -237,7 +237,7 @@ def attack_system(
     seed: int = 0,
     trial_seconds: float = TRIAL_SECONDS,
 ) -> AttackResult:
-    """Attack a training of your own, with controls and an audit, as `dpzv-audit attack --system` does.
+    """Attack a training of your own, with controls and an audit, as the command `attack` does with a system.
 
     What the module of the function, or the notebook, states beside it counts as there: `data()`, `release` or
     `releases(task)`, `top_model`, `random`.

@@ -51,7 +51,7 @@ def client_mod(folder: Path | str, *, records: int, clients: int, classes: int, 
         records: Number N of records that all parties share.
         clients: Number M of clients.
         classes: Number of classes of the labels.
-        tls: Whether nodes are connected by TLS, as `flower-supernode` without `--insecure` is.
+        tls: Whether nodes are connected by TLS, as a `flower-supernode` that is not started as insecure.
     """
 
     def mod(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:

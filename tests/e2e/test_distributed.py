@@ -20,7 +20,7 @@ GLOO = torch.distributed.is_available() and torch.distributed.is_gloo_available(
 
 @pytest.fixture(scope="module")
 def parties(tmp_path_factory):
-    """What the example's two processes leave, and join.py."""
+    """What the two processes of the example leave, and join.py, as docs/guide/own-system.md runs them."""
     folder = tmp_path_factory.mktemp("parties")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     together = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "party.py")

@@ -24,6 +24,7 @@ def leaky(task, record, seed):
 
 
 def test_it_gives_what_the_command_gives(monkeypatch, tmp_path):
+    """It stands for the Python block of docs/guide/own-system.md."""
     monkeypatch.chdir(EXAMPLE)
     monkeypatch.syspath_prepend(str(EXAMPLE))
     import noisy_vfl
