@@ -30,14 +30,14 @@ from dpzv_audit.findings import AdversaryName
 from dpzv_audit.loading import function_at, words_of
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.signals import can_ring, until
-from dpzv_audit.systems.record import Recorder, Recording, Sent, check_order
+from dpzv_audit.systems.record import SERVER, Recorder, Recording, Sent, check_order
 from dpzv_audit.systems.task import Task, dataset_of
 
 from .core.channel import VALUE_BYTES, Channel, Message
 from .core.config import Downlink, TrainingConfig
 from .core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
 from .core.federation import Federation
-from .core.method import Games, MethodSpec, Offers, Protection, no_noise
+from .core.method import Games, MethodSpec, Offers, Protection, Traffic, no_noise
 from .core.models import Architecture, GivenModel, Layout
 from .core.replicas import ParameterStack
 from .trials import Asked, Trial, Trials, carried_out
@@ -54,6 +54,8 @@ AUDIENCE: Mapping[str, tuple[AdversaryName, ...]] = {
     "embedding": ("server",),
 }
 """Against whom the noise of a channel stands."""
+CARRIES = {"gradient": "gradient", "zo-gradient": "gradient", "scalar": "scalar", "embedding": "embeddings"}
+"""The kind of messages that the noise of a channel is on."""
 
 
 class SystemFailed(AuditError):
@@ -141,14 +143,17 @@ class System:
     trials: Trials = field(default_factory=Trials)
     stated: Callable[[Task], Mapping[str, object]] | None = None
 
-    def release(self, task: Task) -> tuple[Release, float] | None:
+    def release(self, task: Task, offers: Offers) -> tuple[Release, float] | None:
         """Return what the system states that it releases, and the delta; None where it states nothing.
 
-        Raises `InputError` for a key that is missing, unknown or wrong.
+        What it does not state of it is as its rehearsal showed. Raises `InputError` for a key that is missing, unknown
+        or wrong.
         """
         if self.stated is None:
             return None
-        return release_of(self.stated(task), task.records, f"system {self.name}: its release")
+        said = self.stated(task)
+        release, delta = release_of(said, task.records, f"system {self.name}: its release")
+        return _rehearsed(release, said, offers), delta
 
     def play(self, task: Task, seed: int, which: str, asked: Sequence[Sequence[np.ndarray]] = ()) -> Played:
         """Train once, with the generators of Python, numpy and torch seeded before and restored after.
@@ -583,6 +588,8 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
         _classes(answer, len(task.test_labels), system.name)
     if not first.record.messages:
         raise InputError(f"{where} recorded no message: must call record.cut or record.sent where parties send")
+    other = None
+    coupled = False
     if not system.random:
         if not _same(first, system.play(task, drawn, "the rehearsal again")):
             rule = "all its random numbers must come from its seed, or it must state random = True"
@@ -592,17 +599,72 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
         other = system.play(permuted, drawn, "the rehearsal on permuted labels")
         if _same(first, other):
             raise InputError(f"{where} sent the same messages when its labels were permuted: it ignores task.labels")
-        if not _named_right(first.record, other.record, task.labels != permuted.labels):
+        changed = task.labels != permuted.labels
+        unmoved, coupled = _moved(first.record, other.record, changed)
+        if unmoved and coupled:
             found = "a gradient that changed with labels of records which its ids do not name"
             rule = "ids must be places in task.labels, those of the batch in its order"
             raise InputError(f"{where} sent {found}: {rule}")
     told = frozenset(one.kind for one in first.record.messages if one.receiver == 1)
     models = {client: GivenModel(model) for client, model in first.clients.items()}
-    return Offers(told, frozenset(models), first.predict is not None, models)
+    return Offers(
+        told,
+        frozenset(models),
+        first.predict is not None,
+        models,
+        down=_traffic(first.record, None if other is None else other.record, down=True),
+        up=_traffic(first.record, None, down=False),
+        coupled=coupled,
+    )
+
+
+def _traffic(one: Recording, other: Recording | None, *, down: bool) -> dict[str, Traffic]:
+    """Count the messages from the server (`down`) or to it, by kind; those from it of kinds that tell of labels.
+
+    Such a kind is not the same in the `other` training, on permuted labels; without one all are taken to tell.
+    """
+    places = [n for n, sent in enumerate(one.messages) if (sent.sender if down else sent.receiver) == SERVER]
+    kinds = {one.messages[n].kind for n in places}
+    if down and other is not None and len(one.messages) == len(other.messages):
+        kinds = {one.messages[n].kind for n in places if not np.array_equal(_values(one, n), _values(other, n))}
+    found = {}
+    for kind in sorted(kinds):
+        sent = [one.messages[n] for n in places if one.messages[n].kind == kind]
+        ids = [one.tensors[message.ids] for message in sent if message.ids]
+        found[kind] = Traffic(len(sent), int(np.bincount(np.concatenate(ids)).max()) if ids else 0)
+    return found
+
+
+def _values(record: Recording, place: int) -> np.ndarray:
+    return record.tensors[record.messages[place].tensor]
+
+
+def _rehearsed(release: Release, said: Collection[str], offers: Offers) -> Release:
+    """Return a release with what the rehearsal showed, or what is worse, where it was not `said`.
+
+    Labels in messages beside those with noise are data that were published. Messages are counted as if each had a clip
+    of its own.
+    """
+    kind = CARRIES[release.channel]
+    sent = offers.up if release.channel == "embedding" else offers.down
+    seen = sent.get(kind, Traffic(0, 0))
+    more = seen.messages > release.rounds * release.directions + release.whole_data_rounds
+    most = release.fixed_participations
+    if most is not None:
+        more |= seen.of_one > most * release.directions + release.whole_data_rounds
+    shown: dict[str, Any] = {
+        "client_update": "first-order",
+        "data_dependent_side": bool(sent.keys() - {kind}),
+        "own_rounds_only": more,
+        "batch_coupling": offers.coupled and release.clip_scope == "record",
+    }
+    return replace(release, **{key: value for key, value in shown.items() if key not in said})
 
 
 def _released(release: Release, config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
-    return (release,)
+    side = release.data_dependent_side or deployment.data_dependent_side
+    seeded = release.seeded_noise or deployment.seeded_noise
+    return (replace(release, data_dependent_side=side, seeded_noise=seeded),)
 
 
 def _same(one: Played, other: Played) -> bool:
@@ -613,22 +675,23 @@ def _same(one: Played, other: Played) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _named_right(one: Recording, other: Recording, changed: np.ndarray) -> bool:
-    """Whether the ids of the first gradients may be right, given two trainings and whose labels `changed` (N,) in one.
+def _moved(one: Recording, other: Recording, changed: np.ndarray) -> tuple[bool, bool]:
+    """Return how the first gradients of two trainings differ, whose labels `changed` (N,) in one.
 
-    They cannot be where a record whose label changed has the same gradient, and one whose label did not has another.
+    That is whether any of a record whose label changed is the same, and any of another record is not. Both together
+    mean that ids name other records; the second alone, that a gradient depends on labels of other records.
     """
     for first, second in zip(one.messages, other.messages, strict=False):
         before, after = one.tensors[first.tensor], other.tensors[second.tensor]
         if first != second or before.shape != after.shape:
-            return True
+            break
         if first.kind == "gradient" and first.ids:
             moved = (before != after).reshape(len(before), -1).any(1)
             of_changed = changed[one.tensors[first.ids]]
-            return not ((of_changed & ~moved).any() and (moved & ~of_changed).any())
+            return bool((of_changed & ~moved).any()), bool((moved & ~of_changed).any())
         if not np.array_equal(before, after):
-            return True
-    return True
+            break
+    return False, False
 
 
 def prepared(system: System, dataset: VerticalDataset, seed: int) -> tuple[MethodSpec, SystemConfig]:
@@ -646,7 +709,7 @@ def downlink_of(told: Collection[str]) -> Downlink:
 
 def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:
     """Return a rehearsed system as a method, by the name `system:module:function`; errors as `System.release`."""
-    stated = system.release(task)
+    stated = system.release(task, offers)
     protection = Protection(words=UNSTATED)
     released = no_noise
     if stated is not None:

@@ -31,4 +31,5 @@ def releases(task):
         "rounds": ROUNDS,
         "sampler": "shuffled",
         "server_update": "released",
+        "own_rounds_only": False,  # one clip and one noise are over the parts of both clients
     }

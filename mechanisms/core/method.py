@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -111,6 +111,13 @@ class Games:
     why_not: str = ""
 
 
+class Traffic(NamedTuple):
+    """How many messages of one kind there were, and the most of them `of_one` record."""
+
+    messages: int
+    of_one: int
+
+
 @dataclass(frozen=True)
 class Offers:
     """What a rehearsed system has for attacks: kinds of messages `told` to client 1, whose models, and predictions.
@@ -118,6 +125,9 @@ class Offers:
     `architectures` are those of the models, by client. A transcript has messages alone, and is not trained `again`;
     where its ids travelled in the clear (`public_ids`) an eavesdropper knows them too, and where its messages were
     `encrypted` it saw their lengths and times alone.
+
+    What it states about its noise is held against messages by kind: `down` from the server, of kinds that tell of
+    labels, and `up` to it. `coupled`: a gradient depends on labels of other records.
     """
 
     told: frozenset[str]
@@ -127,6 +137,9 @@ class Offers:
     again: bool = True
     public_ids: bool = False
     encrypted: bool = False
+    down: Mapping[str, Traffic] = field(default_factory=dict)
+    up: Mapping[str, Traffic] = field(default_factory=dict)
+    coupled: bool = False
 
 
 def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:

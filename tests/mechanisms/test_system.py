@@ -1,6 +1,7 @@
 """A system of the user's own is a method: what it records reaches attacks as a built-in method's messages do."""
 
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +15,7 @@ from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS, train
 from mechanisms.core.context import Deployment, TrainingData
+from mechanisms.core.method import Offers
 from mechanisms.system import System, SystemConfig, SystemFailed, method_of, rehearse, replay, seed_of, task_of
 
 DATA = load("breast-cancer")
@@ -343,19 +345,71 @@ def stating(release):
 
 
 def test_a_stated_release_is_what_accountants_read():
-    method = method_of(stating(RELEASE), rehearse(stating(RELEASE), TASK, 0), TASK)
-    assert method.releases(SystemConfig(), Deployment(records=TASK.records, clients=2)) == (
-        Release(**RELEASE, dataset_size=TASK.records),
-    )
+    whole = {**RELEASE, "batch_size": 60, "rounds": 3 * 3 * -(-TASK.records // 60), "clients": TASK.clients}
+    method = method_of(stating(whole), rehearse(stating(whole), TASK, 0), TASK)
+    read = Release(**whole, dataset_size=TASK.records, client_update="first-order")
+    assert method.releases(SystemConfig(), Deployment(records=TASK.records, clients=2)) == (read,)
     protection = method.protection(SystemConfig())
     assert (protection.channel, protection.faced, protection.neighbours) == ("gradient", "client", "replace-label")
+    (published,) = method.releases(
+        SystemConfig(), Deployment(records=TASK.records, clients=2, data_dependent_side=True, seeded_noise=True)
+    )
+    assert published.data_dependent_side
+    assert published.seeded_noise
+
+
+def noisy_rows(task, record, seed, *, clients=1, weigh=False, rounds=1, beside=()):
+    """Send each client a row of noise about each label, and labels in messages of the kinds `beside`."""
+    rng = np.random.default_rng(seed)
+    ids = np.arange(task.records)
+    signs = 2.0 * task.labels[:, None] - 1.0
+    if weigh:
+        signs = signs * (1.0 + task.labels[: task.records // 2].mean())
+    for number in range(rounds):
+        for client in range(1, clients + 1):
+            record.sent(number, client, 0, "embeddings", task.features[0], ids)
+            record.sent(number, 0, client, "gradient", signs + rng.normal(size=signs.shape), ids)
+        record.sent(number, 0, 1, "round", [number])
+        for kind in beside:
+            record.sent(number, 0, clients, kind, signs, ids)
+
+
+@pytest.mark.parametrize(
+    ("options", "changed", "shown"),
+    [
+        ({}, {}, set()),
+        ({"beside": ["losses"]}, {}, {"data_dependent_side"}),
+        ({"beside": ["prediction"], "clients": 2}, {"rounds": 2, "clients": 2}, {"data_dependent_side"}),
+        ({"beside": ["prediction"]}, {"data_dependent_side": False}, set()),
+        ({}, {"channel": "scalar"}, {"data_dependent_side"}),
+        ({"clients": 2}, {}, {"own_rounds_only"}),
+        ({"clients": 2}, {"own_rounds_only": False}, set()),
+        ({"rounds": 2}, {"rounds": 2, "batch_size": 64}, {"own_rounds_only"}),
+        ({"weigh": True}, {}, {"batch_coupling"}),
+        ({"weigh": True}, {"clip_scope": "batch"}, set()),
+    ],
+)
+def test_what_a_release_does_not_say_is_as_the_rehearsal_showed(options, changed, shown):
+    """A label that leaves beside the noise, or more often than is stated, leaves no sound bound by accident."""
+    stated = {**RELEASE, "rounds": 1, "batch_size": TASK.records, **changed}
+    system = System("stating", partial(noisy_rows, **options), stated=lambda task: stated)
+    release, _ = system.release(TASK, rehearse(system, TASK, 0))
+    flags = ("data_dependent_side", "own_rounds_only", "batch_coupling")
+    assert {flag for flag in flags if getattr(release, flag)} == shown
+    assert release.client_update == "first-order"
+
+
+def test_a_random_system_tells_by_all_that_it_sends():
+    system = System("stating", noisy_rows, random=True, stated=lambda task: {**RELEASE, "rounds": 1})
+    release, _ = system.release(TASK, rehearse(system, TASK, 0))
+    assert release.data_dependent_side
 
 
 @pytest.mark.parametrize("key", RELEASE)
 def test_a_release_that_leaves_something_open_is_refused(key):
     without = {name: value for name, value in RELEASE.items() if name != key}
     with pytest.raises(InputError, match=f"its release does not say {key}, must say channel, clip, "):
-        stating(without).release(TASK)
+        stating(without).release(TASK, Offers(frozenset()))
 
 
 @pytest.mark.parametrize(
@@ -368,4 +422,4 @@ def test_a_release_that_leaves_something_open_is_refused(key):
 )
 def test_a_wrong_release_is_named(wrong, words):
     with pytest.raises(InputError, match=words):
-        stating({**RELEASE, **wrong}).release(TASK)
+        stating({**RELEASE, **wrong}).release(TASK, Offers(frozenset()))
