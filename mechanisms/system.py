@@ -45,7 +45,7 @@ from .trials import Asked, Trial, Trials, carried_out
 PREFIX = "system:"
 ROUNDS = 1000
 """Parts into which the progress of a stack of trainings is told, in the place of rounds."""
-UNSTATED = "whatever the system does by itself: it states no release, so that no theory speaks of it"
+UNSTATED = "not known: the system states no release"
 RELEASE = ("channel", "clip", "clip_scope", "sigma", "batch_size", "rounds", "sampler", "server_update")
 """What a release that a system states must say; all else is as `dpzv_audit.accounting.Release` has it by default."""
 AUDIENCE: Mapping[str, tuple[AdversaryName, ...]] = {
@@ -481,6 +481,8 @@ def _classes(found: np.ndarray, count: int, name: str) -> np.ndarray:
     if found.ndim == 2 and found.shape[1] > 1 and len(found) == count:
         return np.asarray(found.argmax(1))
     right = f"must answer scores ({count}, classes) or whole classes ({count},)"
+    if found.size == count and found.dtype.kind == "f":
+        right += "; of one logit z for two classes, torch.stack([0 * z, z], 1)"
     raise InputError(f"system {name}: predict answers {found.dtype} of shape {found.shape}, {right}")
 
 
@@ -731,7 +733,7 @@ def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:
         released=released,
         downlink=downlink_of(offers.told),
         protection=lambda config: protection,
-        games=lambda config: Games(why_not="the games on noised scalars are those of built-in methods"),
+        games=lambda config: Games(why_not="no game was played: the command audit plays one"),
         defaults={"top_model": system.top_model},
         offers=offers,
     )

@@ -84,7 +84,7 @@ def picture_of(claim: ClaimResult, drawings: Drawings | None) -> tuple[str, str]
         name = str(claim.claim.get("attack"))
         baselines = {"the claimed limit": claim.claimed, **attack.baselines}
         kind = "success"
-        draw = partial(success_figure, name, attack.success, baselines, attack.controls)
+        draw = partial(success_figure, name, attack.success, baselines, attack.controls, "mean success over trainings")
     elif claim.tradeoff is not None:
         kind = "tradeoff"
         draw = partial(tradeoff_figure, claim.tradeoff)

@@ -58,17 +58,22 @@ def attack(
     run: RunFlags,
     output: Output,
 ) -> None:
-    """Attack a method, audit its claim, and write a report.
+    """Attack a method, or a training of yours; audit its claim, and write a report.
 
-    Trains the method with the adversary in place. Prints the attack's success beside its baselines and controls, the
+    Trains it with the adversary in place. Prints the attack's success beside its baselines and controls, the
     claimed epsilon beside the sound upper bound and the audited lower bound against the same adversary, and what it
     all means.
 
     Example: dpzv-audit attack --method dpzv --attack label_direct
 
+    Example: dpzv-audit attack --system our_vfl:train --attack all
+
+    Example: dpzv-audit attack --transcript run --labels labels.csv --attack all
+
     Options:
         attack NAME|all: Attack to mount, see `dpzv-audit list attacks`; or all that apply, which share one error rate.
-        transcript DIR: Instead of --method: what was recorded of a training that cannot be repeated, with --labels.
+        transcript DIR: Instead of --method: a recorded training that cannot be repeated, with --labels; its folder, as
+            docs/reference/transcript.md says.
         labels FILE: With --transcript: the true labels in order of the record ids, CSV with a column label, one number
             per line, or .npy. They score the attack; it gets none but those that its threat model grants.
         adversary NAME: Who attacks; by default the first that the attack is for (often client).

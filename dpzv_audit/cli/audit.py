@@ -177,7 +177,7 @@ def audit_method(
     show(outcome, "audit", game, output)
 
 
-SYSTEM = "module:function, a training of yours, such as our_vfl:train. Its code runs here."
+SYSTEM = "A training function of yours; our_vfl:train is `train` in our_vfl.py of this folder. Runs its code."
 
 
 @takes
@@ -206,7 +206,7 @@ def audit_system(
         epsilon X: Claimed epsilon.
         trials N: Trainings whose coins are guessed; more coins can certify more.
         fit_trials N: Trainings that the score is fitted on.
-        trial_seconds X: What one training may take.
+        trial_seconds X: Most seconds that one training may take.
         resume: Go on where the same command was interrupted or failed; trainings that are done are kept.
     """
     from ..evidence.auditing import system_outcome

@@ -158,8 +158,8 @@ class TrainingFlags:
 
     Options:
         method NAME: Training method; see `dpzv-audit list methods`.
-        system MODULE:FUNCTION: Instead of --method: a training of yours, such as our_vfl:train for a function in
-            our_vfl.py of this folder. Its code runs here.
+        system MODULE:FUNCTION: Instead of --method: a training function of yours; our_vfl:train is `train` in
+            our_vfl.py of this folder. Runs its code; docs/guide/own-system.md says what it is given.
         epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
         batch_size B: Records in a batch; by default the method's own.
         epsilon X: Claimed epsilon, from which the noise follows; by default the method's own.

@@ -82,8 +82,8 @@ def matrix(
     Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --trials 3
 
     Options:
-        methods A,B|all: Methods, separated by commas; a training of yours as system:module:function, on the data that
-            are given, or on its own.
+        methods A,B|all: Methods, separated by commas; a training function of yours as system:module:function, such as
+            system:our_vfl:train, on the data that are given, or on its own.
         attacks A,B|all: Attacks, separated by commas.
         epsilons X,Y: Claimed epsilons, separated by commas, for methods that claim one.
         protect A,B: Channels on which baselines get noise for every epsilon, beside a run without: gradient, embedding,

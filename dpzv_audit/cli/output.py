@@ -65,7 +65,7 @@ class Output:
     @property
     def console(self) -> Console:
         """Console for readable text; silent when the answer goes out as JSON or `--quiet` was given."""
-        return Console(quiet=self.as_json or self.quiet, highlight=False)
+        return Console(quiet=self.as_json or self.quiet, highlight=False, emoji=False)
 
     def say(self, text: str) -> None:
         """Print a sentence, wrapped at the terminal's width."""
@@ -142,7 +142,7 @@ def _sentences(saved: Saved) -> Iterator[str]:
 
 def progress_bars(*columns: ProgressColumn, quiet: bool) -> Progress:
     """Return progress bars on stderr, with further `columns`; silent where that is no terminal, or when `quiet`."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -33,13 +33,16 @@ def train(
     noise_seed: Whole | None = None,
     output: Output,
 ) -> None:
-    """Train a method alone, beside its controls; report its costs.
+    """Train a method, or a training of yours, without an attack; report its controls and costs.
 
     Prints accuracy, bytes, rounds, memory, and the claimed beside the recomputed epsilon. The controls are frozen
     clients at the method's own server rate, and at the best rate of a grid. Noise comes from the operating system, so
-    results vary with it from run to run; all else follows from --seed.
+    results vary with it from run to run; all else follows from --seed. A training of yours stands beside the majority
+    class alone, and its noise follows from the seeds that it is given.
 
     Example: dpzv-audit train --method dpzv --epochs 40
+
+    Example: dpzv-audit train --system our_vfl:train --trials 8
 
     Options:
         trials N: Trainings with different seeds, run together.

@@ -29,7 +29,7 @@ class TrialFlags(WorkerFlags):
         jobs N: With --system: worker processes on this machine, each of which takes the next training.
         executor loky|dask: With --system: processes here, or a Dask cluster.
         scheduler ADDRESS: With --system: the Dask scheduler, such as tcp://host:8786.
-        trial_seconds X: With --system: what one training may take; 60 by default.
+        trial_seconds X: With --system: most seconds that one training may take; 60 by default.
     """
 
     trial_seconds: Positive | None = None

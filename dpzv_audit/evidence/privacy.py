@@ -200,8 +200,7 @@ def _of_channel(
     facts |= {"noise_multiplier": release.noise_multiplier(relation), "words": words}
     if found is not None:
         return section(theory, claim, found, gap=gap, release=facts)
-    why_not = "the label game is played on the scalar channel; noise on another is accounted, not audited"
-    return section(theory, claim, gap=gap, release=facts, not_audited=why_not)
+    return section(theory, claim, gap=gap, release=facts, not_audited=method.games(config).why_not)
 
 
 def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bool, note: str) -> Tradeoff:

@@ -12,7 +12,6 @@ from two_party import Bank, Insurer, batches, data
 
 from dpzv_audit.systems import Recorder, Task
 from dpzv_audit.systems.task import dataset_of
-from dpzv_audit.systems.transcript import save
 
 SERVER, CLIENT = 0, 1
 
@@ -47,7 +46,7 @@ def main():
     task = Task.of(dataset_of(data(), "two_party:data"))
     record = Recorder(task.records, task.clients)
     (client if me == CLIENT else server)(task, record, seed=0)
-    save(record, Path(sys.argv[1]) / f"party-{me}", classes=task.classes)
+    record.save(Path(sys.argv[1]) / f"party-{me}", classes=task.classes)
     dist.destroy_process_group()
 
 

@@ -18,6 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Run the notebooks of this folder.")
     parser.add_argument("--out", type=Path, default=HERE, help="folder that receives them")
     out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
     for path in sorted(HERE.glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         where = {"metadata": {"path": str(out)}}

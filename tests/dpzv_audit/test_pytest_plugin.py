@@ -94,7 +94,7 @@ def test_claims_on_a_system_fail_and_pass_a_session(tmp_path):
     assert code == 1, text
     assert re.search(r"1 failed, 1 passed", text), text
     assert "REFUTED: our claim" in text
-    assert "label_direction by the client succeeds in 100.0% of its guesses" in text
+    assert "label_direction by the client has a mean success of 100.0%" in text
     assert "Traceback" not in text
 
 
