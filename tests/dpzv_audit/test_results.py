@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from packaging.version import Version
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.results import (
@@ -71,6 +73,9 @@ def test_a_result_reads_back_to_the_same_text() -> None:
     assert json.dumps(model.to_json()) == json.dumps(WHOLE)
 
 
+@pytest.mark.skipif(
+    Version(pydantic.VERSION) < Version("2.13"), reason="published as pydantic 2.13 and later describe the same models"
+)
 def test_the_published_schema_is_that_of_the_models() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "results.schema.json"
     made = json.dumps(schema_of_results(), indent=1) + "\n"

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpzv_audit.cli import main
-from dpzv_audit.cli.output import FOLDED_WIDTH, print_table
+from dpzv_audit.cli.output import FOLDED_WIDTH, Output, print_table
 
 
 def printed(width, *rows, no_wrap=("number",)):
@@ -34,6 +34,11 @@ def test_no_letter_is_lost_where_words_fold():
     assert text.count("x") == 31
     assert text.count("y") == 23
     assert max(len(run) for run in re.findall("x+", text)) == FOLDED_WIDTH
+
+
+def test_a_system_is_no_emoji(capsys):
+    print_table(Output().console, Table("system:key:train", title="system:three:train"))
+    assert {"system:key:train", "system:three:train"} <= set(capsys.readouterr().out.replace("┃", " ").split())
 
 
 def test_a_table_that_fits_is_as_wide_as_its_content():

@@ -5,9 +5,11 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pydantic
 import pytest
 import torch
 from jsonschema import Draft202012Validator
+from packaging.version import Version
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_torch
 
@@ -209,6 +211,9 @@ def test_ten_thousand_messages_are_read_in_seconds(tmp_path):
     assert time.perf_counter() - start < 20
 
 
+@pytest.mark.skipif(
+    Version(pydantic.VERSION) < Version("2.13"), reason="published as pydantic 2.13 and later describe the same models"
+)
 def test_the_published_schema_is_that_of_the_manifest(tmp_path):
     page = Path(__file__).parents[3] / "docs" / "reference" / "transcript.schema.json"
     schema = schema_of_transcripts()
