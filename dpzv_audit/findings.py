@@ -14,7 +14,7 @@ ClaimKind = Literal["epsilon-delta", "trade-off"]
 Verdict = Literal["refuted", "overclaimed", "supported", "inconclusive"]
 
 ADVERSARIES: dict[str, str] = {
-    "client": "one honest-but-curious client: its own scalars, directions, features and batches",
+    "client": "one honest-but-curious client: what it is sent (scalars, gradients), its features and batches",
     "colluding-clients": "all clients together: every scalar, direction and batch",
     "all-but-one": "everything but one record's label: all features, models, directions, batches and other labels",
     "malicious-client": "one client that also chooses what it sends",
