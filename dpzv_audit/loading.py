@@ -1,9 +1,10 @@
 """Finds the user's own code: a function by the name `package.module:function`, on the import path or in a folder."""
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,6 +30,22 @@ def importable(folder: Path | None) -> Iterator[None]:
             sys.path.remove(place)
 
 
+@contextmanager
+def printing_aside() -> Iterator[None]:
+    """Send to stderr what a block of the user's code prints, of its libraries and processes too.
+
+    What goes to stdout is the answer of a command alone.
+    """
+    with ExitStack() as left:
+        with suppress(OSError):  # one of the two is closed
+            own = os.dup(1)
+            left.callback(os.close, own)
+            os.dup2(2, 1)
+            left.callback(os.dup2, own, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+
+
 def module_at(path: str, what: str, right: str, folder: Path | None = None) -> tuple[ModuleType, str]:
     """Import `pkg.mod` of the path `pkg.mod:name` and return it with the name; `InputError` where that cannot be.
 
@@ -38,10 +55,15 @@ def module_at(path: str, what: str, right: str, folder: Path | None = None) -> t
     module_name, separator, name = path.partition(":")
     if not separator or not module_name or not name:
         raise InputError(f"must be {right}", what, path)
-    with importable(folder):
+    if module_name.endswith(".py"):
+        file = Path(module_name)
+        raise InputError(f"must be {file.stem}:{name}, in the folder {file.resolve().parent}", what, path)
+    with importable(folder), printing_aside():
         try:
             return importlib.import_module(module_name), name
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # asyncio's ends are no Exception
             raise InputError(f"{what} {path}: importing {module_name} failed: {words_of(error)}") from error
 
 
@@ -57,7 +79,11 @@ def function_at(path: str, what: str, right: str, folder: Path | None = None) ->
 
 def words_of(error: BaseException) -> str:
     """Return what went wrong in code of the user's, in one short line."""
-    return short(" ".join(f"{type(error).__name__}: {error}".split()))
+    try:
+        said = " ".join(str(error).split())
+    except Exception:  # its own fault too
+        said = ""
+    return short(f"{type(error).__name__}: {said}" if said else type(error).__name__)
 
 
 def short(text: str) -> str:

@@ -451,8 +451,12 @@ class Cell(Part):
     damage: Share | None = None
     control: Number | None = None
     certified: Number | None = None
+    neighbours: str | None = None
+    """What the certified epsilon is about."""
     controls_hold: StrictBool | None = None
     control_p: Number | None = None
+    permutation_p: Number | None = None
+    """Of a recorded training, in the place of a negative control: see `dpzv_audit.findings.Control`."""
     accuracy: Number | None = None
     run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")] | None = None
     """The path of its report below the matrix's folder."""

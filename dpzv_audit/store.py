@@ -137,6 +137,10 @@ class Store:
         logging.getLogger(__name__).warning("%s", one_line(f"{path}: {reason}; {again}"))
         return None
 
+    def count(self) -> int:
+        """Return how many parts there are."""
+        return sum(1 for _ in self.folder.glob("[!.]*"))
+
     def write(self, name: str, part: Any, *, cure: str, durable: bool = False) -> None:
         """Keep `part` as `name`: bytes as they are, a dataclass or plain values as JSON with their digest.
 

@@ -5,8 +5,10 @@ that are permuted, dealt by coins, or its own.
 """
 
 import math
+import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,10 +29,10 @@ from dpzv_audit.data.vertical import VerticalDataset, array_digest
 from dpzv_audit.errors import AuditError, InputError, check_probability
 from dpzv_audit.execution.executor import in_own_process
 from dpzv_audit.findings import AdversaryName
-from dpzv_audit.loading import function_at, words_of
+from dpzv_audit.loading import function_at, printing_aside, words_of
 from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.signals import can_ring, until
-from dpzv_audit.systems.record import SERVER, Recorder, Recording, Sent, check_order
+from dpzv_audit.signals import TimeIsUp, can_ring, until
+from dpzv_audit.systems.record import SERVER, Recorder, Recording, Sent, check_order, finite_numbers
 from dpzv_audit.systems.task import Task, dataset_of
 
 from .core.channel import VALUE_BYTES, Channel, Message
@@ -133,6 +135,7 @@ class System:
         random: Whether a training draws numbers that its seed does not decide.
         trials: Where its trainings are carried out and kept.
         stated: What it releases under noise, given a task, in the terms of `Release`; None where it states nothing.
+        home: The module that states all this, and has its data.
     """
 
     name: str
@@ -142,6 +145,7 @@ class System:
     random: bool = False
     trials: Trials = field(default_factory=Trials)
     stated: Callable[[Task], Mapping[str, object]] | None = None
+    home: str = ""
 
     def release(self, task: Task, offers: Offers) -> tuple[Release, float] | None:
         """Return what the system states that it releases, and the delta; None where it states nothing.
@@ -167,7 +171,8 @@ class System:
         where = f"system {self.name}: {which}"
         record = Recorder(task.records, task.clients)
         try:
-            with _seeded(seed), torch.enable_grad(), until(time.monotonic() + self.seconds, _TooLong):
+            ends = time.monotonic() + self.seconds
+            with printing_aside(), _threads_heard(), _seeded(seed), torch.enable_grad(), until(ends, _TooLong):
                 answer = self.train(task, record, seed)
                 check_order(record.messages)
                 played = _played(record, answer, task.clients)
@@ -176,7 +181,9 @@ class System:
             raise error.placed(f"{where}: ") from error
         except _TooLong:
             raise SystemFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g}") from None
-        except (Exception, SystemExit) as error:
+        except (KeyboardInterrupt, TimeIsUp):
+            raise
+        except BaseException as error:  # asyncio's and a generator's ends are no Exception
             raise SystemFailed(f"{where} raised {words_of(error)}") from error
 
 
@@ -205,13 +212,17 @@ def system_at(path: str, seconds: float, folder: Path | None = None) -> System:
         InputError: There is none, or what it states is of the wrong type.
     """
     right = "module:function, such as our_vfl:train for the file our_vfl.py"
-    return system_of(function_at(path, "system", right, folder), path, seconds)
+    return system_of(function_at(path, "system", right, folder), path, seconds, home=path.partition(":")[0])
 
 
-def system_of(train: Callable[..., Any], path: str, seconds: float) -> System:
-    """Return the function `train`, which is called `path`, as a system; what it states, and errors, as `system_at`."""
-    module = sys.modules.get(getattr(train, "__module__", ""))
-    stated: dict[str, Any] = {}
+def system_of(train: Callable[..., Any], path: str, seconds: float, home: str | None = None) -> System:
+    """Return the function `train`, which is called `path`, as a system; what it states, and errors, as `system_at`.
+
+    The module `home`, by default that which defines the function, states it.
+    """
+    home = str(getattr(train, "__module__", "")) if home is None else home
+    module = sys.modules.get(home)
+    stated: dict[str, Any] = {"home": home}
     for name in ("top_model", "random"):
         value = getattr(module, name, None)
         if isinstance(value, bool):
@@ -233,14 +244,17 @@ def data_of(system: System) -> VerticalDataset | None:
 
     Raises `InputError` where it fails, or gives something else.
     """
-    module = sys.modules.get(getattr(system.train, "__module__", ""))
+    module = sys.modules.get(system.home)
     found = getattr(module, "data", None)
     if found is None or not isinstance(found, FunctionType):
         return None
     where = f"{system.name.partition(':')[0]}:data"
     try:
-        answer = found()
-    except (Exception, SystemExit) as error:
+        with printing_aside():
+            answer = found()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise SystemFailed(f"{where} raised {words_of(error)}") from error
     return dataset_of(answer, where)
 
@@ -272,10 +286,14 @@ def _played(record: Recorder, answer: object, clients: int) -> Played:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seed the generators that a training may draw from, and restore them after the block."""
+    """Seed the generators that a training may draw from; restore them, and what else it may set, after the block."""
     python = random.getstate()
     # The user's code may draw from the generator that numpy shares.
     legacy = np.random.get_state()  # noqa: NPY002
+    folder = Path.cwd()
+    dtype = torch.get_default_dtype()
+    device = torch.get_default_device()
+    threads = torch.get_num_threads()
     with torch.random.fork_rng():
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
@@ -285,6 +303,25 @@ def _seeded(seed: int) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(legacy)  # noqa: NPY002
+            os.chdir(folder)
+            torch.set_default_dtype(dtype)
+            if torch.get_default_device() != device:  # setting one slows every call down
+                torch.set_default_device(device)
+            torch.set_num_threads(threads)
+
+
+@contextmanager
+def _threads_heard() -> Iterator[None]:
+    """Raise after the block what the first of its threads to fail has raised."""
+    raised: list[BaseException | None] = []
+    before = threading.excepthook
+    threading.excepthook = lambda told: raised.append(told.exc_value)
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+    for error in filter(None, raised):
+        raise error
 
 
 class SystemRun:
@@ -451,13 +488,21 @@ class TrialJob:
 def _answers(
     predict: Callable[[list[Tensor]], Any] | None, asked: Sequence[Sequence[np.ndarray]]
 ) -> tuple[np.ndarray, ...]:
-    """Return what `predict` answers about records, as arrays; none where there is none."""
+    """Return what `predict` answers about records, as arrays; none where there is none.
+
+    Raises `InputError` where it answers anything but finite numbers, or truth values.
+    """
     if predict is None:
         return ()
     found = []
     for blocks in asked:
         answer = predict([torch.from_numpy(np.ascontiguousarray(block)) for block in blocks])
-        found.append(answer.detach().cpu().numpy() if isinstance(answer, Tensor) else np.asarray(answer))
+        if str(getattr(answer, "dtype", "")).endswith("bool"):
+            answer = answer.astype(int) if isinstance(answer, np.ndarray) else answer.long()
+        try:
+            found.append(finite_numbers(answer))
+        except InputError as error:
+            raise error.placed("what predict answers") from None
     return tuple(found)
 
 
@@ -594,7 +639,8 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
     coupled = False
     if not system.random:
         if not _same(first, system.play(task, drawn, "the rehearsal again")):
-            rule = "all its random numbers must come from its seed, or it must state random = True"
+            rule = "its random numbers must come from its seed and nothing stay of a training before, "
+            rule += "or it must state random = True"
             raise InputError(f"{where} sent other messages when it was trained again with the same seed: {rule}")
         order = stream(seed, Purpose.SYSTEM, 0, 1).permutation(task.records)
         permuted = replace(task, labels=task.labels[order])

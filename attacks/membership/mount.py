@@ -14,7 +14,6 @@ from torch import Tensor
 
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import VerticalDataset, take
-from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.config import rounds_of
@@ -22,7 +21,16 @@ from mechanisms.core.context import TrainedStack
 from mechanisms.core.federation import logits_of
 from mechanisms.core.joining import joined
 
-from ..core.contract import ATTACKER, SECOND, AttackOutcome, AttackSetting, AttackSpec, CoinGame, Population
+from ..core.contract import (
+    ATTACKER,
+    SECOND,
+    AttackOutcome,
+    AttackSetting,
+    AttackSpec,
+    CoinGame,
+    DoesNotApply,
+    Population,
+)
 from ..core.controls import at_chance, by_coins, labels_by_heart
 from ..core.metrics import auc_interval, low_rates
 from ..core.run import public_knowledge
@@ -142,7 +150,7 @@ def _pool_size(setting: AttackSetting, size: int) -> int:
     batch = setting.config.batch_size
     if half < batch:
         least = f"must be at least the batch of {batch}: half of the pool is trained on"
-        raise InputError(f"option pool gives {half} records to train on, {least}")
+        raise DoesNotApply(f"option pool gives {half} records to train on, {least}")
     return 2 * half
 
 

@@ -1,6 +1,7 @@
 """`dpzv-audit attack`: train a method, attack it, audit it, account for it, and write the report."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,13 @@ from reports.render import to_html
 
 from ..errors import AuditError, InputError, check_names
 from ..results import AttacksResult
-from ..runs import RESULT_FILE, json_text
+from ..runs import RESULT_FILE, json_text, versions
+from ..store import Store
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .options import DataFlags, Recorded, choose, parsed_settings
 from .output import Output, choose_device, print_table, save, table_of
 from .summary import at_least, table_from, three_decimals
-from .trials import TrialFlags, kept_trials
+from .trials import TrialFlags, kept_parts, kept_trials
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
@@ -86,7 +88,8 @@ def attack(
         runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
         confidence X: Confidence of every interval and bound, between 0 and 1.
-        resume: With --system: go on where the same command was interrupted or failed; trainings that are done are kept.
+        resume: With --system or --attack all: go on where the same command was interrupted or failed; trainings, or
+            attacks, that are done are kept.
     """
     from attacks import ATTACKS, AttackSetting, attack_named
 
@@ -109,7 +112,8 @@ def attack(
         given = flags_given(ctx)
         one = ("rule", "estimator", "self_check", "runs", "chunk")
         refuse(given, one, f"goes with one attack, not with --attack {ALL}")
-        with kept_trials(how, training.system, run.out, resume=resume) as kept:
+        of_system = training.system is not None
+        with kept_trials(how, training.system, run.out, resume=resume and of_system) as kept:
             chosen = partial(
                 choose,
                 training,
@@ -120,7 +124,9 @@ def attack(
                 seconds=how.seconds,
                 recorded=recorded,
             )
-            _mount_all(output, run, chosen, adversary, attack_settings, queries, trials, confidence)
+            # What is kept of a system is its trainings, and a recorded one takes no time.
+            again = resume if recorded is None and not of_system else None
+            _mount_all(output, run, chosen, adversary, attack_settings, queries, trials, confidence, again)
         return
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
@@ -181,10 +187,16 @@ def _mount_all(
     queries: int | None,
     trials: int | None,
     confidence: float,
+    resume: bool | None,
 ) -> None:
-    """Mount every attack that applies to the training as it is configured, and write one result of all of them."""
+    """Mount every attack that applies to the training as it is configured, and write one result of all of them.
+
+    What was done is kept until all are, and taken up with `resume`; nothing is where that is None.
+    """
     from attacks import ATTACKS, AttackSetting
 
+    from ..checkpoints import run_key
+    from ..data.files import model_digest
     from ..evidence.attacks import attacks_result
 
     specs = [ATTACKS[name] for name in ATTACKS]
@@ -208,8 +220,21 @@ def _mount_all(
         )
 
     mounted = [(spec, setting(spec, by)) for spec in specs for by in spec.adversaries if adversary in (None, by)]
-    with output.progress() as reporter:
-        result, each = attacks_result(mounted, base, reporter)
+    store = None
+    with ExitStack() as held:
+        if resume is not None:
+            on = {
+                "method": choice.method.name,
+                "config": choice.config.model_dump(mode="json"),
+                "data": choice.dataset.fingerprint,
+                "model": model_digest(choice.config.transformer),
+                **{name: getattr(base, name) for name in ("seed", "device", "confidence")},
+            }
+            asked = {"adversary": adversary, "queries": queries, "trials": trials, "options": own}
+            store = Store(run.out / "attacks" / run_key({**on, **asked, "versions": versions()}))
+            held.enter_context(kept_parts(store.folder, "attack", store.count, resume=resume))
+        with output.progress() as reporter:
+            result, each = attacks_result(mounted, base, reporter, store)
     said = {"trials": trials or usual.get("trials"), **facts}
     result = result.model_copy(update={"attack_setting": {k: v for k, v in said.items() if v is not None}})
     files: dict[str, str | bytes] = {}
@@ -236,17 +261,20 @@ SHORT = {"area under the ROC curve": "AUC"}
 def _table_of_all(result: AttacksResult) -> Table:
     """Return the attacks that were mounted, the largest first."""
     kinds = {"success": "number", "chance": "number", "control": "number", "epsilon": "number"}
+    recorded = any(cell.permutation_p is not None for cell in result.attacks)
+    if recorded:  # nothing is trained again: a test by permutation stands in the place of controls and games
+        kinds = {"success": "number", "chance": "number", "permutation p": "number"}
     title = f"{result.method}, {result.dataset}: success, the largest first"
     table = table_of({"attack, adversary": "name", **kinds, "success is": "text"}, title)
     for cell in result.attacks:
         if cell.state == "measured":
             metric = cell.metric or ""
-            numbers = (cell.success, cell.reference, cell.control)
-            shown = [three_decimals(value, np.rint) for value in numbers]
-            certified = at_least(cell.certified)
-            table.add_row(
-                f"{cell.attack}, {cell.adversary}", *shown, certified, SHORT.get(metric, metric.partition(" of ")[0])
-            )
+            shown = [three_decimals(value, np.rint) for value in (cell.success, cell.reference)]
+            if recorded:
+                shown.append("none" if cell.permutation_p is None else f"{cell.permutation_p:.2g}")
+            else:
+                shown += [three_decimals(cell.control, np.rint), at_least(cell.certified)]
+            table.add_row(f"{cell.attack}, {cell.adversary}", *shown, SHORT.get(metric, metric.partition(" of ")[0]))
     return table
 
 

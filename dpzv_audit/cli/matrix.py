@@ -121,11 +121,14 @@ def matrix(
     check_task(tasks[0])
     lock = folder.with_name(f".{folder.name}.lock")
     with hold(lock, f"the matrix in {folder}", shared=True):
-        for left in () if resume else tasks:
-            clear_cell(left)
+        if not resume:
+            shutil.rmtree(folder / TRIALS, ignore_errors=True)
+            for left in tasks:
+                clear_cell(left)
         with output.progress(folder, CELL_FILE) as reporter:
             found = Cells(tasks, reporter("cells", len(tasks))).carried_out(jobs)
-        shutil.rmtree(folder / TRIALS, ignore_errors=True)
+        if all(one.cell.state != "failed" for one in found):
+            shutil.rmtree(folder / TRIALS, ignore_errors=True)
         of_systems = " (systems: their own)" if codes and not data.given else ""
         _finish(output, folder, found, f"{data.name}{of_systems}", flags)
 

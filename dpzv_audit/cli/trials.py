@@ -2,7 +2,7 @@
 
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,24 +65,37 @@ def kept_trials(flags: TrialFlags, system: str | None, out: Path, *, resume: boo
     key = run_key({"system": system, "code": code or secrets.token_hex(8), "versions": versions()})
     folder = out / "trials" / key
     trials = Trials(workers=flags.workers(), folder=folder)
+    with kept_parts(folder, "training", lambda: 0 if code is None else trials.kept, resume=resume):
+        yield trials
+
+
+@contextmanager
+def kept_parts(folder: Path, what: str, count: Callable[[], int], *, resume: bool) -> Iterator[None]:
+    """Keep in `folder` what the block does there, and forget it when all is done.
+
+    With `resume` what the command before has left stays. What ends the block says how many of `what` the folder holds,
+    by `count`; where that is 0, nothing is kept.
+    """
     with hold(folder.with_suffix(".lock"), f"what is kept in {folder}"):
         done = False
         try:
             if not resume:
                 shutil.rmtree(folder, ignore_errors=True)
-            yield trials
+            yield
             done = True
         except (KeyboardInterrupt, AuditError) as error:
-            done = code is None or not trials.kept
+            number = count()
+            done = not number
             if done:
                 raise
+            kept = f"{number} {what} is kept" if number == 1 else f"{number} {what}s are kept"
             if isinstance(error, AuditError):
-                raise error.placed("", f"; {_kept(trials)}: {GO_ON}") from error
-            raise Interrupted(f"{_kept(trials)}; {GO_ON}") from None
+                raise error.placed("", f"; {kept} in {folder}: {GO_ON}") from error
+            raise Interrupted(f"{kept} in {folder}; {GO_ON}") from None
         finally:
             if done:
                 shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # other trainings are there
+    with suppress(OSError):  # others are there
         folder.parent.rmdir()
 
 
@@ -99,8 +112,3 @@ def _code_of(system: str, out: Path, *, resume: bool) -> str | None:
         if resume:
             raise
         return None
-
-
-def _kept(trials: "Trials") -> str:
-    count = trials.kept
-    return f"{count} {'training is' if count == 1 else 'trainings are'} kept in {trials.folder}"

@@ -6,12 +6,14 @@ hold together at 1 - alpha, and the largest may be read off as if it had been th
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from attacks import AttackSpec
 from attacks.core.contract import AttackSetting, DoesNotApply
 
 from ..findings import LEAST_TRAININGS
-from ..results import AttackResult, AttacksResult, Cell
+from ..results import AttackResult, AttacksResult, Cell, read
+from ..store import Store, verified
 from .bounding import AuditPlan, Reporter, silent
 from .matrix import measured_cell, negative_controls
 from .sections import Case, provenance
@@ -25,7 +27,10 @@ def folder_of(cell: Cell) -> str:
 
 
 def attacks_result(
-    mounted: Iterable[tuple[AttackSpec, AttackSetting]], base: AttackSetting, reporter: Reporter = silent
+    mounted: Iterable[tuple[AttackSpec, AttackSetting]],
+    base: AttackSetting,
+    reporter: Reporter = silent,
+    store: Store | None = None,
 ) -> tuple[AttacksResult, dict[str, AttackResult]]:
     """Mount each of the attacks that applies; schema `dpzv-audit/attacks/1`. Also returns their own results, by folder.
 
@@ -33,6 +38,7 @@ def attacks_result(
         mounted: Attacks, each with its own setting of one training, at most one for each attack and adversary.
         base: What their settings share: the training, and the confidence in all of them together.
         reporter: Hears how far each attack is.
+        store: Keeps the result of each attack as it is done, and gives those that were done before.
 
     Raises:
         InputError: The configuration does not fit the data, or a system recorded what cannot be.
@@ -51,11 +57,16 @@ def attacks_result(
     plan = AuditPlan(runs=0, confidence=each, reporter=reporter)
     results: dict[str, AttackResult] = {}
     for spec, setting, cell in apply:
-        try:
-            found = attack_result(spec, replace(setting, confidence=each), plan)
-        except DoesNotApply as error:
-            cells.append(_without(cell, error.words))
-            continue
+        name = f"{folder_of(cell)}.json"
+        found = None if store is None else store.load(name, _read_result, again="it is mounted again")
+        if found is None:
+            try:
+                found = attack_result(spec, replace(setting, confidence=each), plan)
+            except DoesNotApply as error:
+                cells.append(_without(cell, error.words))
+                continue
+            if store is not None:
+                store.write(name, found.to_json(), cure="make room and go on with ‹resume›")
         results[folder_of(cell)] = found
         cells.append(measured_cell(cell, found, f"{folder_of(cell)}/report.html"))
     measured = sorted((cell for cell in cells if cell.state == "measured"), key=_largest_last, reverse=True)
@@ -96,6 +107,13 @@ def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
                 unlock = f"a {says} whose server does so states {key} = {needed}"
             return f"{key} is {found}, must be {needed}: {spec.requires_because}; {unlock}"
     return None
+
+
+def _read_result(path: Path) -> AttackResult:
+    found, left = read(verified(path.read_bytes()))
+    if not isinstance(found, AttackResult) or left:
+        raise ValueError("it holds no result of an attack")
+    return found
 
 
 def _without(cell: Cell, why: str) -> Cell:

@@ -43,8 +43,10 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
         "damage": min(1.0, max(0.0, damage)),
         "control": _negative(controls),
         "certified": None if result.certified is None else result.certified.epsilon_lower,
+        "neighbours": None if result.certified is None else result.certified.neighbours,
         "controls_hold": all(control.holds for control in controls),
-        "control_p": min((c.p_value for c in controls if c.kind == "negative" and c.p_value is not None), default=None),
+        "control_p": _least_p(controls, "negative"),
+        "permutation_p": _least_p(controls, "permutation"),
         "accuracy": None if accuracy is None else accuracy.value,
         "run": run,
     }
@@ -55,6 +57,10 @@ def _negative(controls: Sequence[Control]) -> float | None:
     """Return what the attack finds where there is nothing, of several the farthest off; None without such a run."""
     found = [c for c in controls if c.kind == "negative"]
     return max(found, key=lambda c: abs(c.value - c.expected)).value if found else None
+
+
+def _least_p(controls: Sequence[Control], kind: str) -> float | None:
+    return min((c.p_value for c in controls if c.kind == kind and c.p_value is not None), default=None)
 
 
 FALSE_ALARM = 1e-3

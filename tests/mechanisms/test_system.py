@@ -1,5 +1,7 @@
 """A system of the user's own is a method: what it records reaches attacks as a built-in method's messages do."""
 
+import asyncio
+import threading
 import time
 from functools import partial
 from types import SimpleNamespace
@@ -16,7 +18,18 @@ from dpzv_audit.errors import InputError
 from mechanisms import METHODS, train
 from mechanisms.core.context import Deployment, TrainingData
 from mechanisms.core.method import Offers
-from mechanisms.system import System, SystemConfig, SystemFailed, method_of, rehearse, replay, seed_of, task_of
+from mechanisms.system import (
+    System,
+    SystemConfig,
+    SystemFailed,
+    data_of,
+    method_of,
+    rehearse,
+    replay,
+    seed_of,
+    system_at,
+    task_of,
+)
 
 DATA = load("breast-cancer")
 TASK = task_of(TrainingData.of(DATA, dtype=torch.float32, device="cpu"))
@@ -200,6 +213,18 @@ def broken(what):
             raise RuntimeError("no such\nlayer")
         if what == "exits":
             raise SystemExit(0)
+        if what == "is cancelled":
+            raise asyncio.CancelledError
+        if what == "raises in a thread":
+            thread = threading.Thread(target=torch.zeros(2).reshape, args=(3,))
+            thread.start()
+            thread.join()
+        if what == "raises what has no words":
+            raise type("Wordless", (Exception,), {"__str__": None})
+        if what == "predicts words":
+            return {"predict": lambda blocks: ["yes"] * len(blocks[0])}
+        if what == "predicts nan":
+            return {"predict": lambda blocks: blocks[0] * float("nan")}
         if what == "hangs":
             time.sleep(60)
         if what == "unseeded":
@@ -231,6 +256,11 @@ def broken(what):
     [
         ("raises", SystemFailed, "the rehearsal raised RuntimeError: no such layer"),
         ("exits", SystemFailed, "the rehearsal raised SystemExit: 0"),
+        ("is cancelled", SystemFailed, "the rehearsal raised CancelledError"),
+        ("raises in a thread", SystemFailed, "the rehearsal raised RuntimeError: shape '.3.' is invalid"),
+        ("raises what has no words", SystemFailed, "the rehearsal raised Wordless"),
+        ("predicts words", InputError, "what predict answers holds values of type <U3 and shape .*, must be numbers"),
+        ("predicts nan", InputError, "what predict answers holds nan, must be finite"),
         ("hangs", SystemFailed, "the rehearsal took longer than trial_seconds 0.5"),
         ("unseeded", InputError, "sent other messages when it was trained again with the same seed"),
         ("ignores labels", InputError, "sent the same messages when its labels were permuted: it ignores task.labels"),
@@ -423,3 +453,16 @@ def test_a_release_that_leaves_something_open_is_refused(key):
 def test_a_wrong_release_is_named(wrong, words):
     with pytest.raises(InputError, match=words):
         stating({**RELEASE, **wrong}).release(TASK, Offers(frozenset()))
+
+
+def test_the_module_that_is_named_states_what_holds(tmp_path, monkeypatch):
+    """A file for the audit imports the training from elsewhere, and states its release and its data itself."""
+    (tmp_path / "their_training.py").write_text("def train(task, record, seed):\n    pass\n")
+    facts = "top_model = False\nrelease = {}\n\n\ndef data():\n    return {}\n"
+    (tmp_path / "our_audit.py").write_text(f"from their_training import train\n\n{facts}")
+    monkeypatch.chdir(tmp_path)
+    system = system_at("our_audit:train", 1.0, tmp_path)
+    assert not system.top_model
+    assert system.stated is not None
+    with pytest.raises(InputError, match="our_audit:data gives"):
+        data_of(system)

@@ -1,0 +1,51 @@
+"""Every attack on a built-in method: those done before an interrupt are kept, and an epsilon is of one relation."""
+
+import json
+
+from dpzv_audit.cli import main
+from dpzv_audit.evidence import attacks
+
+COMMAND = ("attack", "--method", "vafl", "--attack", "all", "--adversary", "client", "--dataset", "breast-cancer")
+NAMES = ("label_norm", "label_direction", "membership_loss")
+
+
+def test_attacks_that_are_done_outlive_an_interrupt(tmp_path, monkeypatch, capsys):
+    """Three attacks are mounted for good; in the place of each other stands the result of another."""
+    real = attacks.attack_result
+    kept = {}
+    mounted = []
+
+    def result(spec, setting, plan):
+        if len(mounted) == stop:
+            raise KeyboardInterrupt
+        mounted.append(spec.name)
+        name = spec.name if spec.name in NAMES else NAMES[0]
+        if name not in kept:
+            kept[name] = real(spec, setting, plan)
+        return kept[name].model_copy(update={"attack": spec.name})
+
+    monkeypatch.setattr(attacks, "attack_result", result)
+    command = [*COMMAND, "--epochs", "2", "--trials", "2", "--json", "--out", str(tmp_path)]
+    stop = None
+    assert main(command) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["mounted"] == len(mounted)
+    by_relation = {one["neighbours"] for one in whole["attacks"] if one["state"] == "measured"}
+    assert by_relation == {"replace-label", "replace-record"}
+    for neighbours in by_relation:
+        largest = max(one["certified"] for one in whole["attacks"] if one.get("neighbours") == neighbours)
+        assert f"certifies for {neighbours} is {int(100 * largest) / 100:.2f}." in whole["sentence"]
+    every = mounted[:]
+    mounted.clear()
+    stop = 2
+    assert main(command) == 130
+    said = capsys.readouterr().err
+    assert "interrupted; 2 attacks are kept in" in said
+    assert "the same command with --resume goes on from there" in said
+    mounted.clear()
+    stop = None
+    assert main([*command, "--resume"]) == 0
+    resumed = json.loads(capsys.readouterr().out)
+    assert mounted == every[2:]
+    assert resumed["attacks"] == whole["attacks"]
+    assert not (tmp_path / "attacks").exists()
