@@ -9,7 +9,7 @@ from dpzv_audit.registry import Registry
 from .core.contract import AttackOutcome, AttackSetting, AttackSpec
 from .feature import inversion as feature_inversion
 from .gradient import estimation
-from .label import binary, completion, direct, inversion, precision, probe, scalar
+from .label import binary, completion, direct, inversion, precision, probe, scalar, served
 from .membership import inference
 
 __all__ = ["ATTACKS", "AttackOutcome", "AttackSetting", "AttackSpec", "attack_named"]
@@ -28,6 +28,7 @@ ATTACKS = Registry(
         binary.NORM_SPEC,
         binary.DIRECTION_SPEC,
         binary.SPECTRAL_SPEC,
+        served.SPEC,
         estimation.SPEC,
         inference.LOSS_SPEC,
         inference.LIRA_SPEC,

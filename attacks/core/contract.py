@@ -422,6 +422,7 @@ class AttackSpec:
         rounds: Rounds that its progress counts to: by default those of an attacked training and of its control.
         one_view: Whether the view of one training suffices, so that it can be mounted on one that was recorded.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
+        answers: The kind of answers that its guesses are about where it cannot name records; None: the method's own.
     """
 
     name: str
@@ -446,6 +447,7 @@ class AttackSpec:
     rounds: "Callable[[AttackSpec, AttackSetting], int]" = lambda spec, setting: 2 * setting.rounds
     one_view: bool = False
     reads: tuple[str, ...] | None = None
+    answers: str | None = None
 
     def lacks(self, setting: AttackSetting) -> str | None:
         """Return in one line why the attack does not apply to `setting`; None where it does."""

@@ -38,6 +38,19 @@ def mail(setting: AttackSetting) -> str | None:
     return "its server sends a client nothing about records; record.cut where embeddings leave records both ways"
 
 
+def served(setting: AttackSetting) -> str | None:
+    """Need predictions of training records that are served to the party that looks."""
+    offers = setting.method.offers
+    if offers is None:
+        return "a built-in method serves no prediction to a party; a system or a transcript may"
+    if "prediction" in offers.told:
+        return None
+    if offers.again:
+        line = f'record.sent(round, 0, {ATTACKER}, "prediction", logits, ids)'
+        return f"it serves client {ATTACKER} no prediction of a record; {line} where the server answers records it"
+    return f"the transcript must hold a 'prediction' to {ATTACKER}: client {ATTACKER} is who looks"
+
+
 def own_protocol(setting: AttackSetting) -> str | None:
     """Need rounds that are played here, in which a client can send what it wants, or which can be played again."""
     if setting.method.offers is None:

@@ -104,7 +104,8 @@ def attacked_run(
     places = setting.trials * batches * config.batch_size
     check_memory(8 * places, f"batch ids of {setting.trials} trainings")
     data = setting.data(labels)
-    attacked = (ATTACKER,) if looks.clients or setting.method.downlink == "gradient" else None
+    answers = spec.answers or setting.method.downlink
+    attacked = (ATTACKER,) if looks.clients or answers in ("gradient", "prediction") else None
     behaviours = spec.behave(setting)
     plan = _plan(setting, behaviours)
     known = public_knowledge(spec, setting, plan)
@@ -114,7 +115,7 @@ def attacked_run(
 
     def part(one: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], list[Any]]:
         recorder = ViewRecorder(looks, kinds=spec.reads)
-        log = BatchLog(setting.method.downlink, attacked)
+        log = BatchLog(answers, attacked)
         some = data.of_replicas(places.start, places.stop)
         watching = [watch(one, some.labels)] if watch else []
         observers = (recorder, log, *watching)

@@ -19,6 +19,8 @@ from torch import Tensor
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms.core.channel import SERVER, Message
 
+from ..core.predictions import log_odds, log_probabilities
+
 # Share of the reference gradients that a round keeps: they turn as training goes on.
 MEMORY = 0.9
 # What is larger is cut to it: the numbers of a training that diverges would drown those of all rounds before.
@@ -54,13 +56,14 @@ class MailReader:
         if (message.sender, message.receiver) != (SERVER, self.client) or ids is None:
             return
         told = message.payload.double()
-        served = message.kind == "prediction" and told.shape[-1] == self.classes
-        if self._served and not served:
+        predicted = message.kind == "prediction"
+        logs = log_probabilities(message.payload, ids >= 0, self.classes) if predicted else None
+        if self._served and logs is None:
             return
-        if served and not self._served:
+        if logs is not None and not self._served:
             self._served, self._sum = True, None
-        if served:
-            values = log_odds(told)
+        if logs is not None:
+            values = log_odds(logs)
         elif message.kind == "gradient":
             values = self._agreement(told, ids)
         else:
@@ -102,12 +105,3 @@ class MailReader:
         first, second = self.candidates.T
         rows = np.eye(self.classes)[first] * (first == second)[:, None]
         return torch.from_numpy(rows).to(ids.device)[ids]
-
-
-def log_odds(scores: Tensor) -> Tensor:
-    """Return log(p / (1 - p)) of every class's probability p, (K, B, classes), of logits or of probabilities."""
-    sums = scores.sum(2, keepdim=True)
-    shares = bool((scores >= 0).all()) and bool(((sums - 1.0).abs() < 1e-3).all())
-    logits = scores.clamp(min=1e-30).log() if shares else scores
-    own = torch.eye(scores.shape[2], dtype=torch.bool, device=scores.device)
-    return logits - logits.unsqueeze(2).masked_fill(own, -torch.inf).logsumexp(3)

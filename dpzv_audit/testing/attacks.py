@@ -30,7 +30,7 @@ def check_attack(spec: AttackSpec, setting: AttackSetting | None = None) -> None
     Args:
         spec: The attack.
         setting: What it is mounted on; by default the first of digits and breast-cancer, under dpzv without noise and
-            under split, that it applies to, with 16 trials of 4 epochs.
+            under split, that it applies to, or else where its positive control is, with 16 trials of 4 epochs.
 
     Raises:
         AssertionError: It breaks a rule, which is named in one line.
@@ -90,6 +90,9 @@ def _fitting(spec: AttackSpec) -> AttackSetting:
         )
         if spec.lacks(setting) is None:
             return setting
+    planted = replace(spec.positive.setting(setting), trials=16)
+    if spec.lacks(planted) is None:
+        return planted
     raise DoesNotApply(f"{spec.name} applies to neither digits nor breast-cancer under dpzv or split: give a setting")
 
 

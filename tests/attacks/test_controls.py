@@ -32,7 +32,7 @@ EPOCHS = {"membership_loss": 40, "membership_lira": 40, "membership_rmia": 80, "
 
 
 def fitting(name, digits, **rest):
-    """A setting in which the attack applies: binary data or digits, a method without noise."""
+    """A setting in which the attack applies: binary data or digits, a method without noise, or its planted one."""
     spec = ATTACKS[name]
     for data in (digits, load("breast-cancer")):
         for method in ("dpzv", "split"):
@@ -48,7 +48,9 @@ def fitting(name, digits, **rest):
             )
             if spec.lacks(setting) is None:
                 return spec, setting
-    raise AssertionError(f"{name} applies to nothing")
+    planted = replace(spec.positive.setting(setting), trials=16)
+    assert spec.lacks(planted) is None, f"{name} applies to nothing"
+    return spec, planted
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from attacks import ATTACKS, AttackSetting
-from attacks.membership.mail import log_odds
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms.core.context import TrainingData
@@ -87,9 +86,6 @@ def test_probabilities_are_taken_for_what_they_are():
     scores = np.array([[0.2, 0.8], [0.5, 0.5]])
     assert np.allclose(np.exp(logits(scores, "shares")), scores)
     assert np.array_equal(logits(2.0 * scores, "logits"), 2.0 * scores)
-    odds = log_odds(torch.from_numpy(scores)[None])
-    assert torch.allclose(odds, torch.from_numpy(np.log(scores / (1.0 - scores)))[None])
-    assert torch.allclose(log_odds(torch.from_numpy(np.log(scores) + 3.0)[None]), odds)
 
 
 @pytest.mark.parametrize(("attack", "least"), [("membership_lira", 0.65), ("membership_loss", 0.6)])

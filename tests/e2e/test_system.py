@@ -218,3 +218,50 @@ def test_systems_stand_in_a_matrix_with_numbers_of_their_own(tool, small):
     assert norms[0]["success"] != norms[1]["success"]
     (folder,) = (small / "runs").iterdir()
     assert not (folder / "trials").exists()
+
+
+SERVING = """
+import numpy as np
+import torch
+from torch import nn
+
+
+def data():
+    rng = np.random.default_rng(0)
+    blocks = [rng.standard_normal((192, 12)) for _ in range(2)]
+    return {"features": blocks, "labels": rng.integers(2, size=192)}
+
+
+def train(task, record, seed):
+    x, y = task.torch()
+    ids = torch.arange(len(y))
+    bottoms = [nn.Sequential(nn.Linear(12, 48), nn.ReLU()) for _ in x]
+    top = nn.Linear(96, 1)
+    optimizer = torch.optim.Adam([p for model in (*bottoms, top) for p in model.parameters()], lr=0.02)
+    for _ in range(40):
+        optimizer.zero_grad()
+        logits = top(torch.cat([bottom(block) for bottom, block in zip(bottoms, x)], 1)).squeeze(1)
+        nn.functional.binary_cross_entropy_with_logits(logits, y.float()).backward()
+        optimizer.step()
+    with torch.no_grad(), record.evaluation():
+        h = [record.cut(m + 1, 0, ids)(bottom(x[m])) for m, bottom in enumerate(bottoms)]
+        SERVE
+"""
+
+
+def test_predictions_of_an_evaluation_reach_the_attacks_that_read_them(tool, tmp_path):
+    """Labels that features do not tell, learnt by heart: one logit of two classes is served for each record."""
+    answer = 'record.sent(0, 0, 1, "prediction", top(torch.cat(h, 1)), ids)'
+    (tmp_path / "serving.py").write_text(SERVING.replace("SERVE", answer))
+    (tmp_path / "mute.py").write_text(SERVING.replace("SERVE", "pass"))
+    options = ("--adversary", "client", "--trials", "4", "--out", tmp_path / "runs")
+    every = tool.json("attack", "--system", "serving:train", "--attack", "all", *options, cwd=tmp_path)
+    found = {one["attack"]: one for one in every["attacks"] if one["state"] == "measured"}
+    least = {"label_served": 0.99, "membership_lira": 0.65, "membership_loss": 0.6}
+    assert set(found) == set(least)
+    for attack, one in found.items():
+        assert one["success"] >= least[attack]
+        assert one["certified"] > 0.5
+        assert one["control_p"] > 1e-4
+    mute = tool("attack", "--system", "mute:train", "--attack", "label_served", *options, cwd=tmp_path)
+    assert 'record.sent(round, 0, 1, "prediction", logits, ids) where the server answers' in refusal(mute, 2)

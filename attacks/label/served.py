@@ -1,0 +1,127 @@
+"""Labels from predictions that a party is served about training records: what a model says of what it was trained on.
+
+A model that classifies tells labels of records that it never saw; one that learnt labels by heart tells those of its
+training records besides (Yeom et al., CSF 2018, bound what a training gives away by that difference). So success stands
+beside that on held-out records, where the system says what its model predicts of these. The game is played on labels
+dealt by coins, of which features tell nothing: it counts what was learnt by heart alone.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.systems.record import Recorder
+from dpzv_audit.systems.task import Task
+from mechanisms.core.channel import View
+from mechanisms.system import System, prepared
+
+from ..core import needs
+from ..core.contract import (
+    ATTACKER,
+    AttackOutcome,
+    AttackSetting,
+    AttackSpec,
+    DoesNotApply,
+    Knowledge,
+    LabelGuesses,
+    Positive,
+)
+from ..core.controls import CERTAIN
+from ..core.metrics import shared_rate
+from ..core.predictions import LEAST, log_odds, log_probabilities
+from ..core.queries import stacked
+from .mount import mount_labels
+
+HELD_OUT = "what the model says of held-out records"
+
+
+def infer(view: View, known: Knowledge) -> LabelGuesses:
+    """Guess the likeliest class of each record by what was served of it: the mean probability, or the last.
+
+    One who does not know ids guesses each row of the first pass over the records by itself.
+    """
+    mail = [m for m in view.messages if m.kind == "prediction" and m.receiver == known.client]
+    served, ids = stacked(mail)
+    if not mail[0].payload.is_floating_point():
+        served = served.long()
+    real = served.new_ones(served.shape[:-1], dtype=torch.bool) if ids is None else ids >= 0
+    logs = log_probabilities(served, real, known.classes)
+    if logs is None:
+        given = f"predictions served to client {known.client} are {served.shape[-1]} numbers a record"
+        raise DoesNotApply(f"{given}, must be {known.classes} scores, a class, or of two classes one score")
+    if ids is None:
+        odds = log_odds(logs[: known.batches])
+        return LabelGuesses(odds.argmax(3), None, odds)
+    return by_record(logs.exp(), ids, known)
+
+
+def by_record(probabilities: Tensor, ids: Tensor, known: Knowledge) -> LabelGuesses:
+    """Guess records of which probabilities (T, K, B, classes) with their ids (T, K, B) were served.
+
+    Where trainings served different numbers of records, as many are guessed of each as of the one that served fewest.
+    """
+    replicas, classes = ids.shape[1], known.classes
+    total = probabilities.new_zeros(replicas, known.records + 1, classes)
+    count = total[..., 0].clone()
+    # Padding, whose id is -1, counts to a record after the last.
+    places = torch.where(ids < 0, known.records, ids)
+    for told, rows in zip(probabilities, places, strict=True):
+        if known.options["servings"] == "last":
+            count.scatter_(1, rows, 0.0)
+            total.scatter_(1, rows.unsqueeze(2).expand(told.shape), 0.0)
+        count.scatter_add_(1, rows, count.new_ones(rows.shape))
+        total.scatter_add_(1, rows.unsqueeze(2).expand(told.shape), told)
+    count, total = count[:, :-1], total[:, :-1]
+    mean = total / count.clamp(min=1).unsqueeze(2)
+    odds = log_odds(mean.clamp(min=LEAST).log())[None]
+    everything = torch.arange(known.records).expand(1, replicas, -1)
+    return LabelGuesses(odds.argmax(3), everything, odds).about(drawn(count > 0, known))
+
+
+def drawn(told: Tensor, known: Knowledge) -> Tensor:
+    """Return ids (K, n) of records that were `told` of, booleans (K, N): as many of each replica, by a stream of it."""
+    orders = [stream(known.seed, Purpose.ATTACK, k, 8).random(known.records) for k in known.replicas]
+    order = torch.from_numpy(np.stack(orders)).to(told.device).masked_fill(~told, -1.0)
+    return order.topk(int(told.sum(1).min())).indices.sort(1).values
+
+
+def mount_served(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
+    """Mount an attack on labels, with what the same models say of held-out records beside, where they were asked."""
+    outcome = mount_labels(spec, setting)
+    correct = outcome.trained.correct
+    if not correct.size:
+        return outcome
+    held_out = {HELD_OUT: shared_rate(correct, setting.confidence)}
+    by_trial = {**outcome.by_trial, HELD_OUT: tuple(correct.mean(1).tolist())}
+    return replace(outcome, baselines={**outcome.baselines, **held_out}, by_trial=by_trial)
+
+
+def by_heart(task: Task, record: Recorder, seed: int) -> None:
+    """Serve client 1 the logits of a model that learnt all labels by heart."""
+    logits = 4.0 * np.eye(task.classes)[task.labels]
+    record.sent(0, 0, ATTACKER, "prediction", logits, np.arange(task.records))
+
+
+def on_labels_by_heart(setting: AttackSetting) -> AttackSetting:
+    """Return the same attack on a system that serves what a model says that learnt all labels by heart."""
+    method, config = prepared(System("by_heart", by_heart), setting.dataset, setting.seed)
+    return replace(setting, method=method, config=config, adversary="client", queries=1, trials=1)
+
+
+SPEC = AttackSpec(
+    name="label_served",
+    summary="labels from predictions that a party is served about training records, by one serving or many",
+    adversaries=("client", "eavesdropper"),
+    infer=infer,
+    mounted_by=mount_served,
+    positive=Positive("served by a model that learnt all labels by heart: must be 1", on_labels_by_heart, CERTAIN),
+    options={"servings": "mean"},
+    choices={"servings": ("mean", "last")},
+    needs=(needs.served,),
+    one_view=True,
+    reads=("prediction",),
+    answers="prediction",
+)
