@@ -1,9 +1,9 @@
 """Labels from predictions that a party is served about training records: what a model says of what it was trained on.
 
 A model that classifies tells labels of records that it never saw; one that learnt labels by heart tells those of its
-training records besides (Yeom et al., CSF 2018, bound what a training gives away by that difference). So success stands
-beside that on held-out records, where the system says what its model predicts of these. The game is played on labels
-dealt by coins, of which features tell nothing: it counts what was learnt by heart alone.
+training records besides (the difference is the advantage of the membership adversary of Yeom et al., CSF 2018). So
+success stands beside that on held-out records, where the system says what its model predicts of these. The game is
+played on labels dealt by coins, of which features tell nothing: an epsilon means that training labels are told.
 """
 
 from dataclasses import replace

@@ -262,6 +262,6 @@ def test_predictions_of_an_evaluation_reach_the_attacks_that_read_them(tool, tmp
     for attack, one in found.items():
         assert one["success"] >= least[attack]
         assert one["certified"] > 0.5
-        assert one["control_p"] > 1e-4
+    assert every["negative_controls"]["together_p"] > 1e-4
     mute = tool("attack", "--system", "mute:train", "--attack", "label_served", *options, cwd=tmp_path)
     assert 'record.sent(round, 0, 1, "prediction", logits, ids) where the server answers' in refusal(mute, 2)
