@@ -67,12 +67,6 @@ def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]
     return {name: _heard(messages, public, classes) for name, messages in by_name.items()}
 
 
-def seen_by(heard: Mapping[str, Heard]) -> NDArray[np.bool_]:
-    """Return which of the N records any message is about."""
-    seen: NDArray[np.bool_] = np.any([one.numbers.any(1) for one in heard.values()], axis=0)
-    return seen
-
-
 def turns(trainings: Sequence[Mapping[str, Heard]]) -> str:
     """Return why coordinates of one training say nothing in another; "" where they do.
 

@@ -23,7 +23,7 @@ from ..data.vertical import VerticalDataset
 from ..errors import InputError, check_count, check_names
 from ..seeds import Purpose, stream
 from .fitting import LEAST_FIT, FittedScore, Floats, fit_score
-from .messages import MOST_RAW, Heard, Ids, PublicLabels, heard_in, seen_by, turns
+from .messages import MOST_RAW, Heard, Ids, PublicLabels, heard_in, turns
 
 ADVERSARIES = ("client", "colluding-clients")
 """Who can play: those that know which record a message is about, and not the labels."""
@@ -155,7 +155,7 @@ def fitted_score(
         if not found:
             right = "must record some with ids, such as record.cut does"
             raise InputError(f"{game.method.name}: no message that the {game.adversary} sees has ids, {right}")
-        plays = (public.given < 0) & seen_by(found)
+        plays = public.given < 0
         sides = [np.flatnonzero(plays & (coins == bit)) for bit in (1, 0)]
         pairs = min(map(len, sides))
         heard.append(found)
@@ -227,7 +227,8 @@ def play(
         progress: Hears how many are done.
 
     Returns:
-        Scores of all records that play and that a message is about; coins only tell which side they are on.
+        Scores of all records that play; coins only tell which side they are on. A record that no message is about plays
+        too: that there is none may tell its label.
     """
     check_count("trainings", trainings)
     scores: list[Floats] = []
@@ -236,7 +237,7 @@ def play(
     for number in range(score.trainings + first, score.trainings + first + trainings):
         public, coins = game.dealt(number)
         heard = heard_in(game.trained(number, public, coins), public, game.dataset.classes)
-        plays = (public.given < 0) & seen_by(heard)
+        plays = public.given < 0
         scores.append(score(heard)[plays])
         bits.append(coins[plays])
         given = int((public.given >= 0).sum())

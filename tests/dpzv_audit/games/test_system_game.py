@@ -209,6 +209,17 @@ def test_without_noise_the_bound_reaches_its_ceiling(train, classes):
     assert bound.epsilon_lower == bound.ceiling
 
 
+def test_whom_a_message_is_about_may_tell_labels():
+    def presence(task, record, seed):
+        rng = np.random.default_rng(seed)
+        who = np.flatnonzero(task.labels)
+        record.sent(0, 1, 0, "embeddings", task.features[0][who], who)
+        record.sent(0, 0, 1, "gradient", rng.standard_normal((len(who), 4)), who)
+
+    bound = certified(system_game(game_of(presence), trainings=1, fit_trainings=2))
+    assert bound.epsilon_lower == bound.ceiling > 3.0
+
+
 def view_of(*messages):
     return View(Adversary("client", (1,)), list(messages))
 
