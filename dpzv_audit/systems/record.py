@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +31,7 @@ PER_RECORD = ("embeddings", "gradient", "prediction")
 """Kinds of messages of which each row is about one record, so that they need ids."""
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _MEMORY = 1 << 30
-_TOGETHER = 64
+_TOGETHER = 256
 """Messages of cuts that are checked together at most."""
 
 
@@ -102,53 +103,59 @@ class Recording(Protocol):
 
 
 class Tensors:
-    """Arrays by name: in memory, and past `memory` bytes in safetensors files of a folder that goes away with it."""
+    """Arrays by name: in memory, and past `memory` bytes in files of a folder that goes away with it."""
 
     def __init__(self, memory: int = _MEMORY) -> None:
         self._memory = memory
         self._here: dict[str, NDArray[Any]] = {}
         self._bytes = 0
-        self._written: dict[str, Path] = {}
+        self._written: dict[str, _Place] = {}
         self._folder: Path | None = None
 
     def __len__(self) -> int:
         return len(self._here) + len(self._written)
 
     def add(self, name: str, values: NDArray[Any]) -> None:
-        """Keep an array, which nobody may change any more."""
+        """Keep an array in the order of C, which nobody may change any more."""
         self._here[name] = values
         self._bytes += values.nbytes
         if self._bytes > self._memory:
             self._spill()
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        if name in self._here:
-            return self._here[name]
-        from safetensors import safe_open
-
-        with safe_open(self._written[name], "np") as file:
-            return np.asarray(file.get_tensor(name))
+        return self._here[name] if name in self._here else self._written[name].read()
 
     def shards(self) -> Iterator[Mapping[str, NDArray[Any]]]:
         """Yield all arrays, those of one file or of memory together."""
-        from safetensors.numpy import load_file
-
-        for path in dict.fromkeys(self._written.values()):
-            yield load_file(path)
+        for _, part in groupby(self._written.items(), lambda item: item[1].path):
+            yield {name: place.read() for name, place in part}
         if self._here:
             yield self._here
 
     def _spill(self) -> None:
-        from safetensors.numpy import save_file
-
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="dpzv-audit-record-"))
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        path = self._folder / f"{len(self._written)}.safetensors"
-        save_file(self._here, path)
-        self._written |= dict.fromkeys(self._here, path)
+        path = self._folder / str(len(self._written))
+        with path.open("wb") as file:
+            for name, values in self._here.items():
+                self._written[name] = _Place(path, file.tell(), values.dtype, values.shape)
+                file.write(values.data)
         self._here = {}
         self._bytes = 0
+
+
+class _Place(NamedTuple):
+    """Where an array lies in a file of bare numbers."""
+
+    path: Path
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def read(self) -> NDArray[Any]:
+        """Return the array."""
+        return np.fromfile(self.path, self.dtype, math.prod(self.shape), offset=self.offset).reshape(self.shape)
 
 
 @dataclass(eq=False)
@@ -173,8 +180,9 @@ class Recorder:
     def __post_init__(self) -> None:
         self._messages: list[Sent] = []
         self._tensors = Tensors(self.memory)
-        self._waiting: list[tuple[int, int, int, str, Tensor, NDArray[Any]]] = []
+        self._waiting: list[tuple[_Head, Tensor, Tensor | NDArray[Any]]] = []
         self._waiting_bytes = 0
+        self._layer: Any = None  # the module `cut`, which needs torch: to import it anew takes long beside a message
         self._lock = RLock()
         self._evaluating = False
         self._latest_ids: _Ids | None = None
@@ -205,17 +213,19 @@ class Recorder:
         The bottom model in front of it may be compiled by torch, the cut itself not. What passes is checked a little
         later, when `messages` are read at the latest.
         """
-        from .cut import is_compiling
+        if self._layer is None:
+            from . import cut
 
-        if is_compiling():
+            self._layer = cut
+        if self._layer.is_compiling():
             where = f"the cut of client {client} stands in code that torch.compile compiles"
             raise InputError(f"{where}: must stand outside, behind the compiled bottom model")
         self._check_client(client, "cut")
-        return partial(self._pass, client=client, round=round, ids=ids, scaler=scaler)
+        return partial(self._pass, self._layer, client, round, ids, scaler)
 
-    def _pass(self, values: "Tensor", *, client: int, round: int, ids: ArrayLike, scaler: Scaler | None) -> "Tensor":
-        from . import cut as layer
-
+    def _pass(
+        self, layer: Any, client: int, round: int, ids: ArrayLike, scaler: Scaler | None, values: "Tensor"
+    ) -> "Tensor":
         if not layer.is_grad_enabled():
             if self._evaluating:
                 self.sent(round, client, SERVER, "prediction", values, ids)
@@ -223,25 +233,26 @@ class Recorder:
         if not values.requires_grad:
             where = f"the cut of client {client} in round {round} gets values that need no gradient"
             raise InputError(f"{where}: it must stand before any detach, or after requires_grad_() of a detached leaf")
-        known = np.array(_array(ids))
+        known = cast("Tensor", ids).clone() if hasattr(ids, "detach") else np.array(ids)
         if (client, round) not in self._uploaded or not layer.in_backward():
             self._uploaded.add((client, round))
-            self._wait(round, client, SERVER, "embeddings", values, known)
+            self._wait((round, client, SERVER, "embeddings"), values, known)
 
         def received(gradients: "tuple[Tensor | None, ...]") -> None:
             gradient = gradients[0]
             if scaler is not None and gradient is not None:
                 gradient = layer.unscaled(gradient, scaler.get_scale())
             if gradient is not None:
-                self._wait(round, SERVER, client, "gradient", gradient, known)
+                self._wait((round, SERVER, client, "gradient"), gradient, known)
 
-        return layer.passed(values, received)
+        passed: Tensor = layer.passed(values, received)
+        return passed
 
-    def _wait(self, round: int, sender: int, receiver: int, kind: str, values: "Tensor", ids: NDArray[Any]) -> None:
+    def _wait(self, head: "_Head", values: "Tensor", ids: "Tensor | NDArray[Any]") -> None:
         """Copy a message, which is checked and kept together with others: that costs a fraction of one at a time."""
         copy = values.detach().clone()
         with self._lock:
-            self._waiting.append((round, sender, receiver, kind, copy, ids))
+            self._waiting.append((head, copy, ids))
             self._waiting_bytes += copy.nbytes
             if len(self._waiting) >= _TOGETHER or self._waiting_bytes > self.memory:
                 self._flush()
@@ -293,20 +304,13 @@ class Recorder:
         if not _KIND.fullmatch(kind):
             raise InputError(f"{what}: the kind must be a word of small letters, digits and dashes")
         self._flush()
-        self._keep(round, sender, receiver, kind, tensor, ids)
+        self._keep((round, sender, receiver, kind), tensor, ids)
 
     def _keep(
-        self,
-        round: int,
-        sender: int,
-        receiver: int,
-        kind: str,
-        tensor: "Tensor | ArrayLike",
-        ids: ArrayLike | None,
-        *,
-        owned: bool = False,
+        self, head: "_Head", tensor: "Tensor | ArrayLike", ids: "Tensor | ArrayLike | None", *, owned: bool = False
     ) -> None:
         """Check and record a message between parties that are there; an `owned` tensor is nobody else's to change."""
+        round, sender, receiver, kind = head
         try:
             if not isinstance(round, int) or round < -1:
                 raise InputError(": the round must be a whole number of at least -1")
@@ -325,7 +329,7 @@ class Recorder:
                 self._tensors.add(name, values)
                 self._messages.append(Sent(round, sender, receiver, kind, name, known.name if known else ""))
         except InputError as error:
-            raise error.placed(_words(round, sender, receiver, kind)) from None
+            raise error.placed(_words(*head)) from None
 
     def note(self, party: int, name: str, tensor: "Tensor | ArrayLike") -> None:
         """Record what `party` knows by itself and nobody tells it, under a `name`."""
@@ -385,6 +389,10 @@ class Recorder:
         self._tensors.add(name, rows)
         self._latest_ids = _Ids(name, len(rows), content)
         return self._latest_ids
+
+
+_Head: TypeAlias = tuple[int, int, int, str]
+"""Round, sender, receiver and kind of a message."""
 
 
 class _Ids(NamedTuple):
