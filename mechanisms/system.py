@@ -663,7 +663,14 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
         down=_traffic(first.record, None if other is None else other.record, down=True),
         up=_traffic(first.record, None, down=False),
         coupled=coupled,
+        named={client: _named(first.record, client) for client in range(1, task.clients + 1)},
     )
+
+
+def _named(record: Recording, client: int) -> int:
+    """Return how many records the messages that a client sends and receives are about, by their ids."""
+    seen = [one.ids for one in record.messages if one.ids and client in (one.sender, one.receiver)]
+    return len(set().union(*(record.tensors[name].tolist() for name in seen)))
 
 
 def _traffic(one: Recording, other: Recording | None, *, down: bool) -> dict[str, Traffic]:

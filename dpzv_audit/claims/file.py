@@ -483,7 +483,7 @@ class MethodClaim(_EpsilonClaim, _Trained):
 
 
 class SystemClaim(_EpsilonClaim, _System):
-    """(epsilon, delta) of a training of the user's own, by what it states that it releases."""
+    """(epsilon, delta) of a training of the user's own: what it states that it releases, and a game on its labels."""
 
     form: ClassVar = "system"
     release: Stated = Field(default_factory=dict)

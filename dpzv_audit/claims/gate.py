@@ -159,7 +159,7 @@ class Gate:
                 else:
                     most = f"at most {down(reach.most)}"
                     claimed = f"{claim.epsilon:g}"
-                said[claim.name] = f"{reach.trials:,} trials can certify {most} of the claimed {claimed}"
+                said[claim.name] = f"{reach.trials:,} {reach.unit} can certify {most} of the claimed {claimed}"
         return said
 
     def check(self) -> None:

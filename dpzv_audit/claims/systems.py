@@ -1,7 +1,7 @@
-"""Subjects that are trainings of the user's own: attacked, or accounted for by what they state that they release."""
+"""Subjects that are trainings of the user's own: attacked, or accounted for by what they state and put to a game."""
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from mechanisms.core.context import Deployment, TrainingData, dtype_of
@@ -11,8 +11,20 @@ from mechanisms.system import System, SystemConfig, data_of, method_of, rehearse
 from ..data import load
 from ..data.vertical import VerticalDataset
 from ..errors import InputError
-from ..evidence.games import theory_of
-from ..evidence.gathering import Block, Pool, Subject
+from ..evidence.games import PLAYED_BY, theory_of
+from ..evidence.gathering import Block, Pool, Stage, Subject
+from ..games.fitting import LEAST_FIT
+from ..games.scores import GameScores
+from ..games.system import (
+    ADVERSARIES,
+    FIT_TRAININGS,
+    NEIGHBOURS,
+    MessageScore,
+    SystemGame,
+    fitted_score,
+    given_labels,
+    play,
+)
 from ..limits import MOST_RECORDS
 from ..loading import importable
 from .file import OwnClaim, SystemAttackClaim, SystemClaim
@@ -22,6 +34,11 @@ from .trained import attacked, loaded, sizes_of
 TRAININGS = 64
 """Trainings of a system that is attacked, each a block of its own: no two of them are cheaper side by side, and the
 e-process bets on each."""
+COINS = "coin-flip trainings"
+COIN_TRAININGS = 16
+"""Trainings whose coins are guessed; the score is fitted on others."""
+LEAST_COINS = 2 * LEAST_FIT
+"""Fewest labels to guess in a training that a game is played on: four of them then suffice for the fit."""
 _REHEARSED: dict[tuple[object, ...], Offers] = {}
 """What systems offer, by function, data and time: the claims of a file on one system rehearse it once."""
 
@@ -98,7 +115,7 @@ def system_subject(claim: OwnClaim, owned: OwnSystem, access: Access, seed: int)
         method = method_of(system, _REHEARSED[key], task)
     if isinstance(claim, SystemAttackClaim):
         return _attack_on(claim, method, config, data, access, seed)
-    return _release_of(claim, method, config, data, seed)
+    return _release_of(claim, method, config, data, access, seed)
 
 
 def _attack_on(
@@ -137,19 +154,53 @@ def _attack_on(
 
 
 def _release_of(
-    claim: SystemClaim, method: MethodSpec, config: SystemConfig, data: VerticalDataset, seed: int
+    claim: SystemClaim, method: MethodSpec, config: SystemConfig, data: VerticalDataset, access: Access, seed: int
 ) -> Subject:
-    """Return what theory says of the stated release; beside it the games on the system, where there are any."""
+    """Return what theory says of the stated release; beside it the game on the system, where there is one."""
     deployment = Deployment(
         records=len(data.train), clients=data.clients, seed=seed, data_dependent_side=bool(data.fitted)
     )
     against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
     theory = partial(theory_of, method, config, deployment, delta=claim.delta, enough=claim.epsilon, **against)
     facts = {"system": claim.system, "data": {"digests": data.digests, "partition": data.partition}}
-    games = _games_on(claim)
+    games = _games_on(claim, method, config, data, access, seed)
     return replace(games, theory=theory, facts={**facts, **games.facts})
 
 
-def _games_on(claim: SystemClaim) -> Subject:
-    """Return the games that test a claimed epsilon of a system: claims play none, `audit` does."""
-    return Subject(unaudited="a claim plays no game of epsilon on a system (the command audit does)")
+def _games_on(
+    claim: SystemClaim, method: MethodSpec, config: SystemConfig, data: VerticalDataset, access: Access, seed: int
+) -> Subject:
+    """Return the game that tests a claimed epsilon of a system: coins decide labels, and a fitted score guesses them.
+
+    A label is part of a record, and whoever has more than colluding clients, or may deviate, can do what they do: see
+    `evidence.games.games_of`.
+    """
+    adversary = PLAYED_BY.get(claim.adversary, claim.adversary)
+    if adversary not in ADVERSARIES:
+        return Subject(unaudited=f"the game of labels is played by clients, not by the {claim.adversary}")
+    if claim.neighbours not in (NEIGHBOURS, "replace-record"):
+        return Subject(unaudited=f"the game of labels replaces labels, which says nothing of {claim.neighbours}")
+    records = len(data.train)
+    coins = records - given_labels(records, data.classes)
+    assert method.offers is not None
+    named = method.offers.named
+    seen = named.get(1, 0) if adversary == "client" else max(named.values(), default=0)
+    if min(seen, coins) < LEAST_COINS:
+        few = f"messages that the {adversary} sees are about {seen:,} of {records:,} records, by their ids"
+        why = f"{few}, and {coins:,} labels are not given: a game needs {LEAST_COINS} of both"
+        return Subject(unaudited=f"too few labels to guess: {why}")
+    game = SystemGame(method=method, config=config, dataset=data, adversary=adversary, seed=seed)
+
+    @cache
+    def fitted() -> MessageScore:
+        return fitted_score(game)
+
+    def draw(number: int) -> GameScores:
+        with importable(access.folder):
+            return play(game, fitted(), 1, first=number)
+
+    return Subject(
+        stages=(Stage(name=COINS, pool=COINS, blocks=COIN_TRAININGS, sequential=1.0, stops=True),),
+        pools={COINS: Pool(draw=draw, trials=1, coins=coins, stored=True)},
+        facts={"game": {"adversary": adversary, "neighbours": NEIGHBOURS, "fit_trainings": FIT_TRAININGS}},
+    )

@@ -15,7 +15,7 @@ from ..games.mechanism import MechanismTrials
 from ..games.planted import Planted
 from ..games.real import RealTrials, play_one_run
 from ..games.scores import GameScores
-from ..games.system import FIT_TRAININGS, TRAININGS, SystemGame, system_game
+from ..games.system import FIT_TRAININGS, NEIGHBOURS, TRAININGS, SystemGame, given_labels, system_game
 from ..games.transcript import DrawnTrials, SimulatedTrials
 from ..results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow
 from ..runs import versions
@@ -290,12 +290,11 @@ def system_outcome(
         method=case.method, config=case.config, dataset=case.dataset, adversary=case.adversary, seed=case.seed
     )
     stage = audit.reporter("trainings of the fit, and audited ones", fit_trainings + trainings)
-    played = system_game(game, trainings=trainings, fit_trainings=fit_trainings, progress=stage)
-    coins = played.game
-    if coins is None:
+    scores = system_game(game, trainings=trainings, fit_trainings=fit_trainings, progress=stage)
+    inside, outside = scores.sides
+    if not (len(inside) and len(outside)):
         raise InputError("give fewer than one coin on either side, must be more", "trainings", trainings)
     delta = case.method.protection(case.config).delta
-    inside, outside = coins.on_one, coins.on_zero
     bounds = audit_scores(
         inside,
         outside,
@@ -305,21 +304,20 @@ def system_outcome(
         coin_flips=True,
         seed=case.seed,
     )
-    scores = GameScores(inside, outside, "fitted", fitted=played.score.facts)
     found = Bounded(scores=scores, bounds=bounds, plan=audit, delta=delta, seed=case.seed)
     privacy = privacy_of_system(case, found, epsilon)
-    warnings = [played.score.warning] if played.score.warning else []
+    given = given_labels(len(case.dataset.train), case.dataset.classes)
     words = said("system", case.method.name, privacy, bounds[0].ceiling, len(inside) + len(outside))
     result = AuditResult(
         adversary=game.adversary,
         privacy=privacy,
-        sentence=_warned(words, warnings),
-        warnings=warnings,
+        sentence=_warned(words, scores.warnings),
+        warnings=scores.warnings,
         tradeoff=None,  # scores of one training depend on each other: they have no band
         game={
             "mechanism": f"{trainings} training{'s' if trainings > 1 else ''} of the system",
-            "canary": f"every record but {played.given} of given labels: its label is one of two by a fair coin",
-            "neighbours": coins.neighbours,
+            "canary": f"every record but {given} of given labels: its label is one of two by a fair coin",
+            "neighbours": NEIGHBOURS,
             "adversary": game.adversary,
             "score": SCORES[scores.kind],
             **found.facts,

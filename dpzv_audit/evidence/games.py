@@ -35,7 +35,7 @@ _MOST_ROUNDS = 250_000
 """Rounds of a transcript that is drawn scalar by scalar: about two minutes of drawing for a claim."""
 _SHARES = {SIMULATED: 0.4, TRAINED: 0.5}
 """Of a claim with both games; with what `CUT_SHARE` keeps back they sum to 1."""
-_PLAYED_BY = {"malicious-client": "client", "all-but-one": "colluding-clients"}
+PLAYED_BY = {"malicious-client": "client", "all-but-one": "colluding-clients"}
 """Adversaries without a game of their own, and those whose game gives lower bounds for them too."""
 
 
@@ -61,7 +61,7 @@ def games_of(
     clients have, so that their game is its own too. Of the final model alone (`release`) the loss of a mislabelled
     record is scored, which takes trainings.
     """
-    plays = _PLAYED_BY.get(adversary, adversary)
+    plays = PLAYED_BY.get(adversary, adversary)
     relation: Neighbours = "replace-label" if neighbours == "replace-record" else neighbours
     canary: Canary = "mislabelled" if plays == "release" else "worst-case"
     plan = method.scalar_plan(config, deployment)

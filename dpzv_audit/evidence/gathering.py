@@ -29,6 +29,7 @@ from ..games.scores import GameScores, joined
 from ..statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
 from ..statistics.fixed import TestName, fixed_test, unseen
+from ..statistics.one_run import best_coin_test, coin_test
 from ..statistics.sequential import (
     ESTIMATED,
     bet_on,
@@ -146,7 +147,8 @@ class Gathering:
             looks=self.looks,
             rates=self.rates,
             attack=attack,
-            tradeoff=tradeoff_of(joined(scores)) if self.looks else None,
+            # Scores of one training depend on each other: they have no band.
+            tradeoff=tradeoff_of(joined(scores)) if self.looks and not scores[0].coins else None,
             facts={**self.subject.facts, **fitted, "seed": self.question.seed},
             trials=self.trials,
             missing=self.missing,
@@ -209,7 +211,7 @@ class Gathering:
         if blocks:
             self._bet(stage)
             share = CUT_SHARE if limit else stage.full
-            if share and asked.success_at_most is None:
+            if share and asked.success_at_most is None and not pool.coins:
                 name = f"{stage.words}, cut off" if limit else stage.words
                 gaussian = self.subject.gaussian_tests if pool.gaussian else ()
                 scores = joined(scores_in(blocks))
@@ -231,15 +233,18 @@ class Gathering:
         if not share or not blocks:
             return
         name = f"sequential, {stage.pool}"
-        looks = sequential_looks(
-            scores_in(blocks),
-            self.question,
-            stage=name,
-            share=share,
-            gaussian=pool.gaussian,
-            most_pairs=sum(other.blocks for other in planned) * pool.pairs,
-            bound=bound,
-        )
+        if pool.coins:
+            looks = [coin_look(scores_in(blocks), self.question, stage=name, share=share)]
+        else:
+            looks = sequential_looks(
+                scores_in(blocks),
+                self.question,
+                stage=name,
+                share=share,
+                gaussian=pool.gaussian,
+                most_pairs=sum(other.blocks for other in planned) * pool.pairs,
+                bound=bound,
+            )
         self.looks = (*(look for look in self.looks if look.stage != name), *looks)
 
 
@@ -271,6 +276,13 @@ def sequential_looks(
             weight = 0.0 if assumes else share - general
             looks.append(Look(stage=stage, weight=weight, test=ratio, p_value=ratio.least_p_value, assumes=assumes))
     return looks
+
+
+def coin_look(blocks: Sequence[GameScores], asked: Question, *, stage: str, share: float) -> Look:
+    """Return the look of the bets on the coins of trainings, each a block, which spends `share` of alpha."""
+    sides = [block.sides for block in blocks]
+    test = coin_test(sides, delta=asked.delta, design_error=asked.alpha * share)
+    return Look(stage=stage, weight=share, test=test, p_value=test.p_value(asked.epsilon))
 
 
 def full_looks(
@@ -340,7 +352,8 @@ class Pool:
 
     A block has `pairs` pairs, and takes `trials` trainings or runs. Where its scores may be `gaussian` by construction
     half of each share goes to a test of mu. `stored` says whether blocks cost enough to be kept for `resume`. Of scores
-    that are there already `given` counts both sides.
+    that are there already `given` counts both sides. Where a fair coin decided the side of each score a block is one
+    training with so many `coins` at most, which the sequential test bets on whole.
     """
 
     draw: Callable[[int], Block]
@@ -349,6 +362,7 @@ class Pool:
     gaussian: bool = False
     stored: bool = False
     given: Callable[[], tuple[int, int]] | None = None
+    coins: int = 0
 
     def sides(self, blocks: int) -> tuple[int, int]:
         """Return how many scores of each side so many blocks hold."""
@@ -483,11 +497,15 @@ def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What `trials` trials could show at most: the least p-value, and the largest epsilon, or success, certified."""
+    """What `trials` trials could show at most: the least p-value, and the largest epsilon, or success, certified.
+
+    `unit` is what they are called.
+    """
 
     trials: int
     p_value: float
     most: float
+    unit: str = "trials"
 
 
 @dataclass(frozen=True)
@@ -515,7 +533,13 @@ def reach_of(subject: Subject, asked: Question, level: float) -> Reach | None:
     tests = [*_sequential(subject, asked, blocks, level), *_full(subject, asked, level)]
     most = max((test.most for test in tests), default=0.0)
     p_value = combined_p_value((test.p_value, test.share) for test in tests)
-    return Reach(trials=trials, p_value=0.0 if asked.epsilon < most else p_value, most=most)
+    coins = sum(subject.pools[name].coins * n for name, n in blocks.items())
+    return Reach(
+        trials=coins or trials,
+        p_value=0.0 if asked.epsilon < most else p_value,
+        most=most,
+        unit="coins" if coins else "trials",
+    )
 
 
 def _sequential(subject: Subject, asked: Question, blocks: Counter[str], level: float) -> Iterator[_Test]:
@@ -524,9 +548,13 @@ def _sequential(subject: Subject, asked: Question, blocks: Counter[str], level: 
         pool = subject.pools[name]
         stages = [stage for stage in subject.stages if stage.pool == name]
         share = sum(stage.sequential for stage in stages)
-        pairs = min(pool.sides(count))
         if not share:
             continue
+        if pool.coins:
+            best = best_coin_test(count, pool.coins, delta=asked.delta)
+            yield _Test(share, best.ceiling(level * share), best.p_value(asked.epsilon))
+            continue
+        pairs = min(pool.sides(count))
         if pool.gaussian and pairs > ESTIMATED:
             # A likelihood ratio has no largest result.
             yield _Test(0.5 * share, math.inf, 0.0)
@@ -540,7 +568,7 @@ def _full(subject: Subject, asked: Question, level: float) -> Iterator[_Test]:
     for stage, count, share in planned(subject, asked):
         pool = subject.pools[stage.pool]
         names = (*GENERAL_TESTS, *(subject.gaussian_tests if pool.gaussian else ()))
-        for name in names if share and count else ():
+        for name in names if share and count and not pool.coins else ():
             test = unseen(*pool.sides(count), name=name, delta=asked.delta)
             each = share / len(names)
             most = test.ceiling(level * each)

@@ -15,6 +15,7 @@ from ..accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_fro
 from ..findings import EmpiricalBound, UpperBound, Verdict
 from ..statistics.estimators import can_refute
 from ..statistics.fixed import FixedTest
+from ..statistics.one_run import CoinTest
 from ..statistics.sequential import SequentialTest
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -182,7 +183,7 @@ class Look:
 
     stage: str
     weight: float
-    test: FixedTest | SequentialTest
+    test: FixedTest | SequentialTest | CoinTest
     p_value: float
     assumes: str = ""
 
@@ -197,7 +198,8 @@ class Evidence:
         facts: Configuration, data and game: what a repeat needs.
         trials: Trainings, or runs of the mechanism, in both worlds together.
         missing: What a budget or an interrupt left out; "" where the evidence is complete.
-        unaudited: Why no test was made of this claim, where none can be.
+        unaudited: Why no test was made of this claim, where none can be: nobody plays a game for its adversary and its
+            relation, or there is too little to play it on.
         warnings: What speaks against the tests, such as scores that do not look independent.
         split: How the claim's one alpha was shared out before anything was drawn: shares by test.
         scores: Digest of all that was drawn (`evidence.gathering.scores_digest`).

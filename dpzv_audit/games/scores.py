@@ -41,7 +41,9 @@ class GameScores:
     run, None where it does not know. `given` says what makes the scores Gaussian, None where nothing does. `saturated`
     says whether a worst-case canary on the real path still saturated the clip after every pass of every run (None: not
     asked); where it does not, the bound is weaker than the mechanism allows. `fitted` is what results say of a score
-    that was fitted: its pairs are not among the scores.
+    that was fitted: its pairs are not among the scores; `blind` says what it cannot see, "" for nothing. Of `coins` a
+    fair coin decided which side each score is on: "in" where it fell on 1. Those of one training may depend on each
+    other.
     """
 
     in_scores: Column
@@ -51,6 +53,8 @@ class GameScores:
     given: Given | None = None
     saturated: bool | None = None
     fitted: dict[str, str] = field(default_factory=dict)
+    blind: str = ""
+    coins: bool = False
 
     @property
     def sides(self) -> tuple[Floats, Floats]:
@@ -88,8 +92,8 @@ class GameScores:
 
     @property
     def warnings(self) -> list[str]:
-        """What the scores, in the order of their runs, say against tests of them."""
-        found = dependence(*self.sides)
+        """What the scores, in the order of their runs, say against tests of them; of coins what their score misses."""
+        found = self.blind if self.coins else dependence(*self.sides)
         return [found] if found else []
 
     def rows(self, inside: Any, outside: Any) -> "GameScores":

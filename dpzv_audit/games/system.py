@@ -14,19 +14,22 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.core.contract import SECOND, CoinGame
 from mechanisms import MethodSpec, TrainingConfig, train
 from mechanisms.core.channel import Adversary, View, ViewRecorder
 from mechanisms.core.context import TrainingData, dtype_of
 
 from ..data.vertical import VerticalDataset
 from ..errors import InputError, check_count, check_names
+from ..findings import NeighbourRelation
 from ..seeds import Purpose, stream
 from .fitting import LEAST_FIT, FittedScore, Floats, fit_score
 from .messages import MOST_RAW, Heard, Ids, PublicLabels, heard_in, turns
+from .scores import GameScores
 
 ADVERSARIES = ("client", "colluding-clients")
 """Who can play: those that know which record a message is about, and not the labels."""
+NEIGHBOURS: NeighbourRelation = "replace-label"
+"""What one coin decides."""
 GIVEN = 10
 """One record in so many has a label that the adversary is given."""
 TRAININGS = 2
@@ -78,10 +81,15 @@ def public_labels(records: int, classes: int, generator: np.random.Generator) ->
     """
     first = generator.integers(classes, size=records)
     second = (first + generator.integers(1, classes, size=records)) % classes
-    number = min(max(2 * classes, records // GIVEN), records // 2)
+    number = given_labels(records, classes)
     given = np.full(records, -1)
     given[generator.permutation(records)[:number]] = np.arange(number) % classes
     return PublicLabels(np.sort(np.stack((first, second), 1), axis=1), given)
+
+
+def given_labels(records: int, classes: int) -> int:
+    """Return of how many records the adversary is given the labels."""
+    return min(max(2 * classes, records // GIVEN), records // 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,16 +133,6 @@ class MessageScore:
             "messages_read": "; ".join(self.names),
             "messages_chosen_by": f"cross-validated log loss: {losses} (a guess: 0.693)",
         }
-
-
-@dataclass(frozen=True)
-class SystemPlayed:
-    """What came of a game: scores of coins, None where all fell alike, the score that gave them, and who was given."""
-
-    game: CoinGame | None
-    score: MessageScore
-    trainings: int
-    given: int
 
 
 def fitted_score(
@@ -216,7 +214,7 @@ def play(
     *,
     first: int = 0,
     progress: Callable[[int], None] = lambda done: None,
-) -> SystemPlayed:
+) -> GameScores:
     """Train on coin-flip labels, and return what the score says of the coins.
 
     Args:
@@ -228,24 +226,22 @@ def play(
 
     Returns:
         Scores of all records that play; coins only tell which side they are on. A record that no message is about plays
-        too: that there is none may tell its label.
+        too: that there is none may tell its label. Nothing is assumed of how scores of one training depend on each
+        other.
     """
     check_count("trainings", trainings)
     scores: list[Floats] = []
     bits: list[Ids] = []
-    given = 0
     for number in range(score.trainings + first, score.trainings + first + trainings):
         public, coins = game.dealt(number)
         heard = heard_in(game.trained(number, public, coins), public, game.dataset.classes)
         plays = public.given < 0
         scores.append(score(heard)[plays])
         bits.append(coins[plays])
-        given = int((public.given >= 0).sum())
         progress(len(scores))
     values = np.concatenate(scores)
-    words = f"{len(values):,} labels of {trainings:,} trainings, each one of two by a fair coin; {SECOND}"
-    coin_game = CoinGame.of(values, np.concatenate(bits) == 1, "replace-label", words)
-    return SystemPlayed(coin_game, score, trainings, given)
+    ones = np.concatenate(bits) == 1
+    return GameScores(values[ones], values[~ones], "fitted", fitted=score.facts, blind=score.warning, coins=True)
 
 
 def system_game(
@@ -254,7 +250,7 @@ def system_game(
     trainings: int = TRAININGS,
     fit_trainings: int = FIT_TRAININGS,
     progress: Callable[[int], None] = lambda done: None,
-) -> SystemPlayed:
+) -> GameScores:
     """Fit a score on separate trainings, and play the game with it on others; errors as `fitted_score`."""
     score = fitted_score(game, fit_trainings, progress=progress)
     return play(game, score, trainings, progress=lambda done: progress(fit_trainings + done))

@@ -11,12 +11,17 @@ corollary 5.4: under (epsilon, delta) the right guesses exceed those of randomis
 `one-run-fdp`: Mahloujifar, Melis and Chaudhuri, "Auditing f-differential privacy in one run" (ICML 2025), algorithm 3:
 if the curve f held, the probabilities p_i of i right guesses would obey one inequality for every set of i; from an
 assumed P[right >= c] >= tau it follows that they sum to more than one, and the assumption is refuted.
+
+`CoinTest`: the p-values of `one-run`, one of each training, as bets (Vovk and Wang, "E-values: calibration, combination
+and applications", Annals of Statistics 49, 2021, section 2). One training proves little at a small error, however many
+coins it has: with a chance of delta it may tell all of them. That several of them do is as unlikely as it should be.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +29,8 @@ from scipy.special import betainc, gammaln, xlog1py, xlogy
 
 from ..errors import InputError
 from ..seeds import Purpose, stream
-from .binomial import Floats, lower_limit
-from .families import CurveFamily
+from .binomial import LEAST_P, Floats, lower_limit
+from .families import CurveFamily, epsilon_delta_family
 from .fixed import levels
 from .settings import AuditSettings, Proof
 from .thresholds import LEAST_A_SIDE, candidate_rates, pilot_size
@@ -106,9 +111,14 @@ def one_run(inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:
     return guessed(
         draw_canaries(inside, outside, settings),
         settings,
-        choose=lambda canaries: choose_guesses(canaries, lambda made, right: lower_limit(right, made, error)),
+        choose=lambda canaries: surest_guesses(canaries, error),
         largest=lambda guesses: largest_refuted(guesses, delta, error),
     )
+
+
+def surest_guesses(canaries: "Canaries", error: float) -> "GuessRule":
+    """Return the rule of whose guesses the largest share should be shown to be right at `error`."""
+    return choose_guesses(canaries, lambda made, right: lower_limit(right, made, error))
 
 
 _WRONG = np.geomspace(1e-5, 0.4, 24)
@@ -267,6 +277,87 @@ def count_guesses(canaries: Canaries, rule: GuessRule) -> Guesses:
     says_out = scores < sign * rule.below
     right = np.count_nonzero(says_in & canaries.bits) + np.count_nonzero(says_out & ~canaries.bits)
     return Guesses(canaries.scores.size, int(np.count_nonzero(says_in) + np.count_nonzero(says_out)), int(right))
+
+
+_POWERS = np.linspace(0.05, 0.95, 19)
+"""Powers kappa of the bets kappa p^(kappa - 1); the wealth starts spread evenly over them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoinTest:
+    """Bets on the guesses about the coins of each training, in order; valid whenever it is looked at.
+
+    Whatever the trainings before gave, the p-value of the next is at most u with a chance of at most u under the claim:
+    its coins are its own, and the rule of its guesses is chosen on the coins of those before. So a bet on it multiplies
+    the wealth by at most 1 in expectation. `n_in` and `n_out` count the coins that fell on either side, those of the
+    first training too, which is only looked at.
+    """
+
+    name: Literal["one-run"] = "one-run"
+    delta: float
+    n_in: int
+    n_out: int
+    guesses: tuple[Guesses, ...]
+
+    @property
+    def family(self) -> CurveFamily:
+        """The family of curves that the claims are about."""
+        return epsilon_delta_family(self.delta)
+
+    def p_value(self, epsilon: float) -> float:
+        """Return 1 over the largest wealth against (`epsilon`, delta) after any training, at most 1."""
+        logs = np.log([max(LEAST_P, p_value(one, epsilon, self.delta)) for one in self.guesses])
+        wealth = np.cumsum(np.log(_POWERS)[:, None] + (_POWERS[:, None] - 1.0) * logs, axis=1)
+        largest = np.max(np.logaddexp.reduce(wealth, axis=0), initial=-math.inf) - math.log(_POWERS.size)
+        return max(LEAST_P, math.exp(-max(0.0, float(largest))))
+
+    def epsilon_lower(self, error: float) -> float:
+        """Lower bound on epsilon, >= 0, which exceeds the truth at any time with probability at most `error`."""
+        return _largest(lambda epsilon: self.p_value(epsilon) <= error, 0.0, 1.0, 1e-6)
+
+    def ceiling(self, error: float) -> float:
+        """Return the largest epsilon that as many coins could have proved at `error`: all of them guessed right."""
+        every = tuple(Guesses(one.canaries, one.canaries, one.canaries) for one in self.guesses)
+        return replace(self, guesses=every).epsilon_lower(error)
+
+    @property
+    def rule(self) -> str:
+        """What was guessed and how it was tested, as one sentence."""
+        canaries, made, right = (sum(getattr(one, name) for one in self.guesses) for name in _COUNTS)
+        return (
+            f"{right:,} of {made:,} guesses right about {canaries:,} fair coins of {len(self.guesses)} trainings, each "
+            "by a rule chosen on the coins of those before it; bets on each training's p-value; a score equal to a "
+            "threshold is no guess"
+        )
+
+
+_COUNTS = ("canaries", "made", "right")
+
+
+def coin_test(trainings: Sequence[tuple[Floats, Floats]], *, delta: float, design_error: float) -> CoinTest:
+    """Return the test of the scores of each training's coins, (n,) of those that fell on 1 and (m,) on 0.
+
+    Scores of one training may depend on each other. Rules are meant to show most at `design_error`.
+    """
+    guesses = []
+    for number in range(1, len(trainings)):
+        inside, outside = trainings[number]
+        before = [np.concatenate(side) for side in zip(*trainings[:number], strict=True)]
+        found = Guesses(inside.size + outside.size, 0, 0)
+        if min(map(len, before)) >= 2 and found.canaries:
+            bits = np.arange(found.canaries) < inside.size
+            canaries = Canaries(np.concatenate([inside, outside]), bits, *before)
+            found = count_guesses(canaries, surest_guesses(canaries, design_error))
+        guesses.append(found)
+    n_in, n_out = (sum(one[side].size for one in trainings) for side in (0, 1))
+    return CoinTest(delta=delta, n_in=n_in, n_out=n_out, guesses=tuple(guesses))
+
+
+def best_coin_test(trainings: int, coins: int, *, delta: float) -> CoinTest:
+    """Return the test that proves most of so many trainings with so many coins each: all of them guessed right."""
+    total = trainings * coins
+    guesses = (Guesses(coins, coins, coins),) * max(0, trainings - 1)
+    return CoinTest(delta=delta, n_in=total - total // 2, n_out=total // 2, guesses=guesses)
 
 
 def in_words(canaries: Canaries, rule: GuessRule, guesses: Guesses, settings: AuditSettings) -> str:

@@ -122,9 +122,10 @@ class Traffic(NamedTuple):
 class Offers:
     """What a rehearsed system has for attacks: kinds of messages `told` to client 1, whose models, and predictions.
 
-    `architectures` are those of the models, by client. A transcript has messages alone, and is not trained `again`;
-    where its ids travelled in the clear (`public_ids`) an eavesdropper knows them too, and where its messages were
-    `encrypted` it saw their lengths and times alone.
+    `architectures` are those of the models, by client; `named` says how many records the messages that each client
+    sees are about by their ids. A transcript has messages alone, and is not trained `again`; where its ids travelled in
+    the clear (`public_ids`) an eavesdropper knows them too, and where its messages were `encrypted` it saw their
+    lengths and times alone.
 
     What it states about its noise is held against messages by kind: `down` from the server, of kinds that tell of
     labels, and `up` to it. `coupled`: a gradient depends on labels of other records.
@@ -135,6 +136,7 @@ class Offers:
     predicts: bool = False
     architectures: Mapping[int, Architecture] = field(default_factory=dict)
     again: bool = True
+    named: Mapping[int, int] = field(default_factory=dict)
     public_ids: bool = False
     encrypted: bool = False
     down: Mapping[str, Traffic] = field(default_factory=dict)

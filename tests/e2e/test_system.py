@@ -1,6 +1,7 @@
 """A system of the user's own by the installed command: the example is attacked, and what is wrong is one line."""
 
 import difflib
+import re
 import shutil
 from pathlib import Path
 
@@ -163,6 +164,20 @@ def test_the_game_certifies_an_epsilon_of_a_system(tool, folder):
     refuted = tool("audit", "system", "our_vfl:train", "--epsilon", "4", "--fail-on", "refuted", *options, cwd=folder)
     assert refuted.returncode == 1
     assert "refutes the claimed epsilon of 4" in " ".join(refuted.stdout.split())
+
+
+def test_a_claimed_epsilon_is_put_to_the_game(tool, folder):
+    """One line of a build: no noise, so refuted, although no release is stated; and too bold to be tested, so told."""
+    plain = '[[claim]]\nname = "plain"\nsystem = "our_vfl:train"\nepsilon = 2.0\n'
+    bold = '[[claim]]\nname = "bold"\nsystem = "our_vfl:train"\nepsilon = 9.0\n'
+    (folder / "claims.toml").write_text(plain + bold)
+    done = tool("verify", "claims.toml", "--trust-code", "--max-trials", "5", "--out", folder / "runs", cwd=folder)
+    assert done.returncode == 1
+    said = " ".join(done.stdout.split())
+    assert re.search(
+        r"plain: The audit measures epsilon of at least \d\.\d\d \(p = .*\), which refutes the claimed 2\.", said
+    )
+    assert "claims.toml:5: claim 'bold' can never be refuted: 6,340 coins can certify at most " in done.stderr
 
 
 @pytest.mark.parametrize(

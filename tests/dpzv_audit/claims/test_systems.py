@@ -1,6 +1,7 @@
 """Claims on a training of the user's own: an attack on it, what it states that it releases, and its data."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -14,6 +15,7 @@ from dpzv_audit.claims.subjects import Access, data_key
 from dpzv_audit.cli import main
 from dpzv_audit.data import load_csv
 from dpzv_audit.errors import InputError
+from dpzv_audit.games.system import play
 
 MODULE = '''
 """A training that sends each record's gradient at once, under noise of a standard deviation of `noise`."""
@@ -137,8 +139,8 @@ def test_theory_speaks_through_a_release_that_the_claim_or_the_module_states(ver
     assert found["silent"]["gap"] == "no-release"
     assert "no-release: the system states no release" in found["silent"]["sentence"]
     for entry in found.values():
-        assert entry["form"] == "system"
-        assert "a claim plays no game of epsilon on a system" in entry["unaudited"]
+        assert (entry["form"], entry["trials"], entry["unaudited"]) == ("system", 16, "")
+        assert entry["epsilon_lower"] < 1.0 < entry["ceiling"]
     with (here / f"{name}.py").open("a") as module:
         module.write(f"\nrelease = {RELEASE!r}\n")
     sys.modules.pop(name)
@@ -146,6 +148,69 @@ def test_theory_speaks_through_a_release_that_the_claim_or_the_module_states(ver
     code, found, result = verified(claim("given", **of, release=loud) + claim("silent", **of))
     assert result["cached"] == []
     assert (found["given"]["verdict"], found["silent"]["verdict"]) == ("overclaimed", "supported"), "the claim's counts"
+
+
+def test_the_game_refutes_what_is_not_so_private_whatever_is_stated(verified, folder):
+    """Without noise: no release is stated, or one that is not kept; and a claim about records, which have labels."""
+    system = f"{folder[1]}:train"
+    text = claim("silent", system=system, epsilon=2.0) + claim("wrong", system=system, epsilon=2.0, release=RELEASE)
+    text += claim("records", system=system, epsilon=2.0, neighbours="replace-record", adversary="all-but-one")
+    text += claim("others", system=system, epsilon=2.0, release=RELEASE, neighbours="zero-out")
+    text += claim("server", system=system, epsilon=2.0, adversary="server")
+    text += claim("bold", system=system, epsilon=8.0)
+    code, found, result = verified(text)
+    assert code == 1
+    for name in ("silent", "wrong", "records"):
+        entry = found[name]
+        assert (entry["verdict"], entry["unaudited"], entry["tradeoff"]) == ("refuted", "", None)
+        assert entry["trials"] < 16, "it stops as soon as the bets have decided"
+        (look,) = entry["looks"]
+        assert (look["estimator"], look["weight"], look["n_in"] + look["n_out"]) == ("one-run", 1, 58 * entry["trials"])
+    assert found["wrong"]["upper"] < 2.0
+    assert "so what runs is not what is configured" in found["wrong"]["sentence"]
+    assert found["records"]["facts"]["game"]["adversary"] == "colluding-clients"
+    assert found["others"]["verdict"] == "supported"
+    assert found["others"]["unaudited"].endswith("replaces labels, which says nothing of zero-out")
+    assert found["server"]["unaudited"].endswith("is played by clients, not by the server")
+    most = str(result["out_of_reach"]["bold"])
+    assert list(result["out_of_reach"]) == ["bold"]
+    assert re.fullmatch(r"928 coins can certify at most [34]\.\d\d of the claimed 8", most)
+    assert found["bold"]["verdict"] == "overclaimed"
+    cut = verified(claim("silent", system=system, epsilon=2.0), "--max-trials", "2")
+    assert list(cut[2]["out_of_reach"]) == ["silent"]
+    assert cut[1]["silent"]["looks"][0]["weight"] == 1
+
+
+def test_a_game_that_is_interrupted_goes_on_with_the_same_trainings(folder, verified, capsys, monkeypatch):
+    text = claim("ours", system=f"{folder[1]}:train", epsilon=2.0)
+    whole = verified(text, "--no-cache")[1]["ours"]
+    done = []
+
+    def interrupted(*arguments, first, **options):
+        if done == [0, 1]:
+            done.append(first)
+            raise KeyboardInterrupt
+        done.append(first)
+        return play(*arguments, first=first, **options)
+
+    monkeypatch.setattr("dpzv_audit.claims.systems.play", interrupted)
+    (folder[0] / "claims.toml").write_text(text)
+    assert main(["verify", "claims/claims.toml", "--trust-code", "--quiet"]) == 130
+    capsys.readouterr()
+    assert verified(text, "--resume")[1]["ours"]["scores_digest"] == whole["scores_digest"]
+    assert done == [0, 1, 2, *range(2, whole["trials"])]
+
+
+def test_who_sees_too_few_labels_plays_no_game(folder):
+    def batch(task, record, seed):
+        rows = np.random.default_rng(seed).normal(size=(8, 2)) - task.labels[:8, None]
+        record.sent(0, 1, 0, "embeddings", rows, range(8))
+
+    entry = verify_claim(system=batch, data=arrays(), epsilon=2.0).entry
+    assert entry.unaudited.startswith(
+        "too few labels to guess: messages that the client sees are about 8 of 48 records"
+    )
+    assert not entry.looks
 
 
 @pytest.mark.parametrize(
@@ -280,10 +345,13 @@ DIGEST = "b2ff81257d60a70ae673b47b51b8fe75d996bdc17937de86b7d364fdbc786208"
 def test_workers_import_the_system_and_find_the_same(folder, verified):
     name = folder[1]
     text = attacked("clear", f"{name}:train") + attacked("noisy", f"{name}:noisy")
+    text += claim("played", system=f"{name}:train", epsilon=2.0)
     first, second = (verified(text, "--no-cache", "--max-trials", "6", "--jobs", jobs)[1] for jobs in ("1", "2"))
     for name, entry in first.items():
         assert {key for key, value in entry.items() if value != second[name][key]} == set()
-        assert (entry["trials"], len(entry["rates"])) == (6, 6)
+        if name != "played":
+            assert (entry["trials"], len(entry["rates"])) == (6, 6)
+    assert first["played"]["verdict"] == "refuted"
 
 
 def leaky(task, record, seed):
@@ -302,8 +370,7 @@ def test_a_function_and_arrays_are_verified_from_python(folder):
     found = verify_claim(system=leaky, data=arrays(), attack="label_direction", success_at_most=0.6, name="ours")
     assert (found.verdict, found.entry.form, found.fails()) == ("refuted", "attack", True)
     found = verify_claim(system=leaky, data=arrays(), epsilon=2.0, release=RELEASE)
-    assert (found.verdict, found.upper < 2.0) == ("supported", True)
-    assert verify_claim(system=leaky, data=arrays(), epsilon=2.0).entry.gap == "no-release"
+    assert (found.verdict, found.upper < 2.0, found.entry.audited) == ("refuted", True, True)
     by_name = verify_claim(system=f"{folder[1]}:noisy", folder=folder[0], epsilon=2.0, release=RELEASE)
     assert by_name.verdict == "supported"
 

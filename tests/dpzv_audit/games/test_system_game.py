@@ -87,8 +87,7 @@ def score_for(name):
 
 
 def certified(played):
-    game = played.game
-    (bound,) = audit_scores(game.on_one, game.on_zero, delta=DELTA, estimators=("one-run",), coin_flips=True, seed=3)
+    (bound,) = audit_scores(*played.sides, delta=DELTA, estimators=("one-run",), coin_flips=True, seed=3)
     return bound
 
 
@@ -116,7 +115,7 @@ def test_a_score_that_peeks_at_the_coins_is_caught(name):
     def peeking(heard):
         return honest(heard) + 100.0 * game.dealt(next(number))[1]
 
-    peeking.trainings = honest.trainings
+    peeking.trainings, peeking.facts, peeking.warning = honest.trainings, {}, ""
     truth = min(KNOWN[name][1], 2.0)  # so few coins can certify 3.7
     above = sum(certified(play(game, peeking, 1, first=n)).epsilon_lower > truth for n in range(games))
     assert above > binom.isf(FALSE_ALARM, games, ALPHA)
@@ -146,13 +145,7 @@ def test_the_fit_asks_for_no_coin_of_an_audited_training():
     heard = heard_in(plain.trained(2, public, coins), public, 2)
     assert np.array_equal(score(heard), fitted_score(flipped, 2)(heard))
     # Nor does a coin take part in what an audited training is scored by, but through what it sent.
-    assert np.array_equal(
-        np.sort(score(heard)[public.given < 0]), np.sort(np.concatenate(sides(play(plain, score, 1))))
-    )
-
-
-def sides(played):
-    return played.game.on_one, played.game.on_zero
+    assert np.array_equal(np.sort(score(heard)[public.given < 0]), np.sort(np.concatenate(play(plain, score, 1).sides)))
 
 
 def test_what_is_public_is_drawn_without_coins_and_balanced():
@@ -187,8 +180,8 @@ def test_given_labels_are_no_coins():
     plays = public.given < 0
     assert np.array_equal(seen["labels"], np.where(plays, coins, public.given))
     played = system_game(game, trainings=1, fit_trainings=2)
-    assert len(played.game.on_one) + len(played.game.on_zero) == plays.sum()
-    assert len(played.game.on_one) == coins[plays].sum()
+    assert sum(played.runs.values()) == plays.sum()
+    assert len(played.in_scores) == coins[plays].sum()
 
 
 def logits(task, record, seed):

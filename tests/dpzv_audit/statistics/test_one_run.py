@@ -6,12 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import bdtr, bdtrc, ndtr
+from scipy.stats import binom
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics import one_run
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.families import GAUSSIAN, LAPLACE, PURE, sampled_family
-from dpzv_audit.statistics.one_run import Guesses, GuessRule, count_guesses, draw_canaries, search_guesses
+from dpzv_audit.statistics.one_run import (
+    Guesses,
+    GuessRule,
+    best_coin_test,
+    coin_test,
+    count_guesses,
+    draw_canaries,
+    search_guesses,
+)
 from dpzv_audit.statistics.settings import AuditSettings
 
 DELTA = 1e-5
@@ -228,3 +237,42 @@ def test_a_curve_that_is_not_its_own_inverse_is_refused():
         audit_scores(
             [1.0] * 50, [0.0] * 50, delta=DELTA, estimators=["one-run-fdp"], family=sampled_family(rate=0.1, rounds=2)
         )
+
+
+def trainings_of(rng, law, number=6, coins=60):
+    """Scores of coins by side: of randomised response at epsilon = 1, or of what tells all with a chance of 1%."""
+    found = []
+    for _ in range(number):
+        bits = rng.random(coins) < 0.5
+        lie = rng.random(coins) < (0.5 if law == "mishap" else 1.0 / (1.0 + math.exp(float(law))))
+        scores = (bits ^ (lie & (law != "mishap" or rng.random() > 0.01))) + 0.01 * rng.random(coins)
+        found.append((scores[bits], scores[~bits]))
+    return found
+
+
+@pytest.mark.parametrize(("law", "epsilon", "delta"), [("1", 1.0, 1e-9), ("mishap", 0.1, 0.01)])
+def test_bets_on_trainings_refute_a_true_claim_as_rarely_as_they_say(law, epsilon, delta):
+    """At nominal 5% of 300 games: a correct build fails with probability at most 1e-4, the quantile of a binomial."""
+    rng = np.random.default_rng(4)
+    tests = [coin_test(trainings_of(rng, law), delta=delta, design_error=1e-3) for _ in range(300)]
+    assert sum(test.p_value(epsilon) <= 0.05 for test in tests) <= binom.isf(1e-4, 300, 0.05)
+
+
+def test_bets_on_trainings_refute_what_one_training_cannot():
+    """With a chance of delta a training may tell all: one alone is no proof at a small error, several are."""
+    every = trainings_of(np.random.default_rng(5), "8", number=8, coins=300)
+    test = coin_test(every, delta=DELTA, design_error=1e-3)
+    assert one_run.p_value(Guesses(2100, 2100, 2100), 4.0, DELTA) > 5e-4
+    assert test.p_value(4.0) < 1e-6
+    assert test.p_value(test.epsilon_lower(1e-3)) == pytest.approx(1e-3, rel=1e-2)
+    assert 4.0 < test.epsilon_lower(1e-3) <= test.ceiling(1e-3)
+    assert "guesses right about 2,100 fair coins of 7 trainings" in test.rule
+    sharp = [(np.arange(30.0) + 100.0, np.arange(30.0))] * 6
+    best = best_coin_test(6, 60, delta=DELTA)
+    assert coin_test(sharp, delta=DELTA, design_error=1e-3) == best
+    assert best.p_value(best.ceiling(1e-3)) <= 1e-3 < best.p_value(best.ceiling(1e-3) + 1e-3)
+    for few in (0, 1):
+        assert coin_test(sharp[:few], delta=DELTA, design_error=1e-3).p_value(0.1) == 1.0
+        assert best_coin_test(few, 60, delta=DELTA).ceiling(1e-3) == 0.0
+    alone = [(np.arange(60.0), np.zeros(0))] * 3
+    assert coin_test(alone, delta=DELTA, design_error=1e-3).p_value(0.1) == 1.0
