@@ -54,7 +54,7 @@ class Trial:
         found |= {f"answer/{place}": np.ascontiguousarray(values) for place, values in enumerate(self.answers)}
         found |= {f"client/{client}": flat for client, (_, flat) in self.models.items() if flat.size}
         facts = {
-            "messages": [[getattr(one, name) for name in Sent.__slots__] for one in self.messages],
+            "messages": [list(one) for one in self.messages],
             "notes": [[getattr(one, name) for name in Note.__slots__] for one in self.notes],
             "answers": len(self.answers),
             "models": {client: layout for client, (layout, _) in self.models.items()},

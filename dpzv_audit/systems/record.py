@@ -3,19 +3,20 @@
 Nothing here needs torch but `Recorder.cut`. Tensors past a stated memory go to a file as they come.
 """
 
-import math
+import os
 import re
-import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from errno import ENOSPC
 from functools import partial
 from itertools import groupby
+from math import isfinite, prod
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,8 +36,7 @@ _TOGETHER = 256
 """Messages of cuts that are checked together at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """One message: who sent what kind to whom in which round, and the names of its tensor and of its ids.
 
     Attributes:
@@ -103,14 +103,15 @@ class Recording(Protocol):
 
 
 class Tensors:
-    """Arrays by name: in memory, and past `memory` bytes in files of a folder that goes away with it."""
+    """Arrays by name: in memory, and past `memory` bytes in a temporary file that goes away with them."""
 
     def __init__(self, memory: int = _MEMORY) -> None:
         self._memory = memory
         self._here: dict[str, NDArray[Any]] = {}
         self._bytes = 0
         self._written: dict[str, _Place] = {}
-        self._folder: Path | None = None
+        self._file: BinaryIO | None = None
+        self._end = 0
 
     def __len__(self) -> int:
         return len(self._here) + len(self._written)
@@ -123,39 +124,41 @@ class Tensors:
             self._spill()
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._here[name] if name in self._here else self._written[name].read()
+        return self._here[name] if name in self._here else self._read(self._written[name])
 
     def shards(self) -> Iterator[Mapping[str, NDArray[Any]]]:
-        """Yield all arrays, those of one file or of memory together."""
-        for _, part in groupby(self._written.items(), lambda item: item[1].path):
-            yield {name: place.read() for name, place in part}
+        """Yield all arrays, those that were written at once or are in memory together."""
+        for _, part in groupby(self._written.items(), lambda item: item[1].spill):
+            yield {name: self._read(place) for name, place in part}
         if self._here:
             yield self._here
 
     def _spill(self) -> None:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="dpzv-audit-record-"))
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        path = self._folder / str(len(self._written))
-        with path.open("wb") as file:
-            for name, values in self._here.items():
-                self._written[name] = _Place(path, file.tell(), values.dtype, values.shape)
-                file.write(values.data)
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+            weakref.finalize(self, self._file.close)
+        number = self._end
+        for name, values in self._here.items():
+            self._written[name] = _Place(number, self._end, values.dtype, values.shape)
+            self._end += values.nbytes
+            if self._file.write(values.data) != values.nbytes:
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
         self._here = {}
         self._bytes = 0
 
+    def _read(self, place: "_Place") -> NDArray[Any]:
+        assert self._file is not None
+        self._file.seek(place.offset)
+        return np.fromfile(self._file, place.dtype, prod(place.shape)).reshape(place.shape)
+
 
 class _Place(NamedTuple):
-    """Where an array lies in a file of bare numbers."""
+    """Where in a file of bare numbers an array lies, and with which spill it was written."""
 
-    path: Path
+    spill: int
     offset: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-
-    def read(self) -> NDArray[Any]:
-        """Return the array."""
-        return np.fromfile(self.path, self.dtype, math.prod(self.shape), offset=self.offset).reshape(self.shape)
 
 
 @dataclass(eq=False)
@@ -221,6 +224,7 @@ class Recorder:
             where = f"the cut of client {client} stands in code that torch.compile compiles"
             raise InputError(f"{where}: must stand outside, behind the compiled bottom model")
         self._check_client(client, "cut")
+        _check_round(round, f"the cut of client {client}")
         return partial(self._pass, self._layer, client, round, ids, scaler)
 
     def _pass(
@@ -234,36 +238,44 @@ class Recorder:
             where = f"the cut of client {client} in round {round} gets values that need no gradient"
             raise InputError(f"{where}: it must stand before any detach, or after requires_grad_() of a detached leaf")
         known = cast("Tensor", ids).clone() if hasattr(ids, "detach") else np.array(ids)
-        if (client, round) not in self._uploaded or not layer.in_backward():
-            self._uploaded.add((client, round))
-            self._wait((round, client, SERVER, "embeddings"), values, known)
+        place = client, round
+        if place not in self._uploaded or not layer.in_backward():
+            self._uploaded.add(place)
+            self._wait((round, client, SERVER, "embeddings"), values.detach().clone(), known)
 
         def received(gradients: "tuple[Tensor | None, ...]") -> None:
             gradient = gradients[0]
             if scaler is not None and gradient is not None:
                 gradient = layer.unscaled(gradient, scaler.get_scale())
             if gradient is not None:
-                self._wait((round, SERVER, client, "gradient"), gradient, known)
+                self._wait((round, SERVER, client, "gradient"), gradient.detach().clone(), known)
 
         passed: Tensor = layer.passed(values, received)
         return passed
 
-    def _wait(self, head: "_Head", values: "Tensor", ids: "Tensor | NDArray[Any]") -> None:
-        """Copy a message, which is checked and kept together with others: that costs a fraction of one at a time."""
-        copy = values.detach().clone()
-        with self._lock:
-            self._waiting.append((head, copy, ids))
-            self._waiting_bytes += copy.nbytes
-            if len(self._waiting) >= _TOGETHER or self._waiting_bytes > self.memory:
-                self._flush()
+    def _wait(self, head: "_Head", copy: "Tensor", ids: "Tensor | NDArray[Any]") -> None:
+        """Take a message, which is checked and kept together with others: that costs a fraction of one at a time."""
+        self._waiting.append((head, copy, ids))
+        self._waiting_bytes += copy.nbytes
+        if len(self._waiting) >= _TOGETHER or self._waiting_bytes > self.memory:
+            self._flush()
 
     def _flush(self) -> None:
-        if self._waiting:
-            with self._lock:
-                waiting, self._waiting = self._waiting, []
-                self._waiting_bytes = 0
-                for one in waiting:
-                    self._keep(*one, owned=True)
+        if not self._waiting:
+            return
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            self._waiting_bytes = 0
+            before: object = None
+            try:
+                for head, values, ids in waiting:
+                    found = _finite(values)
+                    # A gradient has the very ids of its embeddings, which stand next to it most of the time.
+                    known = self._latest_ids if ids is before else self._known(ids)
+                    before = ids
+                    self._add(head, found, known)
+            except InputError as error:
+                raise error.placed(_words(*head)) from None
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
@@ -303,33 +315,30 @@ class Recorder:
             raise InputError(f"{what}: must go to another party")
         if not _KIND.fullmatch(kind):
             raise InputError(f"{what}: the kind must be a word of small letters, digits and dashes")
+        _check_round(round, what)
         self._flush()
-        self._keep((round, sender, receiver, kind), tensor, ids)
+        head = (round, sender, receiver, kind)
+        with self._lock:
+            try:
+                values = finite_numbers(tensor)
+                self._add(head, values, None if ids is None else self._known(ids))
+            except InputError as error:
+                raise error.placed(what) from None
+            if kind == "embeddings":
+                self._uploaded.add((sender, round))
 
-    def _keep(
-        self, head: "_Head", tensor: "Tensor | ArrayLike", ids: "Tensor | ArrayLike | None", *, owned: bool = False
-    ) -> None:
-        """Check and record a message between parties that are there; an `owned` tensor is nobody else's to change."""
-        round, sender, receiver, kind = head
-        try:
-            if not isinstance(round, int) or round < -1:
-                raise InputError(": the round must be a whole number of at least -1")
-            values = finite_numbers(tensor, owned=owned)
-            with self._lock:
-                known = None if ids is None else self._known(ids)
-                if kind in PER_RECORD:
-                    if known is None:
-                        raise InputError(" has no ids: which record each row is about must be said")
-                    if values.ndim == 0 or len(values) != known.rows:
-                        rows = f"{known.rows} ids for a tensor of shape {values.shape}"
-                        raise InputError(f" has {rows}, must have one for each row")
-                    if kind == "embeddings":
-                        self._uploaded.add((sender, round))
-                name = f"m{len(self._messages)}"
-                self._tensors.add(name, values)
-                self._messages.append(Sent(round, sender, receiver, kind, name, known.name if known else ""))
-        except InputError as error:
-            raise error.placed(_words(*head)) from None
+    def _add(self, head: "_Head", values: NDArray[Any], known: "_Ids | None") -> None:
+        """Keep a message of checked numbers about records of `known` ids; `InputError` where they do not fit."""
+        kind = head[3]
+        if kind in PER_RECORD:
+            if known is None:
+                raise InputError(" has no ids: which record each row is about must be said")
+            if values.ndim == 0 or len(values) != known.rows:
+                rows = f"{known.rows} ids for a tensor of shape {values.shape}"
+                raise InputError(f" has {rows}, must have one for each row")
+        name = f"m{len(self._messages)}"
+        self._tensors.add(name, values)
+        self._messages.append(Sent(*head, name, known.name if known else ""))
 
     def note(self, party: int, name: str, tensor: "Tensor | ArrayLike") -> None:
         """Record what `party` knows by itself and nobody tells it, under a `name`."""
@@ -414,27 +423,43 @@ def check_order(messages: Iterable[Sent]) -> None:
             raise InputError(f"{where} comes before any embeddings of that client in that round, must follow them")
 
 
+def _check_round(round: int, what: str) -> None:
+    if not isinstance(round, int) or round < -1:
+        raise InputError(f"{what}: the round must be a whole number of at least -1")
+
+
 def _words(round: int, sender: int, receiver: int, kind: str) -> str:
     return f"a {kind!r} of round {round} from party {sender} to party {receiver}"
 
 
 def _array(values: "Tensor | ArrayLike") -> NDArray[Any]:
     """Return numbers of torch or numpy as an array; floats of other widths than 32 and 64 bits as float32."""
-    if hasattr(values, "detach"):
+    if isinstance(values, np.ndarray):
+        found = values
+    elif hasattr(values, "detach"):
         tensor = cast("Tensor", values)
-        if tensor.element_size() < 4 and tensor.is_floating_point():
-            tensor = tensor.detach().float()
-        values = tensor.numpy(force=True)
-    found = np.asarray(values)
+        narrow = tensor.element_size() < 4 and tensor.is_floating_point()
+        found = (tensor.detach().float() if narrow else tensor).numpy(force=True)
+    else:
+        found = np.asarray(values)
     return found.astype(np.float32) if found.dtype == np.float16 else found
 
 
-def finite_numbers(values: "Tensor | ArrayLike", *, owned: bool = False) -> NDArray[Any]:
-    """Return a copy of finite numbers, of `owned` ones where they lie in memory in order; `InputError` for others."""
-    found = (np.asarray if owned else np.array)(_array(values), order="C")
+def _finite(copy: "Tensor") -> NDArray[Any]:
+    """Return the finite numbers of a `copy` that is nobody else's to change; `InputError` for others."""
+    if copy.is_cpu and copy.is_contiguous() and copy.is_floating_point() and copy.element_size() >= 4:
+        found: NDArray[Any] = copy.numpy()
+        if found.size and isfinite(np.vdot(found, found)):
+            return found
+    return finite_numbers(copy)
+
+
+def finite_numbers(values: "Tensor | ArrayLike") -> NDArray[Any]:
+    """Return a copy of finite numbers; `InputError` for others."""
+    found = np.array(_array(values), order="C")
     if found.dtype.kind not in "fiu" or found.size == 0:
         raise InputError(f" holds values of type {found.dtype} and shape {found.shape}, must be numbers")
     # A sum of squares is finite unless an entry is not, or is very large: then each is looked at.
-    if found.dtype.kind == "f" and not math.isfinite(np.vdot(found, found)) and not np.isfinite(found).all():
+    if found.dtype.kind == "f" and not isfinite(np.vdot(found, found)) and not np.isfinite(found).all():
         raise InputError(f" holds {found[~np.isfinite(found)][0]}, must be finite: has the training diverged?")
     return found

@@ -199,7 +199,7 @@ def save(
 
 
 def _fields(part: Sent | Note) -> Iterator[tuple[str, object]]:
-    return ((name, getattr(part, name)) for name in part.__slots__)
+    return ((name, getattr(part, name)) for name in part.__match_args__)
 
 
 def load(folder: Path) -> Transcript:
@@ -237,7 +237,7 @@ def _check(found: Transcript, path: Path) -> None:
         if message.kind in PER_RECORD and not message.ids:
             raise InputError(f"{where}: a {message.kind!r} has no ids: which record each row is about must be said")
         try:
-            values = finite_numbers(found[message.tensor], owned=True)
+            values = finite_numbers(found[message.tensor])
         except InputError as error:
             raise error.placed(f"{where}: tensor {message.tensor!r}") from None
         if message.ids:
