@@ -24,7 +24,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -152,12 +152,12 @@ def arguments(text: str) -> list[list[str]]:
     return found
 
 
-def prepare(folder: Path, *, checkout: bool = False) -> dict[str, str]:
+def prepare(folder: Path, *, checkout: bool = False, start: Sequence[str] = ()) -> dict[str, str]:
     """Put into `folder` what pages take for granted, and return the environment in which their commands run.
 
     There are the examples, the benchmarks, the pages' pictures, the data sets under `data` where there are any, and
-    before everything else on the path a `dpzv-audit` and a `python` that run this Python. With `checkout` the packages
-    and all tests stand there too, and are what runs.
+    before everything else on the path a `dpzv-audit` and a `python` that run this Python, or the former what follows
+    the words of `start`. With `checkout` the packages and all tests stand there too, and are what runs.
     """
     packages = ("dpzv_audit", "mechanisms", "attacks", "reports", "tests") if checkout else ("tests/bench",)
     for name in ("examples", "docs/images", *packages):
@@ -169,8 +169,9 @@ def prepare(folder: Path, *, checkout: bool = False) -> dict[str, str]:
     tools = folder / ".tools"
     tools.mkdir()
     python = shlex.quote(sys.executable)
+    command = shlex.join(start) if start and not checkout else f"{python} -P -m dpzv_audit"
     for name, script in (
-        ("dpzv-audit", f'exec {python} -P -m dpzv_audit "$@" $MORE_ARGUMENTS'),
+        ("dpzv-audit", f'exec {command} "$@" $MORE_ARGUMENTS'),
         ("python", f'case $1 in tests/*) exec {python} "$@" $MORE_ARGUMENTS ;; *) exec {python} "$@" ;; esac'),
     ):
         (tools / name).write_text(f"#!/bin/sh\n{script}\n")

@@ -74,10 +74,10 @@ WHOLE = sorted(
 
 
 @pytest.mark.parametrize("command", WHOLE)
-def test_commands_in_sentences_run_at_a_small_size(command, tmp_path):
+def test_commands_in_sentences_run_at_a_small_size(command, tmp_path, forked):
     if "--data-dir data" in command and "DPZV_AUDIT_DATA" not in os.environ:
         pytest.skip("needs DPZV_AUDIT_DATA")
-    environment = blocks.prepare(tmp_path)
+    environment = blocks.prepare(tmp_path, start=forked)
     block = blocks.Block(page=ROOT / "README.md", line=0, language="sh", text=f"dpzv-audit {command}")
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
     ran = blocks.run(block, tmp_path, environment, extra=SMALL.get(command.split()[0], ""), limit=600)
@@ -91,12 +91,12 @@ def plain(text):
     return re.sub(r"[ ─━]+", " ", text)
 
 
-def go_through(page, folder, *, slow):
+def go_through(page, folder, *, slow, start=()):
     """Run the blocks of a page in order in one folder, as a reader would, and compare what they print."""
     wanted = [block for block in blocks.blocks(page) if block.runs(slow=slow)]
     if not any(block.can_run for block in wanted):
         pytest.skip("needs DPZV_AUDIT_DATA, or a library that is not installed")
-    environment = blocks.prepare(folder, checkout=any(block.checkout for block in wanted))
+    environment = blocks.prepare(folder, checkout=any(block.checkout for block in wanted), start=start)
     for block in wanted:
         if not block.can_run:
             continue
@@ -114,8 +114,8 @@ def go_through(page, folder, *, slow):
 
 
 @pytest.mark.parametrize("name", RUN_NOW)
-def test_commands_run_as_printed_or_at_a_small_size(name, tmp_path):
-    go_through(PAGES[name], tmp_path, slow=False)
+def test_commands_run_as_printed_or_at_a_small_size(name, tmp_path, forked):
+    go_through(PAGES[name], tmp_path, slow=False, start=forked)
 
 
 @pytest.mark.slow

@@ -1,4 +1,8 @@
-"""Runs the installed command as its users do: a process of its own, output to pipes, one thread."""
+"""Runs the command as its users do: arguments, environment, a folder, output to pipes, one thread.
+
+Most runs are forks of a process that has loaded the tool (`tests/forked.py`); the main command, and whatever is about
+imports, the import path, interruption or memory, starts the installed script.
+"""
 
 import json
 import os
@@ -17,9 +21,10 @@ SMALL = ("--runs", "200", "--trials", "4", "--epochs", "8", "--seed", "0")
 
 @dataclass(frozen=True)
 class Tool:
-    """The installed command; `cache` holds matplotlib's font list, so that it is built once a session."""
+    """The command; `cache` holds matplotlib's font list, so that it is built once a session, `forked` starts a fork."""
 
     cache: Path
+    forked: tuple[str, ...]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -32,9 +37,13 @@ class Tool:
         """The console script, as a list to which arguments can be added."""
         return [str(SCRIPT)]
 
-    def __call__(self, *arguments, cwd=None, module=False, env=None, limit=120, **options):
-        """Run `dpzv-audit ARGUMENTS` (`module`: `python -m dpzv_audit`) and return the finished process."""
-        start = [sys.executable, "-m", "dpzv_audit"] if module else self.command
+    def __call__(self, *arguments, cwd=None, module=False, fresh=False, env=None, limit=120, **options):
+        """Run `dpzv-audit ARGUMENTS` and return the finished process.
+
+        A `fresh` one is the installed script, or with `module` `python -m dpzv_audit`; so is one with an import path.
+        """
+        own = fresh or module or "PYTHONPATH" in (env or {})
+        start = [sys.executable, "-m", "dpzv_audit"] if module else self.command if own else self.forked
         return subprocess.run(
             [*start, *map(str, arguments)],
             capture_output=True,
@@ -67,9 +76,9 @@ def refusal(done, code):
 
 
 @pytest.fixture(scope="session")
-def tool(tmp_path_factory):
+def tool(tmp_path_factory, forked):
     assert SCRIPT.exists(), f"the console script is not installed at {SCRIPT}"
-    return Tool(tmp_path_factory.mktemp("matplotlib"))
+    return Tool(tmp_path_factory.mktemp("matplotlib"), tuple(forked))
 
 
 @pytest.fixture(scope="session")
@@ -81,5 +90,5 @@ def refused():
 def main_run(tool, tmp_path_factory):
     """The main command, small, with `--json`: what it printed, and its run folder."""
     out = tmp_path_factory.mktemp("main") / "dpzv-runs"
-    printed = tool.json("attack", *SMALL, "--out", out)
+    printed = tool.json("attack", *SMALL, "--out", out, fresh=True)
     return printed, Path(printed["run"])

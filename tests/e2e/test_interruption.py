@@ -50,7 +50,7 @@ def started(tool, *arguments: str, **options) -> subprocess.Popen:
 @pytest.mark.usefixtures("main_run")  # its run has built matplotlib's font list, which is larger than the limit
 def test_a_full_disk_is_one_line_and_leaves_nothing(tool, refused, tmp_path):
     out = tmp_path / "runs"
-    done = tool("attack", *QUICK, "--out", out, preexec_fn=small_disk)
+    done = tool("attack", *QUICK, "--out", out, preexec_fn=small_disk, fresh=True)
     line = refused(done, 3)
     assert str(out) in line
     assert "nothing of the run was kept" in line

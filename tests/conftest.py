@@ -1,0 +1,27 @@
+"""What all tests share: a process that has loaded the tool, of which forks run commands."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+FORKED = Path(__file__).with_name("forked.py")
+
+
+@pytest.fixture(scope="session")
+def forked():
+    """Words that start `dpzv-audit` in a fork: arguments follow them. See `tests/forked.py`."""
+    with tempfile.TemporaryDirectory() as folder:  # a socket's path has to be short
+        place = f"{folder}/s"
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLCONFIGDIR": folder}
+        serving = [sys.executable, "-P", str(FORKED), "serve", place]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+        with subprocess.Popen(serving, env=environment, **quiet) as server:
+            try:
+                assert server.stdout.readline() == b"listens\n"
+                yield [sys.executable, "-S", "-E", str(FORKED), place]
+            finally:
+                server.kill()
