@@ -572,6 +572,4 @@ def _full(subject: Subject, asked: Question, level: float) -> Iterator[_Test]:
             test = unseen(*pool.sides(count), name=name, delta=asked.delta)
             each = share / len(names)
             most = test.ceiling(level * each)
-            if asked.epsilon >= most:
-                most = test.reach(level * each)
             yield _Test(each, most, 0.0 if asked.epsilon < most else test.least_p_value(asked.epsilon))

@@ -92,7 +92,7 @@ class FixedTest(Counts):
         return self.family.proves(self.proved(error), self.delta)
 
     def ceiling(self, error: float) -> float:
-        """Return the largest epsilon that as many scores could have proved at `error`: that of no error at all."""
+        """Return the largest epsilon that any counts of as many scores prove at `error`."""
         return self.family.proves(self.provable(error), self.delta)
 
     def proved(self, error: float) -> float:
@@ -109,7 +109,7 @@ class FixedTest(Counts):
         return max(0.0, float(objective(self.delta, strict, other)))
 
     def provable(self, error: float) -> float:
-        """Return the theta that as many scores without any error prove, at the best share and tail."""
+        """Return the largest theta that any counts of as many scores prove, at the best share and tail."""
         if self.n_in == 0:
             return 0.0
         if self.name not in _LIMITS:
@@ -117,10 +117,6 @@ class FixedTest(Counts):
         none = replace(self, false_positives=0, false_negatives=0)
         ways = product((True, False), _LIMITS[self.name][1])
         return max(replace(none, strict_on_fpr=tail, share=share).proved(error) for tail, share in ways)
-
-    def reach(self, error: float) -> float:
-        """Return the largest epsilon that any counts of as many scores prove at `error`; at least `ceiling`."""
-        return max(self.ceiling(error), *(test.epsilon_lower(error) for test in self._best()))
 
     def least_p_value(self, epsilon: float) -> float:
         """Return the least p-value of the claimed `epsilon` that any counts of as many scores give."""
@@ -472,10 +468,27 @@ def _last_above(family: CurveFamily, fpr: Floats | float, fnr: Floats | float) -
 
 @lru_cache(maxsize=256)
 def largest_provable(family: CurveFamily, n_in: int, n_out: int, error: float) -> float:
-    """Return the largest theta that `n_in` + `n_out` scores without any error rule out, whichever rate is confined."""
+    """Return the largest theta that any counts of `n_in` + `n_out` scores rule out, whichever rate is confined.
+
+    That is no error on the one side. On the confined one a few may prove more than none, since the exact test depends
+    on how close what was counted confines that rate: there is one peak beside that of none, of a few tens of errors.
+    """
     none = Counts(n_in=n_in, n_out=n_out)
     ways = (none, none.exchanged) if family.blow_up is not None and n_in != n_out else (none,)
-    return max(largest_ruled_out(family, counts, error) for counts in ways)
+    return max(_most_proved(family, counts, error) for counts in ways)
+
+
+def _most_proved(family: CurveFamily, none: Counts, error: float) -> float:
+    """Return the largest theta that `none` with any false positives rules out, sought by a grid that gets finer."""
+
+    def proved(errors: int) -> float:
+        return largest_ruled_out(family, replace(none, false_positives=errors), error)
+
+    most = none.n_out // 4
+    best = max({0, *(min(2**k, most) for k in range(3, 12))}, key=proved)
+    for step in (max(1, best // 4), max(1, best // 16), 1) if best else ():
+        best = max((k for k in range(best - 3 * step, best + 4 * step, step) if 0 <= k <= most), key=proved)
+    return proved(best)
 
 
 def oriented(family: CurveFamily, counts: Counts) -> Counts:

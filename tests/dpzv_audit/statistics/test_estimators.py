@@ -1,5 +1,7 @@
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -111,6 +113,28 @@ def test_power_on_scores_that_are_not_gaussian():
     assert np.mean([bound.epsilon_lower for bound in lognormal]) > 1.2
     binary = audit_scores(*(np.repeat(x, 50) for x in randomised_response(1, 2.0)), delta=DELTA)[0]
     assert 1.6 < binary.epsilon_lower <= 2.3  # 25,000 a side; truth near 2, resampled from 500 draws
+
+
+@pytest.mark.parametrize(
+    ("n_in", "n_out", "errors", "few", "at_none"),
+    [(20, 16, 16, 20, True), (900, 900, 60, 2, False), (400, 1900, 60, 1, True)],
+)
+def test_no_counts_prove_more_than_the_ceiling_of_joint_and_some_prove_it(n_in, n_out, errors, few, at_none):
+    """All counts of few scores; of more, a few errors on the confined side prove more than none."""
+    test = FixedTest(name="joint", delta=1e-5, n_in=n_in, n_out=n_out)
+    proved = {
+        (wrong, other, strict): replace(
+            test,
+            false_negatives=wrong if strict else other,
+            false_positives=other if strict else wrong,
+            strict_on_fpr=strict,
+        ).epsilon_lower(0.05)
+        for wrong, other, strict in product(range(errors + 1), range(few + 1), (True, False))
+        if other <= (n_out if strict else n_in) and wrong <= (n_in if strict else n_out)
+    }
+    most = max(proved, key=proved.__getitem__)
+    assert test.ceiling(0.05) == proved[most]
+    assert (most[:2] == (0, 0)) == at_none
 
 
 def test_perfect_separation_reaches_the_ceiling_which_has_a_closed_form():
