@@ -59,7 +59,6 @@ ALLOWED = {
     ("dpzv_audit/loading.py", "import importlib"): "pkg.mod:name, which the user names",
     ("dpzv_audit/loading.py", "importlib.import_module"): "pkg.mod:name, which the user names",
     ("dpzv_audit/systems/record.py", "import tempfile"): "what was recorded past a stated memory",
-    ("dpzv_audit/systems/record.py", "import shutil"): "removes that again",
     ("dpzv_audit/cli/trials.py", "import shutil"): "removes the trainings of a finished command",
     ("dpzv_audit/cli/matrix.py", "import shutil"): "removes the trainings of a finished matrix",
     ("dpzv_audit/data/files.py", "import tarfile"): "reads members into memory, bounded; extracts nothing",

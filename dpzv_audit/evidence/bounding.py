@@ -19,6 +19,7 @@ from ..games.scores import GameScores, side_pair
 from ..halving import shortage
 from ..results import BoundByRuns, Plain, Wealth
 from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
+from ..statistics.fixed import fixed_test
 from ..statistics.sequential import paired, wealth_against
 
 _WEALTH_POINTS = 200
@@ -147,8 +148,9 @@ def bounded(trials: Trials, plan: AuditPlan, *, delta: float) -> Bounded:
 def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
     if "in_scores" not in arrays:
         return ""
-    bound = audit_scores(*side_pair(arrays, "scores"), delta=delta, confidence=confidence, estimators=("joint",))[0]
-    return f"epsilon >= {down(bound.epsilon_lower)} so far"
+    error = 1.0 - confidence
+    test = fixed_test(*side_pair(arrays, "scores"), name="joint", delta=delta, design_error=error)
+    return f"epsilon >= {down(test.epsilon_lower(error))} so far"
 
 
 def lower_bounds(
