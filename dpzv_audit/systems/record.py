@@ -266,13 +266,13 @@ class Recorder:
         with self._lock:
             waiting, self._waiting = self._waiting, []
             self._waiting_bytes = 0
-            before: object = None
+            checked: dict[int, _Ids] = {}  # a gradient has the very ids of its embeddings
             try:
                 for head, values, ids in waiting:
                     found = _finite(values)
-                    # A gradient has the very ids of its embeddings, which stand next to it most of the time.
-                    known = self._latest_ids if ids is before else self._known(ids)
-                    before = ids
+                    known = checked.get(id(ids))
+                    if known is None:
+                        known = checked[id(ids)] = self._known(ids)
                     self._add(head, found, known)
             except InputError as error:
                 raise error.placed(_words(*head)) from None
@@ -321,7 +321,7 @@ class Recorder:
         with self._lock:
             try:
                 values = finite_numbers(tensor)
-                self._add(head, values, None if ids is None else self._known(ids))
+                self._add(head, values, None if ids is None else self._known(np.array(_array(ids))))
             except InputError as error:
                 raise error.placed(what) from None
             if kind == "embeddings":
@@ -381,12 +381,12 @@ class Recorder:
             raise InputError(f"{what} of client {client}, must be one of 1 to {self.clients}: party 0 keeps its own")
 
     def _known(self, ids: ArrayLike) -> "_Ids":
-        """Return checked ids, which are kept once where the message before had the same."""
+        """Return checked ids, nobody else's to change, which are kept once where the message before had the same."""
         found = _array(ids)
         if found.dtype.kind not in "iu" or found.ndim != 1:
             right = "must be whole numbers (B,)"
             raise InputError(f": ids are of type {found.dtype} and shape {found.shape}, {right}")
-        rows = found.astype(np.int64)
+        rows = found.astype(np.int64, copy=False)
         content = rows.tobytes()
         if self._latest_ids is not None and self._latest_ids.content == content:
             return self._latest_ids
