@@ -241,26 +241,25 @@ class Recorder:
         place = client, round
         if place not in self._uploaded or not layer.in_backward():
             self._uploaded.add(place)
-            self._wait((round, client, SERVER, "embeddings"), values.detach().clone(), known)
+            copy = values.detach().clone()
+            self._waiting.append(((round, client, SERVER, "embeddings"), copy, known))
+            self._waiting_bytes += 2 * copy.nbytes
+            if len(self._waiting) >= _TOGETHER or self._waiting_bytes > self.memory:
+                self._flush()
 
         def received(gradients: "tuple[Tensor | None, ...]") -> None:
             gradient = gradients[0]
             if scaler is not None and gradient is not None:
                 gradient = layer.unscaled(gradient, scaler.get_scale())
             if gradient is not None:
-                self._wait((round, SERVER, client, "gradient"), gradient.detach().clone(), known)
+                # Of the size of its embeddings, which count for both.
+                self._waiting.append(((round, SERVER, client, "gradient"), gradient.detach().clone(), known))
 
         passed: Tensor = layer.passed(values, received)
         return passed
 
-    def _wait(self, head: "_Head", copy: "Tensor", ids: "Tensor | NDArray[Any]") -> None:
-        """Take a message, which is checked and kept together with others: that costs a fraction of one at a time."""
-        self._waiting.append((head, copy, ids))
-        self._waiting_bytes += copy.nbytes
-        if len(self._waiting) >= _TOGETHER or self._waiting_bytes > self.memory:
-            self._flush()
-
     def _flush(self) -> None:
+        """Check and keep what passed cuts: together that costs a fraction of one at a time."""
         if not self._waiting:
             return
         with self._lock:
