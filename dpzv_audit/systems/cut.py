@@ -1,25 +1,10 @@
-"""The layer that stands where a message travels: it passes values on as they are, and tells of what passes back."""
-
-from collections.abc import Callable
+"""What a recorder asks torch about the pass that is under way, and gradients without the factor of a scaler."""
 
 import torch
 from torch import Tensor, is_grad_enabled
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling as is_compiling
 
-__all__ = ["in_backward", "is_compiling", "is_grad_enabled", "passed", "unscaled"]
-
-
-def passed(values: Tensor, received: Callable[[tuple[Tensor | None, ...]], None]) -> Tensor:
-    """Return a copy of `values`, which what follows may change in place; `received` gets the gradient of each pass.
-
-    As a hook of the copy's node it runs after all hooks on the copy, whenever they are registered, and before any on
-    `values`.
-    """
-    copy = values.clone()
-    if copy.grad_fn is None:
-        raise RuntimeError("the copy of values that need a gradient has no node of the graph")
-    copy.grad_fn.register_prehook(received)
-    return copy
+__all__ = ["in_backward", "is_compiling", "is_grad_enabled", "unscaled"]
 
 
 def in_backward() -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from errno import ENOSPC
-from functools import partial
 from itertools import groupby
 from math import isfinite, prod
 from pathlib import Path
@@ -25,6 +24,7 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.autograd.graph import Node
 
 SERVER = 0
 """Number of the party that holds the labels."""
@@ -181,6 +181,7 @@ class Recorder:
     notes: list[Note] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        self._numbers = range(1, self.clients + 1)
         self._messages: list[Sent] = []
         self._tensors = Tensors(self.memory)
         self._waiting: list[tuple[_Head, Tensor, Tensor | NDArray[Any]]] = []
@@ -220,43 +221,54 @@ class Recorder:
             from . import cut
 
             self._layer = cut
-        if self._layer.is_compiling():
+        layer = self._layer
+        if layer.is_compiling():
             where = f"the cut of client {client} stands in code that torch.compile compiles"
             raise InputError(f"{where}: must stand outside, behind the compiled bottom model")
-        self._check_client(client, "cut")
-        _check_round(round, f"the cut of client {client}")
-        return partial(self._pass, self._layer, client, round, ids, scaler)
+        if client not in self._numbers or not isinstance(round, int) or round < -1:
+            self._refuse(client, round)
 
-    def _pass(
-        self, layer: Any, client: int, round: int, ids: ArrayLike, scaler: Scaler | None, values: "Tensor"
-    ) -> "Tensor":
-        if not layer.is_grad_enabled():
-            if self._evaluating:
-                self.sent(round, client, SERVER, "prediction", values, ids)
-            return values
-        if not values.requires_grad:
-            where = f"the cut of client {client} in round {round} gets values that need no gradient"
-            raise InputError(f"{where}: it must stand before any detach, or after requires_grad_() of a detached leaf")
-        known = cast("Tensor", ids).clone() if hasattr(ids, "detach") else np.array(ids)
-        place = client, round
-        if place not in self._uploaded or not layer.in_backward():
-            self._uploaded.add(place)
-            copy = values.detach().clone()
-            self._waiting.append(((round, client, SERVER, "embeddings"), copy, known))
-            self._waiting_bytes += 2 * copy.nbytes
-            if len(self._waiting) >= _TOGETHER or self._waiting_bytes > self.memory:
-                self._flush()
+        # One function for all that is done on the way, since in a training each further call is one that is not cached.
+        def passed(values: "Tensor") -> "Tensor":
+            if not layer.is_grad_enabled():
+                if self._evaluating:
+                    self.sent(round, client, SERVER, "prediction", values, ids)
+                return values
+            if not values.requires_grad:
+                where = f"the cut of client {client} in round {round} gets values that need no gradient"
+                right = "it must stand before any detach, or after requires_grad_() of a detached leaf"
+                raise InputError(f"{where}: {right}")
+            known = cast("Tensor", ids).clone() if hasattr(ids, "detach") else np.array(ids)
+            place = client, round
+            if place not in self._uploaded or not layer.in_backward():
+                self._uploaded.add(place)
+                copy = values.detach().clone()
+                self._waiting.append(((round, client, SERVER, "embeddings"), copy, known))
+                self._waiting_bytes += 2 * copy.nbytes
+                if len(self._waiting) >= _TOGETHER or self._waiting_bytes > self.memory:
+                    self._flush()
 
-        def received(gradients: "tuple[Tensor | None, ...]") -> None:
-            gradient = gradients[0]
-            if scaler is not None and gradient is not None:
-                gradient = layer.unscaled(gradient, scaler.get_scale())
-            if gradient is not None:
-                # Of the size of its embeddings, which count for both.
-                self._waiting.append(((round, SERVER, client, "gradient"), gradient.detach().clone(), known))
+            def received(gradients: "tuple[Tensor | None, ...]") -> None:
+                gradient = gradients[0]
+                if scaler is not None and gradient is not None:
+                    gradient = layer.unscaled(gradient, scaler.get_scale())
+                if gradient is not None:
+                    # Of the size of its embeddings, which count for both.
+                    self._waiting.append(((round, SERVER, client, "gradient"), gradient.detach().clone(), known))
 
-        passed: Tensor = layer.passed(values, received)
+            # What follows may change the copy in place. As a hook of its node `received` runs after all hooks on it,
+            # whenever they are registered, and before any on `values`.
+            copied = values.clone()
+            cast("Node", copied.grad_fn).register_prehook(received)
+            return copied
+
         return passed
+
+    def _refuse(self, client: int, round: int) -> None:
+        if client not in self._numbers:
+            right = f"must be one of 1 to {self.clients}: party 0 keeps its own"
+            raise InputError(f"cut of client {client}, {right}")
+        _check_round(round, f"the cut of client {client}")
 
     def _flush(self) -> None:
         """Check and keep what passed cuts: together that costs a fraction of one at a time."""
@@ -374,10 +386,6 @@ class Recorder:
         from .transcript import merge
 
         merge(self, *map(Path, folders))
-
-    def _check_client(self, client: int, what: str) -> None:
-        if client not in range(1, self.clients + 1):
-            raise InputError(f"{what} of client {client}, must be one of 1 to {self.clients}: party 0 keeps its own")
 
     def _known(self, ids: ArrayLike) -> "_Ids":
         """Return checked ids, nobody else's to change, which are kept once where the message before had the same."""
