@@ -24,7 +24,6 @@ from ..errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.autograd.graph import Node
 
 SERVER = 0
 """Number of the party that holds the labels."""
@@ -228,6 +227,8 @@ class Recorder:
         if client not in self._numbers or not isinstance(round, int) or round < -1:
             self._refuse(client, round)
 
+        given: Any = ids
+
         # One function for all that is done on the way, since in a training each further call is one that is not cached.
         def passed(values: "Tensor") -> "Tensor":
             if not layer.is_grad_enabled():
@@ -238,7 +239,7 @@ class Recorder:
                 where = f"the cut of client {client} in round {round} gets values that need no gradient"
                 right = "it must stand before any detach, or after requires_grad_() of a detached leaf"
                 raise InputError(f"{where}: {right}")
-            known = cast("Tensor", ids).clone() if hasattr(ids, "detach") else np.array(ids)
+            known = given.clone() if hasattr(given, "detach") else np.array(given)
             place = client, round
             if place not in self._uploaded or not layer.in_backward():
                 self._uploaded.add(place)
@@ -254,12 +255,13 @@ class Recorder:
                     gradient = layer.unscaled(gradient, scaler.get_scale())
                 if gradient is not None:
                     # Of the size of its embeddings, which count for both.
-                    self._waiting.append(((round, SERVER, client, "gradient"), gradient.detach().clone(), known))
+                    self._waiting.append(((round, SERVER, client, "gradient"), gradient.clone(), known))
 
             # What follows may change the copy in place. As a hook of its node `received` runs after all hooks on it,
             # whenever they are registered, and before any on `values`.
             copied = values.clone()
-            cast("Node", copied.grad_fn).register_prehook(received)
+            node: Any = copied.grad_fn
+            node.register_prehook(received)
             return copied
 
         return passed
@@ -454,6 +456,7 @@ def _array(values: "Tensor | ArrayLike") -> NDArray[Any]:
 
 def _finite(copy: "Tensor") -> NDArray[Any]:
     """Return the finite numbers of a `copy` that is nobody else's to change; `InputError` for others."""
+    copy = copy.detach()  # a gradient may be of a graph of its own
     if copy.is_cpu and copy.is_contiguous() and copy.is_floating_point() and copy.element_size() >= 4:
         found: NDArray[Any] = copy.numpy()
         if found.size and isfinite(np.vdot(found, found)):
