@@ -751,9 +751,14 @@ def _moved(one: Recording, other: Recording, changed: np.ndarray) -> tuple[bool,
 
 def prepared(system: System, dataset: VerticalDataset, seed: int) -> tuple[MethodSpec, SystemConfig]:
     """Rehearse a system on a data set, and return it as a method with its configuration; errors as `rehearse`."""
-    config = SystemConfig(batch_size=min(64, len(dataset.train)), top_model=system.top_model)
-    task = task_of(TrainingData.of(dataset, dtype=dtype_of(config), device="cpu"))
+    config, task = setting_of(system, dataset)
     return method_of(system, rehearse(system, task, seed), task), config
+
+
+def setting_of(system: System, dataset: VerticalDataset) -> tuple[SystemConfig, Task]:
+    """Return the configuration of a system on a data set, and its task there."""
+    config = SystemConfig(batch_size=min(64, len(dataset.train)), top_model=system.top_model)
+    return config, task_of(TrainingData.of(dataset, dtype=dtype_of(config), device="cpu"))
 
 
 def downlink_of(told: Collection[str]) -> Downlink:

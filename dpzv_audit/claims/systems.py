@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from mechanisms.core.context import Deployment, TrainingData, dtype_of
+from mechanisms.core.context import Deployment
 from mechanisms.core.method import MethodSpec, Offers
-from mechanisms.system import System, SystemConfig, data_of, method_of, rehearse, release_of, system_at, task_of
+from mechanisms.system import System, SystemConfig, data_of, method_of, rehearse, release_of, setting_of, system_at
 
 from ..data import load
 from ..data.vertical import VerticalDataset
@@ -106,8 +106,7 @@ def system_subject(claim: OwnClaim, owned: OwnSystem, access: Access, seed: int)
     if isinstance(claim, SystemClaim) and claim.release:
         _check_release(claim, len(data.train))
         system = replace(system, stated=lambda task: claim.release)
-    config = SystemConfig(batch_size=min(64, len(data.train)), top_model=system.top_model)
-    task = task_of(TrainingData.of(data, dtype=dtype_of(config), device="cpu"))
+    config, task = setting_of(system, data)
     key = (system.train, system.seconds, data.name, data.partition, len(data.train), *sorted(data.digests.items()))
     with importable(access.folder):
         if key not in _REHEARSED:

@@ -16,9 +16,9 @@ from ..results import AttackResult, AttacksResult, Cell, read
 from ..store import Store, verified
 from .bounding import AuditPlan, Reporter, silent
 from .matrix import measured_cell, negative_controls
-from .sections import Case, provenance
+from .sections import provenance
 from .sentences import said
-from .training import attack_result
+from .training import attack_result, case_of
 
 
 def folder_of(cell: Cell) -> str:
@@ -71,14 +71,6 @@ def attacks_result(
         cells.append(measured_cell(cell, found, f"{folder_of(cell)}/report.html"))
     measured = sorted((cell for cell in cells if cell.state == "measured"), key=_largest_last, reverse=True)
     controls = negative_controls(measured)
-    case = Case(
-        method=base.method,
-        config=base.config,
-        dataset=base.dataset,
-        adversary=base.adversary,
-        seed=base.seed,
-        device=base.device,
-    )
     sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
     result = AttacksResult(
         sentence=sentence,
@@ -87,7 +79,7 @@ def attacks_result(
         confidence=base.confidence,
         confidence_each=each,
         negative_controls=controls,
-        **vars(provenance(case)),
+        **vars(provenance(case_of(base))),
     )
     return result, results
 

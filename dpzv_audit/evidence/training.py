@@ -158,6 +158,18 @@ def train_result(
 NO_GAME = "its scores are about no coin: it does not ask which of two neighbouring inputs was trained on"
 
 
+def case_of(setting: AttackSetting) -> Case:
+    """Return what is attacked, without the attack."""
+    return Case(
+        method=setting.method,
+        config=setting.config,
+        dataset=setting.dataset,
+        adversary=setting.adversary,
+        seed=setting.seed,
+        device=setting.device,
+    )
+
+
 def attack_result(spec: AttackSpec, setting: AttackSetting, audit: AuditPlan) -> AttackResult:
     """Train, attack, audit and account; schema `dpzv-audit/attack/1`.
 
@@ -167,14 +179,7 @@ def attack_result(spec: AttackSpec, setting: AttackSetting, audit: AuditPlan) ->
     done = audit.reporter(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
     setting = replace(setting, progress=continuous(done))
     outcome = spec.mount(setting)
-    case = Case(
-        method=setting.method,
-        config=setting.config,
-        dataset=setting.dataset,
-        adversary=setting.adversary,
-        seed=setting.seed,
-        device=setting.device,
-    )
+    case = case_of(setting)
     facts = provenance(case, chunk=audit.chunk, at_once=outcome.at_once)
     case = replace(case, dataset=outcome.dataset or setting.dataset)
     repeats = setting.queries if setting.adversary == "client" else 1
