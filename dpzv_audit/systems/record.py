@@ -3,19 +3,17 @@
 Nothing here needs torch but `Recorder.cut`. Tensors past a stated memory go to a file as they come.
 """
 
-import os
 import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from errno import ENOSPC
 from itertools import groupby
 from math import isfinite, prod
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +29,8 @@ PER_RECORD = ("embeddings", "gradient", "prediction")
 """Kinds of messages of which each row is about one record, so that they need ids."""
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _MEMORY = 1 << 30
+_BUFFER = 1 << 18
+"""Bytes of small tensors that are written together."""
 _TOGETHER = 256
 """Messages of cuts that are checked together at most."""
 
@@ -109,7 +109,7 @@ class Tensors:
         self._here: dict[str, NDArray[Any]] = {}
         self._bytes = 0
         self._written: dict[str, _Place] = {}
-        self._file: BinaryIO | None = None
+        self._file: IO[bytes] | None = None
         self._end = 0
 
     def __len__(self) -> int:
@@ -134,14 +134,14 @@ class Tensors:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-            weakref.finalize(self, self._file.close)
+            self._file = tempfile.TemporaryFile(buffering=_BUFFER)  # noqa: SIM115
+            weakref.finalize(self, _close, self._file)
         number = self._end
         for name, values in self._here.items():
             self._written[name] = _Place(number, self._end, values.dtype, values.shape)
             self._end += values.nbytes
-            if self._file.write(values.data) != values.nbytes:
-                raise OSError(ENOSPC, os.strerror(ENOSPC))
+            self._file.write(values.data)
+        self._file.flush()  # a full disk is an error of the message that fills it
         self._here = {}
         self._bytes = 0
 
@@ -149,6 +149,11 @@ class Tensors:
         assert self._file is not None
         self._file.seek(place.offset)
         return np.fromfile(self._file, place.dtype, prod(place.shape)).reshape(place.shape)
+
+
+def _close(file: IO[bytes]) -> None:
+    with suppress(OSError):  # what a full disk did not take is written once more
+        file.close()
 
 
 class _Place(NamedTuple):
