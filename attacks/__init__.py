@@ -9,7 +9,7 @@ from dpzv_audit.registry import Registry
 from .core.contract import AttackOutcome, AttackSetting, AttackSpec
 from .feature import inversion as feature_inversion
 from .gradient import estimation
-from .label import binary, completion, direct, inversion, precision, probe, scalar, served
+from .label import binary, coded, completion, direct, inversion, precision, probe, scalar, served, signature
 from .membership import inference
 
 __all__ = ["ATTACKS", "AttackOutcome", "AttackSetting", "AttackSpec", "attack_named"]
@@ -20,6 +20,8 @@ ATTACKS = Registry(
     (
         direct.SPEC,
         probe.SPEC,
+        coded.SPEC,
+        signature.SPEC,
         scalar.SPEC,
         precision.SPEC,
         completion.SPEC,

@@ -419,6 +419,7 @@ class AttackSpec:
             permuted too, and what it finds after training on permuted labels is a baseline, which says how much
             features alone do.
         few_labels: Whether the threat model grants `labels_per_class` training labels of each class.
+        granted_among: Records (K, n) of each training among which these are drawn; by default all.
         rounds: Rounds that its progress counts to: by default those of an attacked training and of its control.
         one_view: Whether the view of one training suffices, so that it can be mounted on one that was recorded.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
@@ -444,6 +445,7 @@ class AttackSpec:
     trials: int = 64
     unsupervised: bool = False
     few_labels: bool = False
+    granted_among: Callable[[AttackSetting], Tensor] | None = None
     rounds: "Callable[[AttackSpec, AttackSetting], int]" = lambda spec, setting: 2 * setting.rounds
     one_view: bool = False
     reads: tuple[str, ...] | None = None

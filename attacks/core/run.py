@@ -111,7 +111,7 @@ def attacked_run(
     known = public_knowledge(spec, setting, plan)
     grants: list[object] = []
     if spec.few_labels:
-        grants.append(granted or few_labels(data.labels, setting, known.options["labels_per_class"]))
+        grants.append(granted or few_labels(spec, data.labels, setting))
 
     def part(one: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], list[Any]]:
         recorder = ViewRecorder(looks, kinds=spec.reads)
@@ -195,24 +195,37 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
     return [party]
 
 
-def few_labels(labels: Tensor, setting: AttackSetting, per_class: int) -> FewLabels:
-    """`per_class` records of each class of the labels that were trained on, drawn anew for each replica.
+def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewLabels:
+    """`labels_per_class` records of each class of the labels that were trained on, drawn anew for each replica.
+
+    Where labels are granted among some records alone which lack a class, others of them stand in for it.
 
     Raises:
-        DoesNotApply: A class has fewer records than that.
+        DoesNotApply: A class has fewer records than that, or there are not enough of them.
     """
-    rows = labels.expand(setting.trials, -1).to(setting.device)
-    least = int(torch.bincount(rows[0], minlength=setting.dataset.classes).min())
-    if per_class > least:
-        rule = f"must be at most {least}: a class has no more records"
+    per_class = spec.count(setting, "labels_per_class")
+    classes = setting.dataset.classes
+    rows = labels.expand(setting.trials, -1).cpu()
+    among = spec.granted_among(setting).cpu() if spec.granted_among else None
+    if among is None:
+        most = int(torch.bincount(rows[0], minlength=classes).min())
+        rule = f"must be at most {most}: a class has no more records"
+    else:
+        most = (among.shape[1] - 1) // classes
+        rule = f"must be at most {most}: a batch of {among.shape[1]} has to hold others too"
+    if per_class > most:
         raise DoesNotApply(rule, "option labels_per_class", per_class)
     drawn = []
-    for row, replica in zip(rows.cpu().numpy(), setting.replicas, strict=True):
+    for place, (row, replica) in enumerate(zip(rows.numpy(), setting.replicas, strict=True)):
         generator = stream(setting.seed, Purpose.ATTACK, replica, 1)
-        for c in range(setting.dataset.classes):
-            drawn.append(generator.choice(np.flatnonzero(row == c), per_class, replace=False))
-    ids = torch.from_numpy(np.stack(drawn)).view(setting.trials, -1).to(setting.device)
-    return FewLabels(ids, rows.gather(1, ids))
+        if among is None:
+            drawn += [generator.choice(np.flatnonzero(row == c), per_class, replace=False) for c in range(classes)]
+            continue
+        order = generator.permutation(among[place].numpy())
+        first = np.concatenate([order[row[order] == c][:per_class] for c in range(classes)])
+        drawn.append(np.concatenate((first, np.setdiff1d(order, first)))[: per_class * classes])
+    ids = torch.from_numpy(np.concatenate(drawn)).view(setting.trials, -1)
+    return FewLabels(ids.to(setting.device), rows.gather(1, ids).to(setting.device))
 
 
 def some_features(data: TrainingData, setting: AttackSetting, count: int) -> SomeFeatures:

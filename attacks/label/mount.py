@@ -64,7 +64,7 @@ def _attacked(
     if setting.method.offers is not None and not setting.method.offers.again:
         return found, None, less, {**facts, "no_game": RECORDED}
     other = setting.of_control(run.at_once)
-    coins = label_coins(other, spec.count(setting, "labels_per_class") if spec.few_labels else None)
+    coins = label_coins(other, spec if spec.few_labels else None)
     again = attacked_run(spec, other, labels=coins.labels, granted=coins.granted)
     control = spec.infer(again.view, again.known)
     game, no_game = guess_coins(control, coins)
@@ -201,7 +201,7 @@ def _permuted(
     labels = setting.labels
     guessed = np.unique(_by_replica(granted(found.ids, "ids")))
     if spec.few_labels:
-        few = few_labels(torch.from_numpy(labels), setting, spec.count(setting, "labels_per_class"))
+        few = few_labels(spec, torch.from_numpy(labels), setting)
         guessed = np.setdiff1d(guessed, few.ids.cpu().numpy())
     under_others, test = by_permutation(success, labels, guessed, stream(setting.seed, Purpose.CONTROL, 0, 1))
     tail = (1.0 - setting.confidence) / 2.0
@@ -313,12 +313,12 @@ class LabelCoins:
         return np.take_along_axis(self.candidates, self.coins[:, :, None], 2)[:, :, 0]
 
 
-def label_coins(setting: AttackSetting, granted_per_class: int | None = None) -> LabelCoins:
+def label_coins(setting: AttackSetting, grants: AttackSpec | None = None) -> LabelCoins:
     """Candidates and coins of `setting.trials` trainings, each from a stream of its own.
 
     Args:
         setting: What is attacked; its training labels are permuted, and granted records drawn by its replicas.
-        granted_per_class: Labels of each class that the adversary is granted; None for none.
+        grants: The attack whose adversary is granted some labels; None: none are.
 
     Raises:
         DoesNotApply: A class has fewer records than are granted.
@@ -332,8 +332,8 @@ def label_coins(setting: AttackSetting, granted_per_class: int | None = None) ->
     first, second, flips = map(np.stack, zip(*drawn, strict=True))
     plays = first != second
     few = None
-    if granted_per_class is not None:
-        few = few_labels(torch.from_numpy(first), setting, granted_per_class)
+    if grants is not None:
+        few = few_labels(grants, torch.from_numpy(first), setting)
         ids = few.ids.cpu().numpy()
         np.put_along_axis(plays, ids, False, axis=1)
         np.put_along_axis(flips, ids, 0, axis=1)

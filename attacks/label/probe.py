@@ -85,24 +85,27 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     return LabelGuesses(scores.argmax(3), torch.stack(ids, 1)[None], scores)
 
 
+def reach_of(setting: AttackSetting) -> float:
+    """Return L, below 0 where an answer is the loss of the second upload less that of the first."""
+    measured = setting.method.differences(setting.config)
+    # The loss difference of the step, about 2 L, is divided by 2 lambda: ten times the clip, and enough to tell.
+    reach = REACH
+    if measured and measured.clip:
+        reach = max(REACH, 20.0 * measured.clip * measured.smoothing)
+    return -reach if measured and not measured.two_sided else reach
+
+
 def probing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
     """Return the malicious client, whose step is far beyond the clip."""
     config = setting.config
     probed = SPEC.count(setting, "records")
     if probed > config.batch_size:
         raise InputError(f"option records is {probed}, must be at most the batch size of {config.batch_size}")
-    # The loss difference of the step, about 2 L, is divided by 2 lambda: ten times the clip, and enough to tell.
-    measured = setting.method.differences(config)
-    reach = REACH
-    if measured and measured.clip:
-        reach = max(REACH, 20.0 * measured.clip * measured.smoothing)
-    if measured and not measured.two_sided:
-        reach = -reach
     client = ProbingClient(
         classes=setting.dataset.classes,
         repeats=SPEC.count(setting, "repeats"),
         probed=probed,
-        reach=reach,
+        reach=reach_of(setting),
         steps_per_pass=config.steps_per_pass(setting.records),
     )
     return {ATTACKER: client}
