@@ -15,44 +15,61 @@ from torch import Tensor
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
+from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
 from ..core import needs
 from ..core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
 from ..core.controls import CERTAIN, labels_in_own_features
-from .completion import embedded, others, untrained
+from .completion import embedded, untrained
 from .direct import cut_layer
 from .mount import mount_binary
 
 
 def by_norm(view: View, known: Knowledge) -> LabelGuesses:
-    """Mean norm of a record's gradients over all its rounds: the larger, the likelier the rarer class."""
+    """Mean norm of a record's gradients, each over that of its batch: the larger, the likelier the rarer class.
+
+    Norms shrink as training goes on, and how early a record was seen says nothing of its label: so a norm is compared
+    with the root mean square of its batch alone. (Ranks within batches, as good where batches are large, lose to it
+    where the share of the rarer class varies between them.)
+    """
     gradients, ids = cut_layer(view, known)
-    return guesses_of(mean_by_record(gradients.norm(dim=3), ids, known), known)
+    norms = gradients.norm(dim=3)
+    size = (ids >= 0).sum(2, keepdim=True).clamp(min=1)
+    typical = (norms.square().sum(2, keepdim=True) / size).sqrt()
+    return guesses_of(*mean_by_record(norms / typical.clamp(min=1e-300), ids, known), known)
 
 
-def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> Tensor:
-    """Mean over rounds of `values` (rounds, K, B), by record: (K, N); records never seen get the mean of the others."""
+def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> tuple[Tensor, Tensor]:
+    """Mean over rounds of `values` (rounds, K, B), by record: (K, N); and how often each was seen, (K, N)."""
     places = ids.transpose(0, 1).flatten(1)
     # Padding, whose id is -1, counts to a record after the last.
     places = torch.where(places < 0, known.records, places)
     zeros = values.new_zeros(values.shape[1], known.records + 1)
     total = zeros.scatter_add(1, places, values.transpose(0, 1).flatten(1))
     count = zeros.scatter_add(1, places, zeros.new_ones(places.shape))
-    total, count = total[:, :-1], count[:, :-1]
-    mean = total / count.clamp(min=1)
-    of_all = total.sum(1, keepdim=True) / count.sum(1, keepdim=True)
-    return torch.where(count > 0, mean, of_all)
+    return total[:, :-1] / count[:, :-1].clamp(min=1), count[:, :-1]
 
 
-def guesses_of(rarer: Tensor, known: Knowledge) -> LabelGuesses:
-    """Guesses from scores (K, N) that are larger for the rarer class; as many are called it as its public share."""
+def guesses_of(rarer: Tensor, count: Tensor | None, known: Knowledge) -> LabelGuesses:
+    """Guesses from scores (K, N) that are larger for the rarer class; as many are called it as its public share.
+
+    Nothing is guessed of records whose `count` (K, N) is 0, nor in other trainings of as many more as it takes to guess
+    equally many in each.
+    """
     scores = rarer if known.rarer == 1 else -rarer
+    ids = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
+    if count is not None and bool((count == 0).any()):
+        seen = count > 0
+        # Which of those that were seen go too owes nothing to them: records may stand in an order that tells labels.
+        lots = stream(known.seed, Purpose.ATTACK, 11).permutation(known.records)
+        kept = (seen * (1 + torch.from_numpy(lots).to(ids.device))).argsort(1, descending=True)
+        ids = kept[:, : int(seen.sum(1).min())].sort(1).values
+        scores = scores.gather(1, ids)
     ones = max(1, round(known.share_of_ones * scores.shape[1]))
     labels = scores >= scores.topk(ones).values[:, -1:]
     both = torch.stack((-scores, scores), 2)
-    ids = torch.arange(scores.shape[1], device=scores.device).expand(1, *scores.shape)
-    return LabelGuesses(labels.long()[None], ids, both[None])
+    return LabelGuesses(labels.long()[None], ids[None], both[None])
 
 
 def base_rate_alone(setting: AttackSetting) -> AttackSetting:
@@ -101,9 +118,8 @@ def by_direction(view: View, known: Knowledge) -> LabelGuesses:
         rule = "are too few: no known positive was in a batch of the view, give more"
         raise InputError(f"‹epochs› {known.config.epochs} {rule}")
     # `guesses_of` takes scores of the rarer class, whichever it is.
-    scores = mean_by_record(torch.cat(cosines), torch.cat(places), known)
-    found = guesses_of(scores if known.rarer == 1 else -scores, known)
-    return found.about(others(positives, known.records))
+    scores, count = mean_by_record(torch.cat(cosines), torch.cat(places), known)
+    return guesses_of(scores if known.rarer == 1 else -scores, count.scatter(1, positives, 0.0), known)
 
 
 def on_sums(setting: AttackSetting) -> AttackSetting:
@@ -128,7 +144,7 @@ DIRECTION_SPEC = AttackSpec(
 def by_spectrum(view: View, known: Knowledge) -> LabelGuesses:
     """Projection of each record's embedding on the first principal component, oriented by the smaller side."""
     own = known.granted(OwnParty)
-    return guesses_of(projections(embedded(own, own.trained, own.features)), known)
+    return guesses_of(projections(embedded(own, own.trained, own.features)), None, known)
 
 
 def features_alone(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
@@ -136,7 +152,7 @@ def features_alone(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     block = known.granted(OwnParty).features
     found = {}
     for name, represent in untrained(known).items():
-        found[name] = guesses_of(projections(represent(block)), known)
+        found[name] = guesses_of(projections(represent(block)), None, known)
     return found
 
 

@@ -5,8 +5,8 @@ record's confidence log(p / (1 - p)) is about Gaussian over models that trained 
 shadow models of the adversary's own give both fits. Online: the ratio of the two densities; offline: how far beyond the
 fit of models without it. RMIA (offline; Zarifzadeh, Liu and Shokri, ICML 2024): a record x is likelier a member the
 more records z of the population it beats, (p(x | target) / p(x)) / (p(z | target) / p(z)) >= gamma, where p(.) is the
-mean over shadow models; offline these did not train on x, and p(x) = ((1 + a) p_out(x) + (1 - a)) / 2 stands for the
-mean over models with and without it.
+mean over shadow models; offline these trained on neither, and p = ((1 + a) p_out + (1 - a)) / 2 stands for the mean
+over models with and without a record.
 
 A client has no released model; what its mail tells of a record stands for the confidence (`attacks.membership.mail`).
 """
@@ -111,10 +111,10 @@ def by_ratios(view: View, known: Knowledge) -> Floats:
     population = known.granted(Population)
     without = ~population.members
     out = np.where(without, _probability(population.shadows), 0.0).sum(0) / np.maximum(without.sum(0), 1)
+    out_outside = _probability(population.shadows_outside).mean(0)
     a = known.options["a"]
     gamma = known.options["gamma"]
-    mean = 0.5 * ((1.0 + a) * out + (1.0 - a))
-    mean_outside = _probability(population.shadows_outside).mean(0)
+    mean, mean_outside = (0.5 * ((1.0 + a) * p + (1.0 - a)) for p in (out, out_outside))
     ratios = _probability(population.confidence) / np.maximum(mean, 1e-12)
     outside = _probability(population.outside) / np.maximum(mean_outside, 1e-12)
     return np.stack([shares_beaten(r, z, gamma) for r, z in zip(ratios, outside, strict=True)])

@@ -64,23 +64,35 @@ def test_a_mean_by_record_is_over_the_rounds_that_hold_it():
     known = small_known(records=4)
     values = torch.tensor([[[1.0, 2.0]], [[3.0, 5.0]]])
     ids = torch.tensor([[[0, 1]], [[0, 2]]])
-    assert mean_by_record(values, ids, known).tolist() == [[2.0, 2.0, 5.0, 11.0 / 4.0]]
+    mean, count = mean_by_record(values, ids, known)
+    assert mean.tolist() == [[2.0, 2.0, 5.0, 0.0]]
+    assert count.tolist() == [[2, 1, 1, 0]]
+
+
+def test_records_that_were_never_seen_are_not_guessed_and_equally_many_are_in_each_training():
+    known = small_known(records=4, share=0.25)
+    count = torch.tensor([[1.0, 0.0, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+    found = guesses_of(torch.tensor([[4.0, 9.0, 1.0, 8.0], [1.0, 2.0, 3.0, 4.0]]), count, known)
+    assert found.ids[0, 0].tolist() == [0, 2]
+    assert found.scores[0, 0, :, 1].tolist() == [4.0, 1.0]
+    assert found.ids.shape == (1, 2, 2)
+    assert found.labels.sum(2).tolist() == [[1, 1]]
 
 
 def test_as_many_records_are_called_one_as_there_are():
     known = small_known(records=8, rarer=1, share=0.25)
-    found = guesses_of(torch.arange(8.0).unsqueeze(0), known)
+    found = guesses_of(torch.arange(8.0).unsqueeze(0), None, known)
     assert found.labels.tolist() == [[[0, 0, 0, 0, 0, 0, 1, 1]]]
-    other = guesses_of(torch.arange(8.0).unsqueeze(0), small_known(records=8, rarer=0, share=0.75))
+    other = guesses_of(torch.arange(8.0).unsqueeze(0), None, small_known(records=8, rarer=0, share=0.75))
     assert other.labels.tolist() == [[[1, 1, 1, 1, 1, 1, 0, 0]]]
 
 
-def small_known(records, rarer=1, share=0.5):
+def small_known(records, rarer=1, share=0.5, seed=0):
     class Known:
         pass
 
     known = Known()
-    known.records, known.rarer, known.share_of_ones = records, rarer, share
+    known.records, known.rarer, known.share_of_ones, known.seed = records, rarer, share, seed
     return known
 
 

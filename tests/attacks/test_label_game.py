@@ -54,15 +54,17 @@ def test_labels_are_one_of_two_permutations_by_fair_coins():
 
 
 def test_a_granted_label_plays_no_game_and_tells_of_no_coin():
-    setting = small_setting(ATTACKS["label_completion"], "split", random_dataset(records=80), trials=5, first=5)
-    coins = label_coins(setting, 3)
+    spec = ATTACKS["label_completion"]
+    data = random_dataset(records=80)
+    setting = small_setting(spec, "split", data, trials=5, first=5, options_of_attack={"labels_per_class": 3})
+    coins = label_coins(setting, spec)
     ids = coins.granted.ids.numpy()
     assert ids.shape == (5, 12)
     assert not np.take_along_axis(coins.plays, ids, 1).any()
     assert np.array_equal(coins.granted.labels.numpy(), np.take_along_axis(coins.labels, ids, 1))
     # They are drawn from the first candidates alone, whatever the coins.
     first = torch.from_numpy(np.ascontiguousarray(coins.candidates[..., 0]))
-    assert np.array_equal(few_labels(first, setting, 3).ids.numpy(), ids)
+    assert np.array_equal(few_labels(spec, first, setting).ids.numpy(), ids)
     assert coins.plays.sum() > 5 * 40
 
 
