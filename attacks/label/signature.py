@@ -27,8 +27,10 @@ from . import probe
 from .held import Answered, answers_about, held_batch, held_on_dpzv, holding, least_squares
 from .mount import mount_labels
 
-# Length of a step along a direction: far beyond what a trained top model tells apart.
+# Length of a step along a direction: far beyond what a trained top model tells apart, where a clip bounds the answers;
+# without one so short that a server which trains on its losses stays much as it is.
 REACH = 1e4
+REACH_WITHOUT_CLIP = 0.1
 # Standard deviation, in units of what a record is worth, of what a server that trains within a block adds to a scalar.
 DRIFT = 2.56
 ITERATIONS = 30
@@ -106,10 +108,12 @@ def mixture(rows: Floats, places: Floats, labels: Floats, classes: int) -> Float
 def signing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
     """Return the malicious client."""
     per_record = SPEC.count(setting, "rounds_per_record")
+    measured = setting.method.differences(setting.config)
+    reach = REACH if measured and measured.clip else REACH_WITHOUT_CLIP
 
     def question(number: int, size: int, width: int) -> Tensor:
         along = stream(setting.seed, Purpose.ATTACK, block_of(number), 10).standard_normal(width)
-        return torch.from_numpy(REACH * signs(setting.seed, number, size)[:, None] * along)
+        return torch.from_numpy(reach * signs(setting.seed, number, size)[:, None] * along)
 
     client = holding(setting, per_record, question)
     starts = np.cumsum([len(part) for part in np.array_split(np.arange(client.rounds), per_record)])

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 from attacks import ATTACKS
-from attacks.label.binary import guesses_of, mean_by_record, projections
+from attacks.label.binary import by_norm, guesses_of, mean_by_record, projections
 from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 
@@ -115,3 +116,21 @@ def test_more_than_two_classes_are_one_line(spec):
 def test_scalars_carry_no_gradient_of_a_record(spec):
     with pytest.raises(InputError, match="its server sends no gradient of a record"):
         spec.mount(small_setting(spec, "dpzv", random_dataset(classes=2)))
+
+
+def test_norms_agree_with_their_authors_leak_by_batch(monkeypatch):
+    """Li et al. 2022 (section 3) give the area under the curve of raw norms in each batch; theirs is its mean."""
+    generator = np.random.default_rng(0)
+    batches, size = 200, 64
+    truth = generator.random(batches * size) < 0.25
+    # Norms shrink by a factor of 100 from the first batch to the last.
+    norms = np.exp(0.5 * generator.standard_normal(truth.size) + 0.7 * truth) * np.logspace(0, -2, truth.size)
+    ids = torch.arange(truth.size).view(batches, 1, size)
+    gradients = torch.from_numpy(norms).view(batches, 1, size, 1)
+    monkeypatch.setattr("attacks.label.binary.cut_layer", lambda view, known: (gradients, ids))
+    found = by_norm(None, small_known(records=truth.size, share=0.25))
+    ours = roc_auc_score(truth, found.scores[0, 0, :, 1].numpy())
+    pairs = zip(truth.reshape(batches, size), norms.reshape(batches, size), strict=True)
+    theirs = np.mean([roc_auc_score(*pair) for pair in pairs])
+    assert ours == pytest.approx(theirs, abs=0.02)
+    assert roc_auc_score(truth, norms) < theirs - 0.1  # what raw norms over all rounds lose

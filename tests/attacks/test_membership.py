@@ -11,7 +11,7 @@ from scipy.stats import norm
 from attacks import ATTACKS
 from attacks.core import contract
 from attacks.core.contract import AttackSetting, DoesNotApply, Population
-from attacks.membership.inference import PSEUDO_COUNT, by_likelihood, fits, shares_beaten
+from attacks.membership.inference import PSEUDO_COUNT, by_likelihood, by_ratios, fits, shares_beaten
 from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
 from attacks.membership.mount import (
     chosen_rows,
@@ -367,3 +367,34 @@ def test_overfitting_is_without_noise():
     setting = overfitted(small_setting(ATTACKS["membership_lira"], "dpzv"))
     assert setting.method.name == "split"
     assert setting.config.epochs == 100
+
+
+def test_rmia_is_its_papers_formula():
+    """Zarifzadeh et al. 2024, eqs. 2 and 3 and its offline approximation, for x and z alike: record by record."""
+    generator = np.random.default_rng(0)
+    targets, shadows, records, outside = 3, 8, 12, 20
+    population = Population(
+        confidence=generator.normal(1.0, 2.0, (targets, records)),
+        outside=generator.normal(0.0, 2.0, (targets, outside)),
+        shadows=generator.normal(0.5, 2.0, (shadows, records)),
+        shadows_outside=generator.normal(0.0, 2.0, (shadows, outside)),
+        members=generator.random((shadows, records)) < 0.5,
+    )
+    a, gamma = 0.3, 1.5
+
+    def probability(confidence):
+        return 1.0 / (1.0 + np.exp(-confidence))
+
+    def corrected(out):
+        return 0.5 * ((1.0 + a) * np.mean(probability(out)) + 1.0 - a)
+
+    wanted = np.zeros((targets, records))
+    for target in range(targets):
+        for x in range(records):
+            p_x = corrected(population.shadows[~population.members[:, x], x])
+            ratio_x = probability(population.confidence[target, x]) / p_x
+            for z in range(outside):
+                p_z = corrected(population.shadows_outside[:, z])
+                wanted[target, x] += ratio_x >= gamma * probability(population.outside[target, z]) / p_z
+    known = SimpleNamespace(granted=lambda kind: population, options={"a": a, "gamma": gamma})
+    assert by_ratios(None, known) == pytest.approx(wanted / outside)
