@@ -45,7 +45,7 @@ from .controls import reaches
 T = TypeVar("T")
 Progress = Callable[[int], None]
 Option = bool | int | float | str
-# The client that is curious; which one makes no difference to a server that sums.
+# The client that looks where nobody says which.
 ATTACKER = 1
 
 
@@ -61,7 +61,7 @@ class AttackSetting:
     its first pass; `options` are the attack's own, by the names in its `AttackSpec.options`. Without `with_positive`
     the positive control, which is the same whatever the method, is left out (a matrix runs it once per attack).
     `first` is the number of the first replica; `at_once` how many trainings at a time are known to fit into memory,
-    None where nothing is known.
+    None where nothing is known. `clients` are those that a client's adversary has.
     """
 
     method: MethodSpec
@@ -79,6 +79,12 @@ class AttackSetting:
     progress: Progress | None = None
     first: int = 0
     at_once: int | None = None
+    clients: tuple[int, ...] = (ATTACKER,)
+
+    @property
+    def client(self) -> int:
+        """Return the client that looks, the first of those that do."""
+        return self.clients[0]
 
     @property
     def replicas(self) -> range:
@@ -94,7 +100,7 @@ class AttackSetting:
         """Return who looks: the curious client where it is one."""
         plays = self.adversary in ("client", "malicious-client")
         public = self.public_ids or (self.method.offers is not None and self.method.offers.public_ids)
-        return Adversary(self.adversary, (ATTACKER,) if plays else (), public)
+        return Adversary(self.adversary, self.clients if plays else (), public)
 
     @property
     def records(self) -> int:
@@ -174,7 +180,7 @@ class AttackSetting:
         """
         spec = METHODS[method]
         config = spec.configure(**{"batch_size": self.config.batch_size, **options})
-        return replace(self, method=spec, config=config, **changes)
+        return replace(self, method=spec, config=config, clients=(ATTACKER,), **changes)
 
 
 @dataclass(frozen=True)

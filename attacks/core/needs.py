@@ -1,8 +1,6 @@
 """What an attack may need of a setting: each says in one line why it is not there, or None where it is."""
 
-from mechanisms.core.method import Offers
-
-from .contract import ATTACKER, AttackSetting, Need
+from .contract import AttackSetting, Need
 
 
 def one_batch_size(setting: AttackSetting) -> str | None:
@@ -15,11 +13,12 @@ def one_batch_size(setting: AttackSetting) -> str | None:
 def own_model(setting: AttackSetting) -> str | None:
     """Need the model of the client that looks, which a system returns or does not."""
     offers = setting.method.offers
-    if offers is None or ATTACKER in offers.models:
+    if offers is None or setting.client in offers.models:
         return None
     if not offers.again:
-        return f"a transcript holds no model of client {ATTACKER}; a system that returns it has one"
-    return f'the system returns no model of client {ATTACKER}: let it return {{"clients": {{{ATTACKER}: bottom}}}}'
+        return f"a transcript holds no model of client {setting.client}; a system that returns it has one"
+    m = setting.client
+    return f'the system returns no model of client {m}: let it return {{"clients": {{{m}: bottom}}}}'
 
 
 def predictions(setting: AttackSetting) -> str | None:
@@ -45,10 +44,11 @@ def served(setting: AttackSetting) -> str | None:
         return "a built-in method serves no prediction to a party; a system or a transcript may"
     if "prediction" in offers.told:
         return None
+    m = setting.client
     if offers.again:
-        line = f'record.sent(round, 0, {ATTACKER}, "prediction", logits, ids)'
-        return f"it serves client {ATTACKER} no prediction of a record; {line} where the server answers records it"
-    return f"the transcript must hold a 'prediction' to {ATTACKER}: client {ATTACKER} is who looks"
+        line = f'record.sent(round, 0, {m}, "prediction", logits, ids)'
+        return f"it serves client {m} no prediction of a record; {line} where the server answers records it"
+    return f"the transcript must hold a 'prediction' to {m}: client {m} is who looks"
 
 
 def own_protocol(setting: AttackSetting) -> str | None:
@@ -66,13 +66,15 @@ def binary_labels(setting: AttackSetting) -> str | None:
     return None
 
 
-def _unlock(offers: Offers | None) -> str:
+def _unlock(setting: AttackSetting) -> str:
     """Return what makes a server's gradients seen."""
+    offers = setting.method.offers
     if offers is None:
         return ""
     if offers.again:
         return "; record.cut where embeddings leave a client records both ways"
-    return f"; the transcript must hold a 'gradient' from 0 to {ATTACKER}: client {ATTACKER} is who looks"
+    m = setting.client
+    return f"; the transcript must hold a 'gradient' from 0 to {m}: client {m} is who looks"
 
 
 def downlink(gradient: bool, otherwise: str) -> Need:
@@ -81,7 +83,7 @@ def downlink(gradient: bool, otherwise: str) -> Need:
     def need(setting: AttackSetting) -> str | None:
         if (setting.method.downlink == "gradient") == gradient:
             return None
-        return f"{otherwise}{_unlock(setting.method.offers)}"
+        return f"{otherwise}{_unlock(setting)}"
 
     return need
 

@@ -20,7 +20,7 @@ from mechanisms.core.channel import Message, View, stacked_ids
 from mechanisms.core.context import ClientBehaviour, Turn
 
 from ..gradient.estimates import forward_difference_error, label_prior_std, ridge
-from .contract import ATTACKER, AttackSetting, Knowledge
+from .contract import AttackSetting, Knowledge
 
 # Makes gradients (batches, B, c) of directions and scalars.
 Estimator = Callable[[Tensor, Tensor], Tensor]
@@ -83,7 +83,7 @@ def querying_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
         replicas=setting.replicas,
         one_sided=not measured.two_sided,
     )
-    return {ATTACKER: client}
+    return {setting.client: client}
 
 
 @dataclass(frozen=True)

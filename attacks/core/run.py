@@ -20,7 +20,6 @@ from mechanisms.core.joining import joined
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 
 from .contract import (
-    ATTACKER,
     AttackSetting,
     AttackSpec,
     DoesNotApply,
@@ -66,6 +65,7 @@ def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None
         seed=setting.seed,
         queries=setting.queries,
         options=spec.own_options(setting),
+        client=setting.client,
         rarer=int(np.bincount(labels, minlength=classes).argmin()),
         share_of_ones=float((labels == 1).mean()),
     )
@@ -105,7 +105,7 @@ def attacked_run(
     check_memory(8 * places, f"batch ids of {setting.trials} trainings")
     data = setting.data(labels)
     answers = spec.answers or setting.method.downlink
-    attacked = (ATTACKER,) if looks.clients or answers in ("gradient", "prediction") else None
+    attacked = setting.clients if looks.clients or answers in ("gradient", "prediction") else None
     behaviours = spec.behave(setting)
     plan = _plan(setting, behaviours)
     known = public_knowledge(spec, setting, plan)
@@ -140,7 +140,7 @@ def attacked_run(
         log=log,
         trained=trained,
         plan=plan,
-        repeats=repeats_of(behaviours).get(ATTACKER, 1),
+        repeats=repeats_of(behaviours).get(setting.client, 1),
         watched=tuple(chain(*watched)),
         at_once=at_once,
     )
@@ -150,9 +150,9 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan |
     """Schedule and noise of DPZV with the adversary in place; `InputError` where its rounds are too few for it."""
     found = setting.plan(behaviours)
     if found and behaviours:
-        rounds = found.rounds_by_client[ATTACKER - 1]
+        rounds = found.rounds_by_client[setting.client - 1]
         if rounds < setting.queries:
-            given = f"‹epochs› {setting.config.epochs} gives client {ATTACKER} {rounds} rounds"
+            given = f"‹epochs› {setting.config.epochs} gives client {setting.client} {rounds} rounds"
             raise InputError(f"{given}, too few for ‹queries› {setting.queries}")
     return found
 
@@ -176,7 +176,7 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
 
     Nothing for a system that does not return its model.
     """
-    place = ATTACKER - 1
+    place = setting.client - 1
     own = bool(trained.architectures)
     model = trained.architectures[place] if own else architectures_of(data, setting.config)[0][place]
     if model is None:
@@ -184,7 +184,7 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
     evaluator = evaluator_for(model, stack=setting.trials, device=setting.device)
     streams = setting.context().streams(dtype_of(setting.config))
     given = pretrained(model)
-    initial = partial(ParameterStack.initial, evaluator.layout, party=ATTACKER, given=given, **streams)
+    initial = partial(ParameterStack.initial, evaluator.layout, party=setting.client, given=given, **streams)
     party = OwnParty(
         features=data.features[place],
         held_out=data.test_features[place],
@@ -233,7 +233,7 @@ def some_features(data: TrainingData, setting: AttackSetting, count: int) -> Som
     order = stream(setting.seed, Purpose.ATTACK, 7).permutation(data.records)
     ids = np.sort(order[: min(count, data.records // 2)])
     chosen = torch.from_numpy(ids).to(setting.device)
-    return SomeFeatures(chosen, data.features[ATTACKER - 1][chosen])
+    return SomeFeatures(chosen, data.features[setting.client - 1][chosen])
 
 
 def permuted_labels(setting: AttackSetting) -> np.ndarray:

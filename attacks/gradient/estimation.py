@@ -17,7 +17,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Message, View
 
 from ..core import needs
-from ..core.contract import ATTACKER, AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
+from ..core.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
 from ..core.controls import at_chance, by_bets
 from ..core.metrics import cosine_interval, cosine_similarity, relative_error
 from ..core.queries import best_ridge, first_pass, querying_client
@@ -212,6 +212,7 @@ class GradientTruth:
         # Of the answers about a batch the first counts.
         self._repeats = 1 if self._outside or (measured and measured.shared) else setting.queries
         # A pair of uploads lies around the model's output, or starts at it.
+        self._client = setting.client
         self._central = bool(measured and measured.two_sided)
         shape = (setting.trials, clients, labels.shape[-1], classes)
         self._latest = torch.zeros(shape, dtype=torch.float64, device=setting.device)
@@ -230,7 +231,7 @@ class GradientTruth:
                 sent = sent.mean(1) if self._central else sent[:, 0]
             rows = self._latest[:, message.sender - 1]
             rows.scatter_(1, ids.unsqueeze(2).expand(sent.shape), sent.double())
-        elif ids is not None and message.sender == SERVER and (self._outside or message.receiver == ATTACKER):
+        elif ids is not None and message.sender == SERVER and (self._outside or message.receiver == self._client):
             if self._seen % self._repeats == 0:
                 self._keep(ids)
             self._seen += 1

@@ -19,7 +19,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour
 
-from ..core.contract import ATTACKER, AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
 from ..core.metrics import Floats
 from . import probe
 from .held import Answered, answers_about, held_on_dpzv, holding, least_squares
@@ -67,7 +67,7 @@ def coding_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
     def question(number: int, size: int, width: int) -> Tensor:
         return torch.from_numpy(reach * codes(setting.seed, number, size, width))
 
-    return {ATTACKER: holding(setting, SPEC.count(setting, "rounds_per_record"), question)}
+    return {setting.client: holding(setting, SPEC.count(setting, "rounds_per_record"), question)}
 
 
 def without_noise(setting: AttackSetting) -> AttackSetting:

@@ -26,7 +26,7 @@ from mechanisms.core.channel import View
 from mechanisms.core.replicas import ParameterStack, embeddings_of
 
 from ..core import needs
-from ..core.contract import ATTACKER, AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
+from ..core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
 from ..core.controls import labels_in_own_features
 from .mount import mount_labels
 
@@ -250,5 +250,5 @@ ACTIVE_SPEC = replace(
         needs.own_protocol,
         needs.downlink(True, "its clients step by what they estimate from scalars: there is no gradient to scale"),
     ),
-    behave=lambda setting: {ATTACKER: MaliciousOptimiser()},
+    behave=lambda setting: {setting.client: MaliciousOptimiser()},
 )

@@ -16,7 +16,7 @@ from mechanisms.core.channel import View
 from mechanisms.core.context import Turn, dtype_of
 from mechanisms.core.streams import BatchStream
 
-from ..core.contract import ATTACKER, AttackSetting, Knowledge, granted
+from ..core.contract import AttackSetting, Knowledge, granted
 from ..core.metrics import Floats
 from ..core.queries import answers_of
 
@@ -50,7 +50,7 @@ def holding(setting: AttackSetting, per_record: int, question: Callable[[int, in
     """Return the client that holds a batch for `per_record` rounds for each of its records, or as many as there are."""
     plan = setting.plan()
     size = setting.config.batch_size
-    own = plan.rounds_by_client[ATTACKER - 1] if plan else setting.rounds
+    own = plan.rounds_by_client[setting.client - 1] if plan else setting.rounds
     steps = setting.config.steps_per_pass(setting.records)
     return HoldingClient(max(1, min(per_record * size, own)), steps, question)
 
@@ -59,8 +59,8 @@ def held_batch(setting: AttackSetting) -> Tensor:
     """Return the ids (K, B) of the first batch that the client holds: it draws its batches itself."""
     config = setting.config
     streams = setting.context().streams(dtype_of(config))
-    size = config.batch_size
-    return BatchStream(config.sampler, records=setting.records, batch_size=size, client=ATTACKER, **streams).next().ids
+    facts = {"records": setting.records, "batch_size": config.batch_size, "client": setting.client}
+    return BatchStream(config.sampler, **facts, **streams).next().ids
 
 
 @dataclass(frozen=True)

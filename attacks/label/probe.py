@@ -16,7 +16,7 @@ from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour, Turn
 
 from ..core import needs
-from ..core.contract import ATTACKER, AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
+from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
 from ..core.controls import CERTAIN
 from ..core.queries import answers_of
 from .mount import mount_labels
@@ -108,7 +108,7 @@ def probing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
         reach=reach_of(setting),
         steps_per_pass=config.steps_per_pass(setting.records),
     )
-    return {ATTACKER: client}
+    return {setting.client: client}
 
 
 def own_uploads(setting: AttackSetting) -> str | None:

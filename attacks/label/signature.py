@@ -21,7 +21,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour
 
-from ..core.contract import ATTACKER, AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, Positive
+from ..core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, Positive
 from ..core.metrics import Floats
 from . import probe
 from .held import Answered, answers_about, held_batch, held_on_dpzv, holding, least_squares
@@ -121,7 +121,7 @@ def signing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
     def block_of(number: int) -> int:
         return int(np.searchsorted(starts, number % client.rounds, side="right"))
 
-    return {ATTACKER: client}
+    return {setting.client: client}
 
 
 def without_noise(setting: AttackSetting) -> AttackSetting:

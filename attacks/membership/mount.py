@@ -22,7 +22,6 @@ from mechanisms.core.federation import logits_of
 from mechanisms.core.joining import joined
 
 from ..core.contract import (
-    ATTACKER,
     SECOND,
     AttackOutcome,
     AttackSetting,
@@ -176,7 +175,7 @@ def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndar
     labels = pool.train.labels
     data = replace(setting, dataset=pool).data(labels[rows])
     selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
-    mail = MailReader(ATTACKER, labels.reshape(-1, 2), pool.classes)
+    mail = MailReader(setting.client, labels.reshape(-1, 2), pool.classes)
     observers = [mail] if setting.adversary == "client" else []
     trained = setting.train(selected, observers=observers)
     members = np.zeros((len(coins), len(labels)), dtype=bool)
