@@ -1,0 +1,131 @@
+"""Reads labels off rows of which a few are labelled: by a head, by label spreading, or by logistic regression.
+
+Which of them suits depends on the rows and on how few labels there are, so each training takes the one that names most
+of its own labelled records when they are left out in turn: nobody is told a label for it. A baseline that takes the
+best of the same three is as strong as the attack that stands beside it.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpzv_audit.seeds import Purpose, stream
+
+from ..core.contract import FewLabels, Knowledge
+from ..core.metrics import Floats
+from .head import train_head
+
+# Probabilities (K, N, classes) of rows (K, N, width), and (K, n, classes) of those (K, n, width) that are held out.
+Learner = Callable[[Tensor, Tensor, FewLabels, Knowledge], tuple[Tensor, Tensor]]
+FOLDS = 2
+# Label spreading: neighbours, how much a record takes from them, and the components of rows that are wider.
+NEIGHBOURS = 8
+SHARE = 0.9
+COMPONENTS = 50
+# Rows of the graph at most; others take the labels of their neighbours in it.
+GRAPH = 10_000
+# Inverse strength of the penalty of logistic regression.
+PENALTY = 0.1
+
+
+def by_head(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, Tensor]:
+    """Train a head in the MixMatch way, see `attacks.label.head`."""
+    head = train_head(rows, few, known)
+    return head.probabilities(rows), head.probabilities(outside)
+
+
+def by_spreading(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, Tensor]:
+    """Spread labels over the graph of nearest neighbours (Zhou et al., NIPS 2003), each training by itself."""
+    from sklearn.decomposition import PCA
+    from sklearn.semi_supervised import LabelSpreading
+
+    def one(inside: Floats, beyond: Floats, ids: Floats, labels: Floats, replica: int) -> list[Floats]:
+        if min(inside.shape) > COMPONENTS:
+            components = PCA(COMPONENTS, random_state=0).fit(inside)
+            inside, beyond = components.transform(inside), _of(components.transform, beyond)
+        rest = np.setdiff1d(np.arange(len(inside)), ids)
+        drawn = stream(known.seed, Purpose.ATTACK, replica, 12).permutation(rest)[: GRAPH - len(ids)]
+        places = np.concatenate((ids, drawn))
+        given = np.concatenate((labels, np.full(len(drawn), -1)))
+        near = min(NEIGHBOURS, len(places) - 1)
+        model = LabelSpreading(kernel="knn", n_neighbors=near, alpha=SHARE, max_iter=100).fit(inside[places], given)
+        found = model.predict_proba(inside)
+        found[places] = model.label_distributions_
+        return [_all_classes(part, model.classes_, known.classes) for part in (found, _of(model.predict_proba, beyond))]
+
+    return _one_by_one(one, rows, outside, few, known)
+
+
+def by_regression(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, Tensor]:
+    """Fit a logistic regression on the labelled rows alone, each training by itself."""
+    from sklearn.linear_model import LogisticRegression
+
+    def one(inside: Floats, beyond: Floats, ids: Floats, labels: Floats, replica: int) -> list[Floats]:
+        scale = inside.std(0).mean() + 1e-9
+        model = LogisticRegression(C=PENALTY, max_iter=300).fit(inside[ids] / scale, labels)
+        parts = (_of(model.predict_proba, part / scale) for part in (inside, beyond))
+        return [_all_classes(part, model.classes_, known.classes) for part in parts]
+
+    return _one_by_one(one, rows, outside, few, known)
+
+
+LEARNERS: Mapping[str, Learner] = {"head": by_head, "spreading": by_spreading, "regression": by_regression}
+
+
+def best(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, Tensor]:
+    """Return the probabilities of the learner that suits each training best by folds of its labelled records."""
+    rows, outside = (torch.nan_to_num(part) for part in (rows, outside))
+    right = torch.zeros(len(LEARNERS), len(rows), device=rows.device)
+    for kept, left in folds(few, known.classes):
+        for place, learn in enumerate(LEARNERS.values()):
+            found, _ = learn(rows, outside[:, :0], kept, known)
+            named = found.argmax(2).gather(1, left.ids)
+            right[place] += (named == left.labels).sum(1)
+    chosen = right.argmax(0)
+    all_of = [learn(rows, outside, few, known) for learn in LEARNERS.values()]
+    every = torch.arange(len(rows), device=rows.device)
+    both = zip(*all_of, strict=True)
+    inside, beyond = (torch.stack([part.to(rows) for part in parts])[chosen, every] for parts in both)
+    return inside, beyond
+
+
+def folds(few: FewLabels, classes: int) -> Iterator[tuple[FewLabels, FewLabels]]:
+    """Yield what is kept and what is left out of labelled records, as many of each class; nothing of single ones."""
+    count = few.ids.shape[1]
+    if count < FOLDS * classes:
+        return
+    part = torch.arange(count) % FOLDS
+    for fold in range(FOLDS):
+        kept, left = (FewLabels(few.ids[:, mask], few.labels[:, mask]) for mask in (part != fold, part == fold))
+        yield kept, left
+
+
+def _one_by_one(
+    one: Callable[[Floats, Floats, Floats, Floats, int], list[Floats]],
+    rows: Tensor,
+    outside: Tensor,
+    few: FewLabels,
+    known: Knowledge,
+) -> tuple[Tensor, Tensor]:
+    given = (rows.double(), outside.double(), few.ids, few.labels)
+    arrays = zip(*(part.cpu().numpy() for part in given), known.replicas, strict=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what has not converged is judged by its folds
+        found = zip(*(one(*array) for array in arrays), strict=True)
+    inside, beyond = (torch.from_numpy(np.stack(part)) for part in found)
+    return inside, beyond
+
+
+def _of(predict: Callable[[Floats], Floats], rows: Floats) -> Floats:
+    return predict(rows) if len(rows) else np.zeros((0, 0))
+
+
+def _all_classes(found: Floats, named: Floats, classes: int) -> Floats:
+    """Spread columns of the classes `named` over all of them."""
+    whole = np.zeros((len(found), classes))
+    if len(found):
+        whole[:, named] = found
+    return whole
