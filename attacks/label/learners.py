@@ -82,7 +82,7 @@ def best(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tup
     for kept, left in folds(few, known.classes):
         for place, learn in enumerate(LEARNERS.values()):
             found, _ = learn(rows, outside[:, :0], kept, known)
-            named = found.argmax(2).gather(1, left.ids)
+            named = found.to(rows).argmax(2).gather(1, left.ids)
             right[place] += (named == left.labels).sum(1)
     chosen = right.argmax(0)
     all_of = [learn(rows, outside, few, known) for learn in LEARNERS.values()]
