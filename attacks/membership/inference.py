@@ -3,10 +3,10 @@
 Loss (Yeom et al., CSF 2018): members are fitted better, by one threshold for all. LiRA (Carlini et al., S&P 2022): a
 record's confidence log(p / (1 - p)) is about Gaussian over models that trained on it, and over models that did not:
 shadow models of the adversary's own give both fits. Online: the ratio of the two densities; offline: how far beyond the
-fit of models without it. RMIA (offline; Zarifzadeh, Liu and Shokri, ICML 2024): a record x is likelier a member the
-more records z of the population it beats, (p(x | target) / p(x)) / (p(z | target) / p(z)) >= gamma, where p(.) is the
-mean over shadow models; offline these trained on neither, and p = ((1 + a) p_out + (1 - a)) / 2 stands for the mean
-over models with and without a record.
+fit of models without it, which is better where models underfit and both densities are nearly one. RMIA (offline;
+Zarifzadeh, Liu and Shokri, ICML 2024): a record x is likelier a member the more records z of the population it beats,
+(p(x | target) / p(x)) / (p(z | target) / p(z)) >= gamma, where p(.) is the mean over shadow models; offline these
+trained on neither, and p = ((1 + a) p_out + (1 - a)) / 2 stands for the mean over models with and without a record.
 
 A client has no released model; what its mail tells of a record stands for the confidence (`attacks.membership.mail`).
 """
@@ -14,12 +14,13 @@ A client has no released model; what its mail tells of a record stands for the c
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mechanisms.core.channel import View
 
 from ..core import needs
 from ..core.contract import AttackSetting, AttackSpec, Knowledge, Need, Population, Positive
-from ..core.metrics import Booleans, Floats
+from ..core.metrics import Booleans, Floats, trial_areas
 from .mount import membership_rounds, mount_membership, overfitted
 
 
@@ -59,35 +60,87 @@ LOSS_SPEC = AttackSpec(
 )
 
 
-# How many shadow models the variance over all records is worth beside a record's own: few have noisy variances.
-PSEUDO_COUNT = 8.0
+# Parts of the shadow models that stand in the place of targets in turn, to choose a variant.
+FOLDS = 8
 
 
 def by_likelihood(view: View, known: Knowledge) -> Floats:
     """Scores (targets, P): log-likelihood ratios (online), or standardised distances (offline)."""
     population = known.granted(Population)
-    confidence = population.confidence
     shadows = population.shadows
     members = population.members
-    mean, variance = fits(shadows, ~members)
-    if known.options["variant"] == "offline":
-        return (confidence - mean) / np.sqrt(variance)
+    variant = known.options["variant"]
+    if variant == "auto":
+        variant = better_variant(shadows, members)
+    return VARIANTS[variant](population.confidence, shadows, members)
+
+
+def _online(confidence: Floats, shadows: Floats, members: Booleans) -> Floats:
     inside = _log_density(confidence, *fits(shadows, members))
-    return inside - _log_density(confidence, mean, variance)
+    return inside - _log_density(confidence, *fits(shadows, ~members))
+
+
+def _offline(confidence: Floats, shadows: Floats, members: Booleans) -> Floats:
+    mean, variance = fits(shadows, ~members)
+    return np.asarray((confidence - mean) / np.sqrt(variance))
+
+
+VARIANTS = {"online": _online, "offline": _offline}
+
+
+def better_variant(shadows: Floats, members: Booleans) -> str:
+    """Return the name in `VARIANTS` of what tells members from others better among shadow models.
+
+    Each of `FOLDS` parts of the shadow models is attacked by the others, by both variants; the larger mean area under
+    the ROC curve decides. What the shadow models of confidences (S, P) trained on is known, `members` (S, P). A single
+    one leaves nothing to attack it by: offline, which has fewer numbers to fit.
+    """
+    part = np.arange(len(shadows)) % FOLDS
+    areas = dict.fromkeys(("offline", "online"), 0.0)
+    for left in (part == fold for fold in range(min(FOLDS, len(shadows)))):
+        if left.all():
+            break
+        for name in areas:
+            scores = VARIANTS[name](shadows[left], shadows[~left], members[~left])
+            areas[name] += trial_areas(scores, members[left]).sum()
+    return max(areas, key=areas.__getitem__)
 
 
 def fits(confidence: Floats, chosen: Booleans) -> tuple[Floats, Floats]:
     """Mean and variance (P,) of each record's confidence (S, P) over the `chosen` models, booleans (S, P).
 
-    Variances lean on that over all records by `PSEUDO_COUNT`, and so do means where a record has no such model.
+    Variances lean on one for all records by as much as they are alike: on an inverse gamma prior that is fitted to them
+    (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, section 6.2). Means lean on that over
+    all records where a record has no such model.
     """
     counts = chosen.sum(0)
     own = np.where(chosen, confidence, 0.0).sum(0) / np.maximum(counts, 1)
     mean = np.where(counts > 0, own, confidence[chosen].mean())
     squares = np.where(chosen, (confidence - mean) ** 2, 0.0).sum(0)
-    pooled = squares.sum() / max(1, counts.sum() - (counts > 0).sum())
-    variance = (squares + PSEUDO_COUNT * pooled) / (np.maximum(counts - 1, 0) + PSEUDO_COUNT)
-    return mean, np.maximum(variance, 1e-12)
+    free = np.maximum(counts - 1, 0)
+    degrees, typical = variance_prior(squares, free)
+    return mean, np.maximum((squares + degrees * typical) / (free + degrees), 1e-12)
+
+
+# So many degrees of freedom leave no record a variance of its own.
+ALIKE = 1e6
+
+
+def variance_prior(squares: Floats, free: NDArray[np.int_]) -> tuple[float, float]:
+    """Degrees of freedom and variance of the prior of variances, of sums of squares (P,) with `free` (P,) degrees."""
+    from scipy.optimize import brentq
+    from scipy.special import digamma, polygamma
+
+    some = (free > 0) & (squares > 0)
+    if not some.any():
+        return ALIKE, 0.0
+    half = free[some] / 2.0
+    logs = np.log(squares[some] / (2.0 * half)) - digamma(half) + np.log(half)
+    excess = logs.var() - polygamma(1, half).mean()
+    degrees = ALIKE
+    if excess > polygamma(1, ALIKE / 2.0):
+        degrees = 2.0 * brentq(lambda half: polygamma(1, half) - excess, 1e-6, ALIKE / 2.0)
+    return degrees, float(np.exp(logs.mean() + digamma(degrees / 2.0) - np.log(degrees / 2.0)))
 
 
 def _log_density(values: Floats, mean: Floats, variance: Floats) -> Floats:
@@ -100,8 +153,8 @@ LIRA_SPEC = replace(
     summary="membership by likelihood ratios of shadow models' fits to each record, online or offline (LiRA)",
     infer=by_likelihood,
     positive=Positive("membership_lira on labels learnt by heart, no noise: must be 0.65 at least", overfitted, 0.65),
-    options={"pool": 512, "shadows": 64, "variant": "online"},
-    choices={"variant": ("online", "offline")},
+    options={"pool": 512, "shadows": 64, "variant": "auto"},
+    choices={"variant": ("auto", *VARIANTS)},
     needs=(_of("release", needs.predictions), _of("client", needs.mail), _of("client", needs.one_batch_size)),
 )
 

@@ -11,7 +11,16 @@ from scipy.stats import norm
 from attacks import ATTACKS
 from attacks.core import contract
 from attacks.core.contract import AttackSetting, DoesNotApply, Population
-from attacks.membership.inference import PSEUDO_COUNT, by_likelihood, by_ratios, fits, shares_beaten
+from attacks.core.metrics import trial_areas
+from attacks.membership.inference import (
+    VARIANTS,
+    better_variant,
+    by_likelihood,
+    by_ratios,
+    fits,
+    shares_beaten,
+    variance_prior,
+)
 from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
 from attacks.membership.mount import (
     chosen_rows,
@@ -193,17 +202,37 @@ def test_confidence_is_the_log_odds_of_the_label():
     assert run.outside.shape == (2, 4)
 
 
-def test_fits_are_means_and_variances_of_the_chosen_models():
+@pytest.mark.parametrize("degrees", [3.0, np.inf])
+def test_fits_are_means_and_variances_that_lean_on_each_other_as_far_as_records_are_alike(degrees):
+    """Records' own variances are inverse gamma of some `degrees`, or all alike, about 2; 6 models say so of each.
+
+    The fitted variances are nearer to the true ones than each record's own and than one for all (Smyth 2004).
+    """
     generator = np.random.default_rng(0)
-    confidence, chosen = generator.standard_normal((50, 6)), generator.random((50, 6)) < 0.5
+    true = np.full(2000, 2.0) if degrees == np.inf else 2.0 * degrees / generator.chisquare(degrees, 2000)
+    chosen = np.arange(12)[:, None] % 2 == generator.integers(2, size=2000)
+    confidence = 5.0 + np.sqrt(true) * generator.standard_normal((12, 2000))
     mean, variance = fits(confidence, chosen)
-    for record in range(6):
-        own = confidence[chosen[:, record], record]
-        assert mean[record] == pytest.approx(own.mean())
-        alone = own.var(ddof=1)
-        # Leaning on the pooled variance moves it by its share of the weight.
-        weight = PSEUDO_COUNT / (len(own) - 1 + PSEUDO_COUNT)
-        assert abs(variance[record] - (1 - weight) * alone) < 2 * weight
+    own = np.stack([confidence[chosen[:, record], record] for record in range(2000)])
+    assert np.allclose(mean, own.mean(1))
+    alone = own.var(1, ddof=1)
+
+    def error(guess):
+        return np.mean(np.log(guess / true) ** 2)
+
+    assert error(variance) < error(alone) - 0.1
+    assert error(variance) < (0.02 if degrees == np.inf else error(alone.mean()) - 0.1)
+    fitted = variance_prior(5 * alone, np.full(2000, 5))
+    assert fitted[1] == pytest.approx(2.0, rel=0.1)
+    assert fitted[0] == pytest.approx(degrees, rel=0.2) if degrees < np.inf else fitted[0] > 50
+
+
+def test_fits_of_no_or_one_model_are_finite():
+    confidence = np.array([[1.0, 2.0, 4.0], [3.0, 5.0, 4.0]])
+    chosen = np.array([[True, True, False], [False, True, False]])
+    mean, variance = fits(confidence, chosen)
+    assert mean.tolist() == [1.0, 3.5, pytest.approx(8 / 3)]
+    assert np.all(np.isfinite(variance) & (variance > 0))
 
 
 def test_scores_are_log_likelihood_ratios_of_the_fitted_gaussians():
@@ -225,6 +254,35 @@ def test_scores_are_log_likelihood_ratios_of_the_fitted_gaussians():
         assert np.allclose(scores, ratio if variant == "online" else distance, rtol=1e-12)
         if variant == "online":
             assert (scores > 0).tolist() == [[True, False, False], [True, False, True]]
+
+
+@pytest.mark.parametrize(("fitted", "variant"), [(2.0, "online"), (0.25, "offline")])
+def test_the_variant_is_the_one_that_tells_members_of_shadow_models_apart(fitted, variant):
+    """Planted: training lifts a record's confidence by `fitted` deviations, and where it fits steadies it by half.
+
+    Gaussian confidences of 16 shadow models; the chosen variant is the better one on 100 targets as well, although
+    what targets say and trained on does not reach the choice.
+    """
+    generator = np.random.default_rng(0)
+    members = generator.random((116, 200)) < 0.5
+    spread = np.where(members & (fitted > 1), 0.5, 1.0)
+    confidence = 3 * generator.standard_normal(200) + fitted * members + spread * generator.standard_normal((116, 200))
+    targets, shadows = confidence[:100], confidence[100:]
+    population = SimpleNamespace(confidence=targets, shadows=shadows, members=members[100:])
+
+    def scores(name):
+        return by_likelihood(None, SimpleNamespace(granted={Population: population}.get, options={"variant": name}))
+
+    areas = {name: trial_areas(scores(name), members[:100]).mean() for name in VARIANTS}
+    assert max(areas, key=areas.get) == variant
+    assert np.array_equal(scores("auto"), scores(variant))
+    population.confidence = -targets
+    assert np.array_equal(scores("auto"), scores(variant))
+
+
+def test_one_shadow_model_leaves_nothing_to_choose_a_variant_by():
+    members = np.array([[True, False, True, False]])
+    assert better_variant(np.zeros((1, 4)), members) == "offline"
 
 
 def test_shares_beaten_counts_the_population():
