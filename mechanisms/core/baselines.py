@@ -149,6 +149,8 @@ def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
     channel = config.channel
     clients = deployment.clients
     together = config.all_at_once
+    # Without a table all clients send embeddings of every batch, whoever draws it.
+    kept = config.keeps_table
     return stated(
         config,
         deployment,
@@ -159,8 +161,8 @@ def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
         # All clients of a synchronous round send about one batch: a record takes part once, with all their messages.
         clients=1 if together else clients,
         channel=channel,
-        directions=(config.uploads if channel == "embedding" else 1) * (clients if together else 1),
-        whole_data_rounds=0 if together or channel == "gradient" else clients,
+        directions=config.uploads * (1 if kept else clients) if channel == "embedding" else clients if together else 1,
+        whole_data_rounds=clients if kept and channel == "embedding" else 0,
         clip_scope="batch" if config.dp == "embedding-batch" else "record",
         client_update="frozen" if config.client_rate == 0 else config.client_step,
     )
@@ -307,8 +309,8 @@ class AsyncRun(Generic[A]):
     def server_batch(self, batch: Batch, received: Mapping[int, Tensor]) -> ServerBatch:
         """Return what the server steps by: rows of what it `received` from all clients, or of its table."""
         fed = self.federation
-        if self.config.all_at_once:
-            return fed.server_batch(torch.cat(list(received.values()), 2), batch)
+        if not self.config.keeps_table:
+            return fed.server_batch(torch.cat([received[m] for m in sorted(received)], 2), batch)
         ((number, embeddings),) = received.items()
         return fed.server_batch(fed.refresh(number, batch, embeddings), batch)
 
@@ -360,6 +362,22 @@ class BaselineRun(AsyncRun[P]):
     def prepare(self) -> None:
         """Set up what a method needs beside its federation and its noise."""
 
+    def others(self, numbers: Sequence[int], batch: Batch, bits: Bits | None = None) -> dict[int, Tensor]:
+        """Upload what clients that are not active have of a batch: embeddings (K, B, width) by client; {} with a table.
+
+        `numbers` are the active clients; embeddings travel in `bits` a value where that is set.
+        """
+        fed = self.federation
+        if self.config.keeps_table:
+            return {}
+        sent = {}
+        for number, client in enumerate(fed.clients, start=1):
+            if number not in numbers:
+                output = client.evaluator.forward(client.parameters, fed.inputs(client, batch))
+                noised = self._noise.embeddings(batch.cleared(output))
+                sent[number] = fed.upload(number, self.round, batch, noised, bits)
+        return sent
+
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
         return {"noise-draws": self._noise.draws}
@@ -377,8 +395,7 @@ class FirstOrderRun(BaselineRun[P]):
 
     def prepare(self) -> None:
         """See `BaselineRun.prepare`."""
-        # All clients send every batch in the synchronous methods: nothing is ever read from a table.
-        if not self.config.all_at_once:
+        if self.config.keeps_table:
             self.federation.fill_table(protect=self._noise.embeddings, bits=self.bits)
 
     def step(self) -> None:
@@ -396,6 +413,7 @@ class FirstOrderRun(BaselineRun[P]):
             noised = noise.embeddings(output)
             received[number] = fed.upload(number, self.round, batch, noised, self.bits)
             passes.append((client, inputs, output, pullback))
+        received |= self.others(numbers, batch, self.bits)
         server_gradient, at_rows = fed.server_gradients(self.server_batch(batch, received))
         fed.step_server(server_gradient)
         for number, (client, inputs, output, pullback) in zip(numbers, passes, strict=True):

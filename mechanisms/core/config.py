@@ -154,6 +154,11 @@ class AsyncConfig(TrainingConfig):
         """Whether all clients take part in every round, on one batch."""
         return False
 
+    @property
+    def keeps_table(self) -> bool:
+        """Whether the server keeps a table for the embeddings of clients that send none of a batch."""
+        return not self.all_at_once
+
     def check_clients(self, clients: int) -> None:
         """Raise `InputError` where activation is not of so many clients."""
         for name in _BY_CLIENT:
@@ -235,6 +240,19 @@ class BaselineConfig(ProtectedConfig):
     server_rate: ServerRate = 0.05
     momentum: ClientMomentum = 0.0
     server_momentum: ServerMomentum = 0.0
+    embeddings: Literal["stale", "fresh"] = "stale"
+    """Of clients that are not active: what the server's table keeps, or sent anew, of every batch, by all clients."""
+
+    def contradictions(self) -> Iterator[tuple[bool, str]]:
+        """See `TrainingConfig.contradictions`."""
+        yield from super().contradictions()
+        fresh = self.all_at_once and self.embeddings == "fresh"
+        yield fresh, "embeddings does not apply: all clients take part in every round"
+
+    @property
+    def keeps_table(self) -> bool:
+        """See `AsyncConfig.keeps_table`."""
+        return super().keeps_table and self.embeddings == "stale"
 
 
 def build_config(kind: type[C], values: dict[str, object]) -> C:

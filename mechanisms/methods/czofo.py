@@ -64,7 +64,8 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         drawn = config.directions * config.batch_size * fed.width
         numbers = range(1, len(fed.clients) + 1)
         self._draws = [Directions("gaussian", drawn, party=m, **fed.streams) for m in numbers]
-        fed.fill_table(protect=self._noise.embeddings, bits=config.forward_bits)
+        if config.keeps_table:
+            fed.fill_table(protect=self._noise.embeddings, bits=config.forward_bits)
 
     def step(self) -> None:
         """Run the next round."""
@@ -79,7 +80,7 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
 
         directions = self._directions_of(number, own_round, batch)
         fed.channel.note(number, self.round, "direction", directions)
-        seen = fed.server_batch(fed.refresh(number, batch, sent), batch)
+        seen = self.server_batch(batch, {number: sent} | self.others((number,), batch, config.forward_bits))
         differences = self._differences(seen, directions, fed.slots[number - 1])
         if fed.server.layout:
             fed.train_server(seen)

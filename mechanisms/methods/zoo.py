@@ -57,8 +57,7 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
         fed = self.federation
         numbers = range(len(fed.clients) + 1)
         self._parties = {m: ZerothOrderParty(fed, m, self.config.direction) for m in numbers}
-        # All clients send every batch in the synchronous methods: nothing is ever read from a table.
-        if not self.config.synchronous:
+        if self.config.keeps_table:
             fed.fill_table(fed.context.behaviours, protect=self._noise.embeddings)
 
     def step(self) -> None:

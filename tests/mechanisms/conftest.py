@@ -250,8 +250,18 @@ class Parties:
         own = self.noised({i: g * min(1.0, config.dp_clip / g.norm()) for i, g in own.items()})
         return {i: g / config.batch_size for i, g in own.items()}
 
+    def renewed(self, m, ids):
+        """What all clients but m send of a batch now, (client, {i: h}) of each; nothing where a table stands for it."""
+        if self.config.embeddings == "fresh":
+            with torch.no_grad():
+                for other in self.m:
+                    if other != m:
+                        yield other, self.sent(self.clipped({i: self.embed(other, i) for i in ids}))
+
     def fill_table(self):
-        """Every client sends every record once."""
+        """Every client sends every record once; none does where all send every batch anew."""
+        if getattr(self.config, "embeddings", "stale") == "fresh":
+            return
         with torch.no_grad():
             for m in self.m:
                 values = {i: self.embed(m, i) for i in range(len(self.data.labels))}

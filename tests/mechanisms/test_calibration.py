@@ -180,6 +180,24 @@ def test_one_record_moves_all_messages_by_no_more_than_the_calibration_counts(me
     assert 0 < total <= counted * 0.4**2 * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("method", ["vafl", "czofo"])
+@pytest.mark.parametrize("embeddings", ["stale", "fresh"])
+def test_as_many_messages_are_accounted_as_are_sent_about_a_record(method, embeddings, make_dataset):
+    config = configure(method, dp="embedding", dp_sigma=1.0, embeddings=embeddings)
+    data = TrainingData.of(make_dataset(records=RECORDS, clients=CLIENTS), dtype=torch.float64, device="cpu")
+    about = torch.zeros(RECORDS, dtype=torch.int64)
+
+    class Counter:
+        def on_message(self, message):
+            if message.receiver == SERVER:
+                about[torch.arange(RECORDS) if message.ids is None else message.ids[0]] += 1
+
+    train(data, config, seed=0, observers=(Counter(),))
+    release = channel_release(config, Deployment(**SHAPE))
+    counted = release.directions * release.participations + release.whole_data_rounds
+    assert counted == about.max() == (3 * CLIENTS if embeddings == "fresh" else messages_about_a_record(method))
+
+
 @pytest.mark.parametrize("method", ["vafl", "czofo", "split"])
 def test_first_order_clients_do_leak_past_their_noised_rows(method, make_dataset, monkeypatch):
     """The gap client-state is real: given equal answers, a record's features move rows of OTHER records later."""

@@ -49,6 +49,7 @@ VARIANTS = {
     "embedding": {"dp": "embedding", **DP},
     "embedding, forward 8 bits": {"dp": "embedding", "forward_bits": 8, **DP},
     "embedding-batch": {"dp": "embedding-batch", **DP},
+    "fresh, embedding, forward 8 bits": {"embeddings": "fresh", "dp": "embedding", "forward_bits": 8, **DP},
 }
 
 
@@ -75,7 +76,7 @@ class Reference:
             for m in parties.m
         }
         parties.fill_table()
-        for m in parties.m:
+        for m in {sender for sender, _ in parties.table}:
             keys = [(m, i) for i in range(len(parties.data.labels))]
             told = quantised(torch.stack([parties.table[key] for key in keys]), config.forward_bits)
             parties.table.update(zip(keys, told, strict=True))
@@ -96,6 +97,9 @@ class Reference:
         up = quantised(torch.stack([noisy[i] for i in ids]), config.forward_bits)
         for place, i in enumerate(ids):
             parties.table[m, i] = up[place]
+        for other, sent in parties.renewed(m, ids):
+            read = quantised(torch.stack(list(sent.values())), config.forward_bits)
+            parties.table.update({(other, i): h for i, h in zip(sent, read, strict=True)})
         rows = parties.rows(ids)
         u = self.directions(m)
         # Both losses before the server steps.
@@ -131,12 +135,16 @@ def test_rounds_are_those_of_the_paper(name, start_run, parties, agree):
     reference = Reference(parties(run.federation.data, config, seed=3, replica=2), config, seed=3, replica=2)
     agree(run, 1, reference.parties)
     active = active_clients(config, 3, 3)
-    for _ in range(9):
+    for round_ in range(9):
         with torch.no_grad():
             run.step()
         m = next(active)
         ids, up, told = reference.run_round(m)
-        sent, answer = log.messages[-2:]
+        sent, *anew, answer = [message for message in log.messages if message.round == round_]
+        fresh = config.embeddings == "fresh"
+        assert [other.sender for other in anew] == [k for k in (1, 2, 3) if fresh and k != m]
+        if fresh:
+            reference.parties.table.clear()
         assert (sent.sender, sent.receiver, answer.sender, answer.receiver) == (m, SERVER, SERVER, m)
         assert sent.ids[1].tolist() == answer.ids[1].tolist() == ids
         assert torch.allclose(sent.payload[1], up, rtol=0, atol=1e-10)

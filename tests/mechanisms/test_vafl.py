@@ -35,6 +35,8 @@ VARIANTS = {
     "gradient": {"dp": "gradient", **DP},
     "gradient, poisson": {"dp": "gradient", "sampler": "poisson", **DP},
     "clip alone": {"dp": "gradient", "dp_clip": 0.02},
+    "fresh": {"embeddings": "fresh"},
+    "fresh, embedding, poisson": {"embeddings": "fresh", "dp": "embedding", "sampler": "poisson", **DP},
 }
 
 
@@ -44,6 +46,7 @@ def reference_round(parties, m):
     clipped = parties.clipped({i: parties.embed(m, i) for i in ids})
     up = parties.sent(clipped)
     parties.table.update({(m, i): h for i, h in up.items()})
+    parties.table.update({(k, i): h for k, sent in parties.renewed(m, ids) for i, h in sent.items()})
     leaves = {i: h.clone().requires_grad_() for i, h in up.items()}
     loss = parties.mean_loss(parties.rows(ids, m, leaves))
     down = {i: torch.autograd.grad(loss, h, retain_graph=True)[0] for i, h in leaves.items()}
@@ -62,12 +65,16 @@ def test_rounds_are_those_of_the_reference(name, start_run, parties, agree, rece
     reference.fill_table()
     agree(run, 1, reference)
     active = active_clients(config, 3, 3)
-    for _ in range(12):
+    for round_ in range(12):
         with torch.no_grad():
             run.step()
         m = next(active)
         ids, up, down = reference_round(reference, m)
-        sent, answer = log.messages[-2:]
+        sent, *anew, answer = [message for message in log.messages if message.round == round_]
+        fresh = config.embeddings == "fresh"
+        assert [other.sender for other in anew] == [k for k in (1, 2, 3) if fresh and k != m]
+        if fresh:
+            reference.table.clear()
         assert (sent.sender, sent.receiver, answer.sender, answer.receiver) == (m, SERVER, SERVER, m)
         for message, values in ((sent, up), (answer, down)):
             got = received(message, 1)

@@ -20,9 +20,18 @@ def _takes(name, options):
     return True
 
 
+OTHERWISE = {"czofo": {"embeddings": "fresh"}}
+"""Settings under which other messages travel."""
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_keeps_the_contract(name):
     check_method(METHODS[name])
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_the_contract_is_kept_where_other_messages_travel(name):
+    check_method(METHODS[name], **OTHERWISE[name])
 
 
 @pytest.mark.parametrize(
