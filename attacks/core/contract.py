@@ -466,6 +466,8 @@ class AttackSpec:
             )
         if setting.adversary == "eavesdropper" and offers is not None and offers.encrypted:
             return "its messages were sent under TLS, of which an eavesdropper sees lengths and times alone"
+        if setting.config.labels_shared and setting.adversary not in ("server", "release"):
+            return "its server sends every client the labels, its model and everybody's embeddings: nothing is hidden"
         reasons = (need(setting) for need in self.needs)
         return next((why for why in reasons if why is not None), None)
 

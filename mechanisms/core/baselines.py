@@ -35,6 +35,7 @@ from .streams import Batch, DirectionKind, Directions, Drawn
 
 PROTECTS = {
     "none": "nothing: no noise is added anywhere",
+    "labels-shared": "nothing: every client is sent the labels, the server's model and everybody's embeddings",
     "embedding": "embeddings sent to the server, hence features; labels stay open to clients",
     "embedding-batch": "embeddings sent to the server, clipped as one tensor a batch; labels stay open to clients",
     "gradient": "gradients sent to clients, hence labels; features stay open to the server",
@@ -118,6 +119,8 @@ P = TypeVar("P", bound=ProtectedConfig)
 def channel_protection(config: ProtectedConfig) -> Protection:
     """Return what the noise of a baseline protects; nothing where `config` asks for none."""
     nothing = Protection(epsilon=config.epsilon, delta=config.delta)
+    if config.labels_shared:
+        return replace(nothing, words=PROTECTS["labels-shared"])
     if not config.protected:
         return nothing
     labels = config.dp == "gradient"

@@ -106,6 +106,11 @@ class TrainingConfig(BaseModel):
             return records // self.batch_size
         return math.floor(1.0 / self.sample_rate)
 
+    @property
+    def labels_shared(self) -> bool:
+        """Whether the server hands every client the training labels."""
+        return False
+
     def check_clients(self, clients: int) -> None:
         """Raise `InputError` where the configuration is not of so many clients."""
 

@@ -147,12 +147,15 @@ class Federation:
         """Return what the server steps by: `rows` (K, B, M * width) with labels and weights of `batch`."""
         return ServerBatch(rows, self.data.batch_labels(batch), batch.weights)
 
-    def server_gradients(self, batch: ServerBatch, *, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+    def server_gradients(
+        self, batch: ServerBatch, parameters: ParameterStack | None = None, *, at_inputs: bool = True
+    ) -> tuple[Tensor, Tensor]:
         """Gradients of the batch loss at the server's parameters (K, d_0) and at the rows (K, B, M * width).
 
-        Without `at_inputs` the second is of no use.
+        Without `at_inputs` the second is of no use. `parameters` stand in for the server's present ones.
         """
-        logits, pullback = self.server.vjp(self.server_parameters, batch.rows)
+        parameters = self.server_parameters if parameters is None else parameters
+        logits, pullback = self.server.vjp(parameters, batch.rows)
         gradient = loss_gradient(logits, batch.labels, batch.weights, self.config.batch_size)
         return pullback(gradient, at_inputs=at_inputs)
 

@@ -88,6 +88,13 @@ def test_an_attack_applies_to_a_method_or_says_why_in_one_line(name, method, dig
             spec.mount(small_setting(spec, method, digits))
 
 
+def test_nothing_is_left_to_find_for_those_who_are_sent_the_labels(digits):
+    for spec in ATTACKS.values():
+        reason = spec.lacks(small_setting(spec, "compressed", digits, options={"local_gradient": "recomputed"}))
+        told = spec.adversaries[0] not in ("server", "release")
+        assert ("nothing is hidden" in (reason or "")) == told, spec.name
+
+
 @pytest.mark.parametrize("method", ["dpzv", "vafl"])
 def test_an_attack_that_peeks_at_the_truth_fails_its_negative_control(method, digits):
     """The control can fail: guesses that follow the true labels, not those trained on, are found out."""

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER
 from mechanisms.core.context import TrainingData
@@ -38,6 +39,19 @@ VARIANTS = {
     "embedding-batch, poisson": {"dp": "embedding-batch", "sampler": "poisson", **DP},
     "gradient": {"dp": "gradient", **DP},
     "gradient, poisson": {"dp": "gradient", "sampler": "poisson", **DP},
+}
+
+
+RECOMPUTED = {
+    "plain": {},
+    "three local steps, 2 bits, momentum": {
+        "local_steps": 3,
+        "forward_bits": 2,
+        "momentum": 0.9,
+        "server_momentum": 0.8,
+    },
+    "poisson, two local steps": {"sampler": "poisson", "local_steps": 2},
+    "no top model, 4 bits": {"top_model": False, "local_steps": 2, "forward_bits": 4},
 }
 
 
@@ -94,6 +108,97 @@ def test_rounds_are_those_of_the_reference(name, start_run, parties, agree, rece
             assert list(got) == ids
             assert all(torch.allclose(got[i], values[i], rtol=0, atol=1e-10) for i in ids)
         agree(run, 1, reference)
+
+
+def as_sent(message, place, width):
+    """{i: h} of one client's part of a message that passes on what others sent."""
+    rows = message.payload[place].split(width, 1)
+    ids = message.ids[place].tolist()
+    return [{i: row for i, row in zip(ids, part, strict=True) if i >= 0} for part in rows]
+
+
+def reference_recomputed_round(parties):
+    """Castiglia et al., algorithm 1: every party takes Q steps, its own part as it is now, all else as it was sent."""
+    config = parties.config
+    ids = parties.draw(1)
+    up = {}
+    for m in parties.m:
+        values = {i: parties.embed(m, i).detach() for i in ids}
+        up[m] = quantised(values, config.forward_bits)
+    model = None
+    if parties.modules[0] is not None:
+        flat = torch.nn.utils.parameters_to_vector(parties.modules[0].parameters()).detach().clone()
+        model = quantised({0: flat}, config.forward_bits)[0]
+    for m in parties.m:
+        for _ in range(config.local_steps):
+
+            def gradient(m=m):
+                rows = {i: [parties.embed(m, i) if k == m else up[k][i] for k in parties.m] for i in ids}
+                return parties.gradient(parties.mean_loss(rows), m)
+
+            parties.step(m, gradient() if model is None else parties.at(0, model, gradient))
+    for _ in range(config.local_steps if model is not None else 0):
+        parties.step(0, parties.gradient(parties.mean_loss({i: [up[m][i] for m in parties.m] for i in ids}), 0))
+    return ids, up, model
+
+
+@pytest.mark.parametrize("name", RECOMPUTED)
+def test_recomputed_rounds_are_those_of_the_reference(name, start_run, parties, agree, received):
+    config = CompressedConfig(**{**SMALL, **RECOMPUTED[name]}, local_gradient="recomputed")
+    run, log = start_run(config, seed=3, replicas=(1, 2), records=16)
+    labels = run.federation.data.labels
+    given = [m for m in log.messages if m.round < 0]
+    assert [(m.sender, m.receiver, m.kind) for m in given] == [(SERVER, m, "labels") for m in (1, 2, 3)]
+    assert all(torch.equal(m.payload[1], labels) for m in given)
+    reference = parties(run.federation.data, config, seed=3, replica=2)
+    for round_ in range(6):
+        with torch.no_grad():
+            run.step()
+        ids, up, model = reference_recomputed_round(reference)
+        new = [m for m in log.messages if m.round == round_]
+        down = [m for m in new if m.sender == SERVER]
+        kinds = ["embeddings"] if model is None else ["embeddings", "model"]
+        assert [(m.receiver, m.kind) for m in down] == [(m, kind) for m in (1, 2, 3) for kind in kinds]
+        for message in new:
+            if message.kind == "model":
+                assert torch.allclose(message.payload[1], model, rtol=0, atol=1e-10)
+                continue
+            about = [message.sender] if message.sender else [m for m in (1, 2, 3) if m != message.receiver]
+            width = message.payload.shape[2] // len(about)
+            for m, got in zip(about, as_sent(message, 1, width), strict=True):
+                assert list(got) == ids
+                assert all(torch.allclose(got[i], up[m][i], rtol=0, atol=1e-10) for i in ids)
+        agree(run, 1, reference)
+
+
+def test_one_recomputed_step_without_compression_is_split_learning(make_dataset):
+    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+    given, own = (
+        train(data, CompressedConfig(**SMALL, local_gradient=kind), seed=0) for kind in ("received", "recomputed")
+    )
+    pairs = zip((*given.clients, given.server), (*own.clients, own.server), strict=True)
+    assert all(torch.allclose(a.flat, b.flat, rtol=0, atol=1e-10) for a, b in pairs)
+
+
+def test_recomputed_gradients_cost_embeddings_the_model_and_once_the_labels(make_dataset):
+    """Down to each of 2 clients: 48 labels once; in a round 16 x 8 values of the other and the weights in 4 bits."""
+    data = TrainingData.of(make_dataset(records=48, clients=2, width=3), dtype=torch.float32, device="cpu")
+    sizes = {"batch_size": 16, "epochs": 1, "embedding": 8, "hidden": 4, "local_steps": 5}
+    trained = train(data, CompressedConfig(**sizes, forward_bits=4, local_gradient="recomputed"), seed=0)
+    weights = trained.server.flat.shape[1]
+    ledger = trained.ledger
+    assert ledger.bytes_up == {"embeddings": 3 * 2 * (8 + 16 * 8 // 2)}
+    assert ledger.bytes_down == {
+        "labels": 2 * 48 * 4,
+        "embeddings": 3 * 2 * (8 + 16 * 8 // 2),
+        "model": 3 * 2 * -(-(64 + 4 * weights) // 8),
+    }
+
+
+def test_noise_does_not_go_with_recomputed_gradients():
+    for dp in ("embedding", "gradient"):
+        with pytest.raises(InputError, match="dp must be none with local_gradient recomputed"):
+            METHODS["compressed"].configure(dp=dp, local_gradient="recomputed")
 
 
 def test_split_learning_is_compressed_vfl_without_compression(make_dataset):

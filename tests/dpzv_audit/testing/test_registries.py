@@ -20,7 +20,7 @@ def _takes(name, options):
     return True
 
 
-OTHERWISE = {"czofo": {"embeddings": "fresh"}}
+OTHERWISE = {"czofo": {"embeddings": "fresh"}, "compressed": {"local_gradient": "recomputed", "local_steps": 2}}
 """Settings under which other messages travel."""
 
 
