@@ -9,7 +9,19 @@ from dpzv_audit.registry import Registry
 from .core.contract import AttackOutcome, AttackSetting, AttackSpec
 from .feature import inversion as feature_inversion
 from .gradient import estimation
-from .label import binary, coded, completion, direct, inversion, precision, probe, scalar, served, signature
+from .label import (
+    binary,
+    coded,
+    completion,
+    direct,
+    enumeration,
+    inversion,
+    precision,
+    probe,
+    scalar,
+    served,
+    signature,
+)
 from .membership import inference
 
 __all__ = ["ATTACKS", "AttackOutcome", "AttackSetting", "AttackSpec", "attack_named"]
@@ -27,6 +39,7 @@ ATTACKS = Registry(
         completion.SPEC,
         completion.ACTIVE_SPEC,
         inversion.SPEC,
+        enumeration.SPEC,
         binary.NORM_SPEC,
         binary.DIRECTION_SPEC,
         binary.SPECTRAL_SPEC,

@@ -198,6 +198,15 @@ class OwnParty:
 
 
 @dataclass(frozen=True)
+class ServerStart:
+    """A server's model before training, where all parties know it: how to run it, and for how many clients."""
+
+    server: Evaluator
+    parameters: ParameterStack
+    clients: int
+
+
+@dataclass(frozen=True)
 class FewLabels:
     """Labels that the threat model grants: (K, n) record ids of each replica and their labels (K, n)."""
 
@@ -250,9 +259,9 @@ class Knowledge:
     """What the threat model lets an adversary know beside its view: public parameters, and what it owns or is granted.
 
     `batches` is the number of batches in a pass over the data, `sigma` the standard deviation of the noise on a
-    scalar (0 for methods without), `options` the attack's own with their defaults filled in. `rarer`, the class with
-    the fewest records, and `share_of_ones`, the share of class 1, are facts about the data that are public. `grants`
-    holds at most one of each of `OwnParty`, `FewLabels`, `SomeFeatures`, `Population` and `AllButOne`.
+    scalar (0 for methods without), `options` the attack's own with their defaults filled in. `shares`, those of the
+    classes among the training records, are public. `grants` holds at most one of each of `OwnParty`, `ServerStart`,
+    `FewLabels`, `SomeFeatures`, `Population` and `AllButOne`.
     """
 
     method: MethodSpec
@@ -266,9 +275,18 @@ class Knowledge:
     queries: int
     options: Mapping[str, Any]
     client: int = ATTACKER
-    rarer: int = 0
-    share_of_ones: float = 0.5
+    shares: tuple[float, ...] = (0.5, 0.5)
     grants: tuple[object, ...] = ()
+
+    @property
+    def rarer(self) -> int:
+        """Return the class with the fewest records."""
+        return int(np.argmin(self.shares))
+
+    @property
+    def share_of_ones(self) -> float:
+        """Return the share of class 1."""
+        return self.shares[1]
 
     def granted(self, kind: type[T]) -> T:
         """Return what of a `kind` the threat model grants; `InputError` where this adversary does not hold it."""
@@ -298,12 +316,15 @@ class LabelGuesses:
     `ids` (answers, K, B) says which records those are, or is None where the attacker does not know. An attack that
     guesses records of its choice, not places of batches, gives one answer. `scores` (answers, K, B, classes) are
     what the labels were read off, the larger the likelier; `held_out` (K, n, classes) the same for test records.
+    `unnamed` guesses tell records apart by class first and name the classes then: success under the best names, which
+    the truth alone knows, stands beside theirs.
     """
 
     labels: Tensor
     ids: Tensor | None
     scores: Tensor | None = None
     held_out: Tensor | None = None
+    unnamed: bool = False
 
     def about(self, records: Tensor) -> "LabelGuesses":
         """Return of guesses about all records in order those about `records` (K, n) alone."""
@@ -426,6 +447,7 @@ class AttackSpec:
             features alone do.
         few_labels: Whether the threat model grants `labels_per_class` training labels of each class.
         granted_among: Records (K, n) of each training among which these are drawn; by default all.
+        grants: What else the threat model grants, of the data as trainings take them and a setting.
         rounds: Rounds that its progress counts to: by default those of an attacked training and of its control.
         one_view: Whether the view of one training suffices, so that it can be mounted on one that was recorded.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
@@ -452,6 +474,7 @@ class AttackSpec:
     unsupervised: bool = False
     few_labels: bool = False
     granted_among: Callable[[AttackSetting], Tensor] | None = None
+    grants: Callable[[TrainingData, AttackSetting], tuple[object, ...]] = lambda data, setting: ()
     rounds: "Callable[[AttackSpec, AttackSetting], int]" = lambda spec, setting: 2 * setting.rounds
     one_view: bool = False
     reads: tuple[str, ...] | None = None

@@ -66,8 +66,7 @@ def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None
         queries=setting.queries,
         options=spec.own_options(setting),
         client=setting.client,
-        rarer=int(np.bincount(labels, minlength=classes).argmin()),
-        share_of_ones=float((labels == 1).mean()),
+        shares=tuple((np.bincount(labels, minlength=classes) / len(labels)).tolist()),
     )
 
 
@@ -109,7 +108,7 @@ def attacked_run(
     behaviours = spec.behave(setting)
     plan = _plan(setting, behaviours)
     known = public_knowledge(spec, setting, plan)
-    grants: list[object] = []
+    grants = list(spec.grants(data, setting))
     if spec.few_labels:
         grants.append(granted or few_labels(spec, data.labels, setting))
 

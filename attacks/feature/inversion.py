@@ -161,7 +161,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         expected=0.0,
         test=by_bets(shares, 0.0, least=-1.0, what="groups of records"),
     )
-    compared = quality(found, truth, confidence)
+    compared = quality(dataset, found, confidence)
     rows = []
     for what, measured in compared.items():
         rows.append({"what": what, **{name: one.value for name, one in measured.items()}})
@@ -172,8 +172,8 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         trained=run.trained,
         plan=run.plan,
         metric="correlation of reconstructed with true features, about the mean record",
-        measures=compared[RECONSTRUCTED],
-        curves={"quality of reconstructed features": rows},
+        measures=compared.get(RECONSTRUCTED, {}),
+        curves={"quality of reconstructed pictures": rows} if rows else {},
         pictures=pictures(dataset, found, compared),
         at_once=again.at_once,
     )
@@ -248,25 +248,42 @@ RECONSTRUCTED = "reconstructed"
 MEAN = "the mean record"
 PSNR = "PSNR, dB"
 SSIM = "SSIM"
+# Of structural similarity: a window's deviation and radius, its constants, and how many pictures are compared at once.
+DEVIATION = 1.5
+RADIUS = 5
+C1 = 0.01**2
+C2 = 0.03**2
+AT_ONCE = 1024
 # Records in a picture: the first that the server did not know, whatever became of them.
 SHOWN = 8
 # Groups of records over which intervals are taken: records are what varies.
 GROUPS = 20
 
 
-def quality(found: Reconstruction, truth: Tensor, confidence: float) -> dict[str, dict[str, Interval]]:
-    """PSNR in dB (the peak is the features' range) and SSIM (one window a record), and those of the mean record.
+def quality(dataset: VerticalDataset, found: Reconstruction, confidence: float) -> dict[str, dict[str, Interval]]:
+    """Return PSNR in dB and SSIM of reconstructed pictures, and those of the mean record; nothing without pictures.
 
-    A group of records has the PSNR of its mean squared error; intervals are over groups, means over trials.
+    Pixels are scaled to [0, 1] by their least and largest value. A group of records has the PSNR of its mean squared
+    error; intervals are over groups, means over trials.
     """
-    real = truth[found.ids].numpy()
-    peak = float(np.ptp(truth.numpy())) or 1.0
-    mean = np.broadcast_to(truth.mean(0).numpy(), real.shape)[None]
+    shape = dataset.picture(0)
+    if shape is None:
+        return {}
+    block = dataset.train.features[0].astype(np.float64)
+    low = float(block.min())
+    range_ = float(np.ptp(block)) or 1.0
+
+    def planes(records: np.ndarray) -> np.ndarray:
+        return (records.reshape(len(records), -1, *shape) - low) / range_
+
+    real = planes(block[found.ids.numpy()])
+    mean = np.broadcast_to(planes(block.mean(0)[None]), real.shape)
+    guesses = {RECONSTRUCTED: [planes(one) for one in found.features.cpu().numpy()], MEAN: [mean]}
     measured = {}
-    for what, guess in ((RECONSTRUCTED, found.features.cpu().numpy()), (MEAN, mean)):
-        errors = _groups(((guess - real) ** 2).mean(2))
-        decibels = 10.0 * np.log10(peak**2 / np.maximum(errors, 1e-300))
-        likeness = _groups(np.stack([ssim(one, real, peak) for one in guess]))
+    for what, trials in guesses.items():
+        errors = _groups(np.stack([((one - real) ** 2).mean((1, 2, 3)) for one in trials]))
+        decibels = -10.0 * np.log10(np.maximum(errors, 1e-300))
+        likeness = _groups(np.stack([ssim(one, real) for one in trials]))
         measured[what] = {
             name: t_interval(of.mean(0), len(real), confidence) for name, of in ((PSNR, decibels), (SSIM, likeness))
         }
@@ -306,13 +323,27 @@ def pictures(
     return Pictures(shape, rows)
 
 
-def ssim(guess: np.ndarray, real: np.ndarray, peak: float) -> np.ndarray:
-    """Structural similarity (n,) of records (n, d), each as one window (Wang et al., 2004, eq. 13)."""
-    c1 = (0.01 * peak) ** 2
-    c2 = (0.03 * peak) ** 2
-    mean_g = guess.mean(1)
-    mean_r = real.mean(1)
-    covariance = ((guess - mean_g[:, None]) * (real - mean_r[:, None])).mean(1)
-    above = (2 * mean_g * mean_r + c1) * (2 * covariance + c2)
-    below = (mean_g**2 + mean_r**2 + c1) * (guess.var(1) + real.var(1) + c2)
-    return np.asarray(above / below)
+def ssim(guess: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """Return the mean structural similarity (n,) of pictures (n, channels, height, width) with pixels in [0, 1].
+
+    As in Wang et al. (IEEE TIP 2004, eq. 13 and section III-C): Gaussian windows of 11 x 11 pixels and standard
+    deviation 1.5, K1 = 0.01, K2 = 0.03, averaged over the windows that lie within the picture, and over channels. Along
+    a side of fewer than 11 pixels none does: there the picture is mirrored, and all windows count.
+    """
+    sides = guess.shape[2:]
+    within = tuple(slice(RADIUS, side - RADIUS) if side > 2 * RADIUS else slice(None) for side in sides)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        from scipy.ndimage import gaussian_filter
+
+        return np.asarray(gaussian_filter(values, (0, 0, DEVIATION, DEVIATION), radius=RADIUS)[(..., *within)])
+
+    def one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        mean_a, mean_b = mean(a), mean(b)
+        covariance = mean(a * b) - mean_a * mean_b
+        variances = mean(a * a) - mean_a**2 + mean(b * b) - mean_b**2
+        above = (2 * mean_a * mean_b + C1) * (2 * covariance + C2)
+        return np.asarray((above / ((mean_a**2 + mean_b**2 + C1) * (variances + C2))).mean((1, 2, 3)))
+
+    pieces = range(0, len(real), AT_ONCE)
+    return np.concatenate([one(guess[i : i + AT_ONCE], real[i : i + AT_ONCE]) for i in pieces])

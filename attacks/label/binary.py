@@ -41,14 +41,26 @@ def by_norm(view: View, known: Knowledge) -> LabelGuesses:
 
 
 def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> tuple[Tensor, Tensor]:
-    """Mean over rounds of `values` (rounds, K, B), by record: (K, N); and how often each was seen, (K, N)."""
+    """Mean over rounds of `values` (rounds, K, B, ...), by record: (K, N, ...); and how often each was seen, (K, N)."""
     places = ids.transpose(0, 1).flatten(1)
     # Padding, whose id is -1, counts to a record after the last.
     places = torch.where(places < 0, known.records, places)
-    zeros = values.new_zeros(values.shape[1], known.records + 1)
-    total = zeros.scatter_add(1, places, values.transpose(0, 1).flatten(1))
-    count = zeros.scatter_add(1, places, zeros.new_ones(places.shape))
-    return total[:, :-1] / count[:, :-1].clamp(min=1), count[:, :-1]
+    rows = values.transpose(0, 1).flatten(1, 2)
+    alone = (1,) * (rows.dim() - 2)
+    zeros = values.new_zeros(len(rows), known.records + 1)
+    count = zeros.scatter_add(1, places, zeros.new_ones(places.shape))[:, :-1]
+    total = zeros.view(*zeros.shape, *alone).repeat(1, 1, *rows.shape[2:])
+    total = total.scatter_add(1, places.view(*places.shape, *alone).expand_as(rows), rows)[:, :-1]
+    return total / count.clamp(min=1).view(*count.shape, *alone), count
+
+
+def seen_alike(count: Tensor, known: Knowledge) -> Tensor:
+    """Return ids (K, n) in order of records that were seen, equally many of each training, given how often (K, N)."""
+    seen = count > 0
+    # Which of those that were seen go too owes nothing to them: records may stand in an order that tells labels.
+    lots = stream(known.seed, Purpose.ATTACK, 11).permutation(known.records)
+    kept = (seen * (1 + torch.from_numpy(lots).to(count.device))).argsort(1, descending=True)
+    return kept[:, : int(seen.sum(1).min())].sort(1).values
 
 
 def guesses_of(rarer: Tensor, count: Tensor | None, known: Knowledge) -> LabelGuesses:
@@ -60,11 +72,7 @@ def guesses_of(rarer: Tensor, count: Tensor | None, known: Knowledge) -> LabelGu
     scores = rarer if known.rarer == 1 else -rarer
     ids = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
     if count is not None and bool((count == 0).any()):
-        seen = count > 0
-        # Which of those that were seen go too owes nothing to them: records may stand in an order that tells labels.
-        lots = stream(known.seed, Purpose.ATTACK, 11).permutation(known.records)
-        kept = (seen * (1 + torch.from_numpy(lots).to(ids.device))).argsort(1, descending=True)
-        ids = kept[:, : int(seen.sum(1).min())].sort(1).values
+        ids = seen_alike(count, known)
         scores = scores.gather(1, ids)
     ones = max(1, round(known.share_of_ones * scores.shape[1]))
     labels = scores >= scores.topk(ones).values[:, -1:]

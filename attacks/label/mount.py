@@ -9,7 +9,7 @@ bounds the right guesses of one-run estimators however the scores of a training 
 whatever features say: what follows from them alone certifies nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -43,6 +43,7 @@ SHUFFLED = "trained on labels dealt at random, scored against the true ones: mus
 AGAIN = "trained on labels dealt at random, scored against labels permuted once more: must be at chance"
 PERMUTED = "labels in another order, against the same guesses: the mean; p is how often that does as well as the attack"
 RECORDED = "a recorded training cannot be repeated on labels dealt by coins, which a certified epsilon needs"
+ORACLE = "oracle: labels found under the best names"
 TOP = 3
 # No table of recalls by class is longer.
 MOST_CLASSES = 20
@@ -115,7 +116,7 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         baselines={**blind, **rates},
         controls=controls,
         chance=max(blind.values()),
-        measures=label_measures(found, setting),
+        measures={**_best_named(found, less, setting), **label_measures(found, setting)},
         by_trial={name: tuple(one.mean(1).tolist()) for name, one in right.items()},
         **facts,
     )
@@ -243,6 +244,31 @@ def _binary(guesses: LabelGuesses, labels: np.ndarray) -> tuple[np.ndarray, np.n
     """Return scores (K, guesses) for class 1, and which records are of it."""
     scores = granted(guesses.scores, "scores of binary labels")
     return _by_replica(scores[..., 1]), _by_replica(_truth(guesses, labels)) == 1
+
+
+def _best_named(found: LabelGuesses, less: Mapping[str, LabelGuesses], setting: AttackSetting) -> dict[str, Interval]:
+    """Return success under the best names of guesses that are named apart, and of baselines of them."""
+    shown = {ORACLE: found, **{f"{ORACLE}, {name}": one for name, one in less.items()}}
+    return {
+        what: rate_interval(under_best_names(one, setting.labels, setting.dataset.classes), setting.confidence)
+        for what, one in shown.items()
+        if one.unnamed
+    }
+
+
+def under_best_names(guesses: LabelGuesses, labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return whether each guess is right, booleans (K, guesses), under those names of classes that suit most records.
+
+    These are chosen with the truth, each training's own: an oracle's, not an attacker's.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    truth = _by_replica(_truth(guesses, labels))
+    right = []
+    for guess, true in zip(_by_replica(guesses.labels), truth, strict=True):
+        table = np.bincount(guess * classes + true, minlength=classes**2).reshape(classes, classes)
+        right.append(linear_sum_assignment(-table)[1][guess] == true)
+    return np.stack(right)
 
 
 def label_measures(guesses: LabelGuesses, setting: AttackSetting) -> dict[str, Interval]:

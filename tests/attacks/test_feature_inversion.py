@@ -1,12 +1,14 @@
 """Reconstruction of a client's features by the server."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from attacks.core.contract import DoesNotApply, SomeFeatures
 from attacks.core.run import attacked_run
-from attacks.feature.inversion import SPEC, from_jacobians, last_embeddings, ssim
+from attacks.feature.inversion import SPEC, Reconstruction, from_jacobians, last_embeddings, quality, ssim
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting
@@ -23,7 +25,7 @@ def test_embeddings_in_the_clear_give_features_away(method, digits):
     outcome = mounted(method, digits, with_positive=method == "split")
     assert outcome.success.value > 0.75
     assert outcome.controls["other_records"].holds
-    rows = {row["what"]: row for row in outcome.curves["quality of reconstructed features"]}
+    rows = {row["what"]: row for row in outcome.curves["quality of reconstructed pictures"]}
     assert rows["reconstructed"]["PSNR, dB"] > rows["the mean record"]["PSNR, dB"] + 4
     assert rows["reconstructed"]["SSIM"] > rows["the mean record"]["SSIM"] + 0.2
     if method == "split":
@@ -54,6 +56,8 @@ def test_pictures_are_the_first_records_that_the_server_did_not_know(digits):
 def test_features_that_are_no_picture_have_none():
     outcome = mounted("split", random_dataset(), options={"batch_size": 8}, with_positive=False)
     assert outcome.pictures is None
+    assert not outcome.measures
+    assert not outcome.curves
 
 
 @pytest.mark.parametrize("records", [4, 30])
@@ -99,12 +103,36 @@ def test_the_last_embedding_is_what_the_server_keeps():
     assert latest.shape == (2, 48, 16)
 
 
-def test_structural_similarity_of_equal_records_is_one_and_of_unrelated_ones_is_small():
+def test_structural_similarity_of_constant_pictures_is_that_of_their_means():
+    """Nothing varies, so that what is left of the formula is (2ab + C1)/(a^2 + b^2 + C1), C1 = 1e-4."""
+    for shape in ((2, 1, 14, 28), (2, 3, 8, 2)):
+        a, b = np.full(shape, 0.25), np.full(shape, 0.75)
+        assert np.allclose(ssim(a, b), (2 * 0.25 * 0.75 + 1e-4) / (0.25**2 + 0.75**2 + 1e-4))
+        assert np.allclose(ssim(a, a), 1.0)
+
+
+def test_structural_similarity_of_one_window_follows_its_formula():
+    """11 x 11 pixels hold one whole window, whose Gaussian weights give means and variances."""
     generator = np.random.default_rng(0)
-    real = generator.uniform(0, 1, (200, 30))
-    assert np.allclose(ssim(real, real, 1.0), 1.0)
-    assert abs(ssim(generator.uniform(0, 1, (200, 30)), real, 1.0).mean()) < 0.15
-    assert np.all(ssim(1.0 - real, real, 1.0) < 0.0)
+    a, b = generator.uniform(0, 1, (2, 11, 11))
+    line = np.exp(-(np.arange(-5, 6) ** 2) / (2 * 1.5**2))
+    weights = np.outer(line, line) / line.sum() ** 2
+    mean_a, mean_b = (weights * a).sum(), (weights * b).sum()
+    var_a, var_b = (weights * (a - mean_a) ** 2).sum(), (weights * (b - mean_b) ** 2).sum()
+    covariance = (weights * (a - mean_a) * (b - mean_b)).sum()
+    above = (2 * mean_a * mean_b + 1e-4) * (2 * covariance + 9e-4)
+    expected = above / ((mean_a**2 + mean_b**2 + 1e-4) * (var_a + var_b + 9e-4))
+    assert np.allclose(ssim(a[None, None], b[None, None]), expected)
+
+
+def test_peak_signal_to_noise_ratio_has_a_range_of_one(digits):
+    """Off by a tenth of the range everywhere is 20 dB, whatever the units of pixels."""
+    digits = replace(digits, train=replace(digits.train, features=tuple(16 * f - 3 for f in digits.train.features)))
+    ids = torch.arange(40)
+    block = digits.train.features[0]
+    guess = torch.from_numpy(block[:40].reshape(40, -1) + 0.1 * np.ptp(block)).double()[None]
+    measured = quality(digits, Reconstruction(guess, ids), 0.95)["reconstructed"]
+    assert measured["PSNR, dB"].value == pytest.approx(20.0, abs=1e-4)
 
 
 def test_only_the_server_mounts_it():
