@@ -18,6 +18,7 @@ from scipy.special import softmax
 from torch import Tensor
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, View
 from mechanisms.core.context import TrainingData, dtype_of
@@ -162,8 +163,12 @@ def clusters(units: Floats, ids: NDArray[np.int64], known: Knowledge, replica: i
         )
         means = np.zeros((len(places), rows.shape[1]))
         np.add.at(means, inverse, rows)
-        candidates.append(mixture(means / visits[:, None], known, replica))
+        if len(places) >= known.classes:
+            candidates.append(mixture(means / visits[:, None], known, replica))
         count *= 2
+    if not candidates:
+        found = f"‹epochs› {known.config.epochs} shows the client {len(places)} records"
+        raise InputError(f"{found}, must be {known.classes} at least: one of each class")
     start = max(candidates, key=lambda one: one.separation)
     return fitted(windows, followed(windows, start, known.records), known.batches // least)
 
