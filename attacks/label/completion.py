@@ -7,17 +7,19 @@ model that was never trained.
 
 The active attack trains with a malicious local optimiser: each coordinate of its gradient is scaled by
 clamp(1 + g_t / g_{t-1}, 1, 5), so that steps grow where the gradient keeps its sign, and the federation comes to lean
-on the adversary's bottom model.
+on the adversary's bottom model. The authors' code compares with what it last stepped by, scaled, and reads as if its
+momentum were scaled too.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from mechanisms.core.channel import View
+from mechanisms.core.context import Behaviour
 from mechanisms.core.replicas import ParameterStack, embeddings_of
 
 from ..core import needs
@@ -92,7 +94,7 @@ def planted(setting: AttackSetting) -> AttackSetting:
 
 SPEC = AttackSpec(
     name="label_completion",
-    summary="labels by a head on the client's own bottom model, trained from few labels (Fu et al. 2022, passive)",
+    summary="labels off the client's own bottom model, given a few (Fu et al. 2022, passive)",
     adversaries=("client",),
     infer=infer,
     mounted_by=mount_labels,
@@ -107,21 +109,43 @@ SPEC = AttackSpec(
 )
 
 
-class MaliciousOptimiser:
-    """Scales a client's gradient by how it compares with the one before, coordinate by coordinate."""
+READINGS = ("gradient", "scaled", "velocity")
+"""What a malicious optimiser scales and compares with: gradients, with what was last stepped by, and with momentum."""
 
-    first_pass_repeats = 1
-    _before: Tensor | None = None
+
+@dataclass
+class MaliciousOptimiser:
+    """Scales a client's gradient by how it compares with the one before, coordinate by coordinate.
+
+    Of `READINGS`: `gradient` compares g_t with g_{t-1}, `scaled` with the scaled gradient before. `velocity` does so
+    with v_t = momentum v_{t-1} + g_t, where v_{t-1} is scaled; `momentum` is that of the client's steps.
+    """
+
+    reading: str = "gradient"
+    momentum: float = 0.0
+    first_pass_repeats: int = field(default=1, init=False)
+    _before: Tensor | None = field(default=None, init=False)
 
     def own_gradient(self, gradient: Tensor) -> Tensor:
         """See `mechanisms.core.context.GradientBehaviour.own_gradient`."""
         before = self._before
-        self._before = gradient.clone()
         if before is None:
+            self._before = gradient.clone()
             return gradient
+        # The client's own steps add the momentum of what it stepped by: that is left to them.
+        kept = self.momentum * before if self.reading == "velocity" else torch.zeros_like(before)
+        now = gradient + kept
         # Where there was no gradient before there is nothing to compare with.
-        ratio = torch.where(before == 0, 0.0, gradient / before)
-        return gradient * (1.0 + ratio).clamp(1.0, 5.0)
+        ratio = torch.where(before == 0, 0.0, now / before)
+        scaled = now * (1.0 + ratio).clamp(1.0, 5.0)
+        self._before = gradient.clone() if self.reading == "gradient" else scaled
+        return scaled - kept
+
+
+def scaling_client(setting: AttackSetting) -> Mapping[int, Behaviour]:
+    """Return the client that looks, stepping by the malicious optimiser of the setting."""
+    reading = str(ACTIVE_SPEC.own_options(setting)["reading"])
+    return {setting.client: MaliciousOptimiser(reading, setting.config.momentum)}
 
 
 ACTIVE_SPEC = replace(
@@ -138,5 +162,7 @@ ACTIVE_SPEC = replace(
         needs.own_protocol,
         needs.downlink(True, "its clients step by what they estimate from scalars: there is no gradient to scale"),
     ),
-    behave=lambda setting: {setting.client: MaliciousOptimiser()},
+    options={**SPEC.options, "reading": "gradient"},
+    choices={"reading": READINGS},
+    behave=scaling_client,
 )

@@ -45,16 +45,17 @@ def by_spreading(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge
     def one(inside: Floats, beyond: Floats, ids: Floats, labels: Floats, replica: int) -> list[Floats]:
         if min(inside.shape) > COMPONENTS:
             components = PCA(COMPONENTS, random_state=0).fit(inside)
-            inside, beyond = components.transform(inside), _of(components.transform, beyond)
-        rest = np.setdiff1d(np.arange(len(inside)), ids)
-        drawn = stream(known.seed, Purpose.ATTACK, replica, 12).permutation(rest)[: GRAPH - len(ids)]
-        places = np.concatenate((ids, drawn))
-        given = np.concatenate((labels, np.full(len(drawn), -1)))
+            inside, beyond = components.transform(inside), _of(components.transform, beyond, COMPONENTS)
+        places = _in_graph(ids, len(inside), known.seed, replica)
+        given = np.concatenate((labels, np.full(len(places) - len(ids), -1)))
         near = min(NEIGHBOURS, len(places) - 1)
         model = LabelSpreading(kernel="knn", n_neighbors=near, alpha=SHARE, max_iter=100).fit(inside[places], given)
-        found = model.predict_proba(inside)
+        found = np.empty((len(inside), len(model.classes_)))
         found[places] = model.label_distributions_
-        return [_all_classes(part, model.classes_, known.classes) for part in (found, _of(model.predict_proba, beyond))]
+        rest = np.setdiff1d(np.arange(len(inside)), places)
+        found[rest] = _of(model.predict_proba, inside[rest], len(model.classes_))
+        others = _of(model.predict_proba, beyond, len(model.classes_))
+        return [_all_classes(part, model.classes_, known.classes) for part in (found, others)]
 
     return _one_by_one(one, rows, outside, few, known)
 
@@ -66,7 +67,7 @@ def by_regression(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledg
     def one(inside: Floats, beyond: Floats, ids: Floats, labels: Floats, replica: int) -> list[Floats]:
         scale = inside.std(0).mean() + 1e-9
         model = LogisticRegression(C=PENALTY, max_iter=300).fit(inside[ids] / scale, labels)
-        parts = (_of(model.predict_proba, part / scale) for part in (inside, beyond))
+        parts = (_of(model.predict_proba, part / scale, len(model.classes_)) for part in (inside, beyond))
         return [_all_classes(part, model.classes_, known.classes) for part in parts]
 
     return _one_by_one(one, rows, outside, few, known)
@@ -79,9 +80,10 @@ def best(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tup
     """Return the probabilities of the learner that suits each training best by folds of its labelled records."""
     rows, outside = (torch.nan_to_num(part) for part in (rows, outside))
     right = torch.zeros(len(LEARNERS), len(rows), device=rows.device)
-    for kept, left in folds(few, known.classes):
+    some, among = _fewer(rows, few, known)
+    for kept, left in folds(among, known.classes):
         for place, learn in enumerate(LEARNERS.values()):
-            found, _ = learn(rows, outside[:, :0], kept, known)
+            found, _ = learn(some, outside[:, :0], kept, known)
             named = found.to(rows).argmax(2).gather(1, left.ids)
             right[place] += (named == left.labels).sum(1)
     chosen = right.argmax(0)
@@ -90,6 +92,16 @@ def best(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tup
     both = zip(*all_of, strict=True)
     inside, beyond = (torch.stack([part.to(rows) for part in parts])[chosen, every] for parts in both)
     return inside, beyond
+
+
+def _fewer(rows: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, FewLabels]:
+    """Return `GRAPH` rows (K, n, width) at most, the labelled first: which learner suits them asks for no more."""
+    if rows.shape[1] <= GRAPH:
+        return rows, few
+    ids = zip(few.ids.cpu().numpy(), known.replicas, strict=True)
+    places = np.stack([_in_graph(one, rows.shape[1], known.seed, replica) for one, replica in ids])
+    chosen = torch.from_numpy(places).to(rows.device).unsqueeze(2).expand(-1, -1, rows.shape[2])
+    return rows.gather(1, chosen), FewLabels(torch.arange(few.ids.shape[1]).to(few.ids).expand_as(few.ids), few.labels)
 
 
 def folds(few: FewLabels, classes: int) -> Iterator[tuple[FewLabels, FewLabels]]:
@@ -119,13 +131,19 @@ def _one_by_one(
     return inside, beyond
 
 
-def _of(predict: Callable[[Floats], Floats], rows: Floats) -> Floats:
-    return predict(rows) if len(rows) else np.zeros((0, 0))
+def _in_graph(ids: Floats, records: int, seed: int, replica: int) -> Floats:
+    """Return places of `GRAPH` of all records at most: the labelled `ids` and, drawn at random, others."""
+    rest = np.setdiff1d(np.arange(records), ids)
+    drawn = stream(seed, Purpose.ATTACK, replica, 12).permutation(rest)[: GRAPH - len(ids)]
+    return np.concatenate((ids, drawn))
+
+
+def _of(predict: Callable[[Floats], Floats], rows: Floats, classes: int) -> Floats:
+    return predict(rows) if len(rows) else np.zeros((0, classes))
 
 
 def _all_classes(found: Floats, named: Floats, classes: int) -> Floats:
     """Spread columns of the classes `named` over all of them."""
     whole = np.zeros((len(found), classes))
-    if len(found):
-        whole[:, named] = found
+    whole[:, named] = found
     return whole

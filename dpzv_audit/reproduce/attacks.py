@@ -1,9 +1,9 @@
 """Rows that are attacks on labels: success by trial beside baselines and the negative control.
 
 Direct label inference is that of paper 002, section VI-B: gradients and scalars against chance, by adversary. Model
-completion is that of Fu et al., USENIX Security 2022, passive: a client puts a head on its frozen bottom model and
-trains it from a few labels. The same head on its raw features, and on a bottom model that was never trained, says how
-much of that is due to the training that everybody took part in.
+completion is that of Fu et al., USENIX Security 2022, passive: a client reads labels off its frozen bottom model, given
+a few. The same on its raw features, and on a bottom model that was never trained, says how much of that is due to the
+training that everybody took part in.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,14 @@
 """The malicious local optimiser, and the active attack through the real training paths."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from attacks.label.completion import ACTIVE_SPEC, MaliciousOptimiser
 from dpzv_audit.errors import InputError
 from mechanisms.core.context import TrainingData
+from mechanisms.core.replicas import MomentumSGD
 
 from ..built_in import train
 from .conftest import random_dataset, small_setting
@@ -22,6 +25,27 @@ def test_gradients_grow_where_they_keep_their_sign_and_never_shrink():
     # The storage may be written again; what is compared with is what was there.
     second.zero_()
     assert torch.allclose(optimiser.own_gradient(kept), kept * torch.tensor([[2.0, 2.0, 2.0, 2.0, 1.0]]))
+
+
+@pytest.mark.parametrize("reading", ["scaled", "velocity"])
+def test_what_was_scaled_is_what_the_next_is_compared_with(reading):
+    """Gradients 1, 1, 1 by hand, and the steps of a client with momentum that are made of them.
+
+    Scaled: 1, 1 (1 + 1), 1 (1 + 1/2). With the momentum: v = 1, 1.5 (1 + 1.5), (1.875 + 1)(1 + 2.875 / 3.75).
+    """
+    parameters = SimpleNamespace(flat=torch.zeros(1, 1))
+    steps = MomentumSGD(parameters, rate=1.0, momentum=0.5)
+    optimiser = MaliciousOptimiser(reading, momentum=0.5)
+    taken = []
+    for _ in range(3):
+        before = parameters.flat.clone()
+        steps.step(optimiser.own_gradient(torch.ones(1, 1)))
+        taken.append((before - parameters.flat).item())
+    expected = {
+        "scaled": [1.0, 0.5 + 2.0, 0.25 + 1.0 + 1.5],
+        "velocity": [1.0, 3.75, 2.875 * (1 + 2.875 / 3.75)],
+    }
+    assert taken == pytest.approx(expected[reading])
 
 
 @pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
