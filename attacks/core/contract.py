@@ -228,7 +228,8 @@ class Population:
 
     `confidence` is what the released models of the targets say of each, log(p / (1 - p)) of its label's probability
     p, (targets, P); `shadows` the same of the adversary's own shadow models, (S, P), of which `members` (S, P) says
-    who trained on what. `outside` and `shadows_outside` are confidences in records that nobody trained on.
+    who trained on what. `outside` and `shadows_outside` are confidences in records that nobody trained on. `copies`
+    (targets, Q, P) and `shadows_copies` (S, Q, P) are what they say of Q slightly changed copies of each record.
     """
 
     confidence: np.ndarray
@@ -236,6 +237,8 @@ class Population:
     shadows: np.ndarray
     shadows_outside: np.ndarray
     members: np.ndarray
+    copies: np.ndarray
+    shadows_copies: np.ndarray
 
 
 @dataclass(frozen=True)

@@ -65,14 +65,22 @@ FOLDS = 8
 
 
 def by_likelihood(view: View, known: Knowledge) -> Floats:
-    """Scores (targets, P): log-likelihood ratios (online), or standardised distances (offline)."""
+    """Scores (targets, P): log-likelihood ratios (online), or standardised distances (offline).
+
+    Of several queries about each record they add up: the covariance of the answers is taken to be diagonal.
+    """
     population = known.granted(Population)
-    shadows = population.shadows
-    members = population.members
+    confidence = _queries(population.confidence, population.copies)
+    shadows = _queries(population.shadows, population.shadows_copies)
     variant = known.options["variant"]
     if variant == "auto":
-        variant = better_variant(shadows, members)
-    return VARIANTS[variant](population.confidence, shadows, members)
+        variant = better_variant(shadows, population.members)
+    return _scores(variant, confidence, shadows, population.members)
+
+
+def _queries(confidence: Floats, copies: Floats) -> Floats:
+    """Put answers (n, P) about records and (n, Q, P) about copies of them together: (n, 1 + Q, P)."""
+    return np.concatenate((confidence[:, None], copies), 1)
 
 
 def _online(confidence: Floats, shadows: Floats, members: Booleans) -> Floats:
@@ -88,12 +96,19 @@ def _offline(confidence: Floats, shadows: Floats, members: Booleans) -> Floats:
 VARIANTS = {"online": _online, "offline": _offline}
 
 
+def _scores(variant: str, confidence: Floats, shadows: Floats, members: Booleans) -> Floats:
+    """Return scores (n, P) of answers (n, queries, P) beside those of shadow models (S, queries, P)."""
+    queries = range(confidence.shape[1])
+    each = [VARIANTS[variant](confidence[:, q], shadows[:, q], members) for q in queries]
+    return np.asarray(np.sum(each, axis=0))
+
+
 def better_variant(shadows: Floats, members: Booleans) -> str:
     """Return the name in `VARIANTS` of what tells members from others better among shadow models.
 
     Each of `FOLDS` parts of the shadow models is attacked by the others, by both variants; the larger mean area under
-    the ROC curve decides. What the shadow models of confidences (S, P) trained on is known, `members` (S, P). A single
-    one leaves nothing to attack it by: offline, which has fewer numbers to fit.
+    the ROC curve decides. What the shadow models of answers (S, queries, P) trained on is known, `members` (S, P). A
+    single one leaves nothing to attack it by: offline, which has fewer numbers to fit.
     """
     part = np.arange(len(shadows)) % FOLDS
     areas = dict.fromkeys(("offline", "online"), 0.0)
@@ -101,7 +116,7 @@ def better_variant(shadows: Floats, members: Booleans) -> str:
         if left.all():
             break
         for name in areas:
-            scores = VARIANTS[name](shadows[left], shadows[~left], members[~left])
+            scores = _scores(name, shadows[left], shadows[~left], members[~left])
             areas[name] += trial_areas(scores, members[left]).sum()
     return max(areas, key=areas.__getitem__)
 
@@ -147,15 +162,26 @@ def _log_density(values: Floats, mean: Floats, variance: Floats) -> Floats:
     return -0.5 * ((values - mean) ** 2 / variance + np.log(variance))
 
 
+def _copies(setting: AttackSetting) -> str | None:
+    """Need dense rows and a released model to ask about copies of records."""
+    if setting.options.get("queries_per_record", 1) == 1:
+        return None
+    if setting.adversary == "client" or setting.method.offers is not None:
+        return "option queries_per_record must be 1: there is no released model to ask about changed copies of records"
+    if all(block.dtype.kind == "f" for block in setting.dataset.train.features):
+        return None
+    return "option queries_per_record must be 1: token ids have no copies nearby"
+
+
 LIRA_SPEC = replace(
     LOSS_SPEC,
     name="membership_lira",
     summary="membership by likelihood ratios of shadow models' fits to each record, online or offline (LiRA)",
     infer=by_likelihood,
     positive=Positive("membership_lira on labels learnt by heart, no noise: must be 0.65 at least", overfitted, 0.65),
-    options={"pool": 512, "shadows": 64, "variant": "auto"},
+    options={"pool": 512, "shadows": 64, "variant": "auto", "queries_per_record": 1},
     choices={"variant": ("auto", *VARIANTS)},
-    needs=(_of("release", needs.predictions), _of("client", needs.mail), _of("client", needs.one_batch_size)),
+    needs=(_of("release", needs.predictions), _of("client", needs.mail), _of("client", needs.one_batch_size), _copies),
 )
 
 

@@ -6,6 +6,7 @@ replace-record, every record is in with probability one half, and every replica 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,9 @@ from ..core.metrics import auc_interval, low_rates
 from ..core.run import public_knowledge
 from .mail import LARGEST, MailReader, sharing_own_block
 
+# How far copies of a record lie from it, in standard deviations of each feature over the records.
+JITTER = 0.1
+
 
 def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
     """Return the rounds that targets and shadow models, one stack, take together."""
@@ -49,7 +53,8 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     if setting.adversary == "client":
         pool = sharing_own_block(pool)
     coins = coins_of(setting.seed, range(trainings), len(pool.train) // 2)
-    run, at_once = train_all(pool, setting, coins, kept=targets)
+    queries = int(spec.own_options(setting).get("queries_per_record", 1))
+    run, at_once = train_all(pool, setting, coins, kept=targets, copies=queries - 1)
     one = replace(setting, dataset=trained_on(pool, coins[0]))
     plan = one.plan()
     public = public_knowledge(spec, one, plan)
@@ -60,10 +65,19 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     parts = [targets, 2 * targets]
     *asked, of_shadows = np.split(run.confidence, parts)
     *outside, outside_of_shadows = np.split(run.outside, parts)
+    *copies, copies_of_shadows = np.split(run.copies, parts)
     members, _, in_shadows = np.split(run.members, parts)
 
     def scores_of(part: int) -> Any:
-        population = Population(asked[part], outside[part], of_shadows, outside_of_shadows, in_shadows)
+        population = Population(
+            confidence=asked[part],
+            outside=outside[part],
+            shadows=of_shadows,
+            shadows_outside=outside_of_shadows,
+            members=in_shadows,
+            copies=copies[part],
+            shadows_copies=copies_of_shadows,
+        )
         return spec.infer(view, replace(public, grants=(population,)))
 
     scores, in_control = map(scores_of, (0, 1))
@@ -124,9 +138,13 @@ def overfitted(setting: AttackSetting) -> AttackSetting:
 
 @dataclass(frozen=True)
 class ShadowRun:
-    """Models trained on coin flips: confidences (K, P) and outside (K, n), members (K, P), and the trained stack."""
+    """Models trained on coin flips: confidences (K, P) and outside (K, n), members (K, P), and the trained stack.
+
+    `copies` (K, Q, P) are confidences in Q copies of each record.
+    """
 
     confidence: np.ndarray
+    copies: np.ndarray
     outside: np.ndarray
     members: np.ndarray
     trained: TrainedStack
@@ -169,8 +187,11 @@ def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
     return replace(pool, train=take(pool.train, chosen_rows(coins[None])[0]))
 
 
-def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray) -> ShadowRun:
-    """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail."""
+def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, copies: int = 0) -> ShadowRun:
+    """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail.
+
+    Released models are also asked about so many `copies` of each record, which `nearby` makes.
+    """
     rows = chosen_rows(coins)
     labels = pool.train.labels
     data = replace(setting, dataset=pool).data(labels[rows])
@@ -180,20 +201,33 @@ def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndar
     trained = setting.train(selected, observers=observers)
     members = np.zeros((len(coins), len(labels)), dtype=bool)
     np.put_along_axis(members, rows, True, axis=1)
+    around = np.zeros((len(coins), copies, len(labels)))
     if observers:
-        return ShadowRun(mail.confidence(), np.zeros((len(coins), 0)), members, trained)
+        return ShadowRun(mail.confidence(), around, np.zeros((len(coins), 0)), members, trained)
     if trained.answers:  # a system was asked where it was trained
         outside, inside = map(torch.from_numpy, trained.answers)
     else:
-        blocks = (data.test_features, data.features)
+        ask = partial(logits_of, trained, data, setting.config, device=setting.device)
         with torch.no_grad():
-            outside, inside = (logits_of(trained, data, setting.config, b, device=setting.device) for b in blocks)
+            outside, inside = ask(data.test_features), ask(data.features)
+            for number in range(copies):
+                around[:, number] = confidences(ask(nearby(data.features, setting.seed, number)), labels)
     released = replace(trained, answers=())
-    return ShadowRun(confidences(inside, labels), confidences(outside, pool.test.labels), members, released)
+    return ShadowRun(confidences(inside, labels), around, confidences(outside, pool.test.labels), members, released)
+
+
+def nearby(blocks: Sequence[Tensor], seed: int, number: int) -> list[Tensor]:
+    """Return copy `number` of the records in feature `blocks` (n, ...): Gaussian noise of `JITTER` of each deviation.
+
+    The noise is the same whoever is asked about them.
+    """
+    generator = stream(seed, Purpose.ATTACK, number, 14)
+    drawn = (torch.from_numpy(generator.standard_normal(block.shape)).to(block) for block in blocks)
+    return [block + JITTER * block.std(0) * noise for block, noise in zip(blocks, drawn, strict=True)]
 
 
 def train_all(
-    pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, kept: int
+    pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, kept: int, copies: int = 0
 ) -> tuple[ShadowRun, int | None]:
     """`train_on_coins` for all of `coins`, in one stack or, where memory runs out, in ever smaller ones.
 
@@ -202,7 +236,7 @@ def train_all(
     """
 
     def part(one: AttackSetting, places: slice) -> ShadowRun:
-        return train_on_coins(pool, one, coins[places])
+        return train_on_coins(pool, one, coins[places], copies)
 
     every = replace(setting, trials=len(coins))
     runs, at_once = every.in_stacks(part, rounds_of(setting.config, coins.shape[1]))

@@ -235,13 +235,20 @@ def test_fits_of_no_or_one_model_are_finite():
     assert np.all(np.isfinite(variance) & (variance > 0))
 
 
+def population_of(confidence, shadows, members):
+    """What LiRA knows where each record was asked about once."""
+    copies = (np.zeros((len(each), 0, each.shape[1])) for each in (confidence, shadows))
+    names = ("confidence", "shadows", "members", "copies", "shadows_copies")
+    return SimpleNamespace(**dict(zip(names, (confidence, shadows, members, *copies), strict=True)))
+
+
 def test_scores_are_log_likelihood_ratios_of_the_fitted_gaussians():
     """Where only the spread tells members apart the logarithms of the variances decide."""
     generator = np.random.default_rng(0)
     members = generator.random((400, 3)) < 0.5
     shadows = generator.standard_normal((400, 3)) * np.where(members, 0.2, 3.0)
     confidence = np.array([[0.0, 1.5, -4.0], [0.1, 0.8, 0.0]])
-    population = SimpleNamespace(confidence=confidence, shadows=shadows, members=members)
+    population = population_of(confidence, shadows, members)
     inside, outside = fits(shadows, members), fits(shadows, ~members)
     for variant in ("online", "offline"):
         scores = by_likelihood(
@@ -256,6 +263,36 @@ def test_scores_are_log_likelihood_ratios_of_the_fitted_gaussians():
             assert (scores > 0).tolist() == [[True, False, False], [True, False, True]]
 
 
+@pytest.mark.parametrize("variant", ["online", "offline"])
+def test_ratios_of_several_queries_add_up(variant):
+    """A diagonal covariance: each query has a fit of its own, so asking twice alike counts twice."""
+    generator = np.random.default_rng(0)
+    members = generator.random((30, 5)) < 0.5
+    asked, shadows = generator.standard_normal((2, 3, 5)), generator.standard_normal((2, 30, 5))
+
+    def scores(population):
+        known = SimpleNamespace(granted={Population: population}.get, options={"variant": variant})
+        return by_likelihood(None, known)
+
+    each = [scores(population_of(*pair, members)) for pair in zip(asked, shadows, strict=True)]
+    both = population_of(asked[0], shadows[0], members)
+    both.copies, both.shadows_copies = asked[1][:, None], shadows[1][:, None]
+    assert np.allclose(scores(both), sum(each))
+
+
+def test_copies_of_records_lie_near_them_and_are_the_same_for_all_models():
+    data = random_dataset(records=20)
+    setting = small_setting(ATTACKS["membership_loss"], "split", data, options={"batch_size": 5}, trials=3)
+    pool, coins = pool_of(setting, 20), coins_of(0, range(3), 10)
+    run = train_on_coins(pool, setting, coins, copies=2)
+    assert run.copies.shape == (3, 2, 20)
+    assert not np.array_equal(run.copies[:, 0], run.copies[:, 1])
+    moved = np.abs(run.copies - run.confidence[:, None])
+    assert 0 < moved.mean() < 0.5 * run.confidence.std()
+    again = train_on_coins(pool, replace(setting, first=1, trials=1), coins[1:2], copies=2)
+    assert np.allclose(again.copies[0], run.copies[1], atol=1e-5)
+
+
 @pytest.mark.parametrize(("fitted", "variant"), [(2.0, "online"), (0.25, "offline")])
 def test_the_variant_is_the_one_that_tells_members_of_shadow_models_apart(fitted, variant):
     """Planted: training lifts a record's confidence by `fitted` deviations, and where it fits steadies it by half.
@@ -268,7 +305,7 @@ def test_the_variant_is_the_one_that_tells_members_of_shadow_models_apart(fitted
     spread = np.where(members & (fitted > 1), 0.5, 1.0)
     confidence = 3 * generator.standard_normal(200) + fitted * members + spread * generator.standard_normal((116, 200))
     targets, shadows = confidence[:100], confidence[100:]
-    population = SimpleNamespace(confidence=targets, shadows=shadows, members=members[100:])
+    population = population_of(targets, shadows, members[100:])
 
     def scores(name):
         return by_likelihood(None, SimpleNamespace(granted={Population: population}.get, options={"variant": name}))
@@ -282,7 +319,7 @@ def test_the_variant_is_the_one_that_tells_members_of_shadow_models_apart(fitted
 
 def test_one_shadow_model_leaves_nothing_to_choose_a_variant_by():
     members = np.array([[True, False, True, False]])
-    assert better_variant(np.zeros((1, 4)), members) == "offline"
+    assert better_variant(np.zeros((1, 1, 4)), members) == "offline"
 
 
 def test_shares_beaten_counts_the_population():
@@ -318,6 +355,7 @@ def test_every_pair_of_every_target_plays_the_game():
         ({"pool": 10}, {}, "option pool gives 5 records to train on, must be at least the batch of 8"),
         ({"variant": "onlin"}, {}, "option variant of membership_lira is 'onlin': did you mean 'online'"),
         ({"shadow": 3}, {}, "did you mean 'shadows'"),
+        ({"queries_per_record": 0}, {}, "option queries_per_record of membership_lira is 0, must be"),
     ],
 )
 def test_what_does_not_apply_is_one_line(options, config, message):
@@ -325,6 +363,13 @@ def test_what_does_not_apply_is_one_line(options, config, message):
     with pytest.raises(InputError, match=message) as caught:
         spec.mount(small_setting(spec, "split", options=config, options_of_attack=options))
     assert "\n" not in str(caught.value)
+
+
+def test_a_client_has_no_model_to_ask_about_copies():
+    spec = ATTACKS["membership_lira"]
+    setting = small_setting(spec, "split", options_of_attack={"queries_per_record": 4})
+    with pytest.raises(DoesNotApply, match="option queries_per_record must be 1: there is no released model"):
+        spec.mount(replace(setting, adversary="client"))
 
 
 def test_numbers_of_numpy_are_options_as_pythons_are():
@@ -437,6 +482,8 @@ def test_rmia_is_its_papers_formula():
         shadows=generator.normal(0.5, 2.0, (shadows, records)),
         shadows_outside=generator.normal(0.0, 2.0, (shadows, outside)),
         members=generator.random((shadows, records)) < 0.5,
+        copies=np.zeros((targets, 0, records)),
+        shadows_copies=np.zeros((shadows, 0, records)),
     )
     a, gamma = 0.3, 1.5
 
