@@ -2,8 +2,10 @@
 
 Where the gradients of a batch reach a client only as that of its own parameters, (1/B) sum_i J_i^T g_i, it still knows
 every J_i. For a linear model that is a linear system in the records' gradients g_i at the summed logits: exactly
-solvable while the batch is no larger than the number of the client's features and one; beyond that the smallest
-solution is the best guess. The label is the smallest coordinate.
+solvable while the batch is no larger than the number of the client's features and one. Beyond that labels are trained
+until the gradient that they give matches the one received (batch-level label inference: Zou et al., IEEE Trans. Big
+Data 2022), here as soft labels by mirror descent, a convex problem. Fitted by least norm, the label is the smallest
+coordinate of the smallest g_i.
 """
 
 import math
@@ -18,17 +20,21 @@ from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, 
 from .direct import cut_layer
 from .mount import mount_labels
 
+# Of mirror descent, whose steps must stay below 4: softmax has a slope of 1/2 at most, a projection one of 1.
+STEP = 2.0
+ITERATIONS = 200
+
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
-    """Solve each batch of the first pass for its records' gradients, given the gradient of the own model alone."""
+    """Fit the labels of each batch of the first pass, given the gradient of the own model alone."""
     own = known.granted(OwnParty)
     gradients, ids = cut_layer(view, known)
     gradients = gradients[: known.batches]
     ids = ids[: known.batches]
     rows = own.features.flatten(1).double()[ids]
     inputs = torch.cat((rows, torch.ones_like(rows[..., :1])), 3) * (ids >= 0).unsqueeze(3)
-    found = solve(inputs, own_gradient(inputs, gradients))
-    return LabelGuesses(found.argmin(3), ids, -found)
+    scores = FITS[known.options["fit"]](inputs, own_gradient(inputs, gradients.double() * known.config.batch_size))
+    return LabelGuesses(scores.argmax(3), ids, scores)
 
 
 def own_gradient(inputs: Tensor, gradients: Tensor) -> Tensor:
@@ -43,6 +49,35 @@ def solve(inputs: Tensor, gradient: Tensor) -> Tensor:
     """Return the smallest records' gradients (..., B, c) with inputs^T x = gradient, (..., d + 1, c)."""
     solution: Tensor = torch.linalg.pinv(inputs.mT) @ gradient
     return solution
+
+
+def by_least_norm(inputs: Tensor, gradient: Tensor) -> Tensor:
+    """Return scores (..., B, c) of labels: the negative of the smallest records' gradients."""
+    return -solve(inputs, gradient)
+
+
+def by_labels(inputs: Tensor, gradient: Tensor) -> Tensor:
+    """Return logits (..., B, c) of soft labels whose gradient of the model is nearest that received.
+
+    The client does not know what the others add to the logits: predictions are taken as 1/c. What is then minimised,
+    |M (1/c - y) - X^+ G|^2 over rows y of a simplex with M = X^+ X the projection on what a gradient shows, is convex.
+    Mirror descent (Beck and Teboulle 2003) from equal labels goes to that of its minima with the largest entropy.
+
+    Args:
+        inputs: Rows of features with a one, (..., B, d + 1).
+        gradient: Sum over the batch of x_i g_i, (..., d + 1, c).
+    """
+    inverse = torch.linalg.pinv(inputs.mT)
+    shown = inverse @ inputs.mT
+    found = inverse @ gradient
+    target = shown.sum(-1, keepdim=True) / found.shape[-1] - found
+    logits = torch.zeros_like(found)
+    for _ in range(ITERATIONS):
+        logits = logits + STEP * (target - shown @ torch.softmax(logits, -1))
+    return logits
+
+
+FITS = {"labels": by_labels, "least-norm": by_least_norm}
 
 
 def linear_model(setting: AttackSetting) -> str | None:
@@ -70,5 +105,7 @@ SPEC = AttackSpec(
     requires={"top_model": False},
     requires_because="the client's model then ends at logits that the server only sums",
     suggests={"batch_size": 16},
+    options={"fit": "labels"},
+    choices={"fit": tuple(FITS)},
     needs=(needs.own_protocol, linear_model, *needs.record_gradients),
 )
