@@ -23,6 +23,8 @@ from .mount import mount_labels
 # Of mirror descent, whose steps must stay below 4: softmax has a slope of 1/2 at most, a projection one of 1.
 STEP = 2.0
 ITERATIONS = 200
+# Power of how much a gradient shows of a record by which its logits are weighed against those of others.
+SURENESS = 5
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
@@ -57,7 +59,7 @@ def by_least_norm(inputs: Tensor, gradient: Tensor) -> Tensor:
 
 
 def by_labels(inputs: Tensor, gradient: Tensor) -> Tensor:
-    """Return logits (..., B, c) of soft labels whose gradient of the model is nearest that received.
+    """Return scores (..., B, c) of labels: logits of those soft ones whose gradient of the model is nearest that received.
 
     The client does not know what the others add to the logits: predictions are taken as 1/c. What is then minimised,
     |M (1/c - y) - X^+ G|^2 over rows y of a simplex with M = X^+ X the projection on what a gradient shows, is convex.
@@ -74,7 +76,8 @@ def by_labels(inputs: Tensor, gradient: Tensor) -> Tensor:
     logits = torch.zeros_like(found)
     for _ in range(ITERATIONS):
         logits = logits + STEP * (target - shown @ torch.softmax(logits, -1))
-    return logits
+    # Which record is the surer is told by how much of it is shown, from 0 to 1.
+    return logits * shown.diagonal(dim1=-2, dim2=-1).unsqueeze(-1).clamp(min=0.0) ** SURENESS
 
 
 FITS = {"labels": by_labels, "least-norm": by_least_norm}
