@@ -59,7 +59,7 @@ def by_least_norm(inputs: Tensor, gradient: Tensor) -> Tensor:
 
 
 def by_labels(inputs: Tensor, gradient: Tensor) -> Tensor:
-    """Return scores (..., B, c) of labels: logits of those soft ones whose gradient of the model is nearest that received.
+    """Return scores (..., B, c) of labels: logits of soft ones whose gradient of the model is nearest that received.
 
     The client does not know what the others add to the logits: predictions are taken as 1/c. What is then minimised,
     |M (1/c - y) - X^+ G|^2 over rows y of a simplex with M = X^+ X the projection on what a gradient shows, is convex.
@@ -77,7 +77,8 @@ def by_labels(inputs: Tensor, gradient: Tensor) -> Tensor:
     for _ in range(ITERATIONS):
         logits = logits + STEP * (target - shown @ torch.softmax(logits, -1))
     # Which record is the surer is told by how much of it is shown, from 0 to 1.
-    return logits * shown.diagonal(dim1=-2, dim2=-1).unsqueeze(-1).clamp(min=0.0) ** SURENESS
+    weight: Tensor = shown.diagonal(dim1=-2, dim2=-1).unsqueeze(-1).clamp(min=0.0).pow(SURENESS)
+    return logits * weight
 
 
 FITS = {"labels": by_labels, "least-norm": by_least_norm}
