@@ -121,7 +121,7 @@ def test_all_attacks_share_one_error_rate_and_the_largest_comes_first(tool, smal
     assert every["method"] == "system:small:train"
     measured = [one for one in every["attacks"] if one["state"] == "measured"]
     damages = [one["damage"] for one in measured if one["clear"]]
-    assert measured[0]["attack"] == "label_direction"
+    assert measured[0]["attack"] == "label_enumeration"
     assert damages == sorted(damages, reverse=True)
     assert every["mounted"] == len(measured)
     assert every["confidence_each"] == pytest.approx(1 - 0.05 / len(measured))
