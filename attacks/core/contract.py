@@ -47,6 +47,9 @@ Progress = Callable[[int], None]
 Option = bool | int | float | str
 # The client that looks where nobody says which.
 ATTACKER = 1
+COLLUDING = "colluding-clients"
+BY_CLIENTS = ("client", "malicious-client", COLLUDING)
+"""Adversaries that are clients."""
 
 
 class DoesNotApply(InputError):
@@ -61,7 +64,8 @@ class AttackSetting:
     its first pass; `options` are the attack's own, by the names in its `AttackSpec.options`. Without `with_positive`
     the positive control, which is the same whatever the method, is left out (a matrix runs it once per attack).
     `first` is the number of the first replica; `at_once` how many trainings at a time are known to fit into memory,
-    None where nothing is known. `clients` are those that a client's adversary has.
+    None where nothing is known. `clients` are those that look where clients do: by default client 1, or of colluding
+    clients all.
     """
 
     method: MethodSpec
@@ -79,12 +83,18 @@ class AttackSetting:
     progress: Progress | None = None
     first: int = 0
     at_once: int | None = None
-    clients: tuple[int, ...] = (ATTACKER,)
+    clients: tuple[int, ...] = ()
+
+    @property
+    def parties(self) -> tuple[int, ...]:
+        """Return the clients that look where clients do."""
+        everyone = range(1, self.dataset.clients + 1)
+        return self.clients or (tuple(everyone) if self.adversary == COLLUDING else (ATTACKER,))
 
     @property
     def client(self) -> int:
         """Return the client that looks, the first of those that do."""
-        return self.clients[0]
+        return self.parties[0]
 
     @property
     def replicas(self) -> range:
@@ -98,9 +108,9 @@ class AttackSetting:
     @property
     def looks(self) -> Adversary:
         """Return who looks: the curious client where it is one."""
-        plays = self.adversary in ("client", "malicious-client")
+        plays = self.adversary in BY_CLIENTS
         public = self.public_ids or (self.method.offers is not None and self.method.offers.public_ids)
-        return Adversary(self.adversary, self.clients if plays else (), public)
+        return Adversary(self.adversary, self.parties if plays else (), public)
 
     @property
     def records(self) -> int:
@@ -180,7 +190,7 @@ class AttackSetting:
         """
         spec = METHODS[method]
         config = spec.configure(**{"batch_size": self.config.batch_size, **options})
-        return replace(self, method=spec, config=config, clients=(ATTACKER,), **changes)
+        return replace(self, method=spec, config=config, clients=(), **changes)
 
 
 @dataclass(frozen=True)
@@ -262,9 +272,10 @@ class Knowledge:
     """What the threat model lets an adversary know beside its view: public parameters, and what it owns or is granted.
 
     `batches` is the number of batches in a pass over the data, `sigma` the standard deviation of the noise on a
-    scalar (0 for methods without), `options` the attack's own with their defaults filled in. `shares`, those of the
-    classes among the training records, are public. `grants` holds at most one of each of `OwnParty`, `ServerStart`,
-    `FewLabels`, `SomeFeatures`, `Population` and `AllButOne`.
+    scalar (0 for methods without), `options` the attack's own with their defaults filled in, `client` the first that
+    looks and `clients` how many take part. `shares`, those of the classes among the training records, are public.
+    `grants` holds an `OwnParty` of each client that looks, and at most one of each of `ServerStart`, `FewLabels`,
+    `SomeFeatures`, `Population` and `AllButOne`.
     """
 
     method: MethodSpec
@@ -278,6 +289,7 @@ class Knowledge:
     queries: int
     options: Mapping[str, Any]
     client: int = ATTACKER
+    clients: int = 1
     shares: tuple[float, ...] = (0.5, 0.5)
     grants: tuple[object, ...] = ()
 
@@ -294,6 +306,11 @@ class Knowledge:
     def granted(self, kind: type[T]) -> T:
         """Return what of a `kind` the threat model grants; `InputError` where this adversary does not hold it."""
         return granted(next((one for one in self.grants if isinstance(one, kind)), None), kind.__name__)
+
+    def all_granted(self, kind: type[T]) -> list[T]:
+        """Return all of a `kind` that the threat model grants; `InputError` where this adversary holds none."""
+        found = [one for one in self.grants if isinstance(one, kind)]
+        return found or [self.granted(kind)]
 
     @property
     def differences(self) -> Differences:

@@ -66,6 +66,7 @@ def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None
         queries=setting.queries,
         options=spec.own_options(setting),
         client=setting.client,
+        clients=setting.dataset.clients,
         shares=tuple((np.bincount(labels, minlength=classes) / len(labels)).tolist()),
     )
 
@@ -104,7 +105,7 @@ def attacked_run(
     check_memory(8 * places, f"batch ids of {setting.trials} trainings")
     data = setting.data(labels)
     answers = spec.answers or setting.method.downlink
-    attacked = setting.clients if looks.clients or answers in ("gradient", "prediction") else None
+    attacked = setting.parties if looks.clients or answers in ("gradient", "prediction") else None
     behaviours = spec.behave(setting)
     plan = _plan(setting, behaviours)
     known = public_knowledge(spec, setting, plan)
@@ -171,27 +172,29 @@ def batches_of(log: BatchLog) -> int:
 
 
 def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack) -> list[OwnParty]:
-    """Return what the adversary's client owns: its block of features and its model, before and after training.
+    """Return what each client that looks owns: its block of features and its model, before and after training.
 
-    Nothing for a system that does not return its model.
+    Nothing of a client whose model a system does not return.
     """
-    place = setting.client - 1
     own = bool(trained.architectures)
-    model = trained.architectures[place] if own else architectures_of(data, setting.config)[0][place]
-    if model is None:
-        return []
-    evaluator = evaluator_for(model, stack=setting.trials, device=setting.device)
+    models = trained.architectures if own else architectures_of(data, setting.config)[0]
     streams = setting.context().streams(dtype_of(setting.config))
-    given = pretrained(model)
-    initial = partial(ParameterStack.initial, evaluator.layout, party=setting.client, given=given, **streams)
-    party = OwnParty(
-        features=data.features[place],
-        held_out=data.test_features[place],
-        evaluator=evaluator,
-        trained=trained.clients[place],
-        initial=None if own else cache(initial),
-    )
-    return [party]
+    found = []
+    for client in setting.looks.clients:
+        model = models[client - 1]
+        if model is None:
+            continue
+        evaluator = evaluator_for(model, stack=setting.trials, device=setting.device)
+        initial = partial(ParameterStack.initial, evaluator.layout, party=client, given=pretrained(model), **streams)
+        party = OwnParty(
+            features=data.features[client - 1],
+            held_out=data.test_features[client - 1],
+            evaluator=evaluator,
+            trained=trained.clients[client - 1],
+            initial=None if own else cache(initial),
+        )
+        found.append(party)
+    return found
 
 
 def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewLabels:

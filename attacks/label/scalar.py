@@ -1,16 +1,21 @@
-"""Label inference by an honest client that pools the scalars of all its rounds (attacks.md; Gaussian processes).
+"""Label inference by honest clients that pool the scalars of all their rounds (attacks.md; Gaussian processes).
 
 Round t tells s_t = (1/B) sum_i <v_ti, g_i> + noise, with g_i the gradient at record i's summed logits and v_ti how
 far the client's own perturbation moved record i's output: its Jacobian times u, which is (h+ - h-)/(2 lambda) of its
 own messages. Gradients about their mean are one-hot labels, and records with like features have like labels: a
 Gaussian prior of covariance (rho k(x_i, x_j) + (1 - rho) 1[i = j]) / c pools visits and neighbours; the posterior mean
-is linear in the scalars.
+is linear in the scalars. How near features must be is read off the scalars, by their marginal likelihood.
+
+Clients that collude pool what they have. All of them together know the sum of their outputs, and so what round t would
+tell of record i if its label were c, D_tic: then s_t = (1/B) sum_i D_ti,y_i + noise exactly, whatever the clip.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from torch import Tensor
 
@@ -20,71 +25,132 @@ from mechanisms.core.channel import View
 from ..core import needs
 from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive, granted
 from ..core.controls import labels_in_own_features
+from ..core.metrics import Floats
 from ..core.queries import answers_of, directions_of, error_of
 from .mount import mount_labels
 
-# Random Fourier features (Rahimi and Recht 2007) of the Gaussian kernel on the client's own block.
-FREQUENCIES = 128
+# Random Fourier features (Rahimi and Recht 2007) of Gaussian kernels on the block, and how wide those are: variances
+# over the mean squared distance.
+KERNELS = ((128, 1.0), (512, 1.0), (512, 0.3))
+# Scalars by whose likelihood the kernel is chosen, at most.
+JUDGED = 400
 # rho, the share of the prior variance that records with like features have in common.
 SHARED = 0.9
 
 
+@dataclass(frozen=True)
+class Told:
+    """What scalars tell of records: each is (1/B) sum_i <v_ti, g_i> + noise.
+
+    Attributes:
+        scalars: (T, K).
+        moves: v_ti, (T, K, B, c).
+        ids: (T, K, B), -1 where a place is padding, whose moves are 0.
+        noise: Standard deviation of a scalar's error.
+    """
+
+    scalars: Tensor
+    moves: Tensor
+    ids: Tensor
+    noise: float
+
+    def reordered(self, seed: int) -> "Told":
+        """Return the same scalars in another order."""
+        order = torch.from_numpy(stream(seed, Purpose.ATTACK, 3).permutation(len(self.scalars)))
+        return Told(self.scalars[order], self.moves, self.ids, self.noise)
+
+
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Return the posterior mean of every record's gradient given all scalars; the smallest coordinate is the label."""
-    return _guesses(*measurements(view, known), known)
+    return _guesses(told_by(view, known), known)
 
 
 def with_scalars_mixed_up(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Return the baseline: the same with the scalars in another order, so that only features and priors are left."""
-    scalars, moves, ids = measurements(view, known)
-    order = torch.from_numpy(stream(known.seed, Purpose.ATTACK, 3).permutation(len(scalars)))
-    return {"the same scalars in another order": _guesses(scalars[order], moves, ids, known)}
+    return {"the same scalars in another order": _guesses(told_by(view, known).reordered(known.seed), known)}
 
 
-def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor, Tensor]:
-    """Scalars (T, K), how outputs moved (T, K, B, c), and record ids (T, K, B), of the first rounds of the client."""
-    most = known.options["scalars"]
+def told_by(view: View, known: Knowledge) -> Told:
+    """Return what the scalars of the first rounds of those who look tell; exactly where that is all clients."""
+    tables = {m.sender: m.payload for m in view.messages if m.kind == "table"}
     measured = known.differences
+    if len(tables) == known.clients and not measured.shared:
+        return exactly(view, known, tables)
+    most = known.options["scalars"]
     batch_size = known.config.batch_size
     found = answers_of(view, known, most)
     told = found.told
     ids = granted(found.ids, "batch ids")
     moves = directions_of(view, known, len(told))
     if not measured.shared:
-        return found.scalars, moves, ids
+        return Told(found.scalars, moves, ids, error_of(known))
     if told.dim() == 4:
         told = told.mean(3) * batch_size
     scalars = told / (batch_size // measured.records) / found.unit
     scalars, moves = (values.transpose(1, 2).flatten(0, 1)[:most] for values in (scalars, moves))
-    return scalars, moves, ids.repeat_interleave(told.shape[2], 0)[:most]
+    return Told(scalars, moves, ids.repeat_interleave(told.shape[2], 0)[:most], error_of(known))
 
 
-def _guesses(scalars: Tensor, moves: Tensor, ids: Tensor, known: Knowledge) -> LabelGuesses:
-    block = known.granted(OwnParty).features.flatten(1).double().cpu().numpy()
-    features = fourier_features(block, known.seed)
-    noise = error_of(known)
-    seen = [part.cpu().numpy().swapaxes(0, 1) for part in (scalars, moves, ids)]
-    means = [posterior_mean(s, m, i, features, noise=noise) for s, m, i in zip(*seen, strict=True)]
+def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Told:
+    """Return what scalars tell those who know every client's output, `tables` (K, N, c) of which started the run.
+
+    The server keeps the mean of a pair, or of a one-sided pair the output itself.
+    """
+    measured = known.differences
+    kept = {m: table.double().clone() for m, table in tables.items()}
+    found = answers_of(view, known, known.options["scalars"])
+    losses = []
+    for upload in view.sent("embeddings")[: len(found.told)]:
+        pair, ids, own = upload.payload.double(), granted(upload.ids, "batch ids"), kept[upload.sender]
+        rows = ids.clamp(min=0).unsqueeze(2).expand(-1, -1, pair.shape[3])
+        others = sum(table.gather(1, rows) for m, table in kept.items() if m != upload.sender)
+        logits = pair + (others.unsqueeze(1) if isinstance(others, Tensor) else 0.0)
+        # The loss of each record under each label, (K, 2, B, c).
+        losses.append(logits.logsumexp(3, keepdim=True) - logits)
+        own.scatter_(1, rows, pair.mean(1) if measured.two_sided else pair[:, 0])
+    first, second = torch.stack(losses).unbind(2)
+    under = (
+        (first - second) / (2.0 * measured.smoothing) if measured.two_sided else (second - first) / measured.smoothing
+    )
+    if measured.clip is not None:
+        under = under.clamp(-measured.clip, measured.clip)
+    # The gradient about its mean is less a one-hot label.
+    return Told(found.scalars - under.mean((2, 3)), -under, granted(found.ids, "batch ids"), known.sigma)
+
+
+def _guesses(told: Told, known: Knowledge) -> LabelGuesses:
+    blocks = [own.features.flatten(1).double().cpu().numpy() for own in known.all_granted(OwnParty)]
+    block = np.concatenate(blocks, 1)
+    kernels = [fourier_features(block, known.seed, count, width) for count, width in KERNELS]
+    seen = [part.cpu().numpy().swapaxes(0, 1) for part in (told.scalars, told.moves, told.ids)]
+    means = [likeliest_mean(s, m, i, kernels, noise=told.noise) for s, m, i in zip(*seen, strict=True)]
     scores = torch.from_numpy(-np.stack(means)).unsqueeze(0)
     records = torch.arange(scores.shape[2]).expand(1, scores.shape[1], -1)
     return LabelGuesses(scores.argmax(3), records, scores)
 
 
-def fourier_features(block: np.ndarray, seed: int) -> np.ndarray:
-    """Features (N, 2 FREQUENCIES) whose products are about exp(-|x - x'|^2 / (2 s^2)), s^2 the mean squared distance.
+def fourier_features(block: Floats, seed: int, frequencies: int, width: float = 1.0) -> Floats:
+    """Features (N, 2 `frequencies`) whose products are about exp(-|x - x'|^2 / (2 `width` s^2)), s^2 the mean variance.
 
-    `block` is (N, d).
+    `block` is (N, d), and s^2 half the mean squared distance of its rows.
     """
-    variance = float(block.var(0).sum()) or 1.0
-    frequencies = stream(seed, Purpose.ATTACK, 4).standard_normal((block.shape[1], FREQUENCIES))
-    angles = block @ (frequencies / np.sqrt(variance))
-    return np.asarray(np.concatenate((np.cos(angles), np.sin(angles)), 1) / np.sqrt(FREQUENCIES))
+    variance = (float(block.var(0).sum()) or 1.0) * width
+    drawn = stream(seed, Purpose.ATTACK, 4).standard_normal((block.shape[1], frequencies))
+    angles = block @ (drawn / np.sqrt(variance))
+    return np.asarray(np.concatenate((np.cos(angles), np.sin(angles)), 1) / np.sqrt(frequencies))
 
 
-def posterior_mean(
-    scalars: np.ndarray, moves: np.ndarray, ids: np.ndarray, features: np.ndarray, *, noise: float
-) -> np.ndarray:
-    """Posterior mean (N, c) of gradients about their mean.
+def likeliest_mean(scalars: Floats, moves: Floats, ids: Floats, kernels: Sequence[Floats], *, noise: float) -> Floats:
+    """Return the posterior mean (N, c) under that of the `kernels` under which the first scalars are likeliest."""
+    first = scalars[:JUDGED], moves[:JUDGED], ids[:JUDGED]
+    likeliest = max(kernels, key=lambda features: posterior(*first, features, noise=noise)[1])
+    return posterior(scalars, moves, ids, likeliest, noise=noise)[0]
+
+
+def posterior(scalars: Floats, moves: Floats, ids: Floats, features: Floats, *, noise: float) -> tuple[Floats, float]:
+    """Return the posterior mean (N, c) of gradients about their mean, and the log marginal likelihood of the scalars.
+
+    The likelihood is up to a constant.
 
     Args:
         scalars: (T,).
@@ -96,7 +162,7 @@ def posterior_mean(
     rounds, batch, classes = moves.shape
     # Gradients sum to 0 over classes: what moves all logits alike tells nothing.
     centred = (moves - moves.mean(2, keepdims=True)) / batch
-    shared = np.matmul(features[ids].transpose(0, 2, 1), centred).reshape(rounds, -1)
+    shared = np.stack([features[i].T @ v for i, v in zip(ids, centred, strict=True)]).reshape(rounds, -1)
     columns = (ids[:, :, None] * classes + np.arange(classes)).reshape(-1)
     row_ends = np.arange(rounds + 1) * (batch * classes)
     own = csr_array((centred.reshape(-1), columns, row_ends), shape=(rounds, len(features) * classes))
@@ -104,10 +170,12 @@ def posterior_mean(
     gram = prior * (SHARED * shared @ shared.T + (1.0 - SHARED) * (own @ own.T).toarray())
     # A sliver on the diagonal keeps noise-free systems solvable.
     gram[np.diag_indices(rounds)] += noise**2 + 1e-9 * gram.trace() / rounds
-    weights = np.linalg.solve(gram, scalars)
+    factor = cho_factor(gram, lower=True)
+    weights = cho_solve(factor, scalars)
     common = features @ (weights @ shared).reshape(-1, classes)
     alone = (own.T @ weights).reshape(-1, classes)
-    return np.asarray(prior * (SHARED * common + (1.0 - SHARED) * alone))
+    mean = prior * (SHARED * common + (1.0 - SHARED) * alone)
+    return mean, float(-0.5 * scalars @ weights - np.log(factor[0].diagonal()).sum())
 
 
 def planted(setting: AttackSetting) -> AttackSetting:
@@ -122,15 +190,15 @@ def planted(setting: AttackSetting) -> AttackSetting:
 
 SPEC = AttackSpec(
     name="label_scalar",
-    summary="labels by an honest client that pools the scalars of all its rounds with its own Jacobians and features",
-    adversaries=("client",),
+    summary="labels by honest clients that pool the scalars of all their rounds with their Jacobians and features",
+    adversaries=("client", "colluding-clients"),
     infer=infer,
     mounted_by=mount_labels,
     positive=Positive("labels planted in the client's own features, no noise: must be 0.95 at least", planted, 0.95),
     requires={"top_model": False},
     requires_because="the gradient is that at logits that the server only sums",
     suggests={"epochs": 40},
-    options={"scalars": 1000},
+    options={"scalars": 2000},
     needs=(
         needs.own_protocol,
         needs.downlink(False, "its server sends gradients, not scalars: label_direct reads them"),

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import multivariate_normal
 
 from attacks.core.run import attacked_run
-from attacks.label.scalar import SPEC, fourier_features, measurements, posterior_mean
+from attacks.label.scalar import SPEC, fourier_features, likeliest_mean, posterior, told_by
 from dpzv_audit.errors import InputError
 
 from .conftest import small_setting
@@ -50,13 +51,41 @@ def test_moves_are_the_jacobian_times_the_direction():
     """A linear layer's output moves by U x + b for a direction (U, b) of its weights and biases."""
     one = small_setting(SPEC, options={"dtype": "float64"}, trials=2)
     run = attacked_run(SPEC, one)
-    scalars, moves, ids = measurements(run.view, run.known)
+    told = told_by(run.view, run.known)
+    moves, ids = told.moves, told.ids
     directions = run.view.noted(1, "direction")
-    assert scalars.shape == moves.shape[:2] == (12, 2)
+    assert told.scalars.shape == moves.shape[:2] == (12, 2)
     features = torch.from_numpy(one.dataset.train.features[0]).double()
     weights, bias = directions[..., :12].unflatten(2, (4, 3)), directions[..., 12:]
     expected = features[ids] @ weights.mT + bias.unsqueeze(2)
     assert torch.allclose(moves, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize(("method", "options"), [("dpzv", {"clip": 0.05}), ("zoo-vfl", {})])
+def test_all_clients_together_know_what_each_label_would_tell(method, options):
+    """Without noise a scalar is the mean of what the true labels would tell, whatever the clip (0.05 bites)."""
+    one = small_setting(SPEC, method, options={"dtype": "float64", **options}, trials=2, adversary="colluding-clients")
+    run = attacked_run(SPEC, one)
+    told = told_by(run.view, run.known)
+    assert len(told.scalars) == run.trained.rounds
+    labels = torch.from_numpy(one.labels)[told.ids].unsqueeze(3)
+    under = -told.moves
+    expected = under.gather(3, labels).mean((2, 3)) - under.mean((2, 3))
+    assert torch.allclose(told.scalars, expected, atol=1e-6)
+    assert told.noise == 0.0
+    if "clip" in options:
+        assert (under.abs() == options["clip"]).double().mean() > 0.1
+
+
+def test_some_clients_pool_their_features_and_scalars(digits):
+    """Clients 2 and 3 see the middle of a digit: more than either finds, and all clients find nearly all labels."""
+    alone, pair, every = (
+        mounted("dpzv", digits, trials=2, adversary=by, clients=clients, options={"calibration": "none"})
+        for by, clients in (("client", (2,)), ("colluding-clients", (2, 3)), ("colluding-clients", ()))
+    )
+    assert every.success.value > 0.95
+    assert every.success.value > pair.success.value > alone.success.value + 0.1
+    assert every.baselines["the same scalars in another order"].value < 0.2
 
 
 def test_posterior_mean_is_that_of_the_dense_gaussian():
@@ -65,7 +94,7 @@ def test_posterior_mean_is_that_of_the_dense_gaussian():
     rounds, batch, classes, records, noise = 5, 3, 4, 6, 0.1
     moves = generator.standard_normal((rounds, batch, classes))
     ids = np.stack([generator.permutation(records)[:batch] for _ in range(rounds)])
-    features = fourier_features(generator.standard_normal((records, 2)), 0)
+    features = fourier_features(generator.standard_normal((records, 2)), 0, 128)
     scalars = generator.standard_normal(rounds)
     design = np.zeros((rounds, records, classes))
     for t in range(rounds):
@@ -77,13 +106,21 @@ def test_posterior_mean_is_that_of_the_dense_gaussian():
     gram = flat @ covariance @ flat.T
     gram += (noise**2) * np.eye(rounds)
     expected = (covariance @ flat.T @ np.linalg.solve(gram, scalars)).reshape(records, classes)
-    found = posterior_mean(scalars, moves, ids, features, noise=noise)
+    found, likelihood = posterior(scalars, moves, ids, features, noise=noise)
     assert np.allclose(found, expected, rtol=1e-5, atol=1e-8)
+    density = multivariate_normal(cov=gram).logpdf(scalars) + 0.5 * rounds * np.log(2.0 * np.pi)
+    assert np.isclose(likelihood, density, rtol=1e-5)
+    # Of two kernels that under which the scalars are likelier.
+    other = np.ones((records, 1))
+    assert likelihood != posterior(scalars, moves, ids, other, noise=noise)[1]
+    ranked = sorted((features, other), key=lambda one: posterior(scalars, moves, ids, one, noise=noise)[1])
+    chosen = likeliest_mean(scalars, moves, ids, ranked, noise=noise)
+    assert np.array_equal(chosen, posterior(scalars, moves, ids, ranked[-1], noise=noise)[0])
 
 
 def test_fourier_features_are_a_gaussian_kernel():
     block = np.random.default_rng(0).standard_normal((40, 3))
-    products = fourier_features(block, 0) @ fourier_features(block, 0).T
+    products = fourier_features(block, 0, 128) @ fourier_features(block, 0, 128).T
     distances = ((block[:, None] - block[None]) ** 2).sum(2)
     # The error of 128 random frequencies is about 1/sqrt(128) = 0.09 in each of 1,600 entries.
     assert np.abs(products - np.exp(-distances / (2 * block.var(0).sum()))).mean() < 0.1
