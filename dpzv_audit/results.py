@@ -327,18 +327,39 @@ class Training(Run):
     rounds: Number | None = None
 
 
+class Tried(Part):
+    """What the pilot of an attack by some clients found, or why there was none.
+
+    `success` is beside `chance`, that of knowing nothing, and `reference`, the best of what needs no attack.
+    """
+
+    attack: str
+    adversary: str
+    clients: list[StrictInt] = []
+    success: Success | None = None
+    chance: Success | None = None
+    reference: Success | None = None
+    trainings: StrictInt | None = None
+    reason: str | None = None
+
+
 class AttackResult(Training):
-    """The result of `attack`."""
+    """The result of `attack`.
+
+    `clients` are those that look, and `tried` the pilots by which they, or the attack, were chosen.
+    """
 
     SCHEMA = "dpzv-audit/attack/1"
     KIND = "Attack report"
     ORDER = """
-        method dataset attack adversary metric success baselines controls measures curves reconstructions
+        method dataset attack adversary clients tried metric success baselines controls measures curves reconstructions
         certified not_certified privacy noise sentence tradeoff utility bytes rounds protects
         attack_setting config seed compute data versions published command_line run"""
 
     attack: str = ""
     adversary: str = ""
+    clients: list[StrictInt] = []
+    tried: list[Tried] = []
     metric: str = "labels found"
     success: Measurement | None = None
     baselines: dict[str, Measurement | Number] = {}
@@ -431,6 +452,10 @@ class Cell(Part):
 
     attack: str = ""
     adversary: str = ""
+    clients: list[StrictInt] = []
+    """Those that look; of one client that looks the worst."""
+    chosen: str | None = None
+    """The attack that it is, of a cell of the strongest."""
     method: str = ""
     noise: str | None = None
     epsilon: Number | None = None

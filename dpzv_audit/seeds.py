@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     CONTROL = 11
     SIMULATION = 12
     SYSTEM = 13
+    PILOT = 14
 
 
 PRIVATE = frozenset({Purpose.NOISE, Purpose.SERVER_NOISE})

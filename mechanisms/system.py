@@ -10,7 +10,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,10 +36,10 @@ from dpzv_audit.systems.record import SERVER, Recorder, Recording, Sent, check_o
 from dpzv_audit.systems.task import Task, dataset_of
 
 from .core.channel import VALUE_BYTES, Channel, Message
-from .core.config import Downlink, TrainingConfig
+from .core.config import TrainingConfig
 from .core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
 from .core.federation import Federation
-from .core.method import Games, MethodSpec, Offers, Protection, Traffic, no_noise
+from .core.method import Games, MethodSpec, Offers, Protection, Traffic, downlink_of, no_noise
 from .core.models import Architecture, GivenModel, Layout
 from .core.replicas import ParameterStack
 from .trials import Asked, Trial, Trials, carried_out
@@ -653,10 +653,9 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
             found = "a gradient that changed with labels of records which its ids do not name"
             rule = "ids must be places in task.labels, those of the batch in its order"
             raise InputError(f"{where} sent {found}: {rule}")
-    told = frozenset(one.kind for one in first.record.messages if one.receiver == 1)
     models = {client: GivenModel(model) for client, model in first.clients.items()}
     return Offers(
-        told,
+        told_to_clients(first.record.messages, task.clients),
         frozenset(models),
         first.predict is not None,
         models,
@@ -761,10 +760,9 @@ def setting_of(system: System, dataset: VerticalDataset) -> tuple[SystemConfig, 
     return config, task_of(TrainingData.of(dataset, dtype=dtype_of(config), device="cpu"))
 
 
-def downlink_of(told: Collection[str]) -> Downlink:
-    """Return what the server answers with, of the kinds of messages that it sent to client 1."""
-    known: tuple[Downlink, ...] = ("gradient", "losses", "scalar")
-    return next((kind for kind in known if kind in told), "other")
+def told_to_clients(messages: Iterable[Sent], clients: int) -> dict[int, frozenset[str]]:
+    """Return the kinds of messages that each of so many clients gets."""
+    return {m: frozenset(one.kind for one in messages if one.receiver == m) for m in range(1, clients + 1)}
 
 
 def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:
@@ -789,7 +787,7 @@ def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:
         config=SystemConfig,
         run=partial(SystemRun, system, offers.architectures),
         released=released,
-        downlink=downlink_of(offers.told),
+        downlink=downlink_of(offers.told_to()),
         protection=lambda config: protection,
         games=lambda config: Games(why_not="no game was played: the command audit plays one"),
         defaults={"top_model": system.top_model},

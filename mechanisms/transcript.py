@@ -13,8 +13,8 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.systems.task import Task
 from dpzv_audit.systems.transcript import MANIFEST, Transcript
 
-from .core.method import MethodSpec, Offers, Protection, no_noise
-from .system import UNSTATED, Played, SystemConfig, SystemRun, downlink_of
+from .core.method import MethodSpec, Offers, Protection, downlink_of, no_noise
+from .system import UNSTATED, Played, SystemConfig, SystemRun, told_to_clients
 from .trials import Trials
 
 PREFIX = "transcript:"
@@ -37,7 +37,10 @@ class Recorded:
 def method_of_transcript(transcript: Transcript) -> MethodSpec:
     """Return a recorded training as a method, by the name `transcript:` and that of its folder."""
     name = transcript.folder.resolve().name
-    told = frozenset(one.kind for one in transcript.messages if one.receiver == 1)
+    told = told_to_clients(transcript.messages, transcript.clients)
+    offers = Offers(
+        told, again=False, public_ids=transcript.manifest.public_ids, encrypted=transcript.manifest.encrypted
+    )
     protection = Protection(words=UNSTATED)
     return MethodSpec(
         name=f"{PREFIX}{name}",
@@ -45,15 +48,10 @@ def method_of_transcript(transcript: Transcript) -> MethodSpec:
         config=SystemConfig,
         run=partial(SystemRun, Recorded(name, transcript), {}),
         released=no_noise,
-        downlink=downlink_of(told),
+        downlink=downlink_of(offers.told_to()),
         protection=lambda config: protection,
         defaults={"top_model": transcript.manifest.top_model},
-        offers=Offers(
-            told,
-            again=False,
-            public_ids=transcript.manifest.public_ids,
-            encrypted=transcript.manifest.encrypted,
-        ),
+        offers=offers,
     )
 
 

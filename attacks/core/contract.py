@@ -26,7 +26,7 @@ from dpzv_audit.findings import Control, Interval
 from dpzv_audit.halving import as_share, in_pieces
 from mechanisms import METHODS, MethodSpec, TrainingConfig, train
 from mechanisms.core.channel import Adversary, View
-from mechanisms.core.config import rounds_of
+from mechanisms.core.config import Downlink, rounds_of
 from mechanisms.core.context import (
     Behaviour,
     Deployment,
@@ -37,7 +37,7 @@ from mechanisms.core.context import (
     dtype_of,
     repeats_of,
 )
-from mechanisms.core.method import Differences
+from mechanisms.core.method import Differences, downlink_of
 from mechanisms.core.replicas import Evaluator, ParameterStack
 
 from .controls import reaches
@@ -63,6 +63,7 @@ class AttackSetting:
     `trials` trainings run as replicas of one stack; `queries` is how often a curious client asks about each batch of
     its first pass; `options` are the attack's own, by the names in its `AttackSpec.options`. Without `with_positive`
     the positive control, which is the same whatever the method, is left out (a matrix runs it once per attack).
+    A `pilot` is mounted to choose by, without the control on labels dealt at random.
     `first` is the number of the first replica; `at_once` how many trainings at a time are known to fit into memory,
     None where nothing is known. `clients` are those that look where clients do: by default client 1, or of colluding
     clients all.
@@ -80,6 +81,7 @@ class AttackSetting:
     confidence: float = 0.95
     options: Mapping[str, Any] = field(default_factory=dict)
     with_positive: bool = True
+    pilot: bool = False
     progress: Progress | None = None
     first: int = 0
     at_once: int | None = None
@@ -104,6 +106,19 @@ class AttackSetting:
     def of_control(self, at_once: int | None) -> "AttackSetting":
         """Return the setting of a control, whose trainings must not share the luck of those that are attacked."""
         return replace(self, first=self.trials, at_once=at_once)
+
+    @property
+    def told(self) -> frozenset[str] | None:
+        """Return the kinds of messages that a system sends those who look; None for a method, which says its own."""
+        offers = self.method.offers
+        if offers is None:
+            return None
+        return offers.told_to(self.parties if self.adversary in BY_CLIENTS else None)
+
+    @property
+    def downlink(self) -> Downlink:
+        """Return what the server answers those who look with."""
+        return self.method.downlink if self.told is None else downlink_of(self.told)
 
     @property
     def looks(self) -> Adversary:
@@ -472,6 +487,8 @@ class AttackSpec:
         one_view: Whether the view of one training suffices, so that it can be mounted on one that was recorded.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
         answers: The kind of answers that its guesses are about where it cannot name records; None: the method's own.
+        in_pilot: Options of its own with which a pilot takes less time.
+        reveals: What it finds out: `labels`, `membership`, `features`, or `gradients`, which are about no record.
     """
 
     name: str
@@ -499,6 +516,8 @@ class AttackSpec:
     one_view: bool = False
     reads: tuple[str, ...] | None = None
     answers: str | None = None
+    in_pilot: Mapping[str, Option] = field(default_factory=dict)
+    reveals: str = "labels"
 
     def lacks(self, setting: AttackSetting) -> str | None:
         """Return in one line why the attack does not apply to `setting`; None where it does."""

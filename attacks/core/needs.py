@@ -13,11 +13,12 @@ def one_batch_size(setting: AttackSetting) -> str | None:
 def own_model(setting: AttackSetting) -> str | None:
     """Need the model of the client that looks, which a system returns or does not."""
     offers = setting.method.offers
-    if offers is None or setting.client in offers.models:
+    missing = [] if offers is None else [m for m in setting.parties if m not in offers.models]
+    if offers is None or not missing:
         return None
+    m = missing[0]
     if not offers.again:
-        return f"a transcript holds no model of client {setting.client}; a system that returns it has one"
-    m = setting.client
+        return f"a transcript holds no model of client {m}; a system that returns it has one"
     return f'the system returns no model of client {m}: let it return {{"clients": {{{m}: bottom}}}}'
 
 
@@ -30,9 +31,8 @@ def predictions(setting: AttackSetting) -> str | None:
 
 
 def mail(setting: AttackSetting) -> str | None:
-    """Need a server that answers client 1 about records by their ids."""
-    offers = setting.method.offers
-    if offers is None or offers.told & {"gradient", "prediction", "scalar", "losses"}:
+    """Need a server that answers the client that looks about records by their ids."""
+    if setting.told is None or setting.told & {"gradient", "prediction", "scalar", "losses"}:
         return None
     return "its server sends a client nothing about records; record.cut where embeddings leave records both ways"
 
@@ -42,7 +42,7 @@ def served(setting: AttackSetting) -> str | None:
     offers = setting.method.offers
     if offers is None:
         return "a built-in method serves no prediction to a party; a system or a transcript may"
-    if "prediction" in offers.told:
+    if "prediction" in offers.told_to(setting.parties):
         return None
     m = setting.client
     if offers.again:
@@ -81,7 +81,7 @@ def downlink(gradient: bool, otherwise: str) -> Need:
     """Need a server that sends gradients, or one that does not: the reason `otherwise`."""
 
     def need(setting: AttackSetting) -> str | None:
-        if (setting.method.downlink == "gradient") == gradient:
+        if (setting.downlink == "gradient") == gradient:
             return None
         return f"{otherwise}{_unlock(setting)}"
 

@@ -104,7 +104,7 @@ def attacked_run(
     places = setting.trials * batches * config.batch_size
     check_memory(8 * places, f"batch ids of {setting.trials} trainings")
     data = setting.data(labels)
-    answers = spec.answers or setting.method.downlink
+    answers = spec.answers or setting.downlink
     attacked = setting.parties if looks.clients or answers in ("gradient", "prediction") else None
     behaviours = spec.behave(setting)
     plan = _plan(setting, behaviours)

@@ -233,6 +233,7 @@ SPEC = AttackSpec(
     options={"known_records": 200},
     needs=(needs.own_protocol, features_to_fit, needs.one_batch_size),
     least_success=-1.0,
+    reveals="features",
 )
 
 

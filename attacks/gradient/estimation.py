@@ -191,6 +191,7 @@ SPEC = AttackSpec(
     ),
     behave=querying_client,
     least_success=-1.0,
+    reveals="gradients",
 )
 
 

@@ -106,6 +106,7 @@ SPEC = AttackSpec(
     few_labels=True,
     reads=(),
     baselines=without_training,
+    in_pilot={"steps": 200},
 )
 
 

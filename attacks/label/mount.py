@@ -56,13 +56,13 @@ def _attacked(
     """Train and infer, and do the same with labels dealt by coins.
 
     Returns guesses of the attack, of its control, and of those with less to go by; and what the outcome says beside.
-    What was recorded and cannot be trained again has no such control.
+    What was recorded and cannot be trained again has no such control, and a pilot goes without.
     """
     run = attacked_run(spec, setting)
     less = {name: _placed(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
     facts: dict[str, Any] = {"trained": run.trained, "plan": run.plan}
     found = _placed(spec.infer(run.view, run.known), run)
-    if setting.method.offers is not None and not setting.method.offers.again:
+    if setting.pilot or (setting.method.offers is not None and not setting.method.offers.again):
         return found, None, less, {**facts, "no_game": RECORDED}
     other = setting.of_control(run.at_once)
     coins = label_coins(other, spec if spec.few_labels else None)
@@ -106,6 +106,8 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     if control is not None:
         guessed["shuffled_labels"] = control
         controls = {"shuffled_labels": _rates_at_chance(setting, control)}
+    elif setting.pilot:
+        controls = {}
     else:
         controls = {"permuted_labels": _permuted(spec, setting, found, partial(_rates, found))}
     right = {name: correctness(guesses, labels) for name, guesses in guessed.items()}
@@ -129,6 +131,8 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     found, control, less, facts = _attacked(spec, setting)
     if control is not None:
         controls = {"shuffled_labels": _areas_at_chance(spec, setting, control)}
+    elif setting.pilot:
+        controls = {}
     else:
         controls = {"permuted_labels": _permuted(spec, setting, found, partial(_areas, found))}
     if spec.unsupervised and control is not None:

@@ -39,8 +39,7 @@ def _of(adversary: str, need: Need) -> Need:
 
 def _record_by_record(setting: AttackSetting) -> str | None:
     """Need answers about each record by itself: gradients, or predictions that a system serves."""
-    offers = setting.method.offers
-    if offers is not None and "prediction" in offers.told:
+    if "prediction" in (setting.told or ()):
         return None
     return needs.downlink(True, TELLS_NOTHING)(setting)
 
@@ -56,6 +55,7 @@ LOSS_SPEC = AttackSpec(
     positive=Positive("membership_loss on labels learnt by heart, no noise: must be 0.6 at least", overfitted, 0.6),
     suggests={"epochs": 100},
     options={"pool": 512, "shadows": 2},
+    reveals="membership",
     needs=(_of("release", needs.predictions), _of("client", _record_by_record), _of("client", needs.one_batch_size)),
 )
 
@@ -182,6 +182,7 @@ LIRA_SPEC = replace(
     options={"pool": 512, "shadows": 64, "variant": "auto", "queries_per_record": 1},
     choices={"variant": ("auto", *VARIANTS)},
     needs=(_of("release", needs.predictions), _of("client", needs.mail), _of("client", needs.one_batch_size), _copies),
+    in_pilot={"shadows": 16},
 )
 
 
@@ -217,5 +218,6 @@ RMIA_SPEC = replace(
     infer=by_ratios,
     positive=Positive("membership_rmia on labels learnt by heart, no noise: must be 0.8 at least", overfitted, 0.8),
     options={"pool": 512, "shadows": 64, "a": 0.3, "gamma": 2.0},
+    in_pilot={"shadows": 16},
     needs=(needs.predictions,),
 )

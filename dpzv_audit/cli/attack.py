@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The name under which every attack that applies is mounted."""
+STRONGEST = "strongest"
+"""The name under which that of them is mounted which does most harm in a pilot."""
 OF_A_SYSTEM = {"trials": 8, "shadows": 16}
 """Trainings of each attack on a system, and shadow trainings of those on membership, where `all` are mounted: each is a
 training of the user's own, which may take long."""
@@ -46,6 +48,7 @@ def attack(
     transcript: Path | None = None,
     labels: Path | None = None,
     adversary: str | None = None,
+    client: list[int] | None = None,
     attack_settings: Annotated[list[str] | None, "--attack-set"] = None,
     queries: Count | None = None,
     rule: str = "argmin",
@@ -68,17 +71,22 @@ def attack(
 
     Example: dpzv-audit attack --method dpzv --attack label_direct
 
+    Example: dpzv-audit attack --method dpzv --set top_model=false --adversary colluding-clients --attack strongest
+
     Example: dpzv-audit attack --system our_vfl:train --attack all
 
     Example: dpzv-audit attack --transcript run --labels labels.csv --attack all
 
     Options:
-        attack NAME|all: Attack to mount, see `dpzv-audit list attacks`; or all that apply, which share one error rate.
+        attack NAME|strongest|all: Attack to mount, see `dpzv-audit list attacks`; or the one that does most harm in a
+            pilot of all that apply; or all that apply, which share one error rate.
         transcript DIR: Instead of --method: a recorded training that cannot be repeated, with --labels; its folder, as
             docs/reference/transcript.md says.
         labels FILE: With --transcript: the true labels in order of the record ids, CSV with a column label, one number
             per line, or .npy. They score the attack; it gets none but those that its threat model grants.
         adversary NAME: Who attacks; by default the first that the attack is for (often client).
+        client M: Which client attacks, by default the one that finds most in a pilot of each; of colluding-clients once
+            for each that does, by default all.
         attack_settings KEY=VALUE: An option of the attack; may be given several times.
         queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
         rule argmin|first-negative: How a label is read off a gradient.
@@ -88,8 +96,8 @@ def attack(
         runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
         confidence X: Confidence of every interval and bound, between 0 and 1.
-        resume: With --system or --attack all: go on where the same command was interrupted or failed; trainings, or
-            attacks, that are done are kept.
+        resume: With --system, --attack all or strongest: go on where the same command was interrupted or failed;
+            trainings, or attacks, that are done are kept.
     """
     from attacks import ATTACKS, AttackSetting, attack_named
 
@@ -108,10 +116,14 @@ def attack(
             "does not go with --self-check, which runs the controls alone, at an error of its own, and writes no folder"
         )
         refuse(flags_given(ctx), ("runs", "chunk", "confidence", "out"), why)
-    if attack == ALL:
+    clients = tuple(dict.fromkeys(client or ()))
+    if attack in (ALL, STRONGEST):
         given = flags_given(ctx)
         one = ("rule", "estimator", "self_check", "runs", "chunk")
-        refuse(given, one, f"goes with one attack, not with --attack {ALL}")
+        refuse(given, one, f"goes with one attack by name, not with --attack {attack}")
+        if attack == STRONGEST:
+            refuse(given, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
+            adversary = "client" if adversary is None else adversary
         of_system = training.system is not None
         with kept_trials(how, training.system, run.out, resume=resume and of_system) as kept:
             chosen = partial(
@@ -126,7 +138,8 @@ def attack(
             )
             # What is kept of a system is its trainings, and a recorded one takes no time.
             again = resume if recorded is None and not of_system else None
-            _mount_all(output, run, chosen, adversary, attack_settings, queries, trials, confidence, again)
+            asked = Asked(attack, adversary, clients, queries, trials, confidence)
+            _mount_all(output, run, chosen, asked, attack_settings, again)
         return
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
@@ -161,6 +174,7 @@ def attack(
         setting = AttackSetting(
             **vars(choice),
             adversary=adversary,
+            clients=_clients(clients, adversary, choice.dataset.clients),
             queries=queries or (spec.queries if asks else 1),
             trials=trials or spec.trials,
             seed=run.seed,
@@ -178,27 +192,57 @@ def attack(
         output.finish(saved, table_from("attack", result))
 
 
+def _clients(given: tuple[int, ...], adversary: str, count: int) -> tuple[int, ...]:
+    """Return the clients that are named, one of an adversary that is one; `InputError` where they cannot look."""
+    from attacks.core.contract import BY_CLIENTS, COLLUDING
+
+    if not given:
+        return given
+    if adversary not in BY_CLIENTS:
+        raise InputError(f"goes with {', '.join(BY_CLIENTS)}, not with the {adversary}", "client", given[0])
+    if adversary != COLLUDING and len(given) > 1:
+        raise InputError(f"must be one client, not {len(given)}: several are {COLLUDING}", "client", given[-1])
+    for one in given:
+        if one not in range(1, count + 1):
+            raise InputError(f"must be one of 1 to {count}", "client", one)
+    return given
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command that mounts many attacks says of them."""
+
+    attack: str
+    adversary: str | None
+    clients: tuple[int, ...]
+    queries: int | None
+    trials: int | None
+    confidence: float
+
+
 def _mount_all(
     output: Output,
     run: RunFlags,
     chosen: "Callable[[], TrainingChoice]",
-    adversary: str | None,
+    asked: Asked,
     attack_settings: list[str] | None,
-    queries: int | None,
-    trials: int | None,
-    confidence: float,
     resume: bool | None,
 ) -> None:
-    """Mount every attack that applies to the training as it is configured, and write one result of all of them.
+    """Mount every attack that applies to the training as it is configured, or the one whose pilot does most harm.
 
     What was done is kept until all are, and taken up with `resume`; nothing is where that is None.
     """
     from attacks import ATTACKS, AttackSetting
+    from attacks.core.contract import BY_CLIENTS
 
     from ..checkpoints import run_key
     from ..data.files import model_digest
     from ..evidence.attacks import attacks_result
+    from ..evidence.bounding import AuditPlan
+    from ..evidence.choosing import strongest
+    from ..evidence.training import attacked_result
 
+    adversary, confidence = asked.adversary, asked.confidence
     specs = [ATTACKS[name] for name in ATTACKS]
     if adversary is not None:
         check_names("adversary", [adversary], dict.fromkeys(by for spec in specs for by in spec.adversaries))
@@ -208,14 +252,18 @@ def _mount_all(
     usual = OF_A_SYSTEM if choice.method.offers is not None else {}
     facts = {**{key: value for key, value in usual.items() if key in known}, **own}
     base = AttackSetting(**vars(choice), seed=run.seed, device=choose_device(run.device), confidence=confidence)
+    if asked.clients:
+        by = "client" if adversary is None else adversary
+        base = replace(base, clients=_clients(asked.clients, by, choice.dataset.clients))
 
     def setting(spec: "AttackSpec", by: str) -> "AttackSetting":
         asks = choice.asks(by)
         return replace(
             base,
             adversary=by,
-            queries=(queries or spec.queries) if asks else 1,
-            trials=trials or usual.get("trials", spec.trials),
+            clients=base.clients if by in BY_CLIENTS else (),
+            queries=(asked.queries or spec.queries) if asks else 1,
+            trials=asked.trials or usual.get("trials", spec.trials),
             options={key: value for key, value in facts.items() if key in spec.options},
         )
 
@@ -230,17 +278,24 @@ def _mount_all(
                 "model": model_digest(choice.config.transformer),
                 **{name: getattr(base, name) for name in ("seed", "device", "confidence")},
             }
-            asked = {"adversary": adversary, "queries": queries, "trials": trials, "options": own}
-            store = Store(run.out / "attacks" / run_key({**on, **asked, "versions": versions()}))
+            store = Store(run.out / "attacks" / run_key({**on, **vars(asked), "options": own, "versions": versions()}))
             held.enter_context(kept_parts(store.folder, "attack", store.count, resume=resume))
         with output.progress() as reporter:
+            if asked.attack == STRONGEST:
+                spec, one, tried = strongest(mounted, reporter, store)
+                plan = AuditPlan(runs=0, confidence=confidence, reporter=reporter)
+                strong = attacked_result(spec, one, plan, tried)
+                output.finish(
+                    save(strong, run, "attack", strong.method, strong.dataset, STRONGEST), table_from("attack", strong)
+                )
+                return
             result, each = attacks_result(mounted, base, reporter, store)
-    said = {"trials": trials or usual.get("trials"), **facts}
+    said = {"trials": asked.trials or usual.get("trials"), **facts}
     result = result.model_copy(update={"attack_setting": {k: v for k, v in said.items() if v is not None}})
     files: dict[str, str | bytes] = {}
-    for folder, one in each.items():
-        files[f"{folder}/{RESULT_FILE}"] = json_text(one)
-        files[f"{folder}/report.html"] = to_html(report_content(one))
+    for folder, own_result in each.items():
+        files[f"{folder}/{RESULT_FILE}"] = json_text(own_result)
+        files[f"{folder}/report.html"] = to_html(report_content(own_result))
     saved = save(result, run, "attack", result.method, result.dataset, ALL, files=files)
     names: dict[str, list[str]] = {}
     for cell in result.attacks:

@@ -15,6 +15,7 @@ from ..findings import LEAST_TRAININGS
 from ..results import AttackResult, AttacksResult, Cell, read
 from ..store import Store, verified
 from .bounding import AuditPlan, Reporter, silent
+from .choosing import lacking, possible
 from .matrix import measured_cell, negative_controls
 from .sections import provenance
 from .sentences import said
@@ -48,7 +49,7 @@ def attacks_result(
     apply: list[tuple[AttackSpec, AttackSetting, Cell]] = []
     for spec, setting in mounted:
         cell = Cell(attack=spec.name, adversary=setting.adversary, method=setting.method.name, noise=None, epsilon=None)
-        why = lacking(spec, setting)
+        why = lacking(spec, possible(spec, setting)[0])
         if why is None:
             apply.append((spec, setting, cell))
         else:
@@ -82,23 +83,6 @@ def attacks_result(
         **vars(provenance(case_of(base))),
     )
     return result, results
-
-
-def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
-    """Return in one line why an attack does not apply to a training as it is, and what unlocks it; None if it does."""
-    why = spec.lacks(setting)
-    if why is not None:
-        return why
-    for key, needed in spec.requires.items():
-        found = getattr(setting.config, key, needed)
-        if found != needed:
-            if setting.method.offers is None:
-                unlock = f"set {key} to {needed}"
-            else:
-                says = "module" if setting.method.offers.again else "manifest"
-                unlock = f"a {says} whose server does so states {key} = {needed}"
-            return f"{key} is {found}, must be {needed}: {spec.requires_because}; {unlock}"
-    return None
 
 
 def _read_result(path: Path) -> AttackResult:

@@ -28,6 +28,7 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
     controls = [control for control in result.controls.values() if isinstance(control, Control)]
     found: dict[str, object] = {
         "state": "measured",
+        "clients": list(result.clients),
         "metric": result.metric,
         "success": success.value,
         "low": success.low,

@@ -1,6 +1,6 @@
 """Trains one configuration beside its controls, alone or under attack: the `result.json` of `train` and `attack`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,12 +21,22 @@ from ..data import load
 from ..data.vertical import VerticalDataset
 from ..errors import InputError, check_count, check_positive, check_probability
 from ..findings import LEAST_TRAININGS
-from ..results import Accuracy, AttackResult, CertifiedBound, ControlAccuracy, PictureRow, Reconstructions, TrainResult
+from ..results import (
+    Accuracy,
+    AttackResult,
+    CertifiedBound,
+    ControlAccuracy,
+    PictureRow,
+    Reconstructions,
+    TrainResult,
+    Tried,
+)
 from ..signals import TRIAL_SECONDS
 from ..statistics.estimators import audit_scores
 from ..systems import Recorder, Task
 from ..systems.task import dataset_of
 from .bounding import AuditPlan, Reporter, silent
+from .choosing import possible, recorded, worst_client
 from .privacy import privacy_sections
 from .sections import (
     Case,
@@ -173,9 +183,26 @@ def case_of(setting: AttackSetting) -> Case:
 def attack_result(spec: AttackSpec, setting: AttackSetting, audit: AuditPlan) -> AttackResult:
     """Train, attack, audit and account; schema `dpzv-audit/attack/1`.
 
+    Where one client looks and the setting does not say which, it is the one that finds most: by a pilot, and of a
+    recorded training, which has none, of all at one error rate for all.
+
     Raises:
         InputError: The attack does not apply, or the configuration does not fit the data.
     """
+    settings = possible(spec, setting)
+    if len(settings) > 1 and recorded(setting):
+        each = 1.0 - (1.0 - setting.confidence) / len(settings)
+        plan = replace(audit, confidence=each)
+        found = [attacked_result(spec, replace(one, confidence=each), plan) for one in settings]
+        return max(found, key=lambda one: 0.0 if one.success is None else one.success.value)
+    chosen, tried = worst_client(spec, setting, audit.reporter)
+    return attacked_result(spec, chosen, audit, tried)
+
+
+def attacked_result(
+    spec: AttackSpec, setting: AttackSetting, audit: AuditPlan, tried: Sequence[Tried] = ()
+) -> AttackResult:
+    """Do the same by the clients of the setting, which pilots that were `tried` may have chosen."""
     done = audit.reporter(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
     setting = replace(setting, progress=continuous(done))
     outcome = spec.mount(setting)
@@ -206,6 +233,8 @@ def attack_result(spec: AttackSpec, setting: AttackSetting, audit: AuditPlan) ->
     result = AttackResult(
         attack=spec.name,
         adversary=setting.adversary,
+        clients=list(setting.looks.clients),
+        tried=list(tried),
         metric=outcome.metric,
         success=outcome.success,
         baselines=dict(outcome.baselines),

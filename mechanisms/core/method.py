@@ -1,6 +1,6 @@
 """What a training method is to the rest of the toolkit: a name, a configuration, a run, and answers about them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -120,7 +120,7 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True)
 class Offers:
-    """What a rehearsed system has for attacks: kinds of messages `told` to client 1, whose models, and predictions.
+    """What a rehearsed system has for attacks: kinds of messages `told` to each client, whose models, and predictions.
 
     `architectures` are those of the models, by client; `named` says how many records the messages that each client
     sees are about by their ids. A transcript has messages alone, and is not trained `again`; where its ids travelled in
@@ -131,7 +131,7 @@ class Offers:
     labels, and `up` to it. `coupled`: a gradient depends on labels of other records.
     """
 
-    told: frozenset[str]
+    told: Mapping[int, frozenset[str]]
     models: frozenset[int] = frozenset()
     predicts: bool = False
     architectures: Mapping[int, Architecture] = field(default_factory=dict)
@@ -142,6 +142,16 @@ class Offers:
     down: Mapping[str, Traffic] = field(default_factory=dict)
     up: Mapping[str, Traffic] = field(default_factory=dict)
     coupled: bool = False
+
+    def told_to(self, clients: Iterable[int] | None = None) -> frozenset[str]:
+        """Return the kinds of messages that some `clients`, by default all, are told."""
+        return frozenset().union(*(self.told.get(client, ()) for client in (self.told if clients is None else clients)))
+
+
+def downlink_of(told: Collection[str]) -> Downlink:
+    """Return what a server answers with that sends these kinds of messages."""
+    known: tuple[Downlink, ...] = ("gradient", "losses", "scalar")
+    return next((kind for kind in known if kind in told), "other")
 
 
 def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:

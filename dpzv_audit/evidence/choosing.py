@@ -1,0 +1,182 @@
+"""Chooses which client looks, and which attack is mounted, by a pilot.
+
+A pilot is a few trainings of a seed of their own, from which nothing but the choice is read. What is measured then, on
+other trainings, is of one attack by one client, and owes nothing to having been the largest of many.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from attacks import AttackSpec
+from attacks.core.contract import AttackSetting, DoesNotApply
+from attacks.core.run import continuous
+
+from ..findings import Interval
+from ..results import Tried
+from ..seeds import Purpose, stream
+from ..store import Store, verified
+from .bounding import Reporter, silent
+
+PILOT = 2
+"""Trainings of a pilot, at most."""
+ALONE = ("client", "malicious-client")
+"""Adversaries that are one client, whichever."""
+
+
+def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:
+    """Return the setting of each client that may mount an attack; that of the first where none can, or one is named.
+
+    Which of them is strongest is not known where one client alone looks and nobody says which.
+    """
+    if setting.clients or setting.adversary not in ALONE:
+        return [setting]
+    every = [replace(setting, clients=(m,)) for m in range(1, setting.dataset.clients + 1)]
+    return [one for one in every if spec.lacks(one) is None] or every[:1]
+
+
+def worst_client(
+    spec: AttackSpec, setting: AttackSetting, reporter: Reporter = silent
+) -> tuple[AttackSetting, list[Tried]]:
+    """Return the setting of the client whose pilot finds most, and what all pilots found; of equals the first.
+
+    Nothing is tried where there is no choice, nor on one recorded training.
+
+    Raises:
+        InputError: The configuration does not fit the attack or the data; `DoesNotApply` where no client can mount it.
+        AuditError: A training of a system failed.
+    """
+    settings = possible(spec, setting)
+    if len(settings) == 1 or recorded(setting):
+        return settings[0], []
+    tried = [_pilot(spec, one, reporter) for one in settings]
+    best = max(range(len(tried)), key=lambda place: (tried[place].success or 0.0, -place))
+    return settings[best], tried
+
+
+def strongest(
+    mounted: Iterable[tuple[AttackSpec, AttackSetting]],
+    reporter: Reporter = silent,
+    store: Store | None = None,
+    *,
+    claimed: float | None = None,
+) -> tuple[AttackSpec, AttackSetting, list[Tried]]:
+    """Return the attack whose pilot does most harm, its setting with its worst client, and what all pilots found.
+
+    Harm is success above all that needs no attack: of what is left to one, the share that it finds. For a claim that
+    success is at most `claimed` it is success above chance, and an attack counts that chance alone does not refute.
+
+    Args:
+        mounted: Attacks, each with its own setting of one training.
+        reporter: Hears how far each pilot is.
+        store: Keeps what each pilot found, and gives what was found before.
+        claimed: The success that a claim allows.
+
+    Raises:
+        InputError: No attack applies, or the configuration does not fit the data.
+        AuditError: A training of a system failed.
+    """
+    found: list[tuple[float, AttackSpec, AttackSetting]] = []
+    tried: list[Tried] = []
+    for spec, setting in mounted:
+        why = None if spec.reveals != "gradients" else "it finds gradients, which are about no record by themselves"
+        why = why or lacking(spec, possible(spec, setting)[0])
+        if why is not None:
+            tried.append(_named(spec, setting, reason=why))
+            continue
+        for one in possible(spec, setting):
+            result = _kept(spec, one, reporter, store)
+            tried.append(result)
+            if result.success is None or result.chance is None or result.reference is None:
+                continue
+            if claimed is not None and result.chance > claimed:
+                tried[-1] = result.model_copy(update={"reason": f"knowing nothing finds {result.chance:.3f} already"})
+                continue
+            above = result.chance if claimed is not None else result.reference
+            harm = (result.success - above) / (1.0 - above) if above < 1.0 else 0.0
+            found.append((harm, spec, one))
+    if not found:
+        reasons = "; ".join(f"{one.attack}: {one.reason}" for one in tried)
+        raise DoesNotApply(f"no attack applies: {reasons}")
+    _, spec, setting = max(found, key=lambda one: one[0])
+    return spec, setting, tried
+
+
+def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
+    """Return in one line why an attack does not apply to a training as it is, and what unlocks it; None if it does."""
+    why = spec.lacks(setting)
+    if why is not None:
+        return why
+    for key, needed in spec.requires.items():
+        found = getattr(setting.config, key, needed)
+        if found != needed:
+            if setting.method.offers is None:
+                unlock = f"set {key} to {needed}"
+            else:
+                says = "module" if setting.method.offers.again else "manifest"
+                unlock = f"a {says} whose server does so states {key} = {needed}"
+            return f"{key} is {found}, must be {needed}: {spec.requires_because}; {unlock}"
+    return None
+
+
+def recorded(setting: AttackSetting) -> bool:
+    """Return whether what is attacked is one recorded training, which has no pilot."""
+    offers = setting.method.offers
+    return offers is not None and not offers.again
+
+
+def _kept(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store: Store | None) -> Tried:
+    """Return what a pilot found, by the store or anew; what does not apply says why."""
+    clients = "-".join(map(str, setting.parties))
+    name = f"pilot-{spec.name}-{setting.adversary}-{clients}.json"
+    found = None if store is None else store.load(name, _read, again="its pilot is run again")
+    if found is None:
+        try:
+            found = _pilot(spec, setting, reporter)
+        except DoesNotApply as error:
+            return _named(spec, setting, reason=error.words)
+        if store is not None:
+            store.write(name, found.to_json(), cure="make room and go on with ‹resume›")
+    return found
+
+
+def _read(path: Path) -> Tried:
+    return Tried.model_validate(verified(path.read_bytes()))
+
+
+def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: Reporter) -> Tried:
+    """Mount an attack on a few trainings of a seed of their own, without its controls."""
+    who = f"client {setting.client}" if setting.adversary in ALONE else setting.adversary
+    done = reporter(f"pilot of {spec.name}, {who}", spec.rounds(spec, setting) // 2)
+    one = replace(
+        setting,
+        seed=pilot_seed(setting.seed),
+        trials=min(PILOT, setting.trials),
+        options={**spec.in_pilot, **setting.options},
+        with_positive=False,
+        pilot=True,
+        progress=continuous(done),
+    )
+    outcome = spec.mount(one)
+    return _named(
+        spec,
+        setting,
+        success=outcome.success.value,
+        chance=outcome.chance,
+        reference=max(map(_value, outcome.baselines.values()), default=outcome.chance),
+        trainings=one.trials,
+    )
+
+
+def _named(spec: AttackSpec, setting: AttackSetting, **found: object) -> Tried:
+    clients = list(setting.parties) if setting.looks.clients else []
+    return Tried(attack=spec.name, adversary=setting.adversary, clients=clients, **found)
+
+
+def _value(baseline: float | Interval) -> float:
+    return baseline.value if isinstance(baseline, Interval) else baseline
+
+
+def pilot_seed(seed: int) -> int:
+    """Return the seed of pilots beside trainings of `seed`: one that nobody uses for anything else."""
+    return int(stream(seed, Purpose.PILOT).integers(2**62))
