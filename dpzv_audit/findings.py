@@ -26,6 +26,8 @@ ADVERSARIES: dict[str, str] = {
 
 LEAST_TRAININGS = 8
 """Fewer trainings get no interval over trainings: of two, any interval that covers says next to nothing."""
+STRONGEST = "strongest"
+"""The name by which users ask for the attack that does most harm."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
+from itertools import chain
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -101,12 +102,16 @@ class Registry(Mapping[str, T]):
         return found
 
 
-def code_digest(group: str, name: str) -> str:
-    """Return a digest of all files of the package that adds `name` to `group`; empty where none does. Imports nothing.
+def code_digest(group: str, name: str | None) -> str:
+    """Return a digest of all files of the package that adds `name`, or anything, to `group`; empty where none does.
+
+    Imports nothing.
 
     Raises `dpzv_audit.files.Undigested` where a file cannot be read.
     """
-    return "".join(tree_digest(_files(point)) for point in _installed(group).get(name, ()))
+    known = _installed(group)
+    points = chain.from_iterable(known.values()) if name is None else known.get(name, ())
+    return "".join(tree_digest(_files(point)) for point in points)
 
 
 @cache

@@ -575,8 +575,9 @@ class ClaimLook(Part):
 
 
 class AttackRates(Part):
-    """Mean success of an attack, of its baselines and of its controls; nothing where none was mounted."""
+    """Mean success of an attack, of its baselines and of its controls; nothing where none was `mounted`, by whom."""
 
+    mounted: str | None = None
     success: Number | None = None
     baselines: dict[str, Number] = {}
     controls: dict[str, Number] = {}

@@ -235,9 +235,9 @@ class Gate:
         asked = Question(alpha=self.file.alpha, stop=self._stop, seed=run.seed, max_trials=self.max_trials)
         if not isinstance(claim, AttackClaim):
             return replace(asked, epsilon=claim.epsilon, delta=claim.delta)
-        from attacks import attack_named
+        from ..evidence.choosing import named as attacks_named
 
-        least = attack_named(claim.attack).least_success
+        least = min(spec.least_success for spec in attacks_named(claim.attack, claim.adversary))
         return replace(asked, success_at_most=claim.success_at_most, least_success=least)
 
     def _key(self, placed: PlacedClaim, data: str) -> str:

@@ -16,6 +16,7 @@ from ..data.files import model_digest
 from ..errors import InputError
 from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
 from ..files import confined_to, data_digest, kind_of, tree_digest
+from ..findings import STRONGEST
 from ..games.engine import Arrays
 from ..games.fitting import WORDS, FittedScore, fit_score
 from ..games.mechanism import MechanismTrials, check_mechanism, code_of, play
@@ -180,7 +181,7 @@ def data_key(claim: Claim, access: Access) -> str:
     if claim.dataset is not None:
         code += code_digest("dpzv_audit.datasets", claim.dataset)
     if isinstance(claim, AttackClaim):
-        code += code_digest("dpzv_audit.attacks", claim.attack)
+        code += code_digest("dpzv_audit.attacks", None if claim.attack == STRONGEST else claim.attack)
     data = ""
     with access.data_folder(claim) as folder:
         transformer = None if isinstance(claim, OwnClaim) else access.transformer(claim)

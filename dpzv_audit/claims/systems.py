@@ -11,8 +11,10 @@ from mechanisms.system import System, SystemConfig, data_of, method_of, rehearse
 from ..data import load
 from ..data.vertical import VerticalDataset
 from ..errors import InputError
+from ..evidence.choosing import lacking, named, possible
 from ..evidence.games import PLAYED_BY, theory_of
 from ..evidence.gathering import Block, Pool, Stage, Subject
+from ..findings import STRONGEST
 from ..games.fitting import LEAST_FIT
 from ..games.scores import GameScores
 from ..games.system import (
@@ -58,9 +60,9 @@ def check_system(claim: OwnClaim, access: Access) -> None:
     if _names_data(claim):
         records, _ = sizes_of(claim, access)
     if isinstance(claim, SystemAttackClaim):
-        from attacks import attack_named
-
-        attack_named(claim.attack).check(claim.adversary, {})
+        specs = named(claim.attack, claim.adversary)
+        if claim.attack != STRONGEST:
+            specs[0].check(claim.adversary, {})
     elif claim.release:
         _check_release(claim, records)
 
@@ -126,9 +128,8 @@ def _attack_on(
     seed: int,
 ) -> Subject:
     """Return the attack on a system; its code may import more of itself in every training."""
-    from attacks import AttackSetting, attack_named
+    from attacks import AttackSetting
 
-    spec = attack_named(claim.attack)
     setting = AttackSetting(
         method=method,
         config=config,
@@ -138,10 +139,10 @@ def _attack_on(
         seed=seed,
         device=access.device,
     )
-    spec.check(claim.adversary, {"top_model": config.top_model})
-    why = spec.lacks(setting)
-    if why is not None:
-        raise InputError(f"but it does not apply to {method.name}: {why}", "attack", claim.attack)
+    specs = named(claim.attack, claim.adversary)
+    reasons = [lacking(spec, possible(spec, setting)[0]) for spec in specs]
+    if None not in reasons:
+        raise InputError(f"but it does not apply to {method.name}: {reasons[0]}", "attack", claim.attack)
     subject = attacked(claim, setting, blocks=TRAININGS, positives=1)
 
     def within(pool: Pool, number: int) -> Block:

@@ -15,11 +15,12 @@ from mechanisms.methods.dpzv import scalar_config
 from ..data import load, load_csv
 from ..data.vertical import VerticalDataset
 from ..errors import InputError
+from ..evidence.choosing import named, strongest, worst_client
 from ..evidence.games import TRAINED_BLOCK, games_of, scored_block, theory_of
 from ..evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
 from ..evidence.verdict import Theory
 from ..files import confined_to
-from ..findings import Interval
+from ..findings import STRONGEST, Interval
 from ..games.fitting import FittedScore, fit_score
 from ..games.planted import Planted, Trials, planted_named
 from ..games.real import RealTrials
@@ -39,7 +40,7 @@ from .file import (
 from .subjects import Access
 
 if TYPE_CHECKING:
-    from attacks import AttackSetting
+    from attacks import AttackSetting, AttackSpec
 
 ATTACKED = "trainings"
 TRIALS_A_BLOCK = 4
@@ -65,9 +66,9 @@ def _setting(claim: TrainedClaim, access: Access, *, records: int, clients: int)
     """
     options = dict(claim.config)
     if isinstance(claim, AttackClaim):
-        from attacks import attack_named
-
-        options = attack_named(claim.attack).check(claim.adversary, options)
+        specs = named(claim.attack, claim.adversary)
+        if claim.attack != STRONGEST:
+            options = specs[0].check(claim.adversary, options)
     else:
         options = _calibrated(claim, options)
     transformer = access.transformer(claim)
@@ -191,19 +192,28 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int, posit
     """Return what a claim about an attack is about: blocks of `setting.trials` trainings.
 
     An e-process bets on the mean success of each. The positive control, which is the same whatever is attacked, is in
-    the first `positives` of them.
+    the first `positives` of them. A pilot, on trainings of its own, says which client looks, and where the claim is
+    about the strongest attack which that is: the claim is about each of them.
     """
-    from attacks import attack_named
 
-    spec = attack_named(claim.attack)
+    @cache
+    def chosen() -> "tuple[AttackSpec, AttackSetting]":
+        specs = named(claim.attack, claim.adversary)
+        if claim.attack == STRONGEST:
+            found, one, _ = strongest(((spec, setting) for spec in specs), claimed=claim.success_at_most)
+            return found, one
+        return specs[0], worst_client(specs[0], setting)[0]
 
     def draw(number: int) -> Success:
-        outcome = spec.mount(replace(setting, seed=setting.seed + number, with_positive=number < positives))
+        spec, one = chosen()
+        outcome = spec.mount(replace(one, seed=one.seed + number, with_positive=number < positives))
         baselines = {}
         for name, found in outcome.baselines.items():
             baselines[name] = found.value if isinstance(found, Interval) else found
         controls = {name: control.value for name, control in outcome.controls.items()}
-        return Success(rate=outcome.success.value, baselines=baselines, controls=controls)
+        who = f" by client {', '.join(map(str, one.parties))}" if one.looks.clients else ""
+        mounted = f"{spec.name}{who}"
+        return Success(rate=outcome.success.value, baselines=baselines, controls=controls, mounted=mounted)
 
     return Subject(
         stages=(Stage(name=ATTACKED, pool=ATTACKED, blocks=blocks, sequential=1.0, stops=True),),
@@ -211,7 +221,7 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int, posit
         facts={
             "config": setting.config.model_dump(mode="json"),
             "data": {"digests": setting.dataset.digests, "partition": setting.dataset.partition},
-            "set_up": spec.requires_because,
+            "set_up": named(claim.attack, claim.adversary)[0].requires_because if claim.attack != STRONGEST else "",
         },
     )
 

@@ -15,6 +15,7 @@ from reports.content import report_content
 from reports.render import to_html
 
 from ..errors import AuditError, InputError, check_names
+from ..findings import STRONGEST
 from ..results import AttacksResult
 from ..runs import RESULT_FILE, json_text, versions
 from ..store import Store
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The name under which every attack that applies is mounted."""
-STRONGEST = "strongest"
-"""The name under which that of them is mounted which does most harm in a pilot."""
 OF_A_SYSTEM = {"trials": 8, "shadows": 16}
 """Trainings of each attack on a system, and shadow trainings of those on membership, where `all` are mounted: each is a
 training of the user's own, which may take long."""

@@ -8,20 +8,35 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from attacks import AttackSpec
+from attacks import ATTACKS, AttackSpec, attack_named
 from attacks.core.contract import AttackSetting, DoesNotApply
 from attacks.core.run import continuous
 
-from ..findings import Interval
+from ..errors import InputError
+from ..findings import STRONGEST, Interval
 from ..results import Tried
 from ..seeds import Purpose, stream
 from ..store import Store, verified
 from .bounding import Reporter, silent
 
-PILOT = 2
+PILOT = 4
 """Trainings of a pilot, at most."""
 ALONE = ("client", "malicious-client")
 """Adversaries that are one client, whichever."""
+
+
+def named(attack: str, adversary: str) -> list[AttackSpec]:
+    """Return the attack of a name, or where that is `strongest` all that an adversary can mount; `InputError` for none.
+
+    Attacks whose success is a correlation find nothing that could be counted.
+    """
+    if attack != STRONGEST:
+        return [attack_named(attack)]
+    every = [ATTACKS[name] for name in ATTACKS]
+    found = [spec for spec in every if adversary in spec.adversaries and spec.least_success >= 0.0]
+    if not found:
+        raise InputError("mounts no attack", "adversary", adversary)
+    return found
 
 
 def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:

@@ -45,11 +45,15 @@ THEORY = "theory"
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """The mean success of an attack over a block of trainings, and that of its baselines and controls by name."""
+    """The mean success of an attack over a block of trainings, and that of its baselines and controls by name.
+
+    `mounted` says which attack it was and by which clients.
+    """
 
     rate: float
     baselines: dict[str, float]
     controls: dict[str, float]
+    mounted: str = ""
 
 
 Block = GameScores | Success
@@ -488,6 +492,7 @@ def attack_facts(blocks: Sequence[Success]) -> dict[str, object]:
         "success": float(np.mean([block.rate for block in blocks])),
         "baselines": _means([block.baselines for block in blocks]),
         "controls": _means([block.controls for block in blocks]),
+        "mounted": blocks[0].mounted,
     }
 
 
