@@ -35,6 +35,12 @@ def row_of_cell(cell: Cell) -> str:
     return f"{clean(cell.attack)}, {clean(cell.adversary)}"
 
 
+def mounted(cell: Cell) -> str | None:
+    """Return which attack the strongest is, and which client looks; None where there is nothing to say."""
+    who = f"by client {', '.join(map(str, cell.clients))}" if len(cell.clients) == 1 else None
+    return " ".join(part for part in (cell.chosen and clean(cell.chosen), who) if part) or None
+
+
 def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
     done = [cell for cell in cells if cell.state == "measured"]
     return sorted(done, key=lambda cell: -(cell.damage or 0.0))

@@ -14,6 +14,7 @@ from rich.table import Table
 from reports.render import write_report
 
 from ..errors import AuditError, InputError, check_names
+from ..findings import STRONGEST
 from ..loading import importable
 from ..results import Cell
 from ..runs import environment, json_text
@@ -72,6 +73,7 @@ def matrix(
 ) -> None:
     """Mount every attack on every method, as one table and heat map.
 
+    The attack that does most harm by an adversary is mounted once more, on other trainings: the rows of the strongest.
     Each cell is a run folder of its own; --resume keeps the finished ones. A dash is an attack
     that does not apply, with the reason; a cell that fails is shown as such, and the exit code is then 3. With several
     --epsilons the report draws success against epsilon.
@@ -96,7 +98,7 @@ def matrix(
     from mechanisms import METHODS
 
     from ..checkpoints import run_key
-    from .matrix_cells import CELL_FILE, TRIALS, Cells, CellTask, check_task, clear_cell
+    from .matrix_cells import CELL_FILE, TRIALS, Cells, CellTask, check_task, clear_cell, strongest_tasks
 
     chosen_methods, codes = _methods(methods, flags.out)
     chosen_attacks = _names("attacks", attacks, ATTACKS)
@@ -127,10 +129,19 @@ def matrix(
                 clear_cell(left)
         with output.progress(folder, CELL_FILE) as reporter:
             found = Cells(tasks, reporter("cells", len(tasks))).carried_out(jobs)
-        if all(one.cell.state != "failed" for one in found):
+            again = strongest_tasks(tasks, found)
+            for left in [] if resume else again:
+                clear_cell(left)
+            best = Cells(again, reporter("strongest", len(again))).carried_out(jobs) if again else []
+        if all(one.cell.state != "failed" for one in (*found, *best)):
             shutil.rmtree(folder / TRIALS, ignore_errors=True)
         of_systems = " (systems: their own)" if codes and not data.given else ""
-        _finish(output, folder, found, f"{data.name}{of_systems}", flags)
+        _finish(output, folder, [*map(_of_strongest, best), *found], f"{data.name}{of_systems}", flags)
+
+
+def _of_strongest(one: "Outcome") -> "Outcome":
+    """Return the cell of the attack that did most harm under the name of the strongest."""
+    return replace(one, cell=one.cell.model_copy(update={"attack": STRONGEST, "chosen": one.cell.attack}))
 
 
 def _claims(
@@ -228,7 +239,7 @@ def _table(console: Console, cells: Sequence[Cell]) -> Table:
     scale = "damage: 0 what needs no attack, 1 a perfect one"
     table = table_of({first: "name", **dict.fromkeys(methods, "number")}, scale)
     for name in attacks:
-        table.add_row(name, *(place[name, other] for other in methods))
+        table.add_row(name, *(place.get((name, other), "–") for other in methods))
     unbounded = console.options.update(max_width=10_000)
     if console.measure(table, options=unbounded).maximum > console.width:
         measured = [cell for cell in cells if cell.state == "measured"]

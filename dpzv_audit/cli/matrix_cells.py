@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from reports.render import write_report
 from ..checkpoints import run_key
 from ..errors import AuditError, InputError
 from ..evidence.bounding import AuditPlan
+from ..evidence.choosing import ALONE, pilot_seed
 from ..evidence.matrix import measured_cell
 from ..evidence.training import attack_result
 from ..execution.executor import carry_out, workers_from
@@ -48,6 +49,7 @@ class CellTask:
     """Everything that a cell depends on, so that it can be done by any process: the `cell` with nothing found yet.
 
     Its `noise` is the channel on which a baseline gets the noise of `epsilon`; `positive`: the attack's control.
+    `clients` are those that look where they are known already.
     """
 
     cell: Cell
@@ -55,6 +57,7 @@ class CellTask:
     flags: CellFlags
     folder: Path
     positive: bool = False
+    clients: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -119,6 +122,30 @@ class Cells:
         finally:
             remove_abandoned(self._tasks[0].folder)  # workers that were ended in the middle of a cell left it
         return [self._found[task] for task in range(len(self._tasks))]
+
+
+def strongest_tasks(tasks: Sequence[CellTask], found: Sequence[Outcome]) -> list[CellTask]:
+    """Return what is done once more of a matrix: of each method and adversary the attack that did most harm.
+
+    The cells are the pilot, so it is done on trainings of another seed, from which nothing was chosen.
+    """
+    best: dict[tuple[object, ...], tuple[CellTask, Cell]] = {}
+    for task, outcome in zip(tasks, found, strict=True):
+        cell = outcome.cell
+        if task.positive or cell.state != "measured" or attack_named(cell.attack).reveals == "gradients":
+            continue
+        key = (cell.method, cell.noise, cell.epsilon, cell.adversary)
+        if key not in best or _harm(cell) > _harm(best[key][1]):
+            best[key] = task, cell
+    found_on = [(task, cell.clients if cell.adversary in ALONE else ()) for task, cell in best.values()]
+    return [
+        replace(task, flags=replace(task.flags, seed=pilot_seed(task.flags.seed)), clients=tuple(clients))
+        for task, clients in found_on
+    ]
+
+
+def _harm(cell: Cell) -> tuple[bool, float]:
+    return bool(cell.clear), cell.damage or 0.0
 
 
 def check_task(task: CellTask) -> None:
@@ -216,6 +243,7 @@ def _setting(task: CellTask) -> AttackSetting:
     return AttackSetting(
         **vars(choice),
         adversary=cell.adversary,
+        clients=task.clients,
         queries=spec.queries if choice.asks(cell.adversary) else 1,
         trials=flags.seeds,
         seed=flags.seed,

@@ -103,7 +103,9 @@ def matrix_result(
     noised = any(cell.epsilon is not None for cell in cells)
     controls = negative_controls(cells)
     measured = [cell for cell in cells if cell.state == "measured"]
-    worst = max(measured, key=lambda cell: (bool(cell.clear), cell.damage or 0.0), default=None)
+    # What was chosen for its size in one training is told by another, where there is one.
+    heads = [cell for cell in measured if cell.chosen] or measured
+    worst = max(heads, key=lambda cell: (bool(cell.clear), cell.damage or 0.0), default=None)
     return MatrixResult(
         dataset=dataset,
         sentence=said("matrix", cells, measured, worst, seeds, controls, LEAST_TRAININGS),
