@@ -1,6 +1,6 @@
 """What an attack may need of a setting: each says in one line why it is not there, or None where it is."""
 
-from .contract import AttackSetting, Need
+from .contract import COLLUDING, AttackSetting, Need
 
 
 def one_batch_size(setting: AttackSetting) -> str | None:
@@ -86,6 +86,13 @@ def downlink(gradient: bool, otherwise: str) -> Need:
         return f"{otherwise}{_unlock(setting)}"
 
     return need
+
+
+def gradients_of_colluders(setting: AttackSetting) -> str | None:
+    """Need gradients where clients collude, who then follow the protocol: one that asks has scalars of its own alone."""
+    if setting.adversary != COLLUDING or setting.downlink == "gradient":
+        return None
+    return "its server sends scalars, which colluding clients pool in label_scalar"
 
 
 record_gradients: tuple[Need, ...] = (downlink(True, "its server sends no gradient of a record"), one_batch_size)

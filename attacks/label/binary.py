@@ -157,10 +157,10 @@ def by_spectrum(view: View, known: Knowledge) -> LabelGuesses:
 
 def features_alone(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Baselines: an untrained bottom model, and the client's raw features."""
-    block = known.granted(OwnParty).features
+    own = known.granted(OwnParty)
     found = {}
     for name, represent in untrained(known).items():
-        found[name] = guesses_of(projections(represent(block)), None, known)
+        found[name] = guesses_of(projections(represent(own, own.features)), None, known)
     return found
 
 

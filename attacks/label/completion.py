@@ -13,7 +13,6 @@ momentum were scaled too.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,21 +22,33 @@ from mechanisms.core.context import Behaviour
 from mechanisms.core.replicas import ParameterStack, embeddings_of
 
 from ..core import needs
-from ..core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
+from ..core.contract import (
+    COLLUDING,
+    AttackSetting,
+    AttackSpec,
+    FewLabels,
+    Knowledge,
+    LabelGuesses,
+    OwnParty,
+    Positive,
+    granted,
+)
 from ..core.controls import labels_in_own_features
 from .learners import best
 from .mount import mount_labels
 
 UNTRAINED = "the same on an untrained bottom model"
 RAW = "the same on raw features"
-# Makes (K, n, width) of a client's features (n, ...).
-Represent = Callable[[Tensor], Tensor]
+# Makes (K, n, width) of a client's features (n, ...), given what it owns.
+Represent = Callable[[OwnParty, Tensor], Tensor]
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
-    """Return probabilities of every record without a label, and of held-out records, from the trained bottom model."""
-    own = known.granted(OwnParty)
-    return _complete(partial(embedded, own, own.trained), known)
+    """Return probabilities of every record without a label, and of held-out records, from the trained bottom model.
+
+    Clients that collude put their embeddings side by side.
+    """
+    return _complete(lambda own, block: embedded(own, own.trained, block), known)
 
 
 def without_training(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
@@ -46,15 +57,14 @@ def without_training(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]
 
 
 def untrained(known: Knowledge) -> dict[str, Represent]:
-    """Return what a client can read labels off without training: its untrained bottom model, and raw features."""
-    own = known.granted(OwnParty)
+    """Return what clients can read labels off without training: their untrained bottom models, and raw features."""
+    parties = known.all_granted(OwnParty)
     found: dict[str, Represent] = {}
-    if own.initial is not None:
-        start = own.initial
-        found[UNTRAINED] = lambda block: embedded(own, start(), block)
+    if all(own.initial is not None for own in parties):
+        found[UNTRAINED] = lambda own, block: embedded(own, granted(own.initial, "a model")(), block)
     # Token ids are no features to put a linear layer on.
-    if own.features.is_floating_point():
-        found[RAW] = lambda block: block.flatten(1).expand(len(known.replicas), -1, -1)
+    if all(own.features.is_floating_point() for own in parties):
+        found[RAW] = lambda own, block: block.flatten(1).expand(len(known.replicas), -1, -1)
     return found
 
 
@@ -65,9 +75,13 @@ def embedded(own: OwnParty, parameters: ParameterStack, features: Tensor) -> Ten
 
 
 def _complete(represent: Represent, known: Knowledge) -> LabelGuesses:
-    own = known.granted(OwnParty)
+    parties = known.all_granted(OwnParty)
     few = known.granted(FewLabels)
-    scores, held_out = best(represent(own.features), represent(own.held_out), few, known)
+    inside, outside = (
+        torch.cat([represent(own, block) for own, block in blocks], 2)
+        for blocks in ([(own, own.features) for own in parties], [(own, own.held_out) for own in parties])
+    )
+    scores, held_out = best(inside, outside, few, known)
     guesses = LabelGuesses(scores.argmax(2)[None], None, scores[None], held_out)
     return guesses.about(others(few.ids, known.records))
 
@@ -94,8 +108,8 @@ def planted(setting: AttackSetting) -> AttackSetting:
 
 SPEC = AttackSpec(
     name="label_completion",
-    summary="labels off the client's own bottom model, given a few (Fu et al. 2022, passive)",
-    adversaries=("client",),
+    summary="labels off the bottom models of a client, or of colluding ones, given a few (Fu et al. 2022, passive)",
+    adversaries=("client", COLLUDING),
     infer=infer,
     mounted_by=mount_labels,
     positive=Positive("labels planted in the client's own features: must be 0.95 at least", planted, 0.95),

@@ -6,6 +6,7 @@ dummy outputs c +- lambda u gets a measurement of it back, and so an estimate. A
 """
 
 from collections.abc import Callable
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
 from ..core import needs
-from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
+from ..core.contract import COLLUDING, AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
 from ..core.controls import CERTAIN
 from ..core.queries import Estimator, answers_of, best_ridge, first_pass, querying_client, stacked
 from ..gradient.estimates import checked, correlation, minimum_norm
@@ -75,12 +76,14 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 
 
 def received_gradients(view: View, known: Knowledge, most: int | None = None) -> tuple[Tensor, Tensor | None]:
-    """Return the first `most` per-record gradients (rounds, K, B, width) that the attacked client received.
+    """Return the first `most` per-record gradients (rounds, K, B, width) that each attacked client received.
 
     And the record ids (rounds, K, B), None where the adversary does not know them. An eavesdropper that sees the mail
     of more clients sees no label more.
     """
-    return stacked([m for m in view.received("gradient") if m.receiver == known.client][:most])
+    clients = view.adversary.clients or (known.client,)
+    mail = [[m for m in view.received("gradient") if m.receiver == client][:most] for client in clients]
+    return stacked(list(chain.from_iterable(mail)))
 
 
 def cut_layer(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
@@ -108,7 +111,7 @@ def on_split(setting: AttackSetting) -> AttackSetting:
 SPEC = AttackSpec(
     name="label_direct",
     summary="labels from gradients at summed logits, or from scalars by which they are estimated (Fu et al. 2022)",
-    adversaries=("client", "eavesdropper"),
+    adversaries=("client", "eavesdropper", COLLUDING),
     infer=infer,
     mounted_by=mount_labels,
     positive=Positive("label_direct on split without a top model: must be 1", on_split, CERTAIN),
@@ -116,7 +119,7 @@ SPEC = AttackSpec(
     requires_because="the attack reads the gradient at logits that the server only sums",
     options={"rule": "argmin", "estimator": "ridge"},
     choices={"rule": tuple(RULES), "estimator": tuple(ESTIMATORS)},
-    needs=(needs.one_batch_size,),
+    needs=(needs.one_batch_size, needs.gradients_of_colluders),
     one_view=True,
     behave=querying_client,
 )
