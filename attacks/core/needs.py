@@ -89,7 +89,7 @@ def downlink(gradient: bool, otherwise: str) -> Need:
 
 
 def gradients_of_colluders(setting: AttackSetting) -> str | None:
-    """Need gradients where clients collude, who then follow the protocol: one that asks has scalars of its own alone."""
+    """Need gradients where clients collude: scalars that they pool are those of `label_scalar`."""
     if setting.adversary != COLLUDING or setting.downlink == "gradient":
         return None
     return "its server sends scalars, which colluding clients pool in label_scalar"
