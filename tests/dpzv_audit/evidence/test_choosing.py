@@ -1,0 +1,150 @@
+"""Pilots: which client looks, which attack is the strongest, and that numbers then measured owe them nothing."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from attacks import ATTACKS, AttackOutcome, AttackSetting, attack_named
+from attacks.core.contract import COLLUDING, DoesNotApply
+from dpzv_audit.claims import trained
+from dpzv_audit.data import load
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.choosing import PILOT, named, pilot_seed, possible, strongest, worst_client
+from dpzv_audit.evidence.gathering import Question, gather
+from dpzv_audit.findings import STRONGEST, Interval
+from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.store import Store
+from mechanisms import METHODS
+
+
+@pytest.fixture(scope="module")
+def setting():
+    config = METHODS["dpzv"].configure(top_model=False, calibration="none", epochs=20)
+    return AttackSetting(method=METHODS["dpzv"], config=config, dataset=load("digits"), trials=2)
+
+
+def pretended(name, success, *, chance=0.1, baselines=None, adversaries=("client",), played=None):
+    """Return an attack whose success is a function of its setting, and which notes the settings it is mounted on."""
+
+    def mount(spec, setting):
+        if played is not None:
+            played.append((name, setting))
+        value = success(setting)
+        found = Interval(value=value, low=value, high=value, n=1, confidence=0.95)
+        return AttackOutcome(
+            success=found, baselines=baselines or {}, controls={}, trained=None, plan=None, chance=chance
+        )
+
+    base = attack_named("membership_loss")
+    return replace(base, name=name, adversaries=adversaries, needs=(), mounted_by=mount, rounds=lambda spec, setting: 2)
+
+
+def test_the_worst_client_sees_the_middle_of_a_digit(setting):
+    """Clients 1 and 4 hold the margins, which are blank; which finds most is told by trainings of another seed."""
+    chosen, tried = worst_client(attack_named("label_scalar"), setting)
+    assert [one.clients for one in tried] == [[1], [2], [3], [4]]
+    assert chosen.clients[0] in (2, 3)
+    best = max(tried, key=lambda one: one.success)
+    assert best.clients == list(chosen.clients)
+    assert best.success > 2 * tried[0].success
+    assert chosen.seed == setting.seed
+    assert pilot_seed(setting.seed) != setting.seed
+
+
+@pytest.mark.parametrize(
+    "changes", [{"clients": (1,)}, {"adversary": COLLUDING}, {"adversary": "eavesdropper"}, {"adversary": "server"}]
+)
+def test_who_is_named_or_one_of_no_others_is_not_tried(setting, changes):
+    one = replace(setting, **changes)
+    spec = pretended("guess", lambda setting: 0.5, played=(played := []))
+    assert possible(spec, one) == [one]
+    assert worst_client(spec, one) == (one, [])
+    assert not played
+
+
+def test_a_pilot_is_on_a_seed_of_its_own_and_without_controls(setting):
+    played = []
+    worst_client(pretended("guess", lambda setting: 0.5, played=played), replace(setting, trials=64))
+    for _, one in played:
+        assert one.seed == pilot_seed(setting.seed)
+        assert one.trials == PILOT
+        assert one.pilot
+        assert not one.with_positive
+
+
+def test_of_clients_that_find_as_much_the_first_looks(setting):
+    chosen, _ = worst_client(pretended("guess", lambda setting: 1.0), setting)
+    assert chosen.clients == (1,)
+
+
+def test_the_strongest_finds_most_of_what_needs_an_attack(setting, tmp_path):
+    """One finds more, but no more than its baseline; what a pilot found is kept, and taken up."""
+    played = []
+    specs = [
+        pretended("features", lambda setting: 0.9, baselines={"raw": 0.9}, played=played),
+        pretended("leak", lambda setting: 0.2 + 0.1 * setting.client, baselines={"same": 0.1}, played=played),
+        replace(pretended("slope", lambda setting: 1.0, played=played), reveals="gradients"),
+        replace(pretended("needy", lambda setting: 1.0, played=played), needs=(lambda setting: "it lacks a key",)),
+    ]
+    mounted = [(spec, setting) for spec in specs]
+    spec, one, tried = strongest(mounted, store=Store(tmp_path))
+    assert (spec.name, one.clients) == ("leak", (4,))
+    assert len(played) == 8
+    reasons = {found.attack: found.reason for found in tried if found.reason}
+    assert set(reasons) == {"slope", "needy"}
+    assert reasons["needy"] == "it lacks a key"
+    again = strongest(mounted, store=Store(tmp_path))
+    assert (again[0].name, again[1].clients, again[2]) == (spec.name, one.clients, tried)
+    assert len(played) == 8
+    with pytest.raises(DoesNotApply, match=r"no attack applies: .*needy: it lacks a key"):
+        strongest([(specs[3], setting)])
+
+
+def test_a_claim_counts_no_attack_that_chance_alone_refutes(setting):
+    """Half of all members are guessed by knowing nothing: a claim of 0.2 is about labels."""
+    members = pretended("members", lambda setting: 0.95, chance=0.5)
+    labels = pretended("labels", lambda setting: 0.15)
+    assert strongest([(members, setting), (labels, setting)], claimed=0.2)[0].name == "labels"
+    assert strongest([(members, setting), (labels, setting)], claimed=0.6)[0].name == "members"
+
+
+def test_the_strongest_of_an_adversary_is_of_what_it_can_mount():
+    for adversary in ("client", "malicious-client", COLLUDING):
+        assert {spec.name for spec in named(STRONGEST, adversary)} == {
+            name for name in ATTACKS if adversary in ATTACKS[name].adversaries and ATTACKS[name].least_success >= 0
+        }
+    assert [spec.name for spec in named("label_norm", "client")] == ["label_norm"]
+    with pytest.raises(InputError, match="mounts no attack"):
+        named(STRONGEST, "server")
+    with pytest.raises(InputError, match=r"label_scalar"):
+        named("label_scalr", "client")
+
+
+@pytest.mark.parametrize("files", [50, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_true_claim_about_the_strongest_is_refuted_no_more_often_than_any(setting, files, monkeypatch):
+    """Labels of 200 records by coins, of which six attacks by four clients each find 0.55 on average: as is claimed.
+
+    The pilot picks the luckiest of 24. A claim tested at 0.05 is refuted in at most the 1 - 1e-4 quantile of a binomial
+    law of so many files.
+    """
+
+    def coins(name):
+        def success(setting):
+            draws = stream(setting.seed, Purpose.SIMULATION, len(name), setting.client)
+            return draws.binomial(200 * setting.trials, 0.55) / (200 * setting.trials)
+
+        return pretended(name, success, chance=0.5)
+
+    specs = [coins("a" * n) for n in range(1, 7)]
+    monkeypatch.setattr(trained, "named", lambda attack, adversary: specs)
+    claim = SimpleNamespace(attack=STRONGEST, adversary="client", success_at_most=0.55)
+    refuted = 0
+    for number in range(files):
+        one = replace(setting, trials=4, seed=int(np.uint32(number * 1_000)))
+        subject = trained.attacked(claim, one, blocks=16, positives=0)
+        found = gather(subject, Question(alpha=0.05, stop=0.0, success_at_most=0.55))
+        refuted += found.p_value <= 0.05
+    assert refuted <= binom.ppf(1 - 1e-4, files, 0.05)
