@@ -243,7 +243,7 @@ def attacked_result(
         curves=dict(outcome.curves),
         certified=certified,
         privacy=privacy,
-        sentence=said("attack", spec.name, setting.adversary, outcome, certified, LEAST_TRAININGS, privacy),
+        sentence=said("attack", spec.name, _who(setting, tried), outcome, certified, LEAST_TRAININGS, privacy),
         tradeoff=tradeoff,
         utility=utility_section(outcome.trained, setting.dataset, frozen, setting.confidence),
         bytes=bytes_of(outcome.trained),
@@ -260,6 +260,13 @@ def attacked_result(
         **vars(facts),
     )
     return result.model_copy(update={"published": published_by_simulation(result, setting.config.sampler)})
+
+
+def _who(setting: AttackSetting, tried: Sequence[Tried]) -> str:
+    """Return who looks in words, with the client where pilots said which."""
+    if not tried or len(setting.parties) > 1:
+        return setting.adversary
+    return f"{setting.adversary} ({setting.client} of {setting.dataset.clients}, by a pilot)"
 
 
 def attack_system(
