@@ -129,7 +129,7 @@ def matrix(
                 clear_cell(left)
         with output.progress(folder, CELL_FILE) as reporter:
             found = Cells(tasks, reporter("cells", len(tasks))).carried_out(jobs)
-            again = strongest_tasks(tasks, found)
+            again = strongest_tasks(tasks, found) if len(chosen_attacks) > 1 else []
             for left in [] if resume else again:
                 clear_cell(left)
             best = Cells(again, reporter("strongest", len(again))).carried_out(jobs) if again else []

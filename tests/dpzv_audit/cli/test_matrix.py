@@ -34,7 +34,9 @@ def test_every_cell_stands_in_the_result_with_a_run_of_its_own(finished):
     result = json.loads((finished / "result.json").read_text())
     assert result["schema"] == "dpzv-audit/matrix/1"
     cells = {(c["method"], c["adversary"]): c for c in result["cells"]}
-    assert set(cells) == {(m, a) for m in ("dpzv", "vafl") for a in ("client", "eavesdropper")}
+    by = ("client", "eavesdropper", "colluding-clients")
+    assert set(cells) == {(m, a) for m in ("dpzv", "vafl") for a in by}
+    assert "scalars, which colluding clients pool" in cells.pop(("dpzv", by[2]))["reason"]
     assert {c["state"] for c in cells.values()} == {"measured"}
     assert cells["vafl", "client"]["damage"] == 1.0
     assert cells["dpzv", "client"]["epsilon"] == 1.0
@@ -54,11 +56,11 @@ def test_the_report_links_every_cell_and_shows_the_worst_first(finished):
     page = (finished / "report.html").read_text()
     result = json.loads((finished / "result.json").read_text())
     for cell in result["cells"]:
-        assert f'href="{cell["run"]}"' in page
+        assert cell["state"] != "measured" or f'href="{cell["run"]}"' in page
     assert "figure-matrix" in page
     text = (finished / "report.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| label") and "[report]" in line]
-    assert len(rows) == 4
+    assert len(rows) == 5
     assert "vafl" in rows[0]
     assert (finished / "figure-matrix.svg").is_file()
 
@@ -90,7 +92,27 @@ def test_several_epsilons_are_columns_of_methods_that_claim_one(tmp_path, capsys
         ("dpzv", 10.0),
         ("vafl", None),
     ]
-    assert {c["state"] for c in found} == {"measured"}
+    assert {c["state"] for c in found if c["adversary"] != "colluding-clients"} == {"measured"}
+
+
+def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, capsys):
+    both = "label_direct,label_scalar"
+    arguments = ("matrix", "--methods", "dpzv", "--attacks", both, "--trials", "1", "--epochs", "2")
+    code, printed, _ = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
+    assert code == 0
+    cells = json.loads(printed)["cells"]
+    heads = {c["adversary"]: c for c in cells if c["attack"] == "strongest"}
+    assert heads["colluding-clients"]["chosen"] == "label_scalar"
+    assert heads["colluding-clients"]["clients"] == [1, 2, 3, 4]
+    for by, head in heads.items():
+        (other,) = (c for c in cells if c["attack"] == head["chosen"] and c["adversary"] == by)
+        assert head["clients"] == other["clients"]
+        assert head["run"] != other["run"]
+        assert head["success"] != other["success"]
+        rivals = [
+            c for c in cells if c["adversary"] == by and c["attack"] in both.split(",") and c["state"] == "measured"
+        ]
+        assert other == max(rivals, key=lambda c: (c["clear"], c["damage"]))
 
 
 def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, capsys):
