@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dpzv_audit.seeds import Purpose, stream
@@ -71,10 +72,15 @@ def _signatures(scalars: Floats, known: Knowledge, noise: float) -> Floats:
     """Return signatures (K, B, blocks) of the records of a batch about which `scalars` (K, rounds) are."""
     size = known.config.batch_size
     blocks = []
-    for rounds in np.array_split(np.arange(scalars.shape[1]), known.options["rounds_per_record"]):
+    for rounds in blocks_of(scalars.shape[1], known.options["rounds_per_record"]):
         design = np.stack([signs(known.seed, t, size) for t in rounds])
         blocks.append(least_squares(design, scalars[:, rounds], noise=noise, prior=1.0))
     return np.stack(blocks, 2)
+
+
+def blocks_of(rounds: int, most: int) -> list[NDArray[np.int64]]:
+    """Return the numbers of `rounds` in `most` blocks of about one size, or one round each where there are fewer."""
+    return np.array_split(np.arange(rounds), min(rounds, most))
 
 
 def mixture(rows: Floats, places: Floats, labels: Floats, classes: int) -> Floats:
@@ -116,7 +122,7 @@ def signing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
         return torch.from_numpy(reach * signs(setting.seed, number, size)[:, None] * along)
 
     client = holding(setting, per_record, question)
-    starts = np.cumsum([len(part) for part in np.array_split(np.arange(client.rounds), per_record)])
+    starts = np.cumsum([len(part) for part in blocks_of(client.rounds, per_record)])
 
     def block_of(number: int) -> int:
         return int(np.searchsorted(starts, number % client.rounds, side="right"))

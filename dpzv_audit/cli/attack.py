@@ -119,7 +119,7 @@ def attack(
     if attack in (ALL, STRONGEST):
         given = flags_given(ctx)
         one = ("rule", "estimator", "self_check", "runs", "chunk")
-        refuse(given, one, f"goes with one attack by name, not with --attack {attack}")
+        refuse(given, one, f"goes with one attack, not with --attack {attack}")
         if attack == STRONGEST:
             refuse(given, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
             adversary = "client" if adversary is None else adversary
@@ -334,7 +334,7 @@ def _table_of_all(result: AttacksResult) -> Table:
 
 OF_A_TRANSCRIPT = frozenset(
     (
-        *("transcript", "labels", "attack", "adversary", "attack_set", "rule", "estimator", "confidence"),
+        *("transcript", "labels", "attack", "adversary", "client", "attack_set", "rule", "estimator", "confidence"),
         *("seed", "out", "device", "json", "quiet"),
     )
 )

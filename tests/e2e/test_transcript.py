@@ -160,11 +160,15 @@ def test_an_attack_that_does_not_apply_says_what_would_unlock_it(tool, refused, 
     assert unlocked_by in refused(tool("attack", *given, cwd=written), 2)
 
 
-def test_a_transcript_without_gradients_to_client_1_says_who_is_attacked(tool, refused, written, tmp_path):
+def test_a_transcript_without_gradients_to_a_client_says_who_is_attacked(tool, refused, written, tmp_path):
     messages = json.loads((written / "run" / "manifest.json").read_text())["messages"]
     folder = changed(written, tmp_path, messages=[one for one in messages if one["receiver"] != 1])
-    done = tool("attack", "--transcript", "run", "--labels", "labels.csv", "--attack", "label_norm", cwd=folder)
+    command = ("attack", "--transcript", "run", "--labels", "labels.csv", "--attack", "label_norm")
+    done = tool(*command, "--client", "1", cwd=folder)
     assert "must hold a 'gradient' from 0 to 1: client 1 is who looks" in refused(done, 2)
+    found = json.loads(tool(*command, "--json", cwd=folder).stdout)
+    assert found["clients"] == [2]
+    assert found["success"]["confidence"] == 0.95
 
 
 def test_gradients_of_two_widths_are_one_line(tool, refused, written, tmp_path):

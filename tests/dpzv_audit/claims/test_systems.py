@@ -241,7 +241,7 @@ def test_a_wrong_release_is_one_line_at_its_key(folder, capsys, change, words):
         ({"system": "NAME:tarin"}, "3: claim 'c': system NAME:tarin: NAME has no callable tarin", 2),
         ({"system": "nowhere_at_all:train"}, "but there is no module 'nowhere_at_all' on the import path", 2),
         ({"attack": "label_completion"}, "5: claim 'c': attack is 'label_completion', but it does not apply to", 2),
-        ({"attack": "label_direct"}, "label_direct does not apply with top_model True", 2),
+        ({"attack": "label_direct"}, "top_model is True, must be False", 2),
         ({"attack": "label_nrom"}, "attack is 'label_nrom': did you mean 'label_norm'?", 2),
         ({"adversary": "server"}, "adversary is 'server', but label_direction is mounted by client", 2),
         ({"system": "NAME"}, "3: claim 'c': system is 'NAME', must be module:function, such as our_vfl:train", 2),

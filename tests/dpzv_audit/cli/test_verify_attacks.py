@@ -13,7 +13,9 @@ from mechanisms import METHODS
 
 MANY_CLASSES = {"label_direct", "label_probe", "label_inversion"}
 ON_SYSTEMS_ALONE = {"label_served"}
-NEEDS_GRADIENTS = {"label_completion_active", "label_inversion", "label_norm", "label_direction"}
+NEEDS_GRADIENTS = {
+    *("label_completion_active", "label_direction", "label_enumeration", "label_inversion", "label_norm"),
+}
 
 
 def claim_on(attack):
