@@ -184,7 +184,7 @@ def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: Reporter) -> Trie
 
 
 def _named(spec: AttackSpec, setting: AttackSetting, **found: object) -> Tried:
-    clients = list(setting.parties) if setting.looks.clients else []
+    clients = list(setting.parties) if setting.looks.clients and "reason" not in found else []
     return Tried(attack=spec.name, adversary=setting.adversary, clients=clients, **found)
 
 
