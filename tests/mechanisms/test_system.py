@@ -299,7 +299,7 @@ def test_ids_that_name_other_records_are_refused(named):
 
     system = System("loader", training)
     if named == "right":
-        assert rehearse(system, TASK, 0).told == {"gradient"}
+        assert rehearse(system, TASK, 0).told_to([1]) == {"gradient"}
     else:
         with pytest.raises(InputError, match=r"ids must be places in task\.labels, those of the batch in its order"):
             rehearse(system, TASK, 0)
@@ -315,7 +315,7 @@ def test_ids_of_gradients_that_depend_on_a_whole_batch_are_not_suspected(scope):
         h.register_hook(lambda g: g / g.norm(dim=dims, keepdim=True) + 0.1 * torch.randn_like(g))
         nn.functional.cross_entropy(top(h), y[:64]).backward()
 
-    assert rehearse(System("clipped", training), TASK, 0).told == {"gradient"}
+    assert rehearse(System("clipped", training), TASK, 0).told_to([1]) == {"gradient"}
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_trainings_that_send_other_messages_are_refused(change, words):
 
 def test_a_random_system_may_say_so():
     system = System("unseeded", broken("unseeded").train, random=True)
-    assert rehearse(system, TASK, 0).told == frozenset()
+    assert rehearse(system, TASK, 0).told_to([1]) == frozenset()
 
 
 def test_the_users_generators_are_seeded_for_a_training_and_left_as_they_were():
@@ -439,7 +439,7 @@ def test_a_random_system_tells_by_all_that_it_sends():
 def test_a_release_that_leaves_something_open_is_refused(key):
     without = {name: value for name, value in RELEASE.items() if name != key}
     with pytest.raises(InputError, match=f"its release does not say {key}, must say channel, clip, "):
-        stating(without).release(TASK, Offers(frozenset()))
+        stating(without).release(TASK, Offers({}))
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_a_release_that_leaves_something_open_is_refused(key):
 )
 def test_a_wrong_release_is_named(wrong, words):
     with pytest.raises(InputError, match=words):
-        stating({**RELEASE, **wrong}).release(TASK, Offers(frozenset()))
+        stating({**RELEASE, **wrong}).release(TASK, Offers({}))
 
 
 def test_the_module_that_is_named_states_what_holds(tmp_path, monkeypatch):

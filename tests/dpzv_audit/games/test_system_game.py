@@ -47,7 +47,7 @@ def game_of(train, dataset=None, *, stated=None, **options):
     data = dataset or table()
     system = System("mine", train, stated=stated)
     task = task_of(TrainingData.of(data, dtype=torch.float32, device="cpu"))
-    method = method_of(system, Offers(frozenset({"gradient"})), task)
+    method = method_of(system, Offers({1: frozenset({"gradient"})}), task)
     return SystemGame(method=method, config=SystemConfig(), dataset=data, **options)
 
 
