@@ -7,6 +7,7 @@ other trainings, is of one attack by one client, and owes nothing to having been
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attacks import ATTACKS, AttackSpec, attack_named
 from attacks.core.contract import AttackSetting, DoesNotApply
@@ -17,7 +18,9 @@ from ..findings import STRONGEST, Interval
 from ..results import Tried
 from ..seeds import Purpose, stream
 from ..store import Store, verified
-from .bounding import Reporter, silent
+
+if TYPE_CHECKING:
+    from .bounding import Reporter
 
 PILOT = 4
 """Trainings of a pilot, at most."""
@@ -51,7 +54,7 @@ def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:
 
 
 def worst_client(
-    spec: AttackSpec, setting: AttackSetting, reporter: Reporter = silent
+    spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None" = None
 ) -> tuple[AttackSetting, list[Tried]]:
     """Return the setting of the client whose pilot finds most, and what all pilots found; of equals the first.
 
@@ -71,7 +74,7 @@ def worst_client(
 
 def strongest(
     mounted: Iterable[tuple[AttackSpec, AttackSetting]],
-    reporter: Reporter = silent,
+    reporter: "Reporter | None" = None,
     store: Store | None = None,
     *,
     claimed: float | None = None,
@@ -140,7 +143,7 @@ def recorded(setting: AttackSetting) -> bool:
     return offers is not None and not offers.again
 
 
-def _kept(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store: Store | None) -> Tried:
+def _kept(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None", store: Store | None) -> Tried:
     """Return what a pilot found, by the store or anew; what does not apply says why."""
     clients = "-".join(map(str, setting.parties))
     name = f"pilot-{spec.name}-{setting.adversary}-{clients}.json"
@@ -159,10 +162,10 @@ def _read(path: Path) -> Tried:
     return Tried.model_validate(verified(path.read_bytes()))
 
 
-def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: Reporter) -> Tried:
+def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None") -> Tried:
     """Mount an attack on a few trainings of a seed of their own, without its controls."""
     who = f"client {setting.client}" if setting.adversary in ALONE else setting.adversary
-    done = reporter(f"pilot of {spec.name}, {who}", spec.rounds(spec, setting) // 2)
+    done = None if reporter is None else reporter(f"pilot of {spec.name}, {who}", spec.rounds(spec, setting) // 2)
     one = replace(
         setting,
         seed=pilot_seed(setting.seed),
@@ -170,7 +173,7 @@ def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: Reporter) -> Trie
         options={**spec.in_pilot, **setting.options},
         with_positive=False,
         pilot=True,
-        progress=continuous(done),
+        progress=None if done is None else continuous(done),
     )
     outcome = spec.mount(one)
     return _named(
