@@ -7,7 +7,7 @@ model does not grant: the truth is used by the metric alone (attacks.md, rules 1
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -48,7 +48,9 @@ Option = bool | int | float | str
 # The client that looks where nobody says which.
 ATTACKER = 1
 COLLUDING = "colluding-clients"
-BY_CLIENTS = ("client", "malicious-client", COLLUDING)
+ALONE = ("client", "malicious-client")
+"""Adversaries that are one client, whichever."""
+BY_CLIENTS = (*ALONE, COLLUDING)
 """Adversaries that are clients."""
 
 
@@ -63,7 +65,7 @@ class AttackSetting:
     `trials` trainings run as replicas of one stack; `queries` is how often a curious client asks about each batch of
     its first pass; `options` are the attack's own, by the names in its `AttackSpec.options`. Without `with_positive`
     the positive control, which is the same whatever the method, is left out (a matrix runs it once per attack).
-    A `pilot` is mounted to choose by, without the control on labels dealt at random.
+    A `pilot` is mounted to choose by, without the control that is another training.
     `first` is the number of the first replica; `at_once` how many trainings at a time are known to fit into memory,
     None where nothing is known. `clients` are those that look where clients do: by default client 1, or of colluding
     clients all.
@@ -483,12 +485,13 @@ class AttackSpec:
         few_labels: Whether the threat model grants `labels_per_class` training labels of each class.
         granted_among: Records (K, n) of each training among which these are drawn; by default all.
         grants: What else the threat model grants, of the data as trainings take them and a setting.
-        rounds: Rounds that its progress counts to: by default those of an attacked training and of its control.
+        rounds: Rounds that its progress counts to: by default those of an attacked training and, but in a pilot, of its
+            control.
         one_view: Whether the view of one training suffices, so that it can be mounted on one that was recorded.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
         answers: The kind of answers that its guesses are about where it cannot name records; None: the method's own.
         in_pilot: Options of its own with which a pilot takes less time.
-        reveals: What it finds out: `labels`, `membership`, `features`, or `gradients`, which are about no record.
+        reveals: What it finds out; `gradients` are about no record.
     """
 
     name: str
@@ -512,12 +515,14 @@ class AttackSpec:
     few_labels: bool = False
     granted_among: Callable[[AttackSetting], Tensor] | None = None
     grants: Callable[[TrainingData, AttackSetting], tuple[object, ...]] = lambda data, setting: ()
-    rounds: "Callable[[AttackSpec, AttackSetting], int]" = lambda spec, setting: 2 * setting.rounds
+    rounds: "Callable[[AttackSpec, AttackSetting], int]" = lambda spec, setting: (
+        (1 if setting.pilot else 2) * setting.rounds
+    )
     one_view: bool = False
     reads: tuple[str, ...] | None = None
     answers: str | None = None
     in_pilot: Mapping[str, Option] = field(default_factory=dict)
-    reveals: str = "labels"
+    reveals: Literal["labels", "membership", "features", "gradients"] = "labels"
 
     def lacks(self, setting: AttackSetting) -> str | None:
         """Return in one line why the attack does not apply to `setting`; None where it does."""

@@ -26,6 +26,8 @@ from .contract import AttackSetting, Knowledge
 Estimator = Callable[[Tensor, Tensor], Tensor]
 # Standard deviation of the dummy outputs c, as in the synthetic logits of the published numbers.
 DUMMY_STD = 0.3
+SAME_REORDERED = "the same scalars in another order"
+"""The baseline of attacks on scalars: what features and priors find, with the scalars about other records."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,16 @@ def stacked(mail: Sequence[Message]) -> tuple[Tensor, Tensor | None]:
         most = max(rows.shape[1] for rows in payloads)
         payloads = [pad(rows, (0, 0, 0, most - rows.shape[1])) for rows in payloads]
     return torch.stack(payloads).double(), stacked_ids(ids) if ids else None
+
+
+def kept_of(payload: Tensor, *, two_sided: bool) -> Tensor:
+    """Return what a server keeps in its table of an upload (K, B, c), or of a pair (K, 2, B, c) of them.
+
+    A two-sided pair lies around the client's output, a one-sided one starts at it.
+    """
+    if payload.dim() < 4:
+        return payload
+    return payload.mean(1) if two_sided else payload[:, 0]
 
 
 def answers_of(view: View, known: Knowledge, most: int) -> Answers:

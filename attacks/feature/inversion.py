@@ -32,6 +32,7 @@ from ..core.contract import (
 )
 from ..core.controls import at_chance, by_bets
 from ..core.metrics import over_trainings, t_interval
+from ..core.queries import kept_of
 from ..core.run import attacked_run
 
 # Ridge penalty a known record, on standardised inputs.
@@ -65,7 +66,8 @@ def _known_features(known: Knowledge) -> tuple[Tensor, Tensor]:
 
 
 def last_embeddings(view: View, known: Knowledge) -> Tensor:
-    """Return the latest embedding of each record at client 1, (K, N, width); of a pair of uploads the mean."""
+    """Return the latest embedding of each record at client 1, (K, N, width)."""
+    measured = known.method.differences(known.config)
     latest: Tensor | None = None
     for message in _mail(view):
         payload = message.payload.double()
@@ -75,7 +77,7 @@ def last_embeddings(view: View, known: Knowledge) -> Tensor:
         if latest is None:
             latest = payload.new_zeros(len(payload), known.records, payload.shape[-1])
         if message.ids is not None:
-            sent = payload.mean(1) if payload.dim() == 4 else payload
+            sent = kept_of(payload, two_sided=measured is not None and measured.two_sided)
             latest.scatter_(1, message.ids.unsqueeze(2).expand(-1, -1, latest.shape[2]), sent)
     if latest is None:
         raise InputError("the view holds no embedding of client 1")
@@ -147,13 +149,31 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     confidence = setting.confidence
     truth = torch.from_numpy(train.features[0]).flatten(1).double()
     found: Reconstruction = spec.infer(run.view, run.known)
+    success, _ = _correlation(found, truth, confidence)
+    compared = quality(dataset, found, confidence)
+    rows = []
+    for what, measured in compared.items():
+        rows.append({"what": what, **{name: one.value for name, one in measured.items()}})
+    outcome = AttackOutcome(
+        success=success,
+        baselines={MEAN: 0.0},
+        controls={},
+        trained=run.trained,
+        plan=run.plan,
+        metric="correlation of reconstructed with true features, about the mean record",
+        measures=compared.get(RECONSTRUCTED, {}),
+        curves={"quality of reconstructed pictures": rows} if rows else {},
+        pictures=pictures(dataset, found, compared),
+        at_once=run.at_once,
+    )
+    if setting.pilot:
+        return outcome
     # An order of its own for each method: controls of several methods that shared one would share its luck.
     own = crc32(setting.method.name.encode())
     order = stream(setting.seed, Purpose.CONTROL, 0, own).permutation(len(truth))
     block: np.ndarray = np.ascontiguousarray(train.features[0][order])
     moved = replace(dataset, train=replace(train, features=(block, *train.features[1:])))
     again = attacked_run(spec, replace(setting.of_control(run.at_once), dataset=moved))
-    success, _ = _correlation(found, truth, confidence)
     by_chance, shares = _correlation(spec.infer(again.view, again.known), truth, confidence)
     control = at_chance(
         by_chance,
@@ -161,22 +181,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         expected=0.0,
         test=by_bets(shares, 0.0, least=-1.0, what="groups of records"),
     )
-    compared = quality(dataset, found, confidence)
-    rows = []
-    for what, measured in compared.items():
-        rows.append({"what": what, **{name: one.value for name, one in measured.items()}})
-    return AttackOutcome(
-        success=success,
-        baselines={MEAN: 0.0},
-        controls={"other_records": control},
-        trained=run.trained,
-        plan=run.plan,
-        metric="correlation of reconstructed with true features, about the mean record",
-        measures=compared.get(RECONSTRUCTED, {}),
-        curves={"quality of reconstructed pictures": rows} if rows else {},
-        pictures=pictures(dataset, found, compared),
-        at_once=again.at_once,
-    )
+    return replace(outcome, controls={"other_records": control}, at_once=again.at_once)
 
 
 def _correlation(found: "Reconstruction", truth: Tensor, confidence: float) -> tuple[Interval, np.ndarray]:

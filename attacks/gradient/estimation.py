@@ -20,7 +20,7 @@ from ..core import needs
 from ..core.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
 from ..core.controls import at_chance, by_bets
 from ..core.metrics import cosine_interval, cosine_similarity, relative_error
-from ..core.queries import best_ridge, first_pass, querying_client
+from ..core.queries import best_ridge, first_pass, kept_of, querying_client
 from ..core.run import AttackedRun, attacked_run, permuted_labels
 from .estimates import correlation, expected_cosine, minimum_norm
 
@@ -81,6 +81,18 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     confidence = setting.confidence
     run = attacked_run(spec, setting, watch=GradientTruth)
     estimates: GradientEstimates = spec.infer(run.view, run.known)
+    best = _cosines(estimates.best, _gradients(run, estimates))
+    outcome = AttackOutcome(
+        success=cosine_interval(best.T, confidence),
+        baselines={"a constant": 0.0},
+        controls={},
+        trained=run.trained,
+        plan=run.plan,
+        metric="cosine of the estimated with the true gradient",
+        at_once=run.at_once,
+    )
+    if setting.pilot:
+        return outcome
     other = setting.of_control(run.at_once)
     again = attacked_run(spec, other, labels=permuted_labels(setting), watch=GradientTruth)
     shuffled = spec.infer(again.view, again.known).best
@@ -101,17 +113,7 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         quiet = attacked_run(spec, without, watch=GradientTruth)
         noiseless = curve(spec.infer(quiet.view, quiet.known), quiet, confidence)
         rows += [{**row, "estimator": NOISELESS} for row in noiseless if row["estimator"] == KNOWN]
-    best = _cosines(estimates.best, _gradients(run, estimates))
-    return AttackOutcome(
-        success=cosine_interval(best.T, confidence),
-        baselines={"a constant": 0.0},
-        controls={"shuffled_labels": control},
-        trained=run.trained,
-        plan=run.plan,
-        metric="cosine of the estimated with the true gradient",
-        curves={CURVE: rows},
-        at_once=again.at_once,
-    )
+    return replace(outcome, controls={"shuffled_labels": control}, curves={CURVE: rows}, at_once=again.at_once)
 
 
 Row = dict[str, float | int | str | None]
@@ -212,7 +214,6 @@ class GradientTruth:
         self._outside = setting.adversary == "eavesdropper"
         # Of the answers about a batch the first counts.
         self._repeats = 1 if self._outside or (measured and measured.shared) else setting.queries
-        # A pair of uploads lies around the model's output, or starts at it.
         self._client = setting.client
         self._central = bool(measured and measured.two_sided)
         shape = (setting.trials, clients, labels.shape[-1], classes)
@@ -228,8 +229,7 @@ class GradientTruth:
         if message.kind == "table":
             self._latest[:, message.sender - 1] = sent
         elif ids is not None and message.kind == "embeddings":
-            if sent.dim() == 4:
-                sent = sent.mean(1) if self._central else sent[:, 0]
+            sent = kept_of(sent, two_sided=self._central)
             rows = self._latest[:, message.sender - 1]
             rows.scatter_(1, ids.unsqueeze(2).expand(sent.shape), sent.double())
         elif ids is not None and message.sender == SERVER and (self._outside or message.receiver == self._client):

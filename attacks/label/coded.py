@@ -21,6 +21,7 @@ from mechanisms.core.context import ClientBehaviour
 
 from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
 from ..core.metrics import Floats
+from ..core.queries import SAME_REORDERED
 from . import probe
 from .held import Answered, answers_about, held_on_dpzv, holding, least_squares
 from .mount import mount_labels
@@ -43,7 +44,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 
 def reordered(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Return the baseline: the same with the scalars in another order."""
-    return {"the same scalars in another order": _guesses(answers_about(view, known).reordered(known), known)}
+    return {SAME_REORDERED: _guesses(answers_about(view, known).reordered(known), known)}
 
 
 def _guesses(found: Answered, known: Knowledge) -> LabelGuesses:

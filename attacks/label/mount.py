@@ -62,7 +62,9 @@ def _attacked(
     less = {name: _placed(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
     facts: dict[str, Any] = {"trained": run.trained, "plan": run.plan}
     found = _placed(spec.infer(run.view, run.known), run)
-    if setting.pilot or (setting.method.offers is not None and not setting.method.offers.again):
+    if setting.pilot:
+        return found, None, less, facts
+    if setting.method.offers is not None and not setting.method.offers.again:
         return found, None, less, {**facts, "no_game": RECORDED}
     other = setting.of_control(run.at_once)
     coins = label_coins(other, spec if spec.few_labels else None)
@@ -103,12 +105,11 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     confidence = setting.confidence
     found, control, less, facts = _attacked(spec, setting)
     guessed = {"success": found, **less}
+    controls = {}
     if control is not None:
         guessed["shuffled_labels"] = control
         controls = {"shuffled_labels": _rates_at_chance(setting, control)}
-    elif setting.pilot:
-        controls = {}
-    else:
+    elif not setting.pilot:
         controls = {"permuted_labels": _permuted(spec, setting, found, partial(_rates, found))}
     right = {name: correctness(guesses, labels) for name, guesses in guessed.items()}
     blind = {"majority": majority_baseline(labels, classes), "prior": prior_baseline(labels, classes)}
@@ -129,11 +130,10 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     labels = setting.labels
     confidence = setting.confidence
     found, control, less, facts = _attacked(spec, setting)
+    controls = {}
     if control is not None:
         controls = {"shuffled_labels": _areas_at_chance(spec, setting, control)}
-    elif setting.pilot:
-        controls = {}
-    else:
+    elif not setting.pilot:
         controls = {"permuted_labels": _permuted(spec, setting, found, partial(_areas, found))}
     if spec.unsupervised and control is not None:
         less = {"features alone, trained on permuted labels": control, **less}

@@ -26,7 +26,7 @@ from ..core import needs
 from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive, granted
 from ..core.controls import labels_in_own_features
 from ..core.metrics import Floats
-from ..core.queries import answers_of, directions_of, error_of
+from ..core.queries import SAME_REORDERED, answers_of, directions_of, error_of, kept_of
 from .mount import mount_labels
 
 # Random Fourier features (Rahimi and Recht 2007) of Gaussian kernels on the block, and how wide those are: variances
@@ -67,7 +67,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 
 def with_scalars_mixed_up(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Return the baseline: the same with the scalars in another order, so that only features and priors are left."""
-    return {"the same scalars in another order": _guesses(told_by(view, known).reordered(known.seed), known)}
+    return {SAME_REORDERED: _guesses(told_by(view, known).reordered(known.seed), known)}
 
 
 def told_by(view: View, known: Knowledge) -> Told:
@@ -92,10 +92,7 @@ def told_by(view: View, known: Knowledge) -> Told:
 
 
 def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Told:
-    """Return what scalars tell those who know every client's output, `tables` (K, N, c) of which started the run.
-
-    The server keeps the mean of a pair, or of a one-sided pair the output itself.
-    """
+    """Return what scalars tell those who know every client's output, `tables` (K, N, c) of which started the run."""
     measured = known.differences
     kept = {m: table.double().clone() for m, table in tables.items()}
     found = answers_of(view, known, known.options["scalars"])
@@ -103,11 +100,11 @@ def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Told:
     for upload in view.sent("embeddings")[: len(found.told)]:
         pair, ids, own = upload.payload.double(), granted(upload.ids, "batch ids"), kept[upload.sender]
         rows = ids.clamp(min=0).unsqueeze(2).expand(-1, -1, pair.shape[3])
-        others = sum(table.gather(1, rows) for m, table in kept.items() if m != upload.sender)
-        logits = pair + (others.unsqueeze(1) if isinstance(others, Tensor) else 0.0)
+        every = torch.stack([table.gather(1, rows) for table in kept.values()]).sum(0)
+        logits = pair + (every - own.gather(1, rows)).unsqueeze(1)
         # The loss of each record under each label, (K, 2, B, c).
         losses.append(logits.logsumexp(3, keepdim=True) - logits)
-        own.scatter_(1, rows, pair.mean(1) if measured.two_sided else pair[:, 0])
+        own.scatter_(1, rows, kept_of(pair, two_sided=measured.two_sided))
     first, second = torch.stack(losses).unbind(2)
     under = (
         (first - second) / (2.0 * measured.smoothing) if measured.two_sided else (second - first) / measured.smoothing

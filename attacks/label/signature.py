@@ -24,6 +24,7 @@ from mechanisms.core.context import ClientBehaviour
 
 from ..core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, Positive
 from ..core.metrics import Floats
+from ..core.queries import SAME_REORDERED
 from . import probe
 from .held import Answered, answers_about, held_batch, held_on_dpzv, holding, least_squares
 from .mount import mount_labels
@@ -49,7 +50,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 
 def reordered(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Return the baseline: the same with the scalars in another order."""
-    return {"the same scalars in another order": _guesses(answers_about(view, known).reordered(known), known)}
+    return {SAME_REORDERED: _guesses(answers_about(view, known).reordered(known), known)}
 
 
 def _guesses(found: Answered, known: Knowledge) -> LabelGuesses:

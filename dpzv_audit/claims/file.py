@@ -496,11 +496,11 @@ class AttackClaim(_Named):
     form: ClassVar = "attack"
     kind: Literal["attack"]
     attack: Text
-    """Attack; see `dpzv-audit list attacks`."""
+    """Attack; see `dpzv-audit list attacks`; or "strongest": of all that apply the one that finds most in a pilot."""
     success_at_most: FiniteFloat = Field(gt=0, lt=1)
     """The largest success that is claimed for the attack, between 0 and 1."""
     adversary: AdversaryName = "client"
-    """Who mounts the attack."""
+    """Who mounts the attack; of clients the one that finds most in a pilot."""
 
 
 class MethodAttackClaim(AttackClaim, _Trained):

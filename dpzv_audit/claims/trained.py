@@ -196,9 +196,10 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int, posit
     about the strongest attack which that is: the claim is about each of them.
     """
 
+    specs = named(claim.attack, claim.adversary)
+
     @cache
     def chosen() -> "tuple[AttackSpec, AttackSetting]":
-        specs = named(claim.attack, claim.adversary)
         if claim.attack == STRONGEST:
             found, one, _ = strongest(((spec, setting) for spec in specs), claimed=claim.success_at_most)
             return found, one
@@ -221,7 +222,7 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int, posit
         facts={
             "config": setting.config.model_dump(mode="json"),
             "data": {"digests": setting.dataset.digests, "partition": setting.dataset.partition},
-            "set_up": named(claim.attack, claim.adversary)[0].requires_because if claim.attack != STRONGEST else "",
+            "set_up": specs[0].requires_because if claim.attack != STRONGEST else "",
         },
     )
 

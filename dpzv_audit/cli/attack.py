@@ -232,7 +232,7 @@ def _mount_all(
     What was done is kept until all are, and taken up with `resume`; nothing is where that is None.
     """
     from attacks import ATTACKS, AttackSetting
-    from attacks.core.contract import BY_CLIENTS
+    from attacks.core.contract import ALONE, BY_CLIENTS
 
     from ..checkpoints import run_key
     from ..data.files import model_digest
@@ -251,16 +251,16 @@ def _mount_all(
     usual = OF_A_SYSTEM if choice.method.offers is not None else {}
     facts = {**{key: value for key, value in usual.items() if key in known}, **own}
     base = AttackSetting(**vars(choice), seed=run.seed, device=choose_device(run.device), confidence=confidence)
-    if asked.clients:
-        by = "client" if adversary is None else adversary
-        base = replace(base, clients=_clients(asked.clients, by, choice.dataset.clients))
+    clients = _clients(asked.clients, "client" if adversary is None else adversary, choice.dataset.clients)
+    # One that is named, and nothing else, is one that looks alone.
+    look = ALONE if adversary is None else BY_CLIENTS
 
     def setting(spec: "AttackSpec", by: str) -> "AttackSetting":
         asks = choice.asks(by)
         return replace(
             base,
             adversary=by,
-            clients=base.clients if by in BY_CLIENTS else (),
+            clients=clients if by in look else (),
             queries=(asked.queries or spec.queries) if asks else 1,
             trials=asked.trials or usual.get("trials", spec.trials),
             options={key: value for key, value in facts.items() if key in spec.options},

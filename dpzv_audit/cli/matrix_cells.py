@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from attacks import AttackSetting, attack_named
-from attacks.core.contract import DoesNotApply
+from attacks.core.contract import ALONE, DoesNotApply
 from mechanisms import method_named
 from mechanisms.system import PREFIX
 from mechanisms.trials import Trials
@@ -19,8 +19,8 @@ from reports.render import write_report
 from ..checkpoints import run_key
 from ..errors import AuditError, InputError
 from ..evidence.bounding import AuditPlan
-from ..evidence.choosing import ALONE, pilot_seed
-from ..evidence.matrix import measured_cell
+from ..evidence.choosing import fresh_seed
+from ..evidence.matrix import harm, measured_cell
 from ..evidence.training import attack_result
 from ..execution.executor import carry_out, workers_from
 from ..findings import to_jsonable
@@ -127,7 +127,7 @@ class Cells:
 def strongest_tasks(tasks: Sequence[CellTask], found: Sequence[Outcome]) -> list[CellTask]:
     """Return what is done once more of a matrix: of each method and adversary the attack that did most harm.
 
-    The cells are the pilot, so it is done on trainings of another seed, from which nothing was chosen.
+    The cells chose it, and their pilots the clients, so it is done on trainings of a seed that neither had.
     """
     best: dict[tuple[object, ...], tuple[CellTask, Cell]] = {}
     for task, outcome in zip(tasks, found, strict=True):
@@ -135,17 +135,13 @@ def strongest_tasks(tasks: Sequence[CellTask], found: Sequence[Outcome]) -> list
         if task.positive or cell.state != "measured" or attack_named(cell.attack).reveals == "gradients":
             continue
         key = (cell.method, cell.noise, cell.epsilon, cell.adversary)
-        if key not in best or _harm(cell) > _harm(best[key][1]):
+        if key not in best or harm(cell) > harm(best[key][1]):
             best[key] = task, cell
     found_on = [(task, cell.clients if cell.adversary in ALONE else ()) for task, cell in best.values()]
     return [
-        replace(task, flags=replace(task.flags, seed=pilot_seed(task.flags.seed)), clients=tuple(clients))
+        replace(task, flags=replace(task.flags, seed=fresh_seed(task.flags.seed)), clients=tuple(clients))
         for task, clients in found_on
     ]
-
-
-def _harm(cell: Cell) -> tuple[bool, float]:
-    return bool(cell.clear), cell.damage or 0.0
 
 
 def check_task(task: CellTask) -> None:

@@ -16,7 +16,7 @@ from ..results import AttackResult, AttacksResult, Cell, read
 from ..store import Store, verified
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import lacking, possible
-from .matrix import measured_cell, negative_controls
+from .matrix import harm, measured_cell, negative_controls
 from .sections import provenance
 from .sentences import said
 from .training import attack_result, case_of
@@ -70,7 +70,7 @@ def attacks_result(
                 store.write(name, found.to_json(), cure="make room and go on with ‹resume›")
         results[folder_of(cell)] = found
         cells.append(measured_cell(cell, found, f"{folder_of(cell)}/report.html"))
-    measured = sorted((cell for cell in cells if cell.state == "measured"), key=_largest_last, reverse=True)
+    measured = sorted((cell for cell in cells if cell.state == "measured"), key=harm, reverse=True)
     controls = negative_controls(measured)
     sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
     result = AttacksResult(
@@ -94,8 +94,3 @@ def _read_result(path: Path) -> AttackResult:
 
 def _without(cell: Cell, why: str) -> Cell:
     return cell.model_copy(update={"state": "does not apply", "reason": why})
-
-
-def _largest_last(cell: Cell) -> tuple[bool, float, float]:
-    """Order by damage, which metrics share, those above all that needs no attack after all others."""
-    return bool(cell.clear), cell.damage or 0.0, cell.success or 0.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attacks import ATTACKS, AttackSpec, attack_named
-from attacks.core.contract import AttackSetting, DoesNotApply
+from attacks.core.contract import ALONE, AttackSetting, DoesNotApply
 from attacks.core.run import continuous
 
 from ..errors import InputError
@@ -18,14 +18,13 @@ from ..findings import STRONGEST, Interval
 from ..results import Tried
 from ..seeds import Purpose, stream
 from ..store import Store, verified
+from .comparison import damage
 
 if TYPE_CHECKING:
     from .bounding import Reporter
 
 PILOT = 4
 """Trainings of a pilot, at most."""
-ALONE = ("client", "malicious-client")
-"""Adversaries that are one client, whichever."""
 
 
 def named(attack: str, adversary: str) -> list[AttackSpec]:
@@ -68,8 +67,8 @@ def worst_client(
     if len(settings) == 1 or recorded(setting):
         return settings[0], []
     tried = [_pilot(spec, one, reporter) for one in settings]
-    best = max(range(len(tried)), key=lambda place: (tried[place].success or 0.0, -place))
-    return settings[best], tried
+    best, _ = max(zip(settings, tried, strict=True), key=lambda pair: pair[1].success or 0.0)
+    return best, tried
 
 
 def strongest(
@@ -98,11 +97,12 @@ def strongest(
     tried: list[Tried] = []
     for spec, setting in mounted:
         why = None if spec.reveals != "gradients" else "it finds gradients, which are about no record by themselves"
-        why = why or lacking(spec, possible(spec, setting)[0])
+        settings = possible(spec, setting)
+        why = why or lacking(spec, settings[0])
         if why is not None:
             tried.append(_named(spec, setting, reason=why))
             continue
-        for one in possible(spec, setting):
+        for one in settings:
             result = _kept(spec, one, reporter, store)
             tried.append(result)
             if result.success is None or result.chance is None or result.reference is None:
@@ -111,8 +111,7 @@ def strongest(
                 tried[-1] = result.model_copy(update={"reason": f"knowing nothing finds {result.chance:.3f} already"})
                 continue
             above = result.chance if claimed is not None else result.reference
-            harm = (result.success - above) / (1.0 - above) if above < 1.0 else 0.0
-            found.append((harm, spec, one))
+            found.append((damage(result.success, above), spec, one))
     if not found:
         reasons = "; ".join(f"{one.attack}: {one.reason}" for one in tried)
         raise DoesNotApply(f"no attack applies: {reasons}")
@@ -165,7 +164,6 @@ def _read(path: Path) -> Tried:
 def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None") -> Tried:
     """Mount an attack on a few trainings of a seed of their own, without its controls."""
     who = f"client {setting.client}" if setting.adversary in ALONE else setting.adversary
-    done = None if reporter is None else reporter(f"pilot of {spec.name}, {who}", spec.rounds(spec, setting) // 2)
     one = replace(
         setting,
         seed=pilot_seed(setting.seed),
@@ -173,8 +171,9 @@ def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None"
         options={**spec.in_pilot, **setting.options},
         with_positive=False,
         pilot=True,
-        progress=None if done is None else continuous(done),
     )
+    if reporter is not None:
+        one = replace(one, progress=continuous(reporter(f"pilot of {spec.name}, {who}", spec.rounds(spec, one))))
     outcome = spec.mount(one)
     return _named(
         spec,
@@ -198,3 +197,8 @@ def _value(baseline: float | Interval) -> float:
 def pilot_seed(seed: int) -> int:
     """Return the seed of pilots beside trainings of `seed`: one that nobody uses for anything else."""
     return int(stream(seed, Purpose.PILOT).integers(2**62))
+
+
+def fresh_seed(seed: int) -> int:
+    """Return the seed of trainings from which nothing was chosen, where those of `seed` and its pilots chose."""
+    return int(stream(seed, Purpose.PILOT, 1).integers(2**62))

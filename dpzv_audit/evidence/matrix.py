@@ -4,18 +4,17 @@ from collections.abc import Mapping, Sequence
 
 from ..findings import LEAST_TRAININGS, Control, Interval
 from ..results import AttackResult, Cell, MatrixResult, NegativeControls, Noise, SelfCheck
-from .comparison import compared, of_these_trainings
+from .comparison import compared, damage, of_these_trainings
 from .sentences import said
 
 
 def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
     """Return `cell` with its attack's success, the best without an attack, and the damage.
 
-    Damage is how far success lies between the best that needs no attack (0; chance, and baselines such as the raw
-    features) and a perfect one (1); below 0 it is 0. `low` and `high` are by the records of these trainings, which
-    reach `least` to `most`; `over_low` and `over_high` over trainings, None where there are too few. `clear` says that
-    success lies above all that needs no attack: in all of these trainings and by their records, or over trainings.
-    `reference_high` is the highest limit of any baseline in these trainings.
+    What needs no attack is chance, and baselines such as the raw features; damage is at least 0. `low` and `high` are
+    by the records of these trainings, which reach `least` to `most`; `over_low` and `over_high` over trainings, None
+    where there are too few. `clear` says that success lies above all that needs no attack: in all of these trainings
+    and by their records, or over trainings. `reference_high` is the highest limit of any baseline in these trainings.
     """
     success = result.success
     accuracy = result.utility.test_accuracy
@@ -24,7 +23,6 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
     spread = {} if success.over_trainings is None else vars(success.over_trainings)
     highest = max((of_these_trainings(b)[1] for b in baselines), default=0.0)
     reference = max((b.value if isinstance(b, Interval) else b for b in baselines), default=0.0)
-    damage = (success.value - reference) / (1.0 - reference) if reference < 1.0 else 0.0
     controls = [control for control in result.controls.values() if isinstance(control, Control)]
     found: dict[str, object] = {
         "state": "measured",
@@ -41,7 +39,7 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
         "over_high": spread.get("high"),
         "reference_high": highest,
         "clear": all(compared(success, b).side == "above" for b in baselines or (0.0,)),
-        "damage": min(1.0, max(0.0, damage)),
+        "damage": min(1.0, max(0.0, damage(success.value, reference))),
         "control": _negative(controls),
         "certified": None if result.certified is None else result.certified.epsilon_lower,
         "neighbours": None if result.certified is None else result.certified.neighbours,
@@ -52,6 +50,11 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
         "run": run,
     }
     return cell.model_copy(update=found)
+
+
+def harm(cell: Cell) -> tuple[bool, float, float]:
+    """Return what cells are ordered by: whether one is clear, then damage, which metrics share, then success."""
+    return bool(cell.clear), cell.damage or 0.0, cell.success or 0.0
 
 
 def _negative(controls: Sequence[Control]) -> float | None:
@@ -105,7 +108,7 @@ def matrix_result(
     measured = [cell for cell in cells if cell.state == "measured"]
     # What was chosen for its size in one training is told by another, where there is one.
     heads = [cell for cell in measured if cell.chosen] or measured
-    worst = max(heads, key=lambda cell: (bool(cell.clear), cell.damage or 0.0), default=None)
+    worst = max(heads, key=harm, default=None)
     return MatrixResult(
         dataset=dataset,
         sentence=said("matrix", cells, measured, worst, seeds, controls, LEAST_TRAININGS),

@@ -3,6 +3,7 @@
 import json
 
 from dpzv_audit.cli import main
+from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import attacks
 
 COMMAND = ("attack", "--method", "vafl", "--attack", "all", "--adversary", "client", "--dataset", "breast-cancer")
@@ -49,3 +50,24 @@ def test_attacks_that_are_done_outlive_an_interrupt(tmp_path, monkeypatch, capsy
     assert mounted == every[2:]
     assert resumed["attacks"] == whole["attacks"]
     assert not (tmp_path / "attacks").exists()
+
+
+def test_a_client_that_is_named_looks_alone(tmp_path, monkeypatch):
+    """Those that collude are all clients, but where an adversary is named too."""
+
+    def looking(*adversary):
+        seen = {}
+
+        def result(mounted, *others):
+            seen.update({setting.adversary: setting.parties for _, setting in mounted})
+            raise InputError("enough")
+
+        monkeypatch.setattr(attacks, "attacks_result", result)
+        arguments = ("--method", "dpzv", "--attack", "all", "--client", "2", *adversary, "--out", str(tmp_path))
+        assert main(["attack", *arguments]) == 2
+        return seen
+
+    seen = looking()
+    assert seen["client"] == seen["malicious-client"] == (2,)
+    assert seen["colluding-clients"] == (1, 2, 3, 4)
+    assert looking("--adversary", "colluding-clients") == {"colluding-clients": (2,)}

@@ -9,6 +9,7 @@ from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix import CellFlags
 from dpzv_audit.cli.matrix_cells import Cells, CellTask
 from dpzv_audit.cli.options import DataFlags
+from dpzv_audit.evidence.choosing import fresh_seed, pilot_seed
 from dpzv_audit.evidence.matrix import matrix_result, measured_cell, negative_controls
 from dpzv_audit.findings import Control, Interval, OverTrainings
 from dpzv_audit.results import AttackResult, Cell, Utility
@@ -101,6 +102,7 @@ def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, 
     code, printed, _ = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
     assert code == 0
     cells = json.loads(printed)["cells"]
+    (folder,) = tmp_path.glob("matrix-*")
     heads = {c["adversary"]: c for c in cells if c["attack"] == "strongest"}
     assert heads["colluding-clients"]["chosen"] == "label_scalar"
     assert heads["colluding-clients"]["clients"] == [1, 2, 3, 4]
@@ -109,6 +111,9 @@ def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, 
         assert head["clients"] == other["clients"]
         assert head["run"] != other["run"]
         assert head["success"] != other["success"]
+        seed = json.loads((folder / head["run"]).with_name("result.json").read_text())["seed"]
+        assert seed == fresh_seed(0)
+        assert seed not in (0, pilot_seed(0))  # of the cell, and of the pilots that chose its client
         rivals = [
             c for c in cells if c["adversary"] == by and c["attack"] in both.split(",") and c["state"] == "measured"
         ]
