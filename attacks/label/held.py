@@ -56,10 +56,11 @@ def holding(setting: AttackSetting, per_record: int, question: Callable[[int, in
 
 
 def held_batch(setting: AttackSetting) -> Tensor:
-    """Return the ids (K, B) of the first batch that the client holds: it draws its batches itself."""
+    """Return the ids (K, B) of the first batch that the client holds: its own, or client 1's where all share one."""
     config = setting.config
     streams = setting.context().streams(dtype_of(config))
-    facts = {"records": setting.records, "batch_size": config.batch_size, "client": setting.client}
+    drawer = 1 if config.all_at_once else setting.client
+    facts = {"records": setting.records, "batch_size": config.batch_size, "client": drawer}
     return BatchStream(config.sampler, **facts, **streams).next().ids
 
 

@@ -107,6 +107,11 @@ class TrainingConfig(BaseModel):
         return math.floor(1.0 / self.sample_rate)
 
     @property
+    def all_at_once(self) -> bool:
+        """Whether all clients take part in every round, on one batch, which client 1 draws."""
+        return False
+
+    @property
     def labels_shared(self) -> bool:
         """Whether the server hands every client the training labels."""
         return False
@@ -153,11 +158,6 @@ class AsyncConfig(TrainingConfig):
         yield weighted and not random, "activation_probabilities need activation random"
         for name in _BY_CLIENT:
             yield min(getattr(self, name) or (1,)) <= 0, f"{name} must all be above 0"
-
-    @property
-    def all_at_once(self) -> bool:
-        """Whether all clients take part in every round, on one batch."""
-        return False
 
     @property
     def keeps_table(self) -> bool:

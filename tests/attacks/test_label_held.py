@@ -1,5 +1,7 @@
 """Coded and signature probes by a client that holds its batch, through the real training paths."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from attacks.core.run import few_labels
 from attacks.label.coded import codes
 from attacks.label.held import HoldingClient, held_batch, least_squares
 from attacks.label.signature import mixture
+from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 from mechanisms.core.context import Turn
 from mechanisms.core.streams import BatchStream
@@ -50,6 +53,14 @@ def test_two_losses_without_a_clip_tell_as_much(spec, method, digits):
     setting = small_setting(spec, method, digits, options={"epochs": 120, "batch_size": 64}, with_positive=False)
     outcome = spec.mount(setting)
     assert outcome.success.value >= 0.9
+
+
+def test_where_all_work_on_one_batch_any_client_holds_that():
+    """Of its 64 records 54 are guessed in every training: known labels are of the batch that client 1 draws."""
+    setting = small_setting(SIGNATURE, "syn-zoo-vfl", load("digits"), options={"epochs": 120, "batch_size": 64})
+    outcome = SIGNATURE.mount(replace(setting, clients=(3,), trials=2, with_positive=False))
+    assert outcome.success.n == 2 * 54
+    assert outcome.success.value >= 0.85
 
 
 def test_a_code_has_as_many_of_either_sign_and_differs_by_record_and_round():
