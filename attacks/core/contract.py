@@ -54,6 +54,11 @@ BY_CLIENTS = (*ALONE, COLLUDING)
 """Adversaries that are clients."""
 
 
+def abilities(adversary: str) -> tuple[str, ...]:
+    """Return whom an adversary can act as: as itself, and a client that deviates or colludes as one that does not."""
+    return (adversary, "client") if adversary in BY_CLIENTS and adversary != "client" else (adversary,)
+
+
 class DoesNotApply(InputError):
     """The attack is none for this method, configuration or data set: no number, and not a zero."""
 

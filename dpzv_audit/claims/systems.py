@@ -60,9 +60,9 @@ def check_system(claim: OwnClaim, access: Access) -> None:
     if _names_data(claim):
         records, _ = sizes_of(claim, access)
     if isinstance(claim, SystemAttackClaim):
-        specs = named(claim.attack, claim.adversary)
+        mounted = named(claim.attack, claim.adversary)
         if claim.attack != STRONGEST:
-            specs[0].check(claim.adversary, {})
+            mounted[0][0].check(claim.adversary, {})
     elif claim.release:
         _check_release(claim, records)
 
@@ -139,8 +139,8 @@ def _attack_on(
         seed=seed,
         device=access.device,
     )
-    specs = named(claim.attack, claim.adversary)
-    reasons = [lacking(spec, possible(spec, setting)[0]) for spec in specs]
+    mounted = [(spec, replace(setting, adversary=by)) for spec, by in named(claim.attack, claim.adversary)]
+    reasons = [lacking(spec, possible(spec, one)[0]) for spec, one in mounted]
     if None not in reasons:
         raise InputError(f"but it does not apply to {method.name}: {reasons[0]}", "attack", claim.attack)
     subject = attacked(claim, setting, blocks=TRAININGS, positives=1)

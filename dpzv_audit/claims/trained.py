@@ -66,9 +66,9 @@ def _setting(claim: TrainedClaim, access: Access, *, records: int, clients: int)
     """
     options = dict(claim.config)
     if isinstance(claim, AttackClaim):
-        specs = named(claim.attack, claim.adversary)
+        mounted = named(claim.attack, claim.adversary)
         if claim.attack != STRONGEST:
-            options = specs[0].check(claim.adversary, options)
+            options = mounted[0][0].check(claim.adversary, options)
     else:
         options = _calibrated(claim, options)
     transformer = access.transformer(claim)
@@ -196,14 +196,15 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int, posit
     about the strongest attack which that is: the claim is about each of them.
     """
 
-    specs = named(claim.attack, claim.adversary)
+    mounted = [(spec, replace(setting, adversary=by)) for spec, by in named(claim.attack, claim.adversary)]
 
     @cache
     def chosen() -> "tuple[AttackSpec, AttackSetting]":
         if claim.attack == STRONGEST:
-            found, one, _ = strongest(((spec, setting) for spec in specs), claimed=claim.success_at_most)
+            found, one, _ = strongest(mounted, claimed=claim.success_at_most)
             return found, one
-        return specs[0], worst_client(specs[0], setting)[0]
+        spec, one = mounted[0]
+        return spec, worst_client(spec, one)[0]
 
     def draw(number: int) -> Success:
         spec, one = chosen()
@@ -213,8 +214,8 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int, posit
             baselines[name] = found.value if isinstance(found, Interval) else found
         controls = {name: control.value for name, control in outcome.controls.items()}
         who = f" by client {', '.join(map(str, one.parties))}" if one.looks.clients else ""
-        mounted = f"{spec.name}{who}"
-        return Success(rate=outcome.success.value, baselines=baselines, controls=controls, mounted=mounted)
+        words = f"{spec.name}{who}"
+        return Success(rate=outcome.success.value, baselines=baselines, controls=controls, mounted=words)
 
     return Subject(
         stages=(Stage(name=ATTACKED, pool=ATTACKED, blocks=blocks, sequential=1.0, stops=True),),
@@ -222,7 +223,7 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int, posit
         facts={
             "config": setting.config.model_dump(mode="json"),
             "data": {"digests": setting.dataset.digests, "partition": setting.dataset.partition},
-            "set_up": specs[0].requires_because if claim.attack != STRONGEST else "",
+            "set_up": mounted[0][0].requires_because if claim.attack != STRONGEST else "",
         },
     )
 

@@ -232,7 +232,7 @@ def _mount_all(
     What was done is kept until all are, and taken up with `resume`; nothing is where that is None.
     """
     from attacks import ATTACKS, AttackSetting
-    from attacks.core.contract import ALONE, BY_CLIENTS
+    from attacks.core.contract import ALONE, BY_CLIENTS, abilities
 
     from ..checkpoints import run_key
     from ..data.files import model_digest
@@ -266,7 +266,10 @@ def _mount_all(
             options={key: value for key, value in facts.items() if key in spec.options},
         )
 
-    mounted = [(spec, setting(spec, by)) for spec in specs for by in spec.adversaries if adversary in (None, by)]
+    reach = {by for spec in specs for by in spec.adversaries}
+    if adversary is not None:
+        reach = {*abilities(adversary)} if asked.attack == STRONGEST else {adversary}
+    mounted = [(spec, setting(spec, by)) for spec in specs for by in spec.adversaries if by in reach]
     store = None
     with ExitStack() as held:
         if resume is not None:

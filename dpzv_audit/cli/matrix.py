@@ -129,19 +129,23 @@ def matrix(
                 clear_cell(left)
         with output.progress(folder, CELL_FILE) as reporter:
             found = Cells(tasks, reporter("cells", len(tasks))).carried_out(jobs)
-            again = strongest_tasks(tasks, found) if len(chosen_attacks) > 1 else []
-            for left in [] if resume else again:
+            rows = strongest_tasks(tasks, found) if len(chosen_attacks) > 1 else []
+            again = {left.name: left for _, left in rows}
+            for left in [] if resume else again.values():
                 clear_cell(left)
-            best = Cells(again, reporter("strongest", len(again))).carried_out(jobs) if again else []
+            done = Cells([*again.values()], reporter("strongest", len(again))).carried_out(jobs) if again else []
+            by_name = dict(zip(again, done, strict=True))
+            best = [_of_strongest(by_name[left.name], by) for by, left in rows]
         if all(one.cell.state != "failed" for one in (*found, *best)):
             shutil.rmtree(folder / TRIALS, ignore_errors=True)
         of_systems = " (systems: their own)" if codes and not data.given else ""
-        _finish(output, folder, [*map(_of_strongest, best), *found], f"{data.name}{of_systems}", flags)
+        _finish(output, folder, [*best, *found], f"{data.name}{of_systems}", flags)
 
 
-def _of_strongest(one: "Outcome") -> "Outcome":
-    """Return the cell of the attack that did most harm under the name of the strongest."""
-    return replace(one, cell=one.cell.model_copy(update={"attack": STRONGEST, "chosen": one.cell.attack}))
+def _of_strongest(one: "Outcome", adversary: str) -> "Outcome":
+    """Return the cell of the attack that did most harm as the strongest of an adversary, in whose reach it is."""
+    row = {"attack": STRONGEST, "adversary": adversary, "chosen": one.cell.attack}
+    return replace(one, cell=one.cell.model_copy(update=row))
 
 
 def _claims(

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from attacks import AttackSetting, attack_named
-from attacks.core.contract import ALONE, DoesNotApply
+from attacks.core.contract import ALONE, DoesNotApply, abilities
 from mechanisms import method_named
 from mechanisms.system import PREFIX
 from mechanisms.trials import Trials
@@ -124,24 +124,33 @@ class Cells:
         return [self._found[task] for task in range(len(self._tasks))]
 
 
-def strongest_tasks(tasks: Sequence[CellTask], found: Sequence[Outcome]) -> list[CellTask]:
-    """Return what is done once more of a matrix: of each method and adversary the attack that did most harm.
+def strongest_tasks(tasks: Sequence[CellTask], found: Sequence[Outcome]) -> list[tuple[str, CellTask]]:
+    """Return what is done once more of a matrix: of each method and adversary the attack in its reach that did most.
 
-    The cells chose it, and their pilots the clients, so it is done on trainings of a seed that neither had.
+    Two adversaries may share a task. The cells chose it, and their pilots the clients, so it is done on trainings of a
+    seed that neither had.
     """
-    best: dict[tuple[object, ...], tuple[CellTask, Cell]] = {}
-    for task, outcome in zip(tasks, found, strict=True):
-        cell = outcome.cell
-        if task.positive or cell.state != "measured" or attack_named(cell.attack).reveals == "gradients":
-            continue
-        key = (cell.method, cell.noise, cell.epsilon, cell.adversary)
-        if key not in best or harm(cell) > harm(best[key][1]):
-            best[key] = task, cell
-    found_on = [(task, cell.clients if cell.adversary in ALONE else ()) for task, cell in best.values()]
-    return [
-        replace(task, flags=replace(task.flags, seed=fresh_seed(task.flags.seed)), clients=tuple(clients))
-        for task, clients in found_on
+    measured = [
+        (task, outcome.cell)
+        for task, outcome in zip(tasks, found, strict=True)
+        if not task.positive
+        and outcome.cell.state == "measured"
+        and attack_named(outcome.cell.attack).reveals != "gradients"
     ]
+    rows = dict.fromkeys((cell.method, cell.noise, cell.epsilon, cell.adversary) for _, cell in measured)
+    again = []
+    for *of, adversary in rows:
+        reach = abilities(adversary)
+        rivals = [
+            (task, cell)
+            for task, cell in measured
+            if cell.adversary in reach and of == [cell.method, cell.noise, cell.epsilon]
+        ]
+        task, cell = max(rivals, key=lambda pair: harm(pair[1]))
+        clients = tuple(cell.clients) if cell.adversary in ALONE else ()
+        flags = replace(task.flags, seed=fresh_seed(task.flags.seed))
+        again.append((adversary, replace(task, flags=flags, clients=clients)))
+    return again
 
 
 def check_task(task: CellTask) -> None:

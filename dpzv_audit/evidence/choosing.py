@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attacks import ATTACKS, AttackSpec, attack_named
-from attacks.core.contract import ALONE, AttackSetting, DoesNotApply
+from attacks.core.contract import ALONE, AttackSetting, DoesNotApply, abilities
 from attacks.core.run import continuous
 
 from ..errors import InputError
@@ -27,15 +27,17 @@ PILOT = 4
 """Trainings of a pilot, at most."""
 
 
-def named(attack: str, adversary: str) -> list[AttackSpec]:
-    """Return the attack of a name, or where that is `strongest` all that an adversary can mount; `InputError` for none.
+def named(attack: str, adversary: str) -> list[tuple[AttackSpec, str]]:
+    """Return the attack of a name and who mounts it, or where it is `strongest` all within an adversary's reach.
 
-    Attacks whose success is a correlation find nothing that could be counted.
+    Whoever deviates or colludes can do what an honest client does. Attacks whose success is a correlation find nothing
+    that could be counted. Raises `InputError` where there is none.
     """
     if attack != STRONGEST:
-        return [attack_named(attack)]
+        return [(attack_named(attack), adversary)]
     every = [ATTACKS[name] for name in ATTACKS]
-    found = [spec for spec in every if adversary in spec.adversaries and spec.least_success >= 0.0]
+    reach = abilities(adversary)
+    found = [(spec, by) for spec in every for by in reach if by in spec.adversaries and spec.least_success >= 0.0]
     if not found:
         raise InputError("mounts no attack", "adversary", adversary)
     return found
@@ -44,11 +46,13 @@ def named(attack: str, adversary: str) -> list[AttackSpec]:
 def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:
     """Return the setting of each client that may mount an attack; that of the first where none can, or one is named.
 
-    Which of them is strongest is not known where one client alone looks and nobody says which.
+    Which of them is strongest is not known where one client alone looks and nobody says which, or several are named
+    that collude.
     """
-    if setting.clients or setting.adversary not in ALONE:
+    if setting.adversary not in ALONE or len(setting.clients) == 1:
         return [setting]
-    every = [replace(setting, clients=(m,)) for m in range(1, setting.dataset.clients + 1)]
+    among = setting.clients or range(1, setting.dataset.clients + 1)
+    every = [replace(setting, clients=(m,)) for m in among]
     return [one for one in every if spec.lacks(one) is None] or every[:1]
 
 

@@ -120,6 +120,18 @@ def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, 
         assert other == max(rivals, key=lambda c: (c["clear"], c["damage"]))
 
 
+def test_who_deviates_can_do_what_an_honest_client_does(tmp_path, capsys):
+    """The active attack finds less than gradients tell: the strongest of a malicious client is that of any client."""
+    attacks = "label_direct,label_completion_active"
+    arguments = ("matrix", "--methods", "vafl", "--attacks", attacks, "--trials", "1", "--epochs", "1")
+    code, printed, _ = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
+    assert code == 0
+    heads = {c["adversary"]: c for c in json.loads(printed)["cells"] if c["attack"] == "strongest"}
+    assert heads["malicious-client"]["chosen"] == "label_direct"
+    assert heads["malicious-client"]["success"] > 0.99
+    assert heads["malicious-client"]["run"] == heads["client"]["run"]
+
+
 def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, capsys):
     arguments = ("matrix", "--methods", "vafl", "--attacks", "label_spectral", "--trials", "1", "--epochs", "1")
     code, _, _ = run(capsys, *arguments, "--quiet", "--out", tmp_path)

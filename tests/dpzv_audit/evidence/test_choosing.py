@@ -65,6 +65,14 @@ def test_who_is_named_or_one_of_no_others_is_not_tried(setting, changes):
     assert not played
 
 
+def test_of_several_that_collude_each_may_look_alone(setting):
+    several = replace(setting, clients=(2, 4))
+    assert [one.clients for one in possible(attack_named("label_scalar"), several)] == [(2,), (4,)]
+    assert possible(attack_named("label_scalar"), replace(several, adversary=COLLUDING)) == [
+        replace(several, adversary=COLLUDING)
+    ]
+
+
 def test_a_pilot_is_on_a_seed_of_its_own_and_without_controls(setting):
     played = []
     worst_client(pretended("guess", lambda setting: 0.5, played=played), replace(setting, trials=64))
@@ -112,11 +120,17 @@ def test_a_claim_counts_no_attack_that_chance_alone_refutes(setting):
 
 
 def test_the_strongest_of_an_adversary_is_of_what_it_can_mount():
-    for adversary in ("client", "malicious-client", COLLUDING):
-        assert {spec.name for spec in named(STRONGEST, adversary)} == {
-            name for name in ATTACKS if adversary in ATTACKS[name].adversaries and ATTACKS[name].least_success >= 0
+    """A client that deviates, or colludes, can do what an honest one does."""
+    reach = {one: (one, "client") for one in ("malicious-client", COLLUDING)}
+    for adversary in ("client", "malicious-client", COLLUDING, "release"):
+        assert {(spec.name, by) for spec, by in named(STRONGEST, adversary)} == {
+            (name, by)
+            for name in ATTACKS
+            for by in reach.get(adversary, (adversary,))
+            if by in ATTACKS[name].adversaries and ATTACKS[name].least_success >= 0
         }
-    assert [spec.name for spec in named("label_norm", "client")] == ["label_norm"]
+    ((spec, by),) = named("label_direct", COLLUDING)
+    assert (spec.name, by) == ("label_direct", COLLUDING)
     with pytest.raises(InputError, match="mounts no attack"):
         named(STRONGEST, "server")
     with pytest.raises(InputError, match=r"label_scalar"):
@@ -139,7 +153,7 @@ def test_a_true_claim_about_the_strongest_is_refuted_no_more_often_than_any(sett
         return pretended(name, success, chance=0.5)
 
     specs = [coins("a" * n) for n in range(1, 7)]
-    monkeypatch.setattr(trained, "named", lambda attack, adversary: specs)
+    monkeypatch.setattr(trained, "named", lambda attack, adversary: [(spec, adversary) for spec in specs])
     claim = SimpleNamespace(attack=STRONGEST, adversary="client", success_at_most=0.55)
     refuted = 0
     for number in range(files):
