@@ -154,7 +154,10 @@ def directions_of(view: View, known: Knowledge, count: int) -> Tensor:
     """Return the directions (T, K, B, c) behind the first `count` answers; of shared ones (T, K, q, B, c)."""
     measured = known.differences
     if measured.shared:
-        return view.noted(known.client, "direction")[:count].double()
+        # Each client's answers and directions are in the order of its rounds.
+        noted = {m: iter(view.noted(m, "direction")) for m in view.adversary.clients}
+        answers = (view.received("scalar") or view.received("losses"))[:count]
+        return torch.stack([next(noted[answer.receiver]) for answer in answers]).double()
     pairs = torch.stack([m.payload for m in view.sent("embeddings")[:count]]).double()
     first, second = pairs.unbind(2)
     # Of two losses one is at the point itself.

@@ -33,6 +33,13 @@ def test_more_directions_a_round_tell_more(digits):
     assert many.success.value > few.success.value + 0.05
 
 
+def test_who_colludes_pools_the_directions_that_each_client_shares(digits):
+    """All four find nearly all where client 1, which holds a margin, finds 0.56."""
+    outcome = mounted("czofo", digits, adversary="colluding-clients", trials=2)
+    assert outcome.success.value > 0.95
+    assert outcome.baselines["the same scalars in another order"].value < 0.2
+
+
 def test_noise_hides_labels(digits):
     """Noise of 100 on scalars of about 0.1: at most a few in a thousand over a guess, over 4 trials of 1,408 records.
 
