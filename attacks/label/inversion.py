@@ -35,7 +35,8 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     ids = ids[: known.batches]
     rows = own.features.flatten(1).double()[ids]
     inputs = torch.cat((rows, torch.ones_like(rows[..., :1])), 3) * (ids >= 0).unsqueeze(3)
-    scores = FITS[known.options["fit"]](inputs, own_gradient(inputs, gradients.double() * known.config.batch_size))
+    whole = own_gradient(inputs, gradients.double() * known.config.batch_size)
+    scores = FITS[known.options["fit"]](inputs, whole, torch.tensor(known.shares, dtype=torch.float64).to(whole))
     return LabelGuesses(scores.argmax(3), ids, scores)
 
 
@@ -53,26 +54,28 @@ def solve(inputs: Tensor, gradient: Tensor) -> Tensor:
     return solution
 
 
-def by_least_norm(inputs: Tensor, gradient: Tensor) -> Tensor:
-    """Return scores (..., B, c) of labels: the negative of the smallest records' gradients."""
-    return -solve(inputs, gradient)
+def by_least_norm(inputs: Tensor, gradient: Tensor, shares: Tensor) -> Tensor:
+    """Return scores (..., B, c) of labels: predictions, taken as `shares` (c,), less the smallest gradients."""
+    return shares - solve(inputs, gradient)
 
 
-def by_labels(inputs: Tensor, gradient: Tensor) -> Tensor:
+def by_labels(inputs: Tensor, gradient: Tensor, shares: Tensor) -> Tensor:
     """Return scores (..., B, c) of labels: logits of soft ones whose gradient of the model is nearest that received.
 
-    The client does not know what the others add to the logits: predictions are taken as 1/c. What is then minimised,
-    |M (1/c - y) - X^+ G|^2 over rows y of a simplex with M = X^+ X the projection on what a gradient shows, is convex.
-    Mirror descent (Beck and Teboulle 2003) from equal labels goes to that of its minima with the largest entropy.
+    The client does not know what the others add to the logits: predictions are taken as the shares p of the classes,
+    which a model learns first. What is then minimised, |M (p - y) - X^+ G|^2 over rows y of a simplex with M = X^+ X
+    the projection on what a gradient shows, is convex. Mirror descent (Beck and Teboulle 2003) from equal labels goes
+    to that of its minima with the largest entropy.
 
     Args:
         inputs: Rows of features with a one, (..., B, d + 1).
         gradient: Sum over the batch of x_i g_i, (..., d + 1, c).
+        shares: Of the classes, (c,).
     """
     inverse = torch.linalg.pinv(inputs.mT)
     shown = inverse @ inputs.mT
     found = inverse @ gradient
-    target = shown.sum(-1, keepdim=True) / found.shape[-1] - found
+    target = shown.sum(-1, keepdim=True) * shares - found
     logits = torch.zeros_like(found)
     for _ in range(ITERATIONS):
         logits = logits + STEP * (target - shown @ torch.softmax(logits, -1))

@@ -61,7 +61,7 @@ class Told:
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
-    """Return the posterior mean of every record's gradient given all scalars; the smallest coordinate is the label."""
+    """Return the posterior mean of every record's gradient given all scalars; least against its prior is the label."""
     return _guesses(told_by(view, known), known)
 
 
@@ -121,7 +121,8 @@ def _guesses(told: Told, known: Knowledge) -> LabelGuesses:
     kernels = [fourier_features(block, known.seed, count, width) for count, width in KERNELS]
     seen = [part.cpu().numpy().swapaxes(0, 1) for part in (told.scalars, told.moves, told.ids)]
     means = [likeliest_mean(s, m, i, kernels, noise=told.noise) for s, m, i in zip(*seen, strict=True)]
-    scores = torch.from_numpy(-np.stack(means)).unsqueeze(0)
+    # A gradient is a prediction less a one-hot label, and what a model learns first is to predict the classes' shares.
+    scores = torch.from_numpy(np.asarray(known.shares) - np.stack(means)).unsqueeze(0)
     records = torch.arange(scores.shape[2]).expand(1, scores.shape[1], -1)
     return LabelGuesses(scores.argmax(3), records, scores)
 
