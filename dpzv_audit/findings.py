@@ -85,6 +85,11 @@ class Control(Interval):
         return self.kind == "permutation" or self.p_value is None or self.p_value >= 1.0 - self.confidence
 
 
+def damage(success: float, reference: float) -> float:
+    """Return how far success lies between what needs no attack (0; negative below it) and a perfect attack (1)."""
+    return (success - reference) / (1.0 - reference) if reference < 1.0 else 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class EpsilonRange:
     """Numerical range of an upper bound on epsilon; verdicts use `upper`. `inf` is never stored: see `UpperBound`."""

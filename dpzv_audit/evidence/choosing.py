@@ -14,11 +14,10 @@ from attacks.core.contract import ALONE, AttackSetting, DoesNotApply, abilities
 from attacks.core.run import continuous
 
 from ..errors import InputError
-from ..findings import STRONGEST, Interval
+from ..findings import STRONGEST, Interval, damage
 from ..results import Tried
 from ..seeds import Purpose, stream
 from ..store import Store, verified
-from .comparison import damage
 
 if TYPE_CHECKING:
     from .bounding import Reporter

@@ -33,11 +33,6 @@ def compared(found: Interval, other: Interval | float) -> Comparison:
     return Comparison(side=_side(further, others) if further and others else None, of_these=False)
 
 
-def damage(success: float, reference: float) -> float:
-    """Return how far success lies between what needs no attack (0; negative below it) and a perfect attack (1)."""
-    return (success - reference) / (1.0 - reference) if reference < 1.0 else 0.0
-
-
 def of_these_trainings(found: Interval | float) -> tuple[float, float]:
     """Return the limits of a measurement by its trainings' records and by each of these trainings, the wider ones."""
     if not isinstance(found, Interval):
