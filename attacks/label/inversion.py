@@ -25,6 +25,8 @@ STEP = 2.0
 ITERATIONS = 200
 # Power of how much a gradient shows of a record by which its logits are weighed against those of others.
 SURENESS = 5
+# The same power above which a gradient as good as shows a record's own: its sign tells then, whatever was predicted.
+SOLVED = 20
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
@@ -54,18 +56,27 @@ def solve(inputs: Tensor, gradient: Tensor) -> Tensor:
     return solution
 
 
+def predictions(inputs: Tensor, shares: Tensor) -> Tensor:
+    """Return what is taken for predictions (..., B, c): `shares` (c,) of the classes, or of records as solved 1/c."""
+    shown = (torch.linalg.pinv(inputs.mT) @ inputs.mT).diagonal(dim1=-2, dim2=-1).clamp(0.0, 1.0)
+    solved = shown.unsqueeze(-1).pow(SOLVED)
+    found: Tensor = solved / len(shares) + (1.0 - solved) * shares
+    return found
+
+
 def by_least_norm(inputs: Tensor, gradient: Tensor, shares: Tensor) -> Tensor:
-    """Return scores (..., B, c) of labels: predictions, taken as `shares` (c,), less the smallest gradients."""
-    return shares - solve(inputs, gradient)
+    """Return scores (..., B, c) of labels: `predictions` less the smallest gradients."""
+    return predictions(inputs, shares) - solve(inputs, gradient)
 
 
 def by_labels(inputs: Tensor, gradient: Tensor, shares: Tensor) -> Tensor:
     """Return scores (..., B, c) of labels: logits of soft ones whose gradient of the model is nearest that received.
 
-    The client does not know what the others add to the logits: predictions are taken as the shares p of the classes,
-    which a model learns first. What is then minimised, |M (p - y) - X^+ G|^2 over rows y of a simplex with M = X^+ X
-    the projection on what a gradient shows, is convex. Mirror descent (Beck and Teboulle 2003) from equal labels goes
-    to that of its minima with the largest entropy.
+    The client does not know what the others add to the logits: predictions p are taken as the shares of the classes,
+    which a model learns first, or as equal where a record's own gradient is solved for (`predictions`). What is then
+    minimised, |M (p - y) - X^+ G|^2 over rows y of a simplex with M = X^+ X the projection on what a gradient shows, is
+    convex. Mirror descent (Beck and Teboulle 2003) from equal labels goes to that of its minima with the largest
+    entropy.
 
     Args:
         inputs: Rows of features with a one, (..., B, d + 1).
@@ -75,7 +86,7 @@ def by_labels(inputs: Tensor, gradient: Tensor, shares: Tensor) -> Tensor:
     inverse = torch.linalg.pinv(inputs.mT)
     shown = inverse @ inputs.mT
     found = inverse @ gradient
-    target = shown.sum(-1, keepdim=True) * shares - found
+    target = shown @ predictions(inputs, shares) - found
     logits = torch.zeros_like(found)
     for _ in range(ITERATIONS):
         logits = logits + STEP * (target - shown @ torch.softmax(logits, -1))

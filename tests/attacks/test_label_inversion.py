@@ -54,15 +54,18 @@ def test_labels_beat_the_least_norm_where_batches_are_larger_than_the_system(dig
 
 
 def test_labels_whose_gradient_is_received_are_found():
-    """Predictions of the shares, as many independent rows as records: mirror descent ends at the labels themselves."""
+    """As many independent rows as records: whatever the model predicts, mirror descent ends at the labels."""
     generator = np.random.default_rng(0)
     labels = torch.from_numpy(generator.integers(5, size=(3, 6)))
     inputs = torch.from_numpy(generator.standard_normal((3, 6, 9)))
     shares = torch.tensor([0.5, 0.2, 0.1, 0.1, 0.1]).double()
-    gradient = own_gradient(inputs, shares - torch.nn.functional.one_hot(labels, 5).double())
-    soft = torch.softmax(by_labels(inputs, gradient, shares), 2)
+    truth, certain = (torch.nn.functional.one_hot(of % 5, 5).double() for of in (labels, labels + 1))
+    for predicted in (0.2, shares, 0.1 / 5 + 0.9 * certain):  # and of a model that is sure of another class
+        gradient = own_gradient(inputs, predicted - truth)
+        for fit in (by_labels, by_least_norm):
+            assert torch.equal(fit(inputs, gradient, shares).argmax(2), labels)
+    soft = torch.softmax(by_labels(inputs, own_gradient(inputs, 0.2 - truth), shares), 2)
     assert (soft.gather(2, labels.unsqueeze(2)) > 0.98).all()
-    assert torch.equal(by_least_norm(inputs, gradient, shares).argmax(2), labels)
 
 
 def test_where_one_class_is_common_its_share_is_what_is_predicted():
