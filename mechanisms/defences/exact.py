@@ -143,8 +143,8 @@ def _goes_on_below(x: Fraction, bits: BitSource) -> bool:
     """Return whether uniform bits whose first word is that of exp(-x) go on to a number below it."""
     known = 2 * _WORD
     while True:
-        following = _digits(x, known) % 2**_WORD
-        word: int = bits.words(1)[0].item()
+        following = _digits(x, known) & ((1 << _WORD) - 1)
+        word = int(bits.words(1)[0])
         if word != following:
             return word < following
         known += _WORD

@@ -1,0 +1,126 @@
+"""Labels that are privatised once, before training: all that is computed from them then is post-processing.
+
+Under `replace-label`, with groups of records fixed beforehand by features alone, each of these is (epsilon, 0). Votes
+of groups are NoiseCluster (Tang et al., PoPETs 2022); shares of groups are their histograms; priors are those of
+Ghazi et al. (NeurIPS 2021).
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import exp
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .exact import BitSource, Whole, happens, permute_and_flip, randomised_response, two_sided_geometric, uniform
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PrivateLabels:
+    """Labels (N,) that took the place of the true ones, and what is known of how they came about.
+
+    Attributes:
+        labels: One class for each record.
+        shares: How likely each class is of each record, (N, classes), where more is released than one.
+        likelihoods: The chance of each record's private label under each true one, (N, classes), where that is known.
+    """
+
+    labels: Whole
+    shares: Floats | None = None
+    likelihoods: Floats | None = None
+
+
+def by_response(labels: Whole, classes: int, epsilon: float, bits: BitSource) -> PrivateLabels:
+    """Return randomised responses, each record for itself."""
+    found = randomised_response(labels, classes, epsilon, bits)
+    return PrivateLabels(found, likelihoods=response_matrix(classes, epsilon)[:, found].T)
+
+
+def response_matrix(classes: int, epsilon: float) -> Floats:
+    """Return the chance (true, private) of each response (Kairouz et al. 2016)."""
+    odds = np.where(np.eye(classes, dtype=bool), 1.0, exp(-epsilon))
+    return np.asarray(odds / odds.sum(1))
+
+
+def by_votes(labels: Whole, groups: Whole, classes: int, epsilon: float, bits: BitSource) -> PrivateLabels:
+    """Return of each record the class that its group (N,) voted for.
+
+    A label that is replaced takes one from a count of its group and adds one to another, so a vote by permute and flip
+    at half the epsilon a count is (epsilon, 0), and groups share no label.
+    """
+    winners = permute_and_flip(histogram(labels, groups, classes), epsilon, bits)
+    return PrivateLabels(winners[groups])
+
+
+def by_shares(labels: Whole, groups: Whole, classes: int, epsilon: float, bits: BitSource) -> PrivateLabels:
+    """Return of each record the shares of classes in its group, from counts with two-sided geometric noise.
+
+    Counts of a group move by 2 in all. Below zero there are none; where nothing is left all classes are as likely.
+    """
+    counts = histogram(labels, groups, classes)
+    noised = np.maximum(counts + two_sided_geometric(counts.shape, Fraction(epsilon) / 2, bits), 0).astype(float)
+    noised[noised.sum(1) == 0] = 1.0
+    shares = noised / noised.sum(1, keepdims=True)
+    return PrivateLabels(shares.argmax(1)[groups], shares=shares[groups])
+
+
+def by_prior(
+    labels: Whole, groups: Whole, classes: int, epsilon: float, bits: BitSource, *, first: NDArray[np.bool_]
+) -> PrivateLabels:
+    """Return responses of the records in `first` (N,), and of the others responses among what those make likely.
+
+    Responses of the first give each group a prior; others answer among the classes that serve it best (Ghazi et al.
+    2021, algorithms 2 and 3). Each label is asked once, at epsilon.
+    """
+    response = response_matrix(classes, epsilon)
+    answers = np.empty_like(labels)
+    chances = np.empty((len(labels), classes))
+    answers[first] = randomised_response(labels[first], classes, epsilon, bits)
+    chances[first] = response[:, answers[first]].T
+    counts = histogram(answers[first], groups[first], classes, of=int(groups.max()) + 1)
+    priors = _priors(counts, response)
+    answers[~first], chances[~first] = _among(labels[~first], priors[groups[~first]], epsilon, bits)
+    return PrivateLabels(answers, likelihoods=chances)
+
+
+def histogram(labels: Whole, groups: Whole, classes: int, *, of: int | None = None) -> Whole:
+    """Return counts (groups, classes) of labels (N,) by group (N,)."""
+    count = int(groups.max()) + 1 if of is None else of
+    return np.bincount(groups * classes + labels, minlength=count * classes).reshape(count, classes)
+
+
+def _priors(counts: Whole, response: Floats) -> Floats:
+    """Return shares (groups, classes) of true classes by counts of responses, a record more of each class."""
+    other = response[0, -1]
+    total = counts.sum(1, keepdims=True)
+    # What responses are expected to add to each count of the true classes is taken off.
+    true = np.maximum((counts - total * other) / (response[0, 0] - other), 0.0) + 1.0
+    return np.asarray(true / true.sum(1, keepdims=True))
+
+
+def _among(labels: Whole, priors: Floats, epsilon: float, bits: BitSource) -> tuple[Whole, Floats]:
+    """Return responses (n,) of `labels` among the likeliest classes of each, and their chances (n, classes)."""
+    order = np.argsort(-priors, 1)
+    classes = priors.shape[1]
+    offered = np.arange(1, classes + 1)
+    right = np.cumsum(np.take_along_axis(priors, order, 1), 1) / (1.0 + (offered - 1) * exp(-epsilon))
+    size = right.argmax(1) + 1
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(classes)[None], 1)
+    own = np.take_along_axis(rank, labels[:, None], 1)[:, 0]
+    answer = np.empty_like(labels)
+    for count in np.unique(size).tolist():
+        left = np.flatnonzero(size == count)
+        while len(left):
+            place = uniform(len(left), count, bits)
+            # A label that is not offered says nothing: any answer is taken.
+            against = (place != own[left]) & (own[left] < count)
+            taken = happens(against.astype(np.int64), Fraction(epsilon), bits)
+            answer[left[taken]] = order[left[taken], place[taken]]
+            left = left[~taken]
+    inside = rank < size[:, None]
+    odds = np.where(np.arange(classes) == answer[:, None], 1.0, exp(-epsilon))
+    chances = np.where(inside, odds / (1.0 + (size[:, None] - 1) * exp(-epsilon)), 1.0 / size[:, None])
+    return answer, chances

@@ -1,0 +1,157 @@
+"""Labels privatised once: laws against closed forms, priors that serve, and mechanisms that are wrong on purpose."""
+
+from itertools import permutations, product
+from math import exp, log
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from dpzv_audit.seeds import Purpose
+from mechanisms.defences.exact import BitSource
+from mechanisms.defences.grouping import by_means, components, groups_at, spectral_rows
+from mechanisms.defences.private_labels import (
+    _among,
+    by_prior,
+    by_response,
+    by_shares,
+    by_votes,
+    histogram,
+    response_matrix,
+)
+
+ALARM = 1e-5
+
+
+def bits(place=0):
+    return BitSource(0, Purpose.NOISE, (place,))
+
+
+def blobs(count=300, classes=3, seed=0):
+    """Records (count, 4) in far clusters, one a class."""
+    generator = np.random.default_rng(seed)
+    truth = np.arange(count) % classes
+    return (10 * np.eye(classes, 4)[truth] + generator.standard_normal((count, 4))).astype(np.float32), truth
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 3.0])
+def test_chances_of_responses_are_those_that_they_have(epsilon):
+    matrix = response_matrix(4, epsilon)
+    assert matrix.sum(1) == pytest.approx(1)
+    assert log(matrix[0, 0] / matrix[1, 0]) == pytest.approx(epsilon)
+    found = by_response(np.full(40_000, 2), 4, epsilon, bits())
+    assert chisquare(np.bincount(found.labels, minlength=4), 40_000 * matrix[2]).pvalue > ALARM
+    assert (found.likelihoods == matrix[:, found.labels].T).all()
+
+
+@pytest.mark.parametrize("prior", [[0.7, 0.2, 0.1, 0.0], [0.25] * 4, [0.5, 0.5, 0.0, 0.0]])
+@pytest.mark.parametrize("label", [0, 3])
+def test_answers_among_the_likeliest_have_the_chances_that_are_said(prior, label):
+    epsilon = 1.0
+    labels, priors = np.full(40_000, label), np.tile(prior, (40_000, 1))
+    answers, chances = _among(labels, priors, epsilon, bits(1))
+    expected = np.zeros(4)
+    for answer in range(4):
+        if (answers == answer).any():
+            row = chances[answers == answer][0]
+            expected[answer] = row[label]
+            assert max(row) / min(row) <= exp(epsilon) * (1 + 1e-12)  # no answer tells two labels further apart
+    assert expected.sum() == pytest.approx(1)
+    seen = np.bincount(answers, minlength=4)[expected > 0]
+    assert len(seen) == 1 or chisquare(seen, 40_000 * expected[expected > 0]).pvalue > ALARM
+
+
+def test_a_sure_prior_offers_one_class_and_an_even_one_all():
+    labels = np.arange(4)
+    sure, _ = _among(labels, np.tile([1.0, 0.0, 0.0, 0.0], (4, 1)), 0.5, bits())
+    assert sure.tolist() == [0] * 4
+    even, _ = _among(np.arange(400) % 4, np.full((400, 4), 0.25), 0.5, bits())
+    assert set(even.tolist()) == {0, 1, 2, 3}
+
+
+def test_priors_of_groups_make_answers_right_that_responses_are_not():
+    rows, truth = blobs(3000)
+    groups = by_means(rows, 3, seed=0)
+    first = np.arange(3000) % 2 == 0
+    found = by_prior(truth, groups, 3, 0.5, bits(), first=first)
+    right = found.labels == truth
+    assert right[first].mean() < 0.55
+    assert right[~first].mean() > 0.95
+    assert found.likelihoods.shape == (3000, 3)
+
+
+def test_votes_and_shares_of_pure_groups_are_their_class():
+    rows, truth = blobs()
+    groups = by_means(rows, 3, seed=0)
+    for mechanism in (by_votes, by_shares):
+        found = mechanism(truth, groups, 3, 1.0, bits())
+        assert (found.labels == truth).all()
+    assert found.shares.sum(1) == pytest.approx(1)
+    assert found.shares.max(1).min() > 0.7
+
+
+def test_a_vote_tells_two_labels_no_further_apart_than_epsilon():
+    """Chances of each winner of one group of three records by both sums over all orders, label by label."""
+    epsilon = 1.3
+
+    def law(counts):
+        found = np.zeros(3)
+        accepted = np.exp(-epsilon * (max(counts) - np.array(counts)) / 2)
+        for order in permutations(range(3)):
+            left = 1 / 6
+            for column in order:
+                found[column] += left * accepted[column]
+                left *= 1 - accepted[column]
+        return found
+
+    largest = 0.0
+    for labels in product(range(3), repeat=3):
+        for other in range(3):
+            one, two = (law(np.bincount(x, minlength=3)) for x in (labels, (other, *labels[1:])))
+            largest = max(largest, abs(np.log(one / two)).max())
+    assert largest <= epsilon + 1e-12
+    assert largest > 0.6 * epsilon
+    groups = np.repeat(np.arange(20_000), 3)
+    found = by_votes(np.tile([0, 0, 2], 20_000), groups, 3, epsilon, bits(2)).labels[::3]
+    assert chisquare(np.bincount(found, minlength=3), 20_000 * law([2, 0, 1])).pvalue > ALARM
+
+
+def test_an_empty_release_is_as_good_as_none():
+    """A group whose noised counts are all below zero says nothing: every class is as likely."""
+    labels, groups = np.zeros(2000, np.int64), np.arange(2000)
+    found = by_shares(labels, groups, 2, 0.01, bits(3))
+    assert (found.shares == 0.5).all(1).any()
+
+
+def test_groups_are_of_features_alone_and_of_all_records():
+    rows, _ = blobs()
+    found = components((rows[:, :2], rows[:, 2:]), 1)
+    assert found.shape == (300, 2)
+    assert (found**2).sum(1).mean() == pytest.approx(1, rel=1e-5)
+    groups = by_means(found, 20, seed=1)
+    assert set(groups.tolist()) == set(range(groups.max() + 1))
+    assert (groups == by_means(found, 20, seed=1)).all()
+    counts = histogram(np.zeros(300, np.int64), groups, 1)
+    assert counts.sum() == 300
+    assert counts.min() > 0
+
+
+def test_rings_that_no_mean_tells_apart_are_told_by_the_graph():
+    generator = np.random.default_rng(0)
+    truth = np.arange(600) % 2
+    angle = generator.uniform(0, 2 * np.pi, 600)
+    rows = ((1.0 + 0.3 * truth) * np.stack((np.cos(angle), np.sin(angle)))).T.astype(np.float32)
+
+    def purity(groups):
+        return histogram(truth, groups, 2).max(1).sum() / 600
+
+    assert purity(by_means(rows, 20, seed=0)) < 0.8
+    assert purity(by_means(spectral_rows(rows), 20, seed=0)) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("records", "epsilon", "groups"),
+    [(60_000, 1.0, 2400), (60_000, 0.25, 600), (60_000, 0.1, 240), (100, 0.1, 10), (5, 1, 5)],
+)
+def test_groups_grow_with_epsilon(records, epsilon, groups):
+    assert groups_at(records, 10, epsilon) == groups
