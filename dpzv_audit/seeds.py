@@ -30,9 +30,10 @@ class Purpose(IntEnum):
     SIMULATION = 12
     SYSTEM = 13
     PILOT = 14
+    LABELS = 15
 
 
-PRIVATE = frozenset({Purpose.NOISE, Purpose.SERVER_NOISE})
+PRIVATE = frozenset({Purpose.NOISE, Purpose.SERVER_NOISE, Purpose.LABELS})
 """Streams whose draws must stay unknown to every adversary; all others are public randomness."""
 
 

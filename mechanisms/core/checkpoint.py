@@ -77,6 +77,10 @@ def _tensors(run: Run) -> dict[str, Tensor]:
         tensors[f"{party}-momentum"] = optimizer.buffer
     if hasattr(fed, "table"):  # synchronous first-order methods keep none
         tensors["table"] = fed.table
+    if fed.config.defences:  # labels are privatised once: drawn anew they would be released twice
+        tensors["labels"] = fed.data.labels
+        if fed.data.soft is not None:
+            tensors["soft"] = fed.data.soft.rows
     return tensors | run.own_tensors() | fed.channel.observer_tensors()
 
 

@@ -4,12 +4,23 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from dpzv_audit import limits
 from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.errors import InputError, check_count, plain_rule
 
+from .defence import Defence, checked
 from .noise import NoiseKind
 from .streams import by_compute_times, cyclic, random_activation
 
@@ -66,6 +77,8 @@ class TrainingConfig(BaseModel):
     """Public chance Q of a record to be in a Poisson batch, not B/D; epochs are floor(1/Q) rounds."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of the simulation."""
+    defences: Annotated[tuple[SerializeAsAny[Defence], ...], BeforeValidator(checked)] = ()
+    """What is done so that the training tells less of labels, in turn."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -94,6 +107,8 @@ class TrainingConfig(BaseModel):
         public = self.sample_rate is not None and self.sampler != "poisson"
         given = f"sample_rate is {self.sample_rate} with sampler {self.sampler}"
         yield public, f"{given}, must be left out, or sampler poisson"
+        at_labels = [defence.name for defence in self.defences if defence.place == "labels"]
+        yield len(at_labels) > 1, f"defences {' and '.join(at_labels)} both privatise labels, must be one of them"
 
     def steps_per_pass(self, records: int) -> int:
         """Return the rounds of an epoch: floor(D/B), or floor(1/Q) where the sampling rate Q is public.

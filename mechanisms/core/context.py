@@ -17,7 +17,7 @@ from .config import AsyncConfig, TrainingConfig, active_clients, check_plan
 from .joining import joined
 from .models import Architecture
 from .noise import NoiseOrigin
-from .replicas import ParameterStack
+from .replicas import ParameterStack, SoftTargets, Targets
 from .streams import Batch, Streams, cyclic, largest_participation
 
 
@@ -163,7 +163,8 @@ class TrainingData:
     """Records on the device: a feature block a client and labels, (N,) for all replicas or (K, N) by replica.
 
     `vocabulary` is the number of token ids where the features are such, else None; `selection` (K, N) says which row of
-    `features` each replica trains on as its record i (shadow models), None: row i.
+    `features` each replica trains on as its record i (shadow models), None: row i. Where labels are `soft`, by replica
+    (K, N, classes), losses are of these.
     """
 
     features: tuple[Tensor, ...]
@@ -173,6 +174,7 @@ class TrainingData:
     classes: int
     vocabulary: int | None = None
     selection: Tensor | None = None
+    soft: SoftTargets | None = None
 
     @property
     def records(self) -> int:
@@ -207,10 +209,15 @@ class TrainingData:
         """Return what the replicas at places `first` to `last` of a stack train on."""
         labels = self.labels if self.labels.dim() == 1 else self.labels[first:last]
         selection = None if self.selection is None else self.selection[first:last]
-        return replace(self, labels=labels, selection=selection)
+        soft = None if self.soft is None else replace(self.soft, rows=self.soft.rows[first:last])
+        return replace(self, labels=labels, selection=selection, soft=soft)
 
-    def batch_labels(self, batch: Batch) -> Tensor:
-        """Labels (K, B) of `batch`."""
+    def batch_labels(self, batch: Batch) -> Targets:
+        """Labels (K, B) of `batch`, or the soft ones."""
+        if self.soft is not None:
+            rows = self.soft.rows
+            places = batch.ids.unsqueeze(2).expand(-1, -1, rows.shape[2])
+            return replace(self.soft, rows=rows.gather(1, places))
         if self.labels.dim() == 1:
             return self.labels.index_select(0, batch.flat).view(batch.ids.shape)
         return self.labels.gather(1, batch.ids)

@@ -13,6 +13,7 @@ from dpzv_audit.findings import AdversaryName, NeighbourRelation
 
 from .config import Downlink, TrainingConfig, build_config
 from .context import Behaviour, Deployment, Plan, RunContext, TrainingData, dtype_of
+from .defence import defended
 from .federation import Federation
 from .models import Architecture
 from .noise import SecretBits
@@ -27,6 +28,7 @@ _BLANK = {
     "hidden": 2,
     "client_model": "auto",
     "transformer": None,
+    "defences": (),
 }
 _NO_SCALARS = "the games are played on noised scalars, and there are none"
 
@@ -208,6 +210,9 @@ class MethodSpec:
         defaults = dict(self.defaults)
         if "epsilon" in known and options.get("sigma") is not None:
             defaults["epsilon"] = None
+        # Labels that are private already need no noise of the method's: it is added where it is asked for.
+        if options.get("defences") and not {"epsilon", "sigma", "calibration"} & options.keys() and self.own_noise:
+            defaults |= {"epsilon": None, "calibration": "none"}
         return build_config(self.config, defaults | options)
 
     def start(self, data: TrainingData, config: TrainingConfig, context: RunContext) -> Run:
@@ -221,7 +226,7 @@ class MethodSpec:
             raise InputError(f"{given}, must be a {self.config.__name__} for method {self.name}")
         if context.behaviours:
             self._check_behaviours(context.behaviours, len(data.features))
-        return self.run(data, config, context)
+        return self.run(defended(data, config.defences, context), config, context)
 
     def releases(self, config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
         """Return what a training releases under noise; () where it adds none.

@@ -9,7 +9,7 @@ the gradient of the *sum over replicas*, which keeps replicas apart. The strateg
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, Unpack
 
@@ -153,11 +153,45 @@ class MomentumSGD:
             self.parameters.flat.addcmul_(direction, scalar.unsqueeze(1), value=-self.rate)
 
 
+@dataclass(frozen=True)
+class SoftTargets:
+    """What a loss compares logits with in the place of labels: `rows` (S, n, classes).
+
+    Shares of classes, whose cross-entropy is meant; or, of a label that came about at random, the chance of it under
+    each class (`likelihoods`), when the loss is that of the label under the model and the chances together (Patrini et
+    al., CVPR 2017, forward correction).
+    """
+
+    rows: Tensor
+    likelihoods: bool = False
+
+    @property
+    def shape(self) -> torch.Size:
+        """Return (S, n)."""
+        return self.rows.shape[:2]
+
+    def repeat(self, *times: int) -> "SoftTargets":
+        """Return the rows repeated as often along S and along n, as `Tensor.repeat` does with labels."""
+        return replace(self, rows=self.rows.repeat(*times, 1))
+
+    def repeat_interleave(self, times: int, dim: int) -> "SoftTargets":
+        """Return each row of dimension `dim` so often in turn."""
+        return replace(self, rows=self.rows.repeat_interleave(times, dim))
+
+    def singles(self) -> "SoftTargets":
+        """Return each record as a stack of its own, (S * n, 1, classes)."""
+        return replace(self, rows=self.rows.flatten(0, 1).unsqueeze(1))
+
+
+Targets = Tensor | SoftTargets
+"""What losses compare logits with: labels (S, n), or `SoftTargets`."""
+
+
 class ServerBatch(NamedTuple):
     """What the server steps by: rows (K, B, M * width), labels (K, B), and which records count, (K, B); None: all."""
 
     rows: Tensor
-    labels: Tensor
+    labels: Targets
     weights: Tensor | None = None
 
     def counted(self, values: Tensor) -> Tensor:
@@ -499,30 +533,49 @@ def server_of(model: Architecture | None, config: TrainingConfig, *, clients: in
     return Server(evaluator, clients=clients, softmax=config.softmax_outputs)
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Loss of each record, shape (S, n), of `logits` (S, n, classes) and `labels` (S, n).
+def cross_entropy(logits: Tensor, labels: Targets) -> Tensor:
+    """Loss of each record, shape (S, n), of `logits` (S, n, classes) and `labels` (S, n) or soft ones.
 
     Softmax runs over classes as the second axis, where torch's kernel is vectorised along the records (ten times faster
     than over ten last entries).
     """
-    scores = torch.log_softmax(logits.transpose(1, 2), 1)
-    return scores.gather(1, labels.unsqueeze(1)).squeeze(1).neg_()
+    return _losses(torch.log_softmax(logits.transpose(1, 2), 1), labels)
 
 
-def loss_differences(logits: Tensor, labels: Tensor) -> Tensor:
+def _losses(scores: Tensor, labels: Targets) -> Tensor:
+    """Loss of each record, (S, n), of logarithms of probabilities (S, classes, n)."""
+    if not isinstance(labels, SoftTargets):
+        return scores.gather(1, labels.unsqueeze(1)).squeeze(1).neg_()
+    rows = labels.rows.transpose(1, 2)
+    if labels.likelihoods:
+        return -torch.logsumexp(scores + rows.log(), 1)
+    return -(scores * rows).sum(1)
+
+
+def loss_differences(logits: Tensor, labels: Targets) -> Tensor:
     """Cross-entropy of the first B rows less that of the last B, shape (K, B).
 
     `logits` (K, 2B, classes) hold two evaluations of a batch with `labels` (K, B).
     """
     first, second = torch.log_softmax(logits.transpose(1, 2), 1).chunk(2, 2)
-    gap = second - first
-    return gap.gather(1, labels.unsqueeze(1)).squeeze(1)
+    if isinstance(labels, SoftTargets) and labels.likelihoods:
+        return _losses(first, labels) - _losses(second, labels)
+    return -_losses(second - first, labels)
 
 
-def loss_gradient(logits: Tensor, labels: Tensor, weights: Tensor | None = None, divisor: int = 1) -> Tensor:
-    """Gradient at the logits of the batch loss (sum over records / `divisor`): (softmax - one-hot) / divisor."""
+def loss_gradient(logits: Tensor, labels: Targets, weights: Tensor | None = None, divisor: int = 1) -> Tensor:
+    """Gradient at the logits of the batch loss (sum over records / `divisor`): (softmax - target) / divisor.
+
+    The target is one-hot, shares, or how likely each class is once the random label is known.
+    """
     gradient = torch.softmax(logits.transpose(1, 2), 1)
-    gradient.scatter_(1, labels.unsqueeze(1), -1.0, reduce="add")
+    if not isinstance(labels, SoftTargets):
+        gradient.scatter_(1, labels.unsqueeze(1), -1.0, reduce="add")
+    elif labels.likelihoods:
+        both = gradient * labels.rows.transpose(1, 2)
+        gradient -= both / both.sum(1, keepdim=True).clamp(min=torch.finfo(both.dtype).tiny)
+    else:
+        gradient -= labels.rows.transpose(1, 2)
     gradient.mul_(1.0 / divisor)
     if weights is not None:
         gradient *= weights.unsqueeze(1)
@@ -538,7 +591,8 @@ def per_record_gradients(server: Evaluator, parameters: ParameterStack, batch: S
     flat = parameters.flat.repeat_interleave(labels.shape[1], 0)
     rows = batch.rows.flatten(0, 1).unsqueeze(1)
     logits, pullback = server.vjp(ParameterStack(flat, parameters.layout), rows)
-    own = loss_gradient(logits, labels.flatten().unsqueeze(1))
+    alone = labels.singles() if isinstance(labels, SoftTargets) else labels.flatten().unsqueeze(1)
+    own = loss_gradient(logits, alone)
     gradients, _ = pullback(own, at_inputs=False)
     return gradients.view(*labels.shape, -1)
 

@@ -12,7 +12,7 @@ from math import exp
 import numpy as np
 from numpy.typing import NDArray
 
-from .exact import BitSource, Whole, happens, permute_and_flip, randomised_response, two_sided_geometric, uniform
+from ..core.bits import BitSource, Whole, happens, permute_and_flip, randomised_response, two_sided_geometric, uniform
 
 Floats = NDArray[np.float64]
 

@@ -36,6 +36,7 @@ from ..core.method import Differences, Games, MethodSpec, Protection
 from ..core.noise import GRADIENT_BITS, SCALAR_BITS, ClipRule, GaussianNoise, Grid, clip, nearest_steps
 from ..core.replicas import (
     ServerBatch,
+    Targets,
     add_clipped_gradient_steps,
     clipped_gradient_sum,
     loss_differences,
@@ -245,12 +246,12 @@ class ServerTrainer:
         pair[..., slot] = uploads
         return self._moved_differences(round_, pair.flatten(0, 1), batch.labels)
 
-    def _moved_differences(self, round_: int, rows: Tensor, labels: Tensor) -> Tensor:
+    def _moved_differences(self, round_: int, rows: Tensor, labels: Targets) -> Tensor:
         """Losses at w_0 + lambda_0 u_0 less those at w_0 - lambda_0 u_0, (K, B); `rows` (2K, B, n) are of each."""
         smoothing = self._config.server_smoothing
         moved = self.party.moved(round_, smoothing, -smoothing)
         logits = self._fed.server.forward(moved, rows)
-        return loss_differences(logits.reshape(len(labels), -1, logits.shape[2]), labels)
+        return loss_differences(logits.reshape(labels.shape[0], -1, logits.shape[2]), labels)
 
     def step(self, round_: int, batch: ServerBatch, scalar: Tensor) -> None:
         """Update w_0; `scalar` (K,) is what this round releases."""

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chisquare
 
 from dpzv_audit.seeds import Purpose
-from mechanisms.defences.exact import BitSource
+from mechanisms.core.bits import BitSource
 from mechanisms.defences.grouping import by_means, components, groups_at, spectral_rows
 from mechanisms.defences.private_labels import (
     _among,

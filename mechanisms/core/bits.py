@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpzv_audit.seeds import Purpose, stream
 
-from ..core.noise import NoiseOrigin, SecretBits, Words
+from .noise import NoiseOrigin, SecretBits, Words
 
 Whole = NDArray[np.int64]
 _WORD = 64

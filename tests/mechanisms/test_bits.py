@@ -12,9 +12,8 @@ from mpmath import mp
 from scipy.stats import chisquare
 
 from dpzv_audit.seeds import Purpose
-from mechanisms.core.noise import SecretBits
-from mechanisms.defences import exact
-from mechanisms.defences.exact import (
+from mechanisms.core import bits as exact
+from mechanisms.core.bits import (
     BitSource,
     happens,
     permutations,
@@ -23,6 +22,7 @@ from mechanisms.defences.exact import (
     two_sided_geometric,
     uniform,
 )
+from mechanisms.core.noise import SecretBits
 
 # Chance of a false alarm of each test of a law.
 ALARM = 1e-5
