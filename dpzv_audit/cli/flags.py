@@ -152,6 +152,9 @@ class RunFlags(OutFlags):
     device: Device = "cpu"
 
 
+_NO_SETTING = ("method", "settings", "system", "defence", "defence_settings")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingFlags:
     """The method and its settings, as the user said them; None where not given.
@@ -170,6 +173,8 @@ class TrainingFlags:
         clip C: Clipping norm of one record's part in a message; by default the method's own.
         sample_rate Q: Public chance that a record is in a batch, with --set sampler=poisson; else it is B/D.
         settings KEY=VALUE: Any other setting of the method; may be given several times.
+        defence NAME: Defence of the labels, see `dpzv-audit list defences`; may be given several times, in turn.
+        defence_settings KEY=VALUE: A setting of the defence, with several NAME.KEY=VALUE; may be given several times.
     """
 
     method: str | None = "dpzv"
@@ -183,12 +188,14 @@ class TrainingFlags:
     clip: Annotated[float | None, "--clip", "--max-grad-norm"] = None
     sample_rate: float | None = None
     settings: Annotated[list[str] | None, "--set"] = None
+    defence: list[str] | None = None
+    defence_settings: Annotated[list[str] | None, "--defence-set"] = None
 
     @property
     def given(self) -> dict[str, object]:
         """Options that were given, by the method's setting."""
         given = {name: value for name, value in vars(self).items() if value is not None}
-        return {name: value for name, value in given.items() if name not in ("method", "settings", "system")}
+        return {name: value for name, value in given.items() if name not in _NO_SETTING}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +225,7 @@ ARGUMENTS = {"table": "NAME", "what": "WHAT", "command": "COMMAND"}
 """Fields that an argument gives, not a flag."""
 SAID_ALWAYS = ("clients", "partition", "separator")
 """Fields that are called by their flags though a default gave the value."""
-PAIRS = {"settings": "--set", "data_options": "--data-option"}
+PAIRS = {"settings": "--set", "data_options": "--data-option", "defence_settings": "--defence-set"}
 """Parameters that give fields as KEY=VALUE, with their flags."""
 
 OLD = {"--seeds": "--trials", "--claim-epsilon": "--epsilon"}

@@ -15,6 +15,7 @@ from .summary import lines_of
 
 REGISTRIES: dict[str, tuple[str, str]] = {
     "methods": ("mechanisms", "METHODS"),
+    "defences": ("mechanisms.defences", "DEFENCES"),
     "attacks": ("attacks", "ATTACKS"),
     "datasets": ("dpzv_audit.data", "DATASETS"),
     "accountants": ("dpzv_audit.accounting", "ACCOUNTANTS"),

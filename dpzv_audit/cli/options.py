@@ -334,7 +334,31 @@ def _given(training: TrainingFlags) -> "tuple[MethodSpec, dict[str, object]]":
                 own = "clip is --set dp_clip" if key == "clip" else "noise is --set dp_sigma"
                 why += f"; its {own}, on what --set dp names"
             raise InputError(f"{flag(key)} {why}")
-    return spec, flags | parsed_settings("set", training.settings, known, flags)
+    others = [key for key in known if key != "defences"]
+    return spec, flags | parsed_settings("set", training.settings, others, flags) | defences_given(training)
+
+
+def defences_given(training: TrainingFlags) -> dict[str, object]:
+    """Return the setting `defences` that flags give, {} for none; `InputError` for an unknown one, or a setting."""
+    from mechanisms.defences import DEFENCES, defence_of
+
+    names = training.defence or []
+    if not names:
+        if training.defence_settings:
+            raise InputError("goes with ‹defence› NAME alone", "defence_set", training.defence_settings[0])
+        return {}
+    places: dict[str, tuple[str, str]] = {}
+    for name in names:
+        # Names are as `parsed_settings` spells keys.
+        of = f"{name.replace('-', '_')}." if len(names) > 1 else ""
+        fields = DEFENCES.named(name, "defence").settings.model_fields
+        places |= {f"{of}{key}": (name, key) for key in fields if key != "name"}
+    settings: dict[str, dict[str, object]] = {name: {} for name in names}
+    given = parsed_settings("defence_set", training.defence_settings, places, example="epsilon=1")
+    for spelled, value in given.items():
+        name, key = places[spelled]
+        settings[name][key] = value
+    return {"defences": tuple(defence_of(name, **settings[name]) for name in names)}
 
 
 def parsed_settings(

@@ -5,9 +5,11 @@ from typing import Any, cast
 
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
+from mechanisms.core.defence import label_release
 from mechanisms.methods.dpzv import scalar_config, scalar_release
 
 from ..accounting import gaps_of
+from ..accounting.labels import LabelRelease
 from ..errors import InputError
 from ..findings import AdversaryName, NeighbourRelation
 from ..games.game import Game, GameAdversary
@@ -22,6 +24,11 @@ from .verdict import NO_NOISE, NO_RELEASE, Theory, given_by, largest_gating, ref
 
 _UNAUDITED = (
     "the label game is played on the scalar channel with a client's known batches; this adversary is not audited"
+)
+
+
+_LABELS_UNAUDITED = (
+    "labels are privatised before training: `attack` certifies an epsilon from below by the game of labels"
 )
 
 
@@ -55,6 +62,9 @@ def privacy_sections(
     config = case.config
     adversary = cast(AdversaryName, case.adversary)
     deployment = replace(case.deployment, seeded_noise=seeded_noise)
+    labels = label_release(config.defences)
+    if labels is not None:
+        return _of_labels(case, labels, adversary, seeded=seeded_noise), None
     noised = scalar_config(method, config)
     if noised is None and adversary in method.protection(config).audience:
         return _of_channel(method, config, deployment, adversary), None
@@ -168,6 +178,18 @@ def privacy_of_system(case: Case, found: Bounded, epsilon: float | None) -> Priv
         return _of_channel(case.method, case.config, case.deployment, adversary, found, epsilon)
     theory = replace(NOTHING_STATED, applies=False)
     return section(theory, Claimed(epsilon, protection.delta, adversary, NEIGHBOURS), found)
+
+
+def _of_labels(case: Case, labels: LabelRelease, adversary: AdversaryName, *, seeded: bool) -> Privacy:
+    """Return the claim and the upper bound of labels that are privatised once, before training.
+
+    Noise that the method adds too is not counted: it can only take the bound down.
+    """
+    delta = case.method.protection(case.config).delta
+    theory = Theory(applies=True, bounds=(labels.bound(adversary, NEIGHBOURS, delta, seeded=seeded),))
+    facts = {"defences": [defence.model_dump(mode="json") for defence in case.config.defences]}
+    claim = Claimed(labels.epsilon, delta, adversary, NEIGHBOURS)
+    return section(theory, claim, release=facts, not_audited=_LABELS_UNAUDITED)
 
 
 def _of_channel(

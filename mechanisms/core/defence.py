@@ -82,6 +82,12 @@ def defended(data: "TrainingData", defences: Sequence[Defence], context: "RunCon
     return data
 
 
+def label_release(defences: Sequence[Defence]) -> LabelRelease | None:
+    """Return what the defences release of labels; None where none of them promises anything."""
+    found = [release for defence in defences if (release := defence.releases()) is not None]
+    return found[0] if found else None
+
+
 def checked(value: Any) -> Any:
     """Return defences that are given by name and settings as what they are; `InputError` for an unknown one."""
     from ..defences import defence_of
