@@ -1,5 +1,6 @@
 """`dpzv-audit account` and `calibrate`: upper bounds on epsilon for a release, and what meets a target."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -11,7 +12,7 @@ from ..accounting import calibrate as solved
 from ..accounting.explain import table_markdown
 from ..accounting.release import NEIGHBOURS, AnyRelease
 from ..errors import InputError
-from ..findings import AdversaryName, NeighbourRelation, to_jsonable
+from ..findings import AdversaryName, NeighbourRelation, UpperBound, to_jsonable
 from ..results import AccountResult
 from . import account_view as view
 from .flags import DEFAULT_DELTA, OutFlags, Positive, flags_given, refuse, takes
@@ -41,6 +42,8 @@ def account(
     Describe one noisy channel by its numbers, with exactly one of --sigma, --epsilon and
     --noise-multiplier, or name a --method. A bound is sound, or rests on a named gap and says so.
 
+    Example: dpzv-audit account --defence label-cluster --defence-set epsilon=1
+
     Example: dpzv-audit account --batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10
     --epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
 
@@ -68,6 +71,17 @@ def account(
         raise InputError("--all asks for every adversary and relation, leave out --adversary and --neighbours")
     adversaries = get_args(AdversaryName) if adversary is None or adversary == "all" else (adversary,)
     relations = NEIGHBOURS if neighbours is None or neighbours == "all" else (neighbours,)
+    if of.defence:
+        why = "does not go with --defence, whose epsilon is of labels that are privatised once, whatever follows"
+        refuse(flags_given(ctx), ("noise_multiplier", "sigma", "epsilon", "also", "fast", "explain", "out"), why)
+        labels, delta = of.of_labels()
+        asked = [(adversary, relation) for relation in relations for adversary in adversaries]
+        found = [labels.bound(adversary, relation, delta) for adversary, relation in asked]
+        sentence = f"Labels privatised once, before training: epsilon {labels.epsilon:g} for each, delta 0."
+        _show(
+            output, AccountResult(release=to_jsonable(labels), bounds=found), found, [sentence], view.legend((), found)
+        )
+        return
     of.refuse_unused()
     if of.method is None:
         delta = of.delta or DEFAULT_DELTA
@@ -87,14 +101,30 @@ def account(
         figures, drawings = view.figures(of.method, whole, bounds, fast=fast)
         kept = result.model_copy(update={"figures": figures})
         result = save(kept, OutFlags(out=out, seed=of.seed), "account", of.method or "", files=drawings, report=False)
+    sentences = [sentence_of("release", part, delta, None if n else claimed) for n, part in enumerate(parts)]
+    _show(output, result, bounds, sentences, view.legend(parts, bounds), quiet=output.quiet and out is None)
+    if out is not None:
+        output.path(result.run)
+
+
+def _show(
+    output: Output,
+    result: AccountResult,
+    bounds: Sequence[UpperBound],
+    sentences: Sequence[str],
+    legend: Sequence[str],
+    *,
+    quiet: bool | None = None,
+) -> None:
+    """Print a release in words, its bounds as a table for each relation, and what they mean."""
     # What is printed has never had the schema and the command line that the file begins with.
     output.result(result.model_dump(include={"release", "bounds", "explanations", "run"}, exclude_unset=True))
-    if output.quiet and out is None:
+    if output.quiet if quiet is None else quiet:
         for line in view.tightest(bounds):
             output.answer(line)
     console = output.console
-    for number, part in enumerate(parts):
-        console.print(sentence_of("release", part, delta, None if number else claimed), soft_wrap=True)
+    for sentence in sentences:
+        console.print(sentence, soft_wrap=True)
     for relation in dict.fromkeys(bound.neighbours for bound in bounds):
         console.print()
         for shown in view.tables([bound for bound in bounds if bound.neighbours == relation]):
@@ -103,10 +133,8 @@ def account(
             else:
                 print_table(console, shown)
     console.print()
-    for line in (*view.legend(whole, bounds), *result.explanations):
+    for line in (*legend, *result.explanations):
         console.print(line, soft_wrap=True, markup=False)
-    if out is not None:
-        output.path(result.run)
 
 
 @takes

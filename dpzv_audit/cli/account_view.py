@@ -14,7 +14,7 @@ from reports.text import upper_bound
 from ..accounting import Release, epsilon_delta_tradeoff, gaussian_tradeoff, tightest_sound, upper_bounds
 from ..accounting.bounds import meanings
 from ..accounting.explain import SERVER_ASSUMPTIONS, explain
-from ..accounting.release import AnyRelease, parts_of
+from ..accounting.release import AnyRelease
 from ..findings import AdversaryName, UpperBound
 from .output import table_of
 
@@ -117,10 +117,10 @@ def _up(value: float) -> str:
     return upper_bound(value * (1.0 - 1e-12))
 
 
-def legend(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
+def legend(parts: Sequence[Release], bounds: Sequence[UpperBound]) -> list[str]:
     """Return the legend, what sound bounds lean on at the server, and one line for each gap among `bounds`."""
     lines = ["* tightest sound bound; (number): what it would be without the gap beside it; -: no number."]
-    updates = dict.fromkeys(part.server_update for part in parts_of(release))
+    updates = dict.fromkeys(part.server_update for part in parts)
     given = " and ".join(SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS)
     if given and any(bound.sound for bound in bounds):
         lines.append(f"sound: given that {given}; --explain lists what else it leans on.")

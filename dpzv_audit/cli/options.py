@@ -338,7 +338,7 @@ def _given(training: TrainingFlags) -> "tuple[MethodSpec, dict[str, object]]":
     return spec, flags | parsed_settings("set", training.settings, others, flags) | defences_given(training)
 
 
-def defences_given(training: TrainingFlags) -> dict[str, object]:
+def defences_given(training: TrainingFlags) -> dict[str, Any]:
     """Return the setting `defences` that flags give, {} for none; `InputError` for an unknown one, or a setting."""
     from mechanisms.defences import DEFENCES, defence_of
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..accounting import Release, sigma_from_paper
+from ..accounting.labels import LabelRelease
 from ..accounting.release import realised_participations
 from ..errors import InputError, check_positive
 from ..findings import NeighbourRelation
 from ..npy import read_npy
-from .flags import Positive, Probability, TrainingFlags, Whole, flag
-from .options import DataFlags, choose, configure, parsed_settings
+from .flags import DEFAULT_DELTA, Positive, Probability, TrainingFlags, Whole, flag
+from .options import DataFlags, choose, configure, defences_given, parsed_settings
 
 _NO_FLAG = ("noise", "secret_batches")
 """What follows from how a training of this package is made."""
@@ -190,6 +191,24 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         given = method.protection(config)
         by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
         return releases[0], given.epsilon if by_theorem else None, given.delta
+
+    def of_labels(self) -> tuple[LabelRelease, float]:
+        """Return what the defence releases of labels, and the delta of its bounds; no data are looked at.
+
+        Raises `InputError` where it promises nothing, or does not fit the method.
+        """
+        from mechanisms.core.defence import label_release
+
+        training = TrainingFlags(**{name: getattr(self, name) for name in TrainingFlags.__dataclass_fields__})
+        given = defences_given(training)["defences"]
+        delta = self.delta or DEFAULT_DELTA
+        if self.method is not None:
+            method, config = configure(training)
+            delta = self.delta or method.protection(config).delta
+        labels = label_release(given)
+        if labels is None:
+            raise InputError("promises nothing: there is no epsilon to bound", "defence", ", ".join(self.defence or ()))
+        return labels, delta
 
     def refuse_unused(self) -> None:
         """Raise `InputError` for a flag that says nothing: of a method where there is none, of data not looked at."""

@@ -1,6 +1,6 @@
 """What a defence is to a training: settings of a name, and what they do to labels before the first round."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,7 +82,7 @@ def defended(data: "TrainingData", defences: Sequence[Defence], context: "RunCon
     return data
 
 
-def label_release(defences: Sequence[Defence]) -> LabelRelease | None:
+def label_release(defences: Iterable[Defence]) -> LabelRelease | None:
     """Return what the defences release of labels; None where none of them promises anything."""
     found = [release for defence in defences if (release := defence.releases()) is not None]
     return found[0] if found else None
