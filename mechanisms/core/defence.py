@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from dpzv_audit.accounting.labels import LabelRelease
+from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose
 
 from .bits import BitSource
@@ -89,8 +90,13 @@ def label_release(defences: Iterable[Defence]) -> LabelRelease | None:
 
 
 def checked(value: Any) -> Any:
-    """Return defences that are given by name and settings as what they are; `InputError` for an unknown one."""
+    """Return defences that are given by name and settings as what they are; `ValueError` where that cannot be."""
     from ..defences import defence_of
 
     given = (value,) if isinstance(value, dict | Defence) else value
-    return tuple(one if isinstance(one, Defence) else defence_of(**one) for one in given)
+    if not isinstance(given, list | tuple) or not all(isinstance(one, dict | Defence) for one in given):
+        raise ValueError("must be defences, each by its name and settings")
+    try:
+        return tuple(one if isinstance(one, Defence) else defence_of(**one) for one in given)
+    except (InputError, TypeError) as error:
+        raise ValueError(str(error)) from None

@@ -17,6 +17,7 @@ from mechanisms.methods.vafl import VAFLConfig
 
 WRONG = {
     "client_model": ["cnn", 3],
+    "defences": ["label-rr", 3],
     "transformer": ["", 3],
     "softmax_outputs": ["perhaps", 3],
     "batch_size": [0, -1, 2.5, "many", None],

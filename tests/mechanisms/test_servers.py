@@ -1,3 +1,4 @@
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from mechanisms.core.replicas import (
     ParameterStack,
     Server,
     ServerBatch,
+    SoftTargets,
     add_clipped_gradient_steps,
     clipped_gradient_sum,
     cross_entropy,
@@ -54,6 +56,28 @@ def test_losses_and_their_gradient(stack, records, classes, seed):
     assert torch.allclose(loss_gradient(logits.detach(), labels, weights, 7), expected, atol=1e-12)
     (expected,) = torch.autograd.grad(cross_entropy(logits, labels).sum() / 3, logits)
     assert torch.allclose(loss_gradient(logits.detach(), labels, None, 3), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("likelihoods", [False, True])
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.integers(1, 3), st.integers(1, 6), st.integers(2, 5), st.integers(0, 100))
+def test_soft_losses_and_their_gradient(likelihoods, stack, records, classes, seed):
+    """Shares: - sum t log p. Likelihoods r: - log sum r p, forward correction. One-hot rows are labels, both ways."""
+    logits = random(stack, records, classes, seed=seed).requires_grad_()
+    rows = random(stack, records, classes, seed=seed + 1).softmax(2)
+    soft = SoftTargets(rows, likelihoods)
+    losses = cross_entropy(logits, soft)
+    p = logits.softmax(2)
+    assert torch.allclose(losses, -(rows * p).sum(2).log() if likelihoods else -(rows * p.log()).sum(2))
+    (expected,) = torch.autograd.grad(losses.sum() / 3, logits)
+    assert torch.allclose(loss_gradient(logits.detach(), soft, None, 3), expected, atol=1e-12)
+    labels = torch.randint(classes, (stack, records), generator=torch.Generator().manual_seed(seed))
+    hard = SoftTargets(functional.one_hot(labels, classes).double(), likelihoods)
+    assert torch.allclose(cross_entropy(logits, hard), cross_entropy(logits, labels))
+    assert torch.allclose(loss_gradient(logits.detach(), hard), loss_gradient(logits.detach(), labels))
+    other = random(stack, records, classes, seed=seed + 2)
+    difference = loss_differences(torch.cat((logits.detach(), other), 1), soft)
+    assert torch.allclose(difference, losses.detach() - cross_entropy(other, soft))
 
 
 @settings(derandomize=True, deadline=None, max_examples=20)

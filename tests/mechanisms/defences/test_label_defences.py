@@ -1,0 +1,155 @@
+"""Defences at labels through the real training paths: what is trained on, what is kept, and what is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from dpzv_audit.accounting.labels import LabelRelease
+from dpzv_audit.errors import InputError
+from dpzv_audit.findings import AdversaryName, NeighbourRelation
+from mechanisms import METHODS, train
+from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.defence import defended, label_release
+from mechanisms.core.noise import SecretBits
+from mechanisms.defences import DEFENCES, defence_of
+
+SMALL = {"batch_size": 8, "epochs": 3, "embedding": 4, "hidden": 6}
+
+
+@pytest.fixture
+def data(make_dataset):
+    """Four clients' data of 64 records, of which a client's first feature tells the class."""
+    made = TrainingData.of(make_dataset(records=64, clients=4), dtype=torch.float32, device="cpu")
+    first = made.features[0].clone()
+    first[:, 0] = 10.0 * made.labels
+    return replace(made, features=(first, *made.features[1:]))
+
+
+def context(replicas=(0,), **more):
+    return RunContext(seed=0, replicas=replicas, **more)
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_labels_are_private_for_each_replica_by_its_own_draws(name, data):
+    defence = defence_of(name, epsilon=0.02)
+    found = defended(data, [defence], context((0, 1, 2)))
+    assert found.labels.shape == (3, 64)
+    assert (found.labels != data.labels).any(1).all()
+    assert not torch.equal(found.labels[0], found.labels[1])
+    assert found.features is data.features
+    assert torch.equal(found.test_labels, data.test_labels)
+    alone = defended(data, [defence], context((1,)))
+    assert torch.equal(alone.labels[0], found.labels[1])
+    if found.soft is not None:
+        assert torch.allclose(alone.soft.rows[0], found.soft.rows[1])
+        assert found.soft.rows.shape == (3, 64, data.classes)
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+@pytest.mark.parametrize("method", ["split", "dpzv", "czofo", "zoo-vfl", "compressed"])
+def test_every_method_trains_on_private_labels_alone(name, method, data):
+    """With the same private labels two data sets that differ in true labels alone give the same models."""
+    config = METHODS[method].configure(**SMALL, defences={"name": name, "epsilon": 2.0})
+    private = defended(data, config.defences, context())
+    bare = METHODS[method].configure(**SMALL, **({"calibration": "none", "epsilon": None} if method == "dpzv" else {}))
+    one = train(METHODS[method], data, config, seed=0)
+    other = train(METHODS[method], private, bare, seed=0)
+    assert torch.equal(one.server.flat, other.server.flat)
+    assert all(torch.equal(a.flat, b.flat) for a, b in zip(one.clients, other.clients, strict=True))
+
+
+def test_votes_of_groups_that_features_tell_are_the_labels(data):
+    defence = defence_of("label-cluster", epsilon=5.0, groups=data.classes, components=1)
+    found = defended(data, [defence], context())
+    assert (found.labels[0] == data.labels).float().mean() > 0.9
+
+
+def test_groups_follow_the_records_that_are_selected(data):
+    """Replicas that train on other records group those, and a label goes with its record."""
+    order = torch.from_numpy(np.random.default_rng(0).permutation(64))
+    selection = torch.stack((torch.arange(64), order))
+    labels = torch.stack((data.labels, data.labels[order]))
+    defence = defence_of("label-cluster", epsilon=5.0, groups=data.classes, components=1)
+    found = defended(replace(data, selection=selection, labels=labels), [defence], context((0, 1)))
+    assert (found.labels == labels).float().mean() > 0.9
+
+
+def test_draws_come_from_secret_bits_where_the_noise_does(data):
+    defence = defence_of("label-rr")
+    secret = SecretBits()
+    found = defended(data, [defence], context(origin=secret))
+    assert secret.drawn
+    assert torch.equal(found.labels, defended(data, [defence], context(origin=SecretBits(secret.key))).labels)
+    assert not torch.equal(found.labels, defended(data, [defence], context()).labels)
+
+
+def test_a_method_adds_no_noise_of_its_own_unless_it_is_asked_to():
+    defence = {"name": "label-rr"}
+    assert METHODS["dpzv"].configure(defences=defence).calibration == "none"
+    assert METHODS["dpzv"].configure(defences=defence, epsilon=1.0).calibration == "paper"
+    assert METHODS["dpzv"].configure(defences=defence, sigma=0.5).sigma == 0.5
+    assert METHODS["split"].configure(defences=defence).defences == (defence_of("label-rr"),)
+
+
+def test_settings_are_kept_as_they_were_given():
+    config = METHODS["split"].configure(defences={"name": "label-cluster", "epsilon": 0.25, "release": "shares"})
+    dumped = config.model_dump(mode="json")
+    assert dumped["defences"][0] == {
+        "name": "label-cluster",
+        "epsilon": 0.25,
+        "groups": None,
+        "grouping": "k-means",
+        "components": 10,
+        "release": "shares",
+    }
+    assert type(config)(**dumped) == config
+
+
+@pytest.mark.parametrize(
+    ("defences", "message"),
+    [
+        ({"name": "label-r"}, "defence is 'label-r': did you mean 'label-rr'"),
+        ({"name": "label-rr", "epsilon": -1}, r"option epsilon of defence label-rr is -1: must be above 0"),
+        ({"name": "label-rr", "groups": 3}, "option of defence label-rr is 'groups'"),
+        ({"epsilon": 1}, "name"),
+        ("label-rr", "must be defences, each by its name and settings"),
+        ([{"name": "label-rr"}, {"name": "label-cluster"}], "label-rr and label-cluster both privatise labels"),
+    ],
+)
+def test_what_cannot_be_is_one_line(defences, message):
+    with pytest.raises(InputError, match=message) as caught:
+        METHODS["split"].configure(defences=defences)
+    assert "\n" not in str(caught.value)
+
+
+def test_more_groups_than_records_and_token_ids_are_refused(data):
+    with pytest.raises(InputError, match="groups of label-cluster is 65, must be at most the 64 records"):
+        defended(data, [defence_of("label-cluster", groups=65)], context())
+    tokens = replace(data, features=tuple(torch.ones_like(block, dtype=torch.int64) for block in data.features))
+    with pytest.raises(InputError, match="label-cluster needs numbers to group records by"):
+        defended(tokens, [defence_of("label-cluster")], context())
+    assert defended(tokens, [defence_of("label-rr")], context()).soft.rows.dtype == torch.float32
+
+
+@pytest.mark.parametrize("adversary", AdversaryName.__args__)
+@pytest.mark.parametrize("relation", NeighbourRelation.__args__)
+def test_the_bound_is_of_labels_against_all_but_the_server(adversary, relation):
+    bound = LabelRelease(0.5, by_record=False).bound(adversary, relation, 1e-5)
+    if adversary == "server":
+        assert (bound.sound, bound.gap) == (False, "unprotected-channel")
+    elif relation != "replace-label":
+        assert (bound.sound, bound.gap) == (False, "undefined")
+        assert "protected" in bound.note
+    else:
+        assert bound.sound
+        assert bound.upper == 0.5
+    seeded = LabelRelease(0.5, by_record=False).bound(adversary, relation, 1e-5, seeded=True)
+    assert not seeded.sound
+
+
+def test_what_is_released_is_the_first_that_promises_anything():
+    assert label_release([]) is None
+    assert label_release([defence_of("label-cluster", epsilon=0.1)]) == LabelRelease(0.1, by_record=False)
+    assert label_release([defence_of("label-rr", epsilon=3)]) == LabelRelease(3.0, by_record=True)
