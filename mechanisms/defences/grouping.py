@@ -4,23 +4,33 @@ Groups are a function of all features and of nothing else: a label that is repla
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Groups = NDArray[np.int64]
-# Records with which the number of groups grows: a group of 25 has a label to tell at epsilon 1, one of 100 at 0.25.
-PER_EPSILON = 25.0
+Grouping = Literal["k-means", "spectral"]
+# Records a group at epsilon 1, four times as many at 0.25: a vote of fewer is the noise's. Groups of a graph stay pure
+# when they are larger.
+PER_EPSILON: dict[Grouping, float] = {"k-means": 25.0, "spectral": 60.0}
+# Records of which a graph is made within minutes.
+MOST_IN_GRAPH = 100_000
 NEIGHBOURS = 10
 # Eigenvectors of a graph of neighbours.
 EIGENVECTORS = 25
 _ROWS = 1000
 
 
-def groups_at(records: int, classes: int, epsilon: float) -> int:
-    """Return how many groups to make: records epsilon / 25, but a group a class at least, and a record in each."""
-    return min(records, max(classes, round(records * epsilon / PER_EPSILON)))
+def grouping_of(records: int) -> Grouping:
+    """Return how so many records are grouped where nobody says: by a graph, or where that takes too long by k-means."""
+    return "spectral" if records <= MOST_IN_GRAPH else "k-means"
+
+
+def groups_at(records: int, classes: int, epsilon: float, grouping: Grouping) -> int:
+    """Return how many groups to make: one for 25 or 60 records over epsilon, at least one a class, a record in each."""
+    return min(records, max(classes, round(records * epsilon / PER_EPSILON[grouping])))
 
 
 def components(blocks: Sequence[NDArray[np.floating]], count: int) -> Floats:

@@ -20,7 +20,7 @@ from ..core.bits import BitSource, Whole
 from ..core.context import TrainingData
 from ..core.defence import Defence, DefenceSpec, Draws
 from ..core.replicas import SoftTargets
-from .grouping import by_means, components, groups_at, spectral_rows
+from .grouping import by_means, components, grouping_of, groups_at, spectral_rows
 from .private_labels import PrivateLabels, by_prior, by_response, by_shares, by_votes
 
 Epsilon = Annotated[float, Field(gt=0, le=100)]
@@ -77,9 +77,9 @@ class LabelResponse(_LabelDefence):
 
 class _Grouped(_LabelDefence):
     groups: Annotated[int, Field(ge=1)] | None = None
-    """Groups of records; by default records epsilon / 25, a group a class at least."""
-    grouping: Literal["k-means", "spectral"] = "k-means"
-    """How records are grouped: by k-means, or by k-means of a graph's leading eigenvectors."""
+    """Groups of records; by default one for 60 / epsilon records (k-means: 25), and one a class at least."""
+    grouping: Literal["auto", "k-means", "spectral"] = "auto"
+    """By k-means, or that of a graph's leading eigenvectors: of at most 100,000 records by the latter."""
     components: Annotated[int, Field(ge=1, le=1000)] = 10
     """Principal components that each client sends of its features."""
 
@@ -88,13 +88,14 @@ class _Grouped(_LabelDefence):
         if not all(block.is_floating_point() for block in data.features):
             raise InputError(f"{self.name} needs numbers to group records by, and a client holds token ids")
         blocks = [block.flatten(1).cpu().numpy() for block in data.features]
-        count = groups_at(data.records, data.classes, self.epsilon) if self.groups is None else self.groups
+        grouping = grouping_of(data.records) if self.grouping == "auto" else self.grouping
+        count = self.groups or groups_at(data.records, data.classes, self.epsilon, grouping)
         if count > data.records:
             raise InputError(f"option groups of {self.name} is {count}, must be at most the {data.records} records")
 
         def of(rows: list[np.ndarray]) -> Whole:
             sent = components(rows, self.components)
-            return by_means(spectral_rows(sent) if self.grouping == "spectral" else sent, count, draws.seed % 2**32)
+            return by_means(spectral_rows(sent) if grouping == "spectral" else sent, count, draws.seed % 2**32)
 
         if data.selection is None:
             found = of(blocks)

@@ -61,7 +61,7 @@ def test_every_method_trains_on_private_labels_alone(name, method, data):
 
 
 def test_votes_of_groups_that_features_tell_are_the_labels(data):
-    defence = defence_of("label-cluster", epsilon=5.0, groups=data.classes, components=1)
+    defence = defence_of("label-cluster", epsilon=5.0, grouping="k-means", groups=data.classes, components=1)
     found = defended(data, [defence], context())
     assert (found.labels[0] == data.labels).float().mean() > 0.9
 
@@ -71,7 +71,7 @@ def test_groups_follow_the_records_that_are_selected(data):
     order = torch.from_numpy(np.random.default_rng(0).permutation(64))
     selection = torch.stack((torch.arange(64), order))
     labels = torch.stack((data.labels, data.labels[order]))
-    defence = defence_of("label-cluster", epsilon=5.0, groups=data.classes, components=1)
+    defence = defence_of("label-cluster", epsilon=5.0, grouping="k-means", groups=data.classes, components=1)
     found = defended(replace(data, selection=selection, labels=labels), [defence], context((0, 1)))
     assert (found.labels == labels).float().mean() > 0.9
 
@@ -100,7 +100,7 @@ def test_settings_are_kept_as_they_were_given():
         "name": "label-cluster",
         "epsilon": 0.25,
         "groups": None,
-        "grouping": "k-means",
+        "grouping": "auto",
         "components": 10,
         "release": "shares",
     }

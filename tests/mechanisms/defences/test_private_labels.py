@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 
 from dpzv_audit.seeds import Purpose
 from mechanisms.core.bits import BitSource
-from mechanisms.defences.grouping import by_means, components, groups_at, spectral_rows
+from mechanisms.defences.grouping import by_means, components, grouping_of, groups_at, spectral_rows
 from mechanisms.defences.private_labels import (
     _among,
     by_prior,
@@ -150,8 +150,19 @@ def test_rings_that_no_mean_tells_apart_are_told_by_the_graph():
 
 
 @pytest.mark.parametrize(
-    ("records", "epsilon", "groups"),
-    [(60_000, 1.0, 2400), (60_000, 0.25, 600), (60_000, 0.1, 240), (100, 0.1, 10), (5, 1, 5)],
+    ("grouping", "records", "epsilon", "groups"),
+    [
+        ("k-means", 60_000, 1.0, 2400),
+        ("k-means", 60_000, 0.25, 600),
+        ("spectral", 60_000, 1.0, 1000),
+        ("spectral", 60_000, 0.1, 100),
+        ("spectral", 100, 0.1, 10),
+        ("k-means", 5, 1, 5),
+    ],
 )
-def test_groups_grow_with_epsilon(records, epsilon, groups):
-    assert groups_at(records, 10, epsilon) == groups
+def test_groups_grow_with_epsilon(grouping, records, epsilon, groups):
+    assert groups_at(records, 10, epsilon, grouping) == groups
+
+
+def test_a_graph_is_made_of_so_many_records_alone():
+    assert (grouping_of(100_000), grouping_of(100_001)) == ("spectral", "k-means")
