@@ -79,6 +79,11 @@ def _setting(claim: TrainedClaim, access: Access, *, records: int, clients: int)
     if trains:
         options = {**dataset_defaults("csv" if claim.csv else claim.dataset, spec), **options}
     config = spec.configure(**options)
+    if config.defences and not isinstance(claim, AttackClaim):
+        names = ", ".join(defence.name for defence in config.defences)
+        raise InputError(
+            "must be left out: a claim of epsilon is tested on the method's noise", "config.defences", names
+        )
     if config.batch_size > records:
         right = f"the {records} records" if trains else f"records = {records}"
         raise InputError(f"must be at most {right}", "config.batch_size", config.batch_size)

@@ -163,6 +163,8 @@ def calibrate(
         neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out or add-remove.
         solve NAME: What is sought: sigma, rounds or batch-size.
     """
+    if of.defence:
+        raise InputError("must be left out: its epsilon is what it is given", "defence", ", ".join(of.defence))
     of.refuse_unused()
     epsilon = of.epsilon
     delta = of.delta or DEFAULT_DELTA

@@ -22,6 +22,7 @@ from .output import progress_bars
 
 if TYPE_CHECKING:
     from mechanisms import MethodSpec, TrainingConfig
+    from mechanisms.core.defence import Defence
     from mechanisms.trials import Trials
 
 
@@ -292,7 +293,8 @@ def _of_system(
     own = None if data.given else data_of(system)
     # Digits in two blocks are what there is without any data.
     dataset = own or load_data(data if data.given else DataFlags(clients=2), quiet=quiet)
-    return TrainingChoice(*prepared(system, dataset, seed), dataset)
+    method, config = prepared(system, dataset, seed)
+    return TrainingChoice(method, config.model_copy(update=defences_given(training)), dataset)
 
 
 def _of_transcript(
@@ -338,7 +340,7 @@ def _given(training: TrainingFlags) -> "tuple[MethodSpec, dict[str, object]]":
     return spec, flags | parsed_settings("set", training.settings, others, flags) | defences_given(training)
 
 
-def defences_given(training: TrainingFlags) -> dict[str, Any]:
+def defences_given(training: TrainingFlags) -> "dict[str, tuple[Defence, ...]]":
     """Return the setting `defences` that flags give, {} for none; `InputError` for an unknown one, or a setting."""
     from mechanisms.defences import DEFENCES, defence_of
 

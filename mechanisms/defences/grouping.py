@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Groups = NDArray[np.int64]
 Grouping = Literal["k-means", "spectral"]
-# Records a group at epsilon 1, four times as many at 0.25: a vote of fewer is the noise's. Groups of a graph stay pure
-# when they are larger.
-PER_EPSILON: dict[Grouping, float] = {"k-means": 25.0, "spectral": 60.0}
+# Records a group at epsilon 1, four times as many at 0.25: a vote of fewer is the noise's. (Groups of a graph chosen on
+# digits, at epsilon 0.25 to 2.)
+PER_EPSILON: dict[Grouping, float] = {"k-means": 25.0, "spectral": 30.0}
 # Records of which a graph is made within minutes.
 MOST_IN_GRAPH = 100_000
 NEIGHBOURS = 10
@@ -29,7 +29,7 @@ def grouping_of(records: int) -> Grouping:
 
 
 def groups_at(records: int, classes: int, epsilon: float, grouping: Grouping) -> int:
-    """Return how many groups to make: one for 25 or 60 records over epsilon, at least one a class, a record in each."""
+    """Return how many groups to make: one for 25 or 30 records over epsilon, at least one a class, a record in each."""
     return min(records, max(classes, round(records * epsilon / PER_EPSILON[grouping])))
 
 

@@ -77,7 +77,7 @@ class LabelResponse(_LabelDefence):
 
 class _Grouped(_LabelDefence):
     groups: Annotated[int, Field(ge=1)] | None = None
-    """Groups of records; by default one for 60 / epsilon records (k-means: 25), and one a class at least."""
+    """Groups of records; by default one for 30 / epsilon records (k-means: 25), and one a class at least."""
     grouping: Literal["auto", "k-means", "spectral"] = "auto"
     """By k-means, or that of a graph's leading eigenvectors: of at most 100,000 records by the latter."""
     components: Annotated[int, Field(ge=1, le=1000)] = 10

@@ -154,8 +154,8 @@ def test_rings_that_no_mean_tells_apart_are_told_by_the_graph():
     [
         ("k-means", 60_000, 1.0, 2400),
         ("k-means", 60_000, 0.25, 600),
-        ("spectral", 60_000, 1.0, 1000),
-        ("spectral", 60_000, 0.1, 100),
+        ("spectral", 60_000, 1.0, 2000),
+        ("spectral", 60_000, 0.1, 200),
         ("spectral", 100, 0.1, 10),
         ("k-means", 5, 1, 5),
     ],
