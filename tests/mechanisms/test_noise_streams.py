@@ -235,4 +235,5 @@ def test_two_real_draws_of_the_system_differ():
 
 
 def test_nothing_private_is_missing():
-    assert {purpose for purpose in seeds.Purpose if "NOISE" in purpose.name} == PRIVATE
+    """Labels are privatised by draws that must stay as unknown as noise."""
+    assert {purpose for purpose in seeds.Purpose if "NOISE" in purpose.name} | {seeds.Purpose.LABELS} == PRIVATE

@@ -75,7 +75,7 @@ def test_json_is_one_object_and_nothing_else(capsys):
 def test_an_unknown_kind_lists_the_choices_and_suggests_the_nearest():
     with pytest.raises(InputError) as caught:
         list_what(what="attack", as_json=False)
-    choices = "methods, attacks, datasets, accountants, estimators, tables, canaries, planted, adversaries"
+    choices = "methods, defences, attacks, datasets, accountants, estimators, tables, canaries, planted, adversaries"
     assert said(caught.value) == f"WHAT is 'attack': did you mean 'attacks'? must be one of {choices}"
     with pytest.raises(InputError, match=r"adversaries$"):
         list_what(what="zebras", as_json=False)
