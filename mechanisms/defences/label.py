@@ -58,8 +58,8 @@ class LabelResponse(_LabelDefence):
     """Randomised response, each label for itself."""
 
     name: Literal["label-rr"] = "label-rr"
-    correction: bool = True
-    """A loss that knows the chances of responses (forward correction); without it that of the response."""
+    correction: bool = False
+    """A loss that knows the chances of responses (forward correction), with smaller gradients; else of the response."""
 
     def on_labels(self, data: TrainingData, draws: Draws) -> TrainingData:
         """See `Defence.on_labels`."""
@@ -143,7 +143,7 @@ class LabelResponsePrior(_Grouped):
 
 RESPONSE = DefenceSpec(
     name="label-rr",
-    summary="each label by randomised response, once, before training; the loss knows the chances",
+    summary="each label by randomised response, once, before training",
     source="Warner 1965; Ghazi et al., NeurIPS 2021; correction: Patrini et al., CVPR 2017",
     settings=LabelResponse,
 )

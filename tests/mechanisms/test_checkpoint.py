@@ -25,7 +25,7 @@ VARIANTS = [
     ("compressed", {"dp": "gradient", "dp_sigma": 0.3, "local_steps": 2}),
     ("czofo", {"dp": "embedding-batch", "dp_sigma": 0.3, "compute_times": (1.0, 2.5, 4.0)}),
     ("cascaded", {"sampler": "uniform", "momentum": 0.5}),
-    ("split", {"defences": {"name": "label-rr"}}),
+    ("split", {"defences": {"name": "label-rr", "correction": True}}),
     ("vafl", {"defences": {"name": "label-cluster", "groups": 3, "release": "shares"}}),
 ]
 

@@ -130,7 +130,7 @@ def test_more_groups_than_records_and_token_ids_are_refused(data):
     tokens = replace(data, features=tuple(torch.ones_like(block, dtype=torch.int64) for block in data.features))
     with pytest.raises(InputError, match="label-cluster needs numbers to group records by"):
         defended(tokens, [defence_of("label-cluster")], context())
-    assert defended(tokens, [defence_of("label-rr")], context()).soft.rows.dtype == torch.float32
+    assert defended(tokens, [defence_of("label-rr", correction=True)], context()).soft.rows.dtype == torch.float32
 
 
 @pytest.mark.parametrize("adversary", AdversaryName.__args__)
