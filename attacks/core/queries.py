@@ -139,7 +139,7 @@ def kept_of(payload: Tensor, *, two_sided: bool) -> Tensor:
 
 def answers_of(view: View, known: Knowledge, most: int) -> Answers:
     """Return the first `most` answers that the view holds; `InputError` where it holds none."""
-    received = (view.received("scalar") or view.received("losses"))[:most]
+    received = _answering(view, most)
     told, ids = stacked(received)
     losses = received[0].kind == "losses"
     measured = known.method.differences(known.config)
@@ -150,14 +150,17 @@ def answers_of(view: View, known: Knowledge, most: int) -> Answers:
     return Answers(told, unit, ids)
 
 
+def _answering(view: View, most: int) -> list[Message]:
+    return (view.received("scalar") or view.received("losses"))[:most]
+
+
 def directions_of(view: View, known: Knowledge, count: int) -> Tensor:
     """Return the directions (T, K, B, c) behind the first `count` answers; of shared ones (T, K, q, B, c)."""
     measured = known.differences
     if measured.shared:
         # Each client's answers and directions are in the order of its rounds.
         noted = {m: iter(view.noted(m, "direction")) for m in view.adversary.clients}
-        answers = (view.received("scalar") or view.received("losses"))[:count]
-        return torch.stack([next(noted[answer.receiver]) for answer in answers]).double()
+        return torch.stack([next(noted[answer.receiver]) for answer in _answering(view, count)]).double()
     pairs = torch.stack([m.payload for m in view.sent("embeddings")[:count]]).double()
     first, second = pairs.unbind(2)
     # Of two losses one is at the point itself.

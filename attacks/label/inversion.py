@@ -56,17 +56,23 @@ def solve(inputs: Tensor, gradient: Tensor) -> Tensor:
     return solution
 
 
-def predictions(inputs: Tensor, shares: Tensor) -> Tensor:
-    """Return what is taken for predictions (..., B, c): `shares` (c,) of the classes, or of records as solved 1/c."""
-    shown = (torch.linalg.pinv(inputs.mT) @ inputs.mT).diagonal(dim1=-2, dim2=-1).clamp(0.0, 1.0)
-    solved = shown.unsqueeze(-1).pow(SOLVED)
-    found: Tensor = solved / len(shares) + (1.0 - solved) * shares
-    return found
+def shown_of(shown: Tensor) -> Tensor:
+    """Return how much of each record (..., B, 1), from 0 to 1, is left by the projection `shown` (..., B, B)."""
+    return shown.diagonal(dim1=-2, dim2=-1).unsqueeze(-1).clamp(0.0, 1.0)
+
+
+def predictions(shown: Tensor, shares: Tensor) -> Tensor:
+    """Return what is taken for predictions (..., B, c): `shares` (c,) of the classes, or of records as solved 1/c.
+
+    `shown` (..., B, B) is the projection on what a gradient shows of a batch.
+    """
+    solved = shown_of(shown).pow(SOLVED)
+    return solved / len(shares) + (1.0 - solved) * shares
 
 
 def by_least_norm(inputs: Tensor, gradient: Tensor, shares: Tensor) -> Tensor:
     """Return scores (..., B, c) of labels: `predictions` less the smallest gradients."""
-    return predictions(inputs, shares) - solve(inputs, gradient)
+    return predictions(solve(inputs, inputs.mT), shares) - solve(inputs, gradient)
 
 
 def by_labels(inputs: Tensor, gradient: Tensor, shares: Tensor) -> Tensor:
@@ -86,13 +92,12 @@ def by_labels(inputs: Tensor, gradient: Tensor, shares: Tensor) -> Tensor:
     inverse = torch.linalg.pinv(inputs.mT)
     shown = inverse @ inputs.mT
     found = inverse @ gradient
-    target = shown @ predictions(inputs, shares) - found
+    target = shown @ predictions(shown, shares) - found
     logits = torch.zeros_like(found)
     for _ in range(ITERATIONS):
         logits = logits + STEP * (target - shown @ torch.softmax(logits, -1))
     # Which record is the surer is told by how much of it is shown, from 0 to 1.
-    weight: Tensor = shown.diagonal(dim1=-2, dim2=-1).unsqueeze(-1).clamp(min=0.0).pow(SURENESS)
-    return logits * weight
+    return logits * shown_of(shown).pow(SURENESS)
 
 
 FITS = {"labels": by_labels, "least-norm": by_least_norm}

@@ -18,6 +18,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms import TrainingConfig
 from mechanisms.core.channel import View, ViewRecorder
 from mechanisms.core.context import Plan, RunContext, TrainedStack, TrainingData, dtype_of
+from mechanisms.core.defence import label_release
 from mechanisms.core.joining import joined
 from mechanisms.methods.dpzv import ScalarChannel, scalar_config
 
@@ -110,6 +111,8 @@ def replayable(setting: AttackSetting) -> str | None:
     config = scalar_config(setting.method, setting.config)
     if config is None:
         return "it releases no noised scalar, whose bits the attack reads"
+    if label_release(config.defences) is not None:
+        return "its labels are privatised by draws that nobody else knows, so that nobody can play its state again"
     if config.server_update == "dp-sgd" and config.top_model and config.server_rate > 0:
         return "its server draws noise of its own (server_update dp-sgd), so that nobody can play its state again"
     return None

@@ -8,11 +8,9 @@ from .gaussian import exactly
 
 ACCOUNTANT = "label-dp"
 HELD = "the server is trusted here: it holds the true labels, and privatises them"
-MOVES: dict[str, str] = {
-    "replace-record": "its features are not protected, and move the groups of other records",
-    "zero-out": "its features are not protected, and move the groups of other records",
-    "add-remove": "whether a record is there is not protected, and moves the groups of other records",
-}
+MOVES = (
+    "features, and whether a record is there, are not protected; where records are grouped they move the others' groups"
+)
 """Why a relation beside `replace-label` has no meaning for labels that are privatised once."""
 
 
@@ -22,12 +20,9 @@ class LabelRelease:
 
     Attributes:
         epsilon: Above 0.
-        by_record: Whether each record's private label owes nothing to the labels of others: then noise that a method
-            adds by itself protects the true labels too.
     """
 
     epsilon: float
-    by_record: bool
 
     def bound(
         self, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float, *, seeded: bool = False
@@ -42,7 +37,7 @@ class LabelRelease:
         if adversary == "server":
             gap, note = "unprotected-channel", HELD
         elif neighbours != "replace-label":
-            gap, note = "undefined", MOVES[neighbours]
+            gap, note = "undefined", MOVES
         else:
             epsilon = exactly(self.epsilon)
             gap = "seeded-noise" if seeded else None

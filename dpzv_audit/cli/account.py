@@ -78,9 +78,8 @@ def account(
         asked = [(adversary, relation) for relation in relations for adversary in adversaries]
         found = [labels.bound(adversary, relation, delta) for adversary, relation in asked]
         sentence = f"Labels privatised once, before training: epsilon {labels.epsilon:g} for each, delta 0."
-        _show(
-            output, AccountResult(release=to_jsonable(labels), bounds=found), found, [sentence], view.legend((), found)
-        )
+        result = AccountResult(release=to_jsonable(labels), bounds=found)
+        _show(output, result, found, [sentence], view.legend((), found), quiet=output.quiet)
         return
     of.refuse_unused()
     if of.method is None:
@@ -114,12 +113,12 @@ def _show(
     sentences: Sequence[str],
     legend: Sequence[str],
     *,
-    quiet: bool | None = None,
+    quiet: bool,
 ) -> None:
-    """Print a release in words, its bounds as a table for each relation, and what they mean."""
+    """Print a release in words, its bounds as a table for each relation, and what they mean; `quiet`: a line each."""
     # What is printed has never had the schema and the command line that the file begins with.
     output.result(result.model_dump(include={"release", "bounds", "explanations", "run"}, exclude_unset=True))
-    if output.quiet if quiet is None else quiet:
+    if quiet:
         for line in view.tightest(bounds):
             output.answer(line)
     console = output.console

@@ -88,6 +88,11 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         return {name: value for name, value in given.items() if value is not None and value is not False}
 
     @property
+    def _training(self) -> TrainingFlags:
+        """What was given of a method."""
+        return TrainingFlags(**{name: getattr(self, name) for name in TrainingFlags.__dataclass_fields__})
+
+    @property
     def unit(self) -> float:
         """A sigma that fits any clip: one clipped record's part, for a release whose noise is yet to be found."""
         clip = 1.0 if self.clip is None else float(check_positive("clip", self.clip))
@@ -166,8 +171,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         for name, value in self._numbers.items():
             if name not in ("batch_size", "dataset_size", "clients"):
                 raise InputError("but --method decides it: use --set, --epochs or --sigma", name, value)
-        own = TrainingFlags.__dataclass_fields__
-        training = TrainingFlags(**{name: getattr(self, name) for name in own})
+        training = self._training
         if self.dataset_size is None:
             data = DataFlags(dataset=self.dataset, data_dir=self.data_dir, clients=self.clients)
             choice = choose(training, data)
@@ -199,7 +203,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         """
         from mechanisms.core.defence import label_release
 
-        training = TrainingFlags(**{name: getattr(self, name) for name in TrainingFlags.__dataclass_fields__})
+        training = self._training
         given = defences_given(training)["defences"]
         delta = self.delta or DEFAULT_DELTA
         if self.method is not None:

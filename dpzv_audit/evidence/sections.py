@@ -154,7 +154,7 @@ def noise_section(method: MethodSpec, config: TrainingConfig, source: NoiseSourc
 
     `source` is that of `mechanisms.train`: None for a simulation, whose noise follows from the run's `seed`.
     """
-    if not method.protection(config).draws:
+    if not method.draws(config):
         return None
     if source == "os":
         words = "Its noise came from the operating system, and the key is destroyed: nobody can draw it again."
@@ -179,9 +179,8 @@ def published_by_training(privacy: Privacy, *, trainings: int, sampler: object) 
     elif trainings > 1:
         why = f"it holds {trainings} trainings on the same records, and the bound is on one"
     else:
-        covered = {
-            MODELS: "models follow from the noised messages that it counts, and from nothing that neighbours differ in"
-        }
+        counted = "the private labels" if "defences" in privacy.release else "the noised messages"
+        covered = {MODELS: f"models follow from {counted} that it counts, and from nothing that neighbours differ in"}
         words = said("covered", privacy, np.ceil(privacy.upper * 1000.0) / 1000.0)
         return _section(words, covered, outside, public)
     words = f"No bound covers {MODELS} ({why}), nor anything else here: it is for the auditor alone."

@@ -13,7 +13,7 @@ from mechanisms.controls import frozen_clients, rates_tried, tuned_frozen_client
 from mechanisms.core.channel import Message, Observer, StalenessObserver
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import RunContext, TrainedStack
-from mechanisms.core.defence import defended, label_release
+from mechanisms.core.defence import defended
 from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
 from mechanisms.system import data_of, prepared, system_of
 
@@ -97,7 +97,7 @@ def train_result(
     protection = method.protection(config)
     case = Case(method=method, config=config, dataset=dataset, adversary=protection.faced, seed=seed, device=device)
     method.check_noise(config, clients=dataset.clients)
-    draws = protection.draws or label_release(config.defences) is not None
+    draws = method.draws(config)
     if noise_seed is not None and not draws:
         raise InputError(f"must be left out: {method.name} adds no noise as configured", "noise_seed", noise_seed)
     own = method.offers is not None

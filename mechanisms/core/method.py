@@ -13,7 +13,7 @@ from dpzv_audit.findings import AdversaryName, NeighbourRelation
 
 from .config import Downlink, TrainingConfig, build_config
 from .context import Behaviour, Deployment, Plan, RunContext, TrainingData, dtype_of
-from .defence import defended
+from .defence import defended, label_release
 from .federation import Federation
 from .models import Architecture
 from .noise import SecretBits
@@ -279,9 +279,18 @@ class MethodSpec:
             raise InputError("must be one that releases scalars, such as dpzv", "method", self.name)
         return found
 
+    def draws(self, config: TrainingConfig) -> bool:
+        """Return whether a training draws what is to protect something: noise, or labels in the place of true ones."""
+        return self.protection(config).draws or label_release(config.defences) is not None
+
     def protects(self, config: TrainingConfig) -> str:
-        """Words on which channel the noise of `config` protects, for every result."""
-        return self.protection(config).words
+        """Words on what noise, or labels that are privatised, protect in `config`, for every result."""
+        words = self.protection(config).words
+        if label_release(config.defences) is None:
+            return words
+        noised = self.protection(config).draws
+        own = f"labels, privatised once before training by {', '.join(defence.name for defence in config.defences)}"
+        return f"{own}; and {words}" if noised else own
 
     def _check_behaviours(self, behaviours: Mapping[int, Behaviour], clients: int) -> None:
         given = f"behaviours are given for client {', '.join(map(str, behaviours))}"

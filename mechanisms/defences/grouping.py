@@ -77,7 +77,7 @@ def spectral_rows(rows: Floats) -> Floats:
     graph = csr_array((weights.ravel(), (starts, places.ravel())), (count, count))
     graph = graph.maximum(graph.T)
     inverse = diags_array(np.asarray(graph.sum(1)).ravel() ** -0.5)
-    leading = min(EIGENVECTORS, count - 2)
+    leading = max(1, min(EIGENVECTORS, count - 2))
     # A start of one's own: the library's is random.
     _, vectors = eigsh(inverse @ graph @ inverse, k=leading, which="LA", tol=1e-3, v0=np.ones(count), maxiter=400)
     found = inverse @ vectors

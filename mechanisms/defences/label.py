@@ -32,6 +32,10 @@ class _LabelDefence(Defence):
     epsilon: Epsilon = 1.0
     """Epsilon of each label, under replace-label."""
 
+    def releases(self) -> LabelRelease:
+        """See `Defence.releases`."""
+        return LabelRelease(self.epsilon)
+
     def _each(
         self, data: TrainingData, draws: Draws, mechanism: Mechanism, groups: Callable[[int], Whole]
     ) -> TrainingData:
@@ -70,10 +74,6 @@ class LabelResponse(_LabelDefence):
 
         return self._each(data, draws, respond, lambda place: np.zeros(data.records, np.int64))
 
-    def releases(self) -> LabelRelease:
-        """See `Defence.releases`."""
-        return LabelRelease(self.epsilon, by_record=True)
-
 
 class _Grouped(_LabelDefence):
     groups: Annotated[int, Field(ge=1)] | None = None
@@ -102,10 +102,6 @@ class _Grouped(_LabelDefence):
             return lambda place: found
         selection = data.selection.cpu().numpy()
         return lambda place: of([block[selection[place]] for block in blocks])
-
-    def releases(self) -> LabelRelease:
-        """See `Defence.releases`."""
-        return LabelRelease(self.epsilon, by_record=False)
 
 
 class LabelCluster(_Grouped):

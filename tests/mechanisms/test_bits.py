@@ -1,7 +1,6 @@
 """Exact draws: digits against mpmath, laws against closed forms, and ties that further bits decide."""
 
 from fractions import Fraction
-from itertools import permutations as orders
 from math import exp
 
 import numpy as np
@@ -24,12 +23,10 @@ from mechanisms.core.bits import (
 )
 from mechanisms.core.noise import SecretBits
 
+from .draws import bits, law_of_permute_and_flip
+
 # Chance of a false alarm of each test of a law.
 ALARM = 1e-5
-
-
-def bits(place=0):
-    return BitSource(0, Purpose.NOISE, (place,))
 
 
 class Given:
@@ -85,15 +82,8 @@ def test_all_orders_are_as_likely():
 
 
 def test_permute_and_flip_has_its_law():
-    """Chances of each column summed over all orders (McKenna and Sheldon 2020, algorithm 1)."""
     counts, epsilon = np.array([5, 3, 5, 0]), 0.7
-    chances = np.zeros(4)
-    accepted = np.exp(-epsilon * (counts.max() - counts) / 2)
-    for order in orders(range(4)):
-        left = 1 / 24
-        for column in order:
-            chances[column] += left * accepted[column]
-            left *= 1 - accepted[column]
+    chances = law_of_permute_and_flip(counts, epsilon)
     found = permute_and_flip(np.tile(counts, (40_000, 1)), epsilon, bits(1))
     assert chances.sum() == pytest.approx(1)
     assert chisquare(np.bincount(found, minlength=4), 40_000 * chances).pvalue > ALARM

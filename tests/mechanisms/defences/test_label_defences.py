@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from attacks import AttackSetting, attack_named
 from dpzv_audit.accounting.labels import LabelRelease
+from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from mechanisms import METHODS, train
@@ -136,7 +138,7 @@ def test_more_groups_than_records_and_token_ids_are_refused(data):
 @pytest.mark.parametrize("adversary", AdversaryName.__args__)
 @pytest.mark.parametrize("relation", NeighbourRelation.__args__)
 def test_the_bound_is_of_labels_against_all_but_the_server(adversary, relation):
-    bound = LabelRelease(0.5, by_record=False).bound(adversary, relation, 1e-5)
+    bound = LabelRelease(0.5).bound(adversary, relation, 1e-5)
     if adversary == "server":
         assert (bound.sound, bound.gap) == (False, "unprotected-channel")
     elif relation != "replace-label":
@@ -145,11 +147,30 @@ def test_the_bound_is_of_labels_against_all_but_the_server(adversary, relation):
     else:
         assert bound.sound
         assert bound.upper == 0.5
-    seeded = LabelRelease(0.5, by_record=False).bound(adversary, relation, 1e-5, seeded=True)
+    seeded = LabelRelease(0.5).bound(adversary, relation, 1e-5, seeded=True)
     assert not seeded.sound
 
 
 def test_what_is_released_is_the_first_that_promises_anything():
     assert label_release([]) is None
-    assert label_release([defence_of("label-cluster", epsilon=0.1)]) == LabelRelease(0.1, by_record=False)
-    assert label_release([defence_of("label-rr", epsilon=3)]) == LabelRelease(3.0, by_record=True)
+    assert label_release([defence_of("label-cluster", epsilon=0.1)]) == LabelRelease(0.1)
+    assert label_release([defence_of("label-rr", epsilon=3)]) == LabelRelease(3.0)
+
+
+def test_who_plays_a_training_again_does_not_know_its_draws():
+    """Played again from the seed, labels would come out as they were drawn: no adversary knows that much."""
+    config = METHODS["dpzv"].configure(epsilon=1.0, defences={"name": "label-rr"})
+    setting = AttackSetting(
+        method=METHODS["dpzv"], config=config, dataset=load("digits"), adversary="all-but-one", trials=1
+    )
+    assert "draws that nobody else knows" in attack_named("label_precision").lacks(setting)
+
+
+def test_what_is_drawn_and_what_it_protects_is_said():
+    split, dpzv = METHODS["split"], METHODS["dpzv"]
+    private = split.configure(defences={"name": "label-rr"})
+    assert split.draws(private)
+    assert not split.draws(split.configure())
+    assert split.protects(private) == "labels, privatised once before training by label-rr"
+    both = dpzv.configure(epsilon=1.0, defences={"name": "label-rr"})
+    assert dpzv.protects(both).startswith("labels, privatised once before training by label-rr; and the scalar")

@@ -1,14 +1,13 @@
 """Labels privatised once: laws against closed forms, priors that serve, and mechanisms that are wrong on purpose."""
 
-from itertools import permutations, product
+from functools import partial
+from itertools import product
 from math import exp, log
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from dpzv_audit.seeds import Purpose
-from mechanisms.core.bits import BitSource
 from mechanisms.defences.grouping import by_means, components, grouping_of, groups_at, spectral_rows
 from mechanisms.defences.private_labels import (
     _among,
@@ -20,11 +19,9 @@ from mechanisms.defences.private_labels import (
     response_matrix,
 )
 
+from ..draws import bits, law_of_permute_and_flip
+
 ALARM = 1e-5
-
-
-def bits(place=0):
-    return BitSource(0, Purpose.NOISE, (place,))
 
 
 def blobs(count=300, classes=3, seed=0):
@@ -93,17 +90,7 @@ def test_votes_and_shares_of_pure_groups_are_their_class():
 def test_a_vote_tells_two_labels_no_further_apart_than_epsilon():
     """Chances of each winner of one group of three records by both sums over all orders, label by label."""
     epsilon = 1.3
-
-    def law(counts):
-        found = np.zeros(3)
-        accepted = np.exp(-epsilon * (max(counts) - np.array(counts)) / 2)
-        for order in permutations(range(3)):
-            left = 1 / 6
-            for column in order:
-                found[column] += left * accepted[column]
-                left *= 1 - accepted[column]
-        return found
-
+    law = partial(law_of_permute_and_flip, epsilon=epsilon)
     largest = 0.0
     for labels in product(range(3), repeat=3):
         for other in range(3):
