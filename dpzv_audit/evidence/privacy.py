@@ -28,7 +28,7 @@ _UNAUDITED = (
 
 
 _LABELS_UNAUDITED = (
-    "labels are privatised before training: `attack` certifies an epsilon from below by the game of labels"
+    "labels are privatised before training: the game of labels that an attack plays bounds epsilon from below"
 )
 
 
@@ -237,7 +237,7 @@ def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
     """`config` of a method that adds noise of its own; `InputError` for another."""
     if label_release(config.defences) is not None:
         names = ", ".join(defence.name for defence in config.defences)
-        rule = "must be left out: games are played on noised scalars; `attack` plays the game of labels"
+        rule = "must be left out: games are played on noised scalars; attack plays the game of labels"
         raise InputError(rule, "defence", names)
     found = scalar_config(method, config)
     if found is not None:
