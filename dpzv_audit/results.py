@@ -458,6 +458,8 @@ class Cell(Part):
     """The attack that it is, of a cell of the strongest."""
     method: str = ""
     noise: str | None = None
+    defence: str | None = None
+    """A defence by its name, with settings as NAME:KEY=VALUE where it has others than its own."""
     epsilon: Number | None = None
     state: str = ""
     reason: str | None = None
@@ -483,6 +485,12 @@ class Cell(Part):
     permutation_p: Number | None = None
     """Of a recorded training, in the place of a negative control: see `dpzv_audit.findings.Control`."""
     accuracy: Number | None = None
+    frozen: Number | None = None
+    """The test accuracy of the control of frozen clients."""
+    upper: Number | None = None
+    """The sound upper bound on epsilon against the adversary."""
+    bytes: Number | None = None
+    """Bytes that a training exchanges."""
     run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")] | None = None
     """The path of its report below the matrix's folder."""
 

@@ -31,9 +31,12 @@ class Purpose(IntEnum):
     SYSTEM = 13
     PILOT = 14
     LABELS = 15
+    SHIFTS = 16
+    FEATURES = 17
+    DEFENCE = 18
 
 
-PRIVATE = frozenset({Purpose.NOISE, Purpose.SERVER_NOISE, Purpose.LABELS})
+PRIVATE = frozenset({Purpose.NOISE, Purpose.SERVER_NOISE, Purpose.LABELS, Purpose.DEFENCE})
 """Streams whose draws must stay unknown to every adversary; all others are public randomness."""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from .figures import alt_of, control_label, mark, short
 from .svg import ACCENT, DASHED, DASHES, DOTTED, INK, LINES, MUTED, RULE, Chart
@@ -245,8 +245,23 @@ def curves_figure(
 
 
 def method_of(cell: "Cell") -> str:
-    """Return a cell's method with the channel that carries its noise."""
-    return clean(cell.method) + (f" + {clean(cell.noise)} noise" if cell.noise else "")
+    """Return a cell's method with the channel that carries its noise, and its defence."""
+    noise = f"{cell.noise} noise" if cell.noise else None
+    return " + ".join(clean(part) for part in (cell.method, noise, cell.defence) if part)
+
+
+class CurveLook(NamedTuple):
+    """Colour, line and marker of a curve."""
+
+    color: str
+    ls: object
+    marker: str
+
+
+def look_of(index: int) -> CurveLook:
+    """Return the look of the curve of that number in a figure of many."""
+    turn, colour = divmod(index, len(_COLOURS))
+    return CurveLook(_COLOURS[colour], LINES[turn % len(LINES)], "osD^vP*"[index % 7])
 
 
 def epsilon_figures(cells: "Sequence[Cell]") -> dict[str, str]:
@@ -292,9 +307,7 @@ def _epsilon_figure(name: str, cells: "Sequence[Cell]") -> str:
     lowest = min(point[2] for points in curves.values() for point in points)
     chart = Chart("ε from which the noise follows", metric, "log", bottom=min(0.0, lowest - 0.02), top=1.04)
     for index, (method, points) in enumerate(curves.items()):
-        turn, colour = divmod(index, len(_COLOURS))
-        look = {"color": _COLOURS[colour], "ls": LINES[turn % len(LINES)], "lw": 1.6}
-        chart.line(method, points, marker="osD^vP*"[index % 7], ms=4.5, **look)
+        chart.line(method, points, lw=1.6, ms=4.5, **look_of(index)._asdict())
     alike: dict[float, list[str]] = {}
     for cell in cells:
         if cell.epsilon is None and cell.success is not None:

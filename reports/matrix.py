@@ -1,12 +1,13 @@
 """What the template of a report on a matrix says of cells, and the heat map of methods against attacks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpzv_audit.results import Cell
 
 from . import svg
-from .curves import method_of
+from .curves import look_of, method_of
 from .document import Row
 from .svg import ACCENT, INK, ON_ACCENT
 from .text import clean, number, proportion
@@ -71,6 +72,68 @@ def reasons(cells: Sequence[Cell], state: str) -> list[Row]:
         method = "all" if len(names) == methods else "; ".join(names)
         rows.append({"attack": row, "method": method, "why": why})
     return rows
+
+
+@dataclass(frozen=True)
+class Defended:
+    """What a method gives away under a defence, or without: its cells of the strongest attack by each adversary."""
+
+    name: str
+    epsilon: float | None
+    strongest: Sequence[Cell]
+
+    @property
+    def worst(self) -> Cell:
+        """Return the cell of most damage."""
+        return max(self.strongest, key=lambda cell: cell.damage or 0.0)
+
+
+def defended(cells: Sequence[Cell]) -> list[Defended]:
+    """Return one for each method and defence that was measured; [] for a matrix without defences.
+
+    The server is none of the adversaries: it holds the labels. Where the strongest attacks were not mounted once more,
+    all cells take their place.
+    """
+    measured = [c for c in cells if c.state == "measured" and c.accuracy is not None and c.adversary != "server"]
+    if not any(cell.defence for cell in measured):
+        return []
+    heads = [cell for cell in measured if cell.chosen] or measured
+    found: dict[tuple[str, float | None], list[Cell]] = {}
+    for cell in heads:
+        found.setdefault((method_of(cell), cell.epsilon), []).append(cell)
+    return [Defended(name, epsilon, own) for (name, epsilon), own in found.items()]
+
+
+def on_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points (damage, accuracy) than which no other has both less damage and more accuracy, by damage."""
+    front: list[tuple[float, float]] = []
+    for damage, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not front or accuracy > front[-1][1]:
+            front.append((damage, accuracy))
+    return front
+
+
+def pareto(cells: Sequence[Cell]) -> str:
+    """Return accuracy against the damage of the strongest attack as SVG, a mark for each defence; "" without any."""
+    rows = defended(cells)
+    if not rows:
+        return ""
+    chart = svg.Chart("damage of the strongest attack", "test accuracy")
+    by_name: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        by_name.setdefault(row.name, []).append((row.worst.damage or 0.0, row.worst.accuracy or 0.0))
+    front = on_front([point for points in by_name.values() for point in points])
+    chart.line("nothing here has less damage and more accuracy", front, color=svg.MUTED, lw=1.0, drawstyle="steps-post")
+    for index, (name, points) in enumerate(by_name.items()):
+        look = look_of(index)
+        chart.line(name, points, ls="none", marker=look.marker, color=look.color, ms=6)
+    said = (
+        f"{row.name} {number(row.epsilon)}".removesuffix(" -") + f" {proportion(row.worst.accuracy, 3)} at damage "
+        f"{proportion(row.worst.damage, 3)}"
+        for row in rows[:12]
+    )
+    alt = f"Accuracy against the damage of the strongest attack, by defence: {'; '.join(said)}"
+    return chart.draw("defences", alt, 3.1 + 0.18 * (len(by_name) + 1), fontsize=9)
 
 
 def heat_map(cells: Sequence[Cell]) -> str:

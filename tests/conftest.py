@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from dpzv_audit.cli.flags import RUNNING
+
 FORKED = Path(__file__).with_name("forked.py")
+
+
+@pytest.fixture(autouse=True)
+def no_command_runs():
+    """A command that an earlier test ran in this process is over: errors name no flag of its."""
+    RUNNING.set(None)
 
 
 @pytest.fixture(scope="session")

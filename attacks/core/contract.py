@@ -37,6 +37,7 @@ from mechanisms.core.context import (
     dtype_of,
     repeats_of,
 )
+from mechanisms.core.defence import label_release
 from mechanisms.core.method import Differences, downlink_of
 from mechanisms.core.replicas import Evaluator, ParameterStack
 
@@ -47,6 +48,8 @@ Progress = Callable[[int], None]
 Option = bool | int | float | str
 # The client that looks where nobody says which.
 ATTACKER = 1
+LABELS = "labels"
+"""Kind of the messages by which a server hands clients the labels that it trains on."""
 COLLUDING = "colluding-clients"
 ALONE = ("client", "malicious-client")
 """Adversaries that are one client, whichever."""
@@ -538,8 +541,12 @@ class AttackSpec:
             )
         if setting.adversary == "eavesdropper" and offers is not None and offers.encrypted:
             return "its messages were sent under TLS, of which an eavesdropper sees lengths and times alone"
-        if setting.config.labels_shared and setting.adversary not in ("server", "release"):
-            return "its server sends every client the labels, its model and everybody's embeddings: nothing is hidden"
+        by_mail = setting.adversary not in ("server", "release")
+        by_model = self.reads == () and label_release(setting.config.defences) is not None
+        if setting.config.labels_shared and by_mail and LABELS not in (self.reads or ()) and not by_model:
+            return "its server sends every client the labels that it trains on: label_received reads them"
+        if setting.downlink == "none" and by_mail and self.reads not in ((), (LABELS,)):
+            return "its server sends clients nothing about records"
         reasons = (need(setting) for need in self.needs)
         return next((why for why in reasons if why is not None), None)
 

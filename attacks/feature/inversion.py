@@ -37,11 +37,13 @@ from ..core.run import attacked_run
 
 # Ridge penalty a known record, on standardised inputs.
 PENALTY = 1e-2
+SENT = {"last": (False,), "first": (True,), "both": (False, True)}
+"""Embeddings that a decoder may read, by the name of the option: whether each is the first that was sent."""
 
 
 def infer(view: View, known: Knowledge) -> "Reconstruction":
-    """Decode every record of client 1 whose features are unknown, from the last embedding that it sent."""
-    inputs = last_embeddings(view, known)
+    """Decode every record of client 1 whose features are unknown, from the embeddings that it sent."""
+    inputs = torch.cat([sent_embeddings(view, known, first=first) for first in _read(known)], 2)
     measured = known.method.differences(known.config)
     if measured is not None and measured.pairs:
         inputs = torch.cat((inputs, from_jacobians(view, known)), 2)
@@ -59,17 +61,27 @@ def infer(view: View, known: Knowledge) -> "Reconstruction":
     return Reconstruction(rows[:, free] @ weights + centre, free.nonzero().squeeze(1).cpu())
 
 
+def _read(known: Knowledge) -> tuple[bool, ...]:
+    """Return which embeddings a decoder reads: a penalty on them has hardly told yet on the first that were sent."""
+    chosen: str = known.options["embeddings"]
+    if chosen == "auto":
+        defended = any(defence.place == "embedding" for defence in known.config.defences)
+        chosen = "both" if defended else "last"
+    return SENT[chosen]
+
+
 def _known_features(known: Knowledge) -> tuple[Tensor, Tensor]:
     """Return ids (n,) and features (n, d) that the server is granted."""
     some = known.granted(SomeFeatures)
     return some.ids, some.features.flatten(1).double()
 
 
-def last_embeddings(view: View, known: Knowledge) -> Tensor:
-    """Return the latest embedding of each record at client 1, (K, N, width)."""
+def sent_embeddings(view: View, known: Knowledge, *, first: bool = False) -> Tensor:
+    """Return the latest embedding of each record at client 1, or the `first` that it sent, (K, N, width)."""
     measured = known.method.differences(known.config)
     latest: Tensor | None = None
-    for message in _mail(view):
+    mail = _mail(view)
+    for message in reversed(mail) if first else mail:
         payload = message.payload.double()
         if message.kind == "table":
             latest = payload.clone()
@@ -235,7 +247,8 @@ SPEC = AttackSpec(
     infer=infer,
     mounted_by=mount_features,
     positive=Positive("embeddings four times as wide as the features: must be 0.4 at least", wide, 0.4),
-    options={"known_records": 200},
+    options={"known_records": 200, "embeddings": "auto"},
+    choices={"embeddings": ("auto", *SENT)},
     needs=(needs.own_protocol, features_to_fit, needs.one_batch_size),
     least_success=-1.0,
     reveals="features",

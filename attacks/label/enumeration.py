@@ -137,6 +137,18 @@ def mixture(rows: Floats, known: Knowledge, replica: int) -> Mixture:
     return Mixture(np.log(np.maximum(best.weights_, 1e-12)), best.means_, best.precisions_cholesky_)
 
 
+def rounds_of_window(batch: int, classes: int) -> int:
+    """Return how many rounds with `batch` records each show `VISITS` of a class on average."""
+    return max(1, -(-VISITS * classes // batch))
+
+
+def windows_of(rows: Floats, ids: NDArray[np.int64], classes: int) -> list[Visits]:
+    """Return rows (rounds, B, width) of records `ids` (rounds, B) by windows of rounds, without padding."""
+    count = max(1, len(rows) // rounds_of_window(ids.shape[1], classes))
+    bounds = np.array_split(np.arange(len(rows)), count)
+    return [(rows[part][ids[part] >= 0], ids[part][ids[part] >= 0]) for part in bounds]
+
+
 def clusters(units: Floats, ids: NDArray[np.int64], known: Knowledge, replica: int) -> Floats:
     """Return log-probabilities (N, classes) of every record's cluster.
 
@@ -151,9 +163,7 @@ def clusters(units: Floats, ids: NDArray[np.int64], known: Knowledge, replica: i
         known: What is public.
         replica: The training's number, for random starts.
     """
-    least = max(1, -(-VISITS * known.classes // ids.shape[1]))
-    bounds = np.array_split(np.arange(len(units)), max(1, len(units) // least))
-    windows = [(units[part][ids[part] >= 0], ids[part][ids[part] >= 0]) for part in bounds]
+    windows = windows_of(units, ids, known.classes)
     candidates = []
     count = 1
     while count <= len(windows):
@@ -170,7 +180,9 @@ def clusters(units: Floats, ids: NDArray[np.int64], known: Knowledge, replica: i
         found = f"‹epochs› {known.config.epochs} shows the client {len(places)} records"
         raise InputError(f"{found}, must be {known.classes} at least: one of each class")
     start = max(candidates, key=lambda one: one.separation)
-    return fitted(windows, followed(windows, start, known.records), known.batches // least)
+    return fitted(
+        windows, followed(windows, start, known.records), known.batches // rounds_of_window(ids.shape[1], known.classes)
+    )
 
 
 def followed(windows: Sequence[Visits], start: Mixture, records: int) -> Floats:

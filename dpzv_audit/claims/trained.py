@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 from mechanisms import METHODS, TrainingConfig
 from mechanisms.core.config import check_plan, check_sizes
 from mechanisms.core.context import Deployment
+from mechanisms.core.defence import label_release
 from mechanisms.core.method import MethodSpec
 from mechanisms.methods.dpzv import scalar_config
 
@@ -16,12 +17,13 @@ from ..data import load, load_csv
 from ..data.vertical import VerticalDataset
 from ..errors import InputError
 from ..evidence.choosing import named, strongest, worst_client
-from ..evidence.games import TRAINED_BLOCK, games_of, scored_block, theory_of
+from ..evidence.games import TRAINED_BLOCK, games_of, label_game, scored_block, theory_of
 from ..evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
 from ..evidence.verdict import Theory
 from ..files import confined_to
 from ..findings import STRONGEST, Interval
 from ..games.fitting import FittedScore, fit_score
+from ..games.labels import LabelTrials, private_labels
 from ..games.planted import Planted, Trials, planted_named
 from ..games.real import RealTrials
 from ..games.scores import GameScores, scored_by
@@ -79,11 +81,9 @@ def _setting(claim: TrainedClaim, access: Access, *, records: int, clients: int)
     if trains:
         options = {**dataset_defaults("csv" if claim.csv else claim.dataset, spec), **options}
     config = spec.configure(**options)
-    if config.defences and not isinstance(claim, AttackClaim):
+    if config.defences and label_release(config.defences) is None and not isinstance(claim, AttackClaim):
         names = ", ".join(defence.name for defence in config.defences)
-        raise InputError(
-            "must be left out: a claim of epsilon is tested on the method's noise", "config.defences", names
-        )
+        raise InputError("must be left out: what it does promises no epsilon", "config.defences", names)
     if config.batch_size > records:
         right = f"the {records} records" if trains else f"records = {records}"
         raise InputError(f"must be at most {right}", "config.batch_size", config.batch_size)
@@ -163,6 +163,15 @@ def method_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
     facts: dict[str, Any] = {"config": config.model_dump(mode="json"), "records": records, "clients": clients}
     if data is not None:
         facts["data"] = {"digests": data.digests, "partition": data.partition}
+    labels = label_release(config.defences)
+    if labels is not None:
+        bound = labels.bound(claim.adversary, claim.neighbours, claim.delta)
+        subject = Subject(unaudited="labels are released of records: name a dataset, not records")
+        if bound.gap is not None:
+            subject = Subject(unaudited=bound.note)
+        elif data is not None:
+            subject = label_game(LabelTrials(private_labels(config.defences), data, seed))
+        return replace(subject, theory=lambda: Theory(applies=True, bounds=(bound,)), facts={**facts, **subject.facts})
     noised = scalar_config(spec, config)
     if noised is None:
         unaudited = f"no game is played on the channel of {spec.name}"

@@ -20,6 +20,10 @@ from .output import Output, print_table, save
 from .releases import ReleaseFlags, others
 from .summary import sentence_of
 
+BOTH = "either holds: of labels, and of the noise on what is computed from private ones; not their sum"
+
+MOVED = "a label that is replaced moves private labels of other records too, more than that noise is made for"
+
 
 @takes
 def account(
@@ -71,15 +75,24 @@ def account(
         raise InputError("--all asks for every adversary and relation, leave out --adversary and --neighbours")
     adversaries = get_args(AdversaryName) if adversary is None or adversary == "all" else (adversary,)
     relations = NEIGHBOURS if neighbours is None or neighbours == "all" else (neighbours,)
-    if of.defence:
+    if of.has_defence:
         why = "does not go with --defence, whose epsilon is of labels that are privatised once, whatever follows"
-        refuse(flags_given(ctx), ("noise_multiplier", "sigma", "epsilon", "also", "fast", "explain", "out"), why)
-        labels, delta = of.of_labels()
+        own = () if of.method else ("sigma", "epsilon")
+        refuse(flags_given(ctx), ("noise_multiplier", *own, "also", "fast", "explain", "out"), why)
+        labels, noise, delta = of.of_labels()
         asked = [(adversary, relation) for relation in relations for adversary in adversaries]
         found = [labels.bound(adversary, relation, delta) for adversary, relation in asked]
-        sentence = f"Labels privatised once, before training: epsilon {labels.epsilon:g} for each, delta 0."
+        sentences = [f"Labels privatised once, before training: {labels.words}."]
+        if noise is not None:
+            # The noise of a training on private labels says something of one label that is replaced, and of no more.
+            found += upper_bounds(noise, delta=delta, adversaries=adversaries, neighbours=("replace-label",))
+            sentences.append(f"A private label moves with its own record's alone, so that a bound of {BOTH}.")
+        elif of.epsilon is not None or of.sigma is not None:
+            sentences.append(f"Noise of {of.method} is not counted: {MOVED}.")
         result = AccountResult(release=to_jsonable(labels), bounds=found)
-        _show(output, result, found, [sentence], view.legend((), found), quiet=output.quiet)
+        _show(
+            output, result, found, sentences, view.legend(() if noise is None else (noise,), found), quiet=output.quiet
+        )
         return
     of.refuse_unused()
     if of.method is None:

@@ -223,6 +223,43 @@ def audit_system(
     show(outcome, "audit", bound, output)
 
 
+DEFENCE = "Defence that privatises labels; see `dpzv-audit list defences`."
+
+
+@takes
+def audit_defence(
+    *,
+    name: Annotated[str, typer.Argument(metavar="NAME", help=DEFENCE)],
+    defence_set: list[str] | None = None,
+    data: DataFlags,
+    adversary: Literal["client", "colluding-clients", "malicious-client", "eavesdropper", "release"] = "client",
+    game: GameFlags,
+    output: Output,
+) -> None:
+    """Bound epsilon of labels that are privatised before training from below, beside what they promise.
+
+    Releases all labels of the data set many times in either of two worlds, in which one record has another label: that
+    of the records whose released label is most in doubt. What a training makes of labels tells no more.
+
+    Example: dpzv-audit audit defence label-cluster --defence-set epsilon=1
+
+    Options:
+        defence_set KEY=VALUE: A setting of the defence; may be given several times.
+        adversary client|colluding-clients|malicious-client|eavesdropper|release: Whom the bounds are for: all but the
+            server get what the released labels say.
+    """
+    from ..evidence.auditing import defence_outcome
+    from ..evidence.sections import Case
+
+    training = TrainingFlags(method="split", defence=[name], defence_settings=defence_set)
+    choice = choose(training, data, quiet=output.quiet)
+    case = Case(**vars(choice), adversary=adversary, seed=game.seed)
+    plan = game.plan()
+    with output.progress(plan.folder) as reporter:
+        outcome = defence_outcome(case, replace(plan, reporter=reporter))
+    show(outcome, "audit", game, output)
+
+
 WHAT = "pkg.mod:factory, a mechanism of yours, which is imported; or planted:NAME, planted:all."
 
 

@@ -80,6 +80,7 @@ class Audits(Commands):
     TABLE: ClassVar[Mapping[str, str]] = {
         "method": "audit:audit_method",
         "system": "audit:audit_system",
+        "defence": "audit:audit_defence",
         "mechanism": "audit:audit_mechanism",
         "scores": "audit_scores:audit_score_files",
         "coverage": "audit_scores:audit_coverage",
@@ -139,7 +140,7 @@ def no_such_option(given: str, known: Collection[str]) -> str:
 
 
 def audit() -> None:
-    """Bound epsilon from below: of a method, a system of yours, scores or a mechanism.
+    """Bound epsilon from below: of a method, a defence, a system of yours, scores or a mechanism.
 
     Each command trains or reads what it is named after, prints the lower bound, and says whether it refutes a claim.
     `dpzv-audit audit --method NAME`, `--system WHAT`, `--mechanism WHAT`, `--scores IN OUT` and `--calibrate-check` do
@@ -148,6 +149,8 @@ def audit() -> None:
     Example: dpzv-audit audit method dpzv --epsilon 1 --delta 1e-5 --adversary client
 
     Example: dpzv-audit audit system our_vfl:train
+
+    Example: dpzv-audit audit defence label-cluster --defence-set epsilon=1
 
     Example: dpzv-audit audit mechanism planted:all
 

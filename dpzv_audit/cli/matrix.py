@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 CHANNELS = ("gradient", "embedding", "embedding-batch")
+_UNDEFENDED = Cell(noise=None, epsilon=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,7 @@ def matrix(
     attacks: str = ALL,
     epsilons: str = "1",
     protect: str | None = None,
+    defences: str | None = None,
     data: DataFlags,
     flags: CellFlags,
     jobs: Count = 1,
@@ -79,7 +81,10 @@ def matrix(
     --epsilons the report draws success against epsilon.
 
     Methods that add no noise by themselves have one column; with --protect one more
-    for each channel and epsilon.
+    for each channel and epsilon, with --defences one for each defence that fits, beside that without:
+    those that promise an epsilon have one for each of --epsilons.
+
+    Example: dpzv-audit matrix --methods split --attacks label_direct,label_norm --defences all --epsilons 0.25,1,4
 
     Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --trials 3
 
@@ -90,6 +95,8 @@ def matrix(
         epsilons X,Y: Claimed epsilons, separated by commas, for methods that claim one.
         protect A,B: Channels on which baselines get noise for every epsilon, beside a run without: gradient, embedding,
             embedding-batch.
+        defences A,B|all: Defences, separated by commas, each on every method beside a run without; with settings as
+            NAME:KEY=VALUE, such as sparsify:keep=0.1.
         jobs N: Worker processes on this machine, each of which takes the next cell.
         resume: Keep the cells that the same command has finished, and do the rest.
         no_self_check: Leave out the positive control of each attack.
@@ -104,15 +111,17 @@ def matrix(
     chosen_attacks = _names("attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)
     channels = [] if protect is None else _names("protect", protect, CHANNELS)
+    defended = [] if defences is None else _defences(defences)
     flags = replace(flags, device=choose_device(flags.device))
     facts = {key: str(value) for key, value in flags.facts(data).items()}
     key = run_key(facts | codes | {"arrays": load_data(data, quiet=output.quiet).fingerprint})
     folder = flags.out / f"matrix-{data.name}-seed{flags.seed}-{key}"
     task = partial(CellTask, data=data, flags=flags, folder=folder / "cells")
+    variants = {m: [_UNDEFENDED] if m in codes else _claims(METHODS[m], claimed, channels) for m in chosen_methods}
     tasks = [
-        task(cell=Cell(attack=a, adversary=by, method=m, noise=on, epsilon=e))
-        for m in chosen_methods
-        for on, e in ([(None, None)] if m in codes else _claims(METHODS[m], claimed, channels))
+        task(cell=variant.model_copy(update={"attack": a, "adversary": by, "method": m}))
+        for m, undefended in variants.items()
+        for variant in (*undefended, *_defended(defended, claimed))
         for a in chosen_attacks
         for by in ATTACKS[a].adversaries
     ]
@@ -148,15 +157,41 @@ def _of_strongest(one: "Outcome", adversary: str) -> "Outcome":
     return replace(one, cell=one.cell.model_copy(update=row))
 
 
-def _claims(
-    method: "MethodSpec", claimed: list[float], channels: list[str]
-) -> Iterable[tuple[str | None, float | None]]:
+def _claims(method: "MethodSpec", claimed: list[float], channels: list[str]) -> list[Cell]:
     """Channels of noise and epsilons that a method is run with: its own claim, or none and then each channel's."""
     if method.own_noise:
-        return product([None], claimed)
+        return [Cell(noise=None, epsilon=epsilon) for epsilon in claimed]
     if "dp" not in method.config.model_fields:
         channels = []
-    return [(None, None), *product(channels, claimed)]
+    return [_UNDEFENDED, *(Cell(noise=on, epsilon=epsilon) for on, epsilon in product(channels, claimed))]
+
+
+def _defences(given: str) -> list[str]:
+    """Return defences by name, with settings where some are given; `InputError` for an unknown one, or a setting."""
+    from mechanisms.defences import DEFENCES
+
+    from .matrix_cells import defence_flags
+
+    if given == ALL:
+        return list(DEFENCES)
+    found = [name.strip() for name in given.split(",") if name.strip()]
+    if not found:
+        raise InputError("must be names separated by commas, or all", "defences", given)
+    check_names("defences", [one.partition(":")[0] for one in found], DEFENCES)
+    for one in found:
+        defence_flags(Cell(defence=one))
+    return list(dict.fromkeys(found))
+
+
+def _defended(names: list[str], claimed: list[float]) -> Iterable[Cell]:
+    """Yield each defence as it is, or for each epsilon where it promises one that is not given."""
+    from mechanisms.defences import DEFENCES
+
+    for name in names:
+        settings = DEFENCES[name.partition(":")[0]].settings
+        scaled = "epsilon" in settings.model_fields and "epsilon=" not in name
+        for epsilon in claimed if scaled else [None]:
+            yield Cell(noise=None, defence=name, epsilon=epsilon)
 
 
 def _methods(given: str, out: Path) -> tuple[list[str], dict[str, str]]:
@@ -260,7 +295,8 @@ def _attacked(cell: Cell) -> str:
 
 
 def _named(cell: Cell) -> str:
-    name = cell.method if cell.noise is None else f"{cell.method} + {cell.noise} noise"
+    noise = None if cell.noise is None else f"{cell.noise} noise"
+    name = " + ".join(part for part in (cell.method, noise, cell.defence) if part)
     return name if cell.epsilon is None else f"{name} ε={cell.epsilon:g}"
 
 

@@ -29,7 +29,7 @@ from ..runs import environment, slug, write_run
 from ..store import Store, checksummed, private_folder, remove_abandoned
 from .flags import TrainingFlags, flag
 from .matrix import CellFlags
-from .options import DataFlags, choose
+from .options import DataFlags, choose, configure, defences_given
 
 CELL_FILE = "cell.json"
 TRIALS = "trials"
@@ -65,10 +65,11 @@ class CellTask:
         cell = self.cell
         control = "control" if self.positive else None
         epsilon = None if cell.epsilon is None else f"eps{cell.epsilon:g}"
-        parts = (cell.attack, cell.adversary, cell.method, cell.noise, epsilon, control)
+        parts = (cell.attack, cell.adversary, cell.method, cell.noise, cell.defence, epsilon, control)
         readable = "-".join(part for part in parts if part is not None)
         named = {name: getattr(cell, name) for name in ("method", "epsilon", "attack", "adversary")}
         facts = {**named, **self.flags.facts(asdict(self.data)), "noise": cell.noise, "positive": self.positive}
+        facts["defence"] = cell.defence
         key = run_key({key: str(value) for key, value in facts.items()})
         return f"{slug(readable, limit=80)}-{key[:6]}"
 
@@ -137,20 +138,32 @@ def strongest_tasks(tasks: Sequence[CellTask], found: Sequence[Outcome]) -> list
         and outcome.cell.state == "measured"
         and attack_named(outcome.cell.attack).reveals != "gradients"
     ]
-    rows = dict.fromkeys((cell.method, cell.noise, cell.epsilon, cell.adversary) for _, cell in measured)
+    rows = dict.fromkeys((_variant(cell), cell.adversary) for _, cell in measured)
     again = []
-    for *of, adversary in rows:
+    for of, adversary in rows:
         reach = abilities(adversary)
-        rivals = [
-            (task, cell)
-            for task, cell in measured
-            if cell.adversary in reach and of == [cell.method, cell.noise, cell.epsilon]
-        ]
+        rivals = [(task, cell) for task, cell in measured if cell.adversary in reach and of == _variant(cell)]
         task, cell = max(rivals, key=lambda pair: harm(pair[1]))
         clients = tuple(cell.clients) if cell.adversary in ALONE else ()
         flags = replace(task.flags, seed=fresh_seed(task.flags.seed))
         again.append((adversary, replace(task, flags=flags, clients=clients)))
     return again
+
+
+def _variant(cell: Cell) -> tuple[object, ...]:
+    """Return what is attacked in a cell."""
+    return cell.method, cell.noise, cell.defence, cell.epsilon
+
+
+def defence_flags(cell: Cell) -> tuple[list[str] | None, list[str] | None]:
+    """Return --defence and --defence-set of a cell, None without one; `InputError` for an unknown one, or a setting."""
+    if cell.defence is None:
+        return None, None
+    name, *given = cell.defence.split(":")
+    if cell.epsilon is not None:
+        given.append(f"epsilon={cell.epsilon!r}")
+    defences_given(TrainingFlags(defence=[name], defence_settings=given))
+    return [name], given
 
 
 def check_task(task: CellTask) -> None:
@@ -185,7 +198,11 @@ def run_cell(task: CellTask) -> Outcome:
     except DoesNotApply as error:
         outcome = task.unmeasured("does not apply", error.said(str, flag))
     except AuditError as error:
-        return task.unmeasured("failed", error.said(str, flag))
+        misfit = task.cell.defence is not None and isinstance(error, InputError) and error.field == "defence"
+        if not misfit:
+            return task.unmeasured("failed", error.said(str, flag))
+        # Whether a defence fits a method and its data shows where a training begins.
+        outcome = task.unmeasured("does not apply", error.said(str, flag))
     except Exception as error:
         return task.unmeasured("failed", f"{type(error).__name__}: {error}")
     # The folder appears whole or not at all, so a cell that was killed leaves nothing that looks finished.
@@ -220,6 +237,7 @@ def _setting(task: CellTask) -> AttackSetting:
     flags = task.flags
     spec = attack_named(cell.attack)
     settings = None
+    defence, its_settings = defence_flags(cell)
     if cell.noise is not None:
         try:
             method_named(cell.method).configure(dp=cell.noise, epsilon=1.0)
@@ -227,15 +245,24 @@ def _setting(task: CellTask) -> AttackSetting:
             raise DoesNotApply(f"{cell.noise} noise does not apply to {cell.method}: {error.words}") from error
         settings = [f"dp={cell.noise}"]
     if cell.method.startswith(PREFIX):
-        training = TrainingFlags(system=cell.method.removeprefix(PREFIX))
+        training = TrainingFlags(
+            system=cell.method.removeprefix(PREFIX), defence=defence, defence_settings=its_settings
+        )
     else:
         training = TrainingFlags(
             method=cell.method,
             epochs=flags.epochs,
             batch_size=flags.batch_size,
-            epsilon=cell.epsilon,
+            epsilon=None if defence else cell.epsilon,
             settings=settings,
+            defence=defence,
+            defence_settings=its_settings,
         )
+        if defence:
+            try:
+                configure(training)
+            except InputError as error:
+                raise DoesNotApply(f"{cell.defence} does not apply to {cell.method}: {error.words}") from error
     choice = choose(
         training,
         task.data,

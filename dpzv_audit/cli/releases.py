@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ..accounting import Release, sigma_from_paper
 from ..accounting.labels import LabelRelease
@@ -14,6 +14,10 @@ from ..findings import NeighbourRelation
 from ..npy import read_npy
 from .flags import DEFAULT_DELTA, Positive, Probability, TrainingFlags, Whole, flag
 from .options import DataFlags, choose, configure, defences_given, parsed_settings
+
+if TYPE_CHECKING:
+    from mechanisms import MethodSpec, TrainingConfig
+    from mechanisms.core.context import Deployment
 
 _NO_FLAG = ("noise", "secret_batches")
 """What follows from how a training of this package is made."""
@@ -163,7 +167,6 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         A `dataset_size` takes the place of the data set's, which then is not loaded. Raises `InputError` for a flag
         that the method decides itself, and for a method that adds no noise.
         """
-        from mechanisms.core.context import Deployment
         from mechanisms.methods.dpzv import scalar_config
 
         from ..evidence.privacy import check_noise, noised
@@ -171,6 +174,20 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         for name, value in self._numbers.items():
             if name not in ("batch_size", "dataset_size", "clients"):
                 raise InputError("but --method decides it: use --set, --epochs or --sigma", name, value)
+        method, config, deployment = self._deployed()
+        releases = method.releases(config, deployment)
+        if not releases:
+            noised(method, config)
+            check_noise(0.0)
+        scalars = scalar_config(method, config)
+        given = method.protection(config)
+        by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
+        return releases[0], given.epsilon if by_theorem else None, given.delta
+
+    def _deployed(self) -> "tuple[MethodSpec, TrainingConfig, Deployment]":
+        """Return the method, its configuration, and on how many records by how many clients it is trained."""
+        from mechanisms.core.context import Deployment
+
         training = self._training
         if self.dataset_size is None:
             data = DataFlags(dataset=self.dataset, data_dir=self.data_dir, clients=self.clients)
@@ -187,32 +204,42 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
                 cure = "give --batch-size B, or a larger --dataset-size"
                 right = f"must be at most the {records} training records; {cure}"
                 raise InputError(right, "batch_size", config.batch_size)
-        releases = method.releases(config, Deployment(records=records, clients=clients, seed=self.seed))
-        if not releases:
-            noised(method, config)
-            check_noise(0.0)
-        scalars = scalar_config(method, config)
-        given = method.protection(config)
-        by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
-        return releases[0], given.epsilon if by_theorem else None, given.delta
+        return method, config, Deployment(records=records, clients=clients, seed=self.seed)
 
-    def of_labels(self) -> tuple[LabelRelease, float]:
-        """Return what the defence releases of labels, and the delta of its bounds; no data are looked at.
+    @property
+    def has_defence(self) -> bool:
+        """Whether labels are privatised before training: by --defence, or by the method unless told otherwise."""
+        from mechanisms import METHODS
 
-        Raises `InputError` where it promises nothing, or does not fit the method.
+        spec = None if self.method is None else METHODS.get(self.method)
+        return bool(self.defence) or (spec is not None and bool(spec.defaults.get("defences")))
+
+    def of_labels(self) -> tuple[LabelRelease, Release | None, float]:
+        """Return what the defence releases of labels, the method's own noise where that counts too, and delta.
+
+        Data are looked at only for the latter. Raises `InputError` where the defence promises nothing, or does not fit
+        the method.
         """
         from mechanisms.core.defence import label_release
 
+        from ..evidence.privacy import own_release
+
         training = self._training
-        given = defences_given(training)["defences"]
-        delta = self.delta or DEFAULT_DELTA
-        if self.method is not None:
+        if self.method is None:
+            given = defences_given(training)["defences"]
+        else:
             method, config = configure(training)
-            delta = self.delta or method.protection(config).delta
+            given = config.defences
         labels = label_release(given)
         if labels is None:
             raise InputError("promises nothing: there is no epsilon to bound", "defence", ", ".join(self.defence or ()))
-        return labels, delta
+        if self.method is None:
+            return labels, None, self.delta or labels.delta or DEFAULT_DELTA
+        delta = self.delta or labels.delta or method.protection(config).delta
+        if not (labels.by_record and method.protection(config).draws):
+            return labels, None, delta
+        method, config, deployment = self._deployed()
+        return labels, own_release(method, config, deployment), delta
 
     def refuse_unused(self) -> None:
         """Raise `InputError` for a flag that says nothing: of a method where there is none, of data not looked at."""

@@ -74,8 +74,7 @@ def reproduce(
                 raise InputError(f"must be at least a batch: {error.words}", "records", records) from None
         text = to_markdown(table, result)
         files: dict[str, str | bytes] = {"table.md": text}
-        if table.figure is not None:
-            files["figure.svg"] = table.figure(result)
+        files |= {f"{drawn}.svg": draw(result) for drawn, draw in table.figures.items()}
         folder = write_folder(result, run, "reproduce", name, files=files, report=False)
         kept.remove()
     output.result({**result.to_json(), "run": str(folder)})

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
@@ -9,8 +10,9 @@ from mechanisms.core.context import Deployment, Plan
 from ..data.vertical import VerticalDataset
 from ..errors import InputError
 from ..files import Undigested
-from ..findings import EmpiricalBound
+from ..findings import AdversaryName, EmpiricalBound
 from ..games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
+from ..games.labels import LabelTrials, private_labels
 from ..games.mechanism import MechanismTrials
 from ..games.planted import Planted
 from ..games.real import RealTrials, play_one_run
@@ -20,6 +22,7 @@ from ..games.transcript import DrawnTrials, SimulatedTrials
 from ..results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow
 from ..runs import versions
 from ..statistics.estimators import audit_scores, can_refute
+from .bounding import NEIGHBOURS as NEIGHBOURS_OF_LABELS
 from .bounding import AuditPlan, Bounded, bounded, wealth_by_pairs
 from .privacy import Claimed, check_noise, game_of, noised, privacy_of, privacy_of_system, section, tradeoff_of
 from .sections import Case, Provenance, noise_section, provenance, published_by_simulation
@@ -203,6 +206,44 @@ def mechanism_outcome(
         seed=seed,
         compute={"device": "cpu", "audit_chunk": audit.chunk, **found.compute, **unkept},
         versions=versions(),
+    )
+    return _published(result, None, found)
+
+
+def defence_outcome(case: Case, audit: AuditPlan) -> AuditOutcome:
+    """Release labels in both worlds as the case's defence does, and set what that tells beside every upper bound.
+
+    Raises `InputError` where the defence promises nothing, or does not fit the data.
+    """
+    defence = private_labels(case.config.defences)
+    release = defence.releases()
+    assert release is not None
+    trials = LabelTrials(defence, case.dataset, case.seed)
+    record, out, inside = trials.canary
+    delta = release.delta or case.method.protection(case.config).delta
+    found = bounded(trials, audit, delta=delta)
+    adversary = cast(AdversaryName, case.adversary)
+    bound = release.bound(adversary, NEIGHBOURS_OF_LABELS, delta)
+    claim = Claimed(release.epsilon, delta, adversary, NEIGHBOURS_OF_LABELS)
+    privacy = section(Theory(applies=True, bounds=(bound,)), claim, found)
+    facts = replace(provenance(case, chunk=audit.chunk), method=defence.name)
+    result = AuditResult(
+        adversary=adversary,
+        privacy=privacy,
+        sentence=_warned(said("privacy", privacy), found.scores.warnings),
+        warnings=found.scores.warnings,
+        game={
+            "mechanism": "labels released before training; all that follows is post-processing",
+            "canary": f"record {record}, whose released label is in doubt",
+            "labels": f"{out} in the world 'out', {inside} in 'in'",
+            "neighbours": NEIGHBOURS_OF_LABELS,
+            "adversary": case.adversary,
+            "score": "how much more is released for one label than for the other",
+            **found.scores.runs,
+            **found.facts,
+        },
+        by_runs=found.by_runs,
+        **vars(replace(facts, compute={**facts.compute, **found.compute})),
     )
     return _published(result, None, found)
 

@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..findings import AdversaryName, NeighbourRelation
 from ..games.engine import Trials, run_chunk
 from ..games.game import Canary, Game, GameAdversary, Neighbours, why_undefined
+from ..games.labels import LabelTrials
 from ..games.real import RealTrials
 from ..games.scores import GameScores
 from ..games.transcript import SimulatedTrials
@@ -23,6 +24,7 @@ T = TypeVar("T")
 
 SIMULATED = "simulated transcripts"
 TRAINED = "trainings"
+LABELS = "released labels"
 TRAINED_BLOCK = 125
 """Pairs of trainings, one in each world, that are drawn, kept and lost together."""
 _FIRST_TRAINED = 2
@@ -31,6 +33,8 @@ _KNOWN_BLOCK = 1024
 _SECRET_BLOCK = 128
 """Without batch ids every scalar of a transcript is drawn, so there are fewer of them."""
 _SIMULATED_BLOCKS = 8
+_LABEL_BLOCK = 256
+_LABEL_BLOCKS = 8
 _MOST_ROUNDS = 250_000
 """Rounds of a transcript that is drawn scalar by scalar: about two minutes of drawing for a claim."""
 _SHARES = {SIMULATED: 0.4, TRAINED: 0.5}
@@ -93,6 +97,15 @@ def games_of(
     return Subject(pools=pools, stages=stages, facts={"game": played})
 
 
+def label_game(trials: LabelTrials) -> Subject:
+    """Return what a game of labels that are privatised before training tests of a claim, against whomever."""
+    return Subject(
+        pools={LABELS: pool_of(trials, _LABEL_BLOCK)},
+        stages=all_at_once(LABELS, blocks=_LABEL_BLOCKS, share=1.0 - CUT_SHARE),
+        facts={"game": {"neighbours": "replace-label", "canary": "a record whose released label is in doubt"}},
+    )
+
+
 def _simulated(game: Game, plan: Plan, deployment: Deployment) -> SimulatedTrials:
     """Return trials on simulated transcripts; `InputError` where they would tell nothing, or take too long."""
     trials = SimulatedTrials.of(game, plan, deployment.records, deployment.seed)
@@ -105,14 +118,14 @@ def _simulated(game: Game, plan: Plan, deployment: Deployment) -> SimulatedTrial
     return trials
 
 
-def pool_of(trials: RealTrials | SimulatedTrials, pairs: int) -> Pool:
+def pool_of(trials: RealTrials | SimulatedTrials | LabelTrials, pairs: int) -> Pool:
     """Return the blocks of `pairs` pairs of `trials`; those that are trainings cost some, and are kept."""
     trained = isinstance(trials, RealTrials)
     return Pool(
         draw=lambda number: scored_block(trials, number * pairs, (number + 1) * pairs),
         pairs=pairs,
         trials=2 * pairs if trained else 0,
-        gaussian=trials.game.knows_ids,
+        gaussian=not isinstance(trials, LabelTrials) and trials.game.knows_ids,
         stored=trained,
     )
 

@@ -47,9 +47,16 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
         "control_p": _least_p(controls, "negative"),
         "permutation_p": _least_p(controls, "permutation"),
         "accuracy": None if accuracy is None else accuracy.value,
+        "frozen": _value(result.utility.controls.get("frozen-clients")),
+        "upper": result.privacy.upper,
+        "bytes": None if result.bytes.up is None else result.bytes.up + (result.bytes.down or 0),
         "run": run,
     }
     return cell.model_copy(update=found)
+
+
+def _value(measured: object) -> float | None:
+    return getattr(measured, "value", None)
 
 
 def harm(cell: Cell) -> tuple[bool, float, float]:
@@ -82,7 +89,7 @@ def negative_controls(cells: Sequence[Cell]) -> NegativeControls | None:
         return None
     smallest, worst = min(tested, key=lambda pair: pair[0])
     together = min(1.0, len(tested) * smallest)
-    on = " + ".join(part for part in (worst.method, worst.noise) if part)
+    on = " + ".join(part for part in (worst.method, worst.noise, worst.defence) if part)
     return NegativeControls(
         tests=len(tested),
         smallest_p=smallest,

@@ -8,7 +8,7 @@ from mechanisms.core.context import Deployment, Plan
 from mechanisms.core.defence import label_release
 from mechanisms.methods.dpzv import scalar_config, scalar_release
 
-from ..accounting import gaps_of
+from ..accounting import Release, gaps_of
 from ..accounting.labels import LabelRelease
 from ..errors import InputError
 from ..findings import AdversaryName, NeighbourRelation
@@ -20,7 +20,17 @@ from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded
 from .games import account
 from .sections import Case
 from .sentences import said
-from .verdict import NO_NOISE, NO_RELEASE, Theory, given_by, largest_gating, refuted_given, theory_curves, verdict_on
+from .verdict import (
+    NO_NOISE,
+    NO_PROMISE,
+    NO_RELEASE,
+    Theory,
+    given_by,
+    largest_gating,
+    refuted_given,
+    theory_curves,
+    verdict_on,
+)
 
 _UNAUDITED = (
     "the label game is played on the scalar channel with a client's known batches; this adversary is not audited"
@@ -44,6 +54,7 @@ class Claimed:
 
 NO_THEORY = Theory(applies=True, unaccounted=NO_NOISE)
 NOTHING_STATED = Theory(applies=True, unaccounted=NO_RELEASE)
+NOTHING_PROMISED = Theory(applies=True, unaccounted=NO_PROMISE)
 
 
 def privacy_sections(
@@ -73,6 +84,7 @@ def privacy_sections(
         epsilon = noised.epsilon if noised is not None and noised.calibration != "none" else None
         delta = noised.delta if noised is not None else None
         theory = NO_THEORY if method.offers is None else NOTHING_STATED
+        theory = NOTHING_PROMISED if any(one.place == "gradient" for one in config.defences) else theory
         return section(theory, Claimed(epsilon, delta, adversary, NEIGHBOURS)), None
     found = None
     if audit.runs and adversary in ("client", "colluding-clients"):
@@ -181,15 +193,31 @@ def privacy_of_system(case: Case, found: Bounded, epsilon: float | None) -> Priv
 
 
 def _of_labels(case: Case, labels: LabelRelease, adversary: AdversaryName, *, seeded: bool) -> Privacy:
-    """Return the claim and the upper bound of labels that are privatised once, before training.
+    """Return the claim and the upper bounds of labels that are privatised once, before training.
 
-    Noise that the method adds too is not counted: it can only take the bound down.
+    Those of noise that the method adds too count where they hold of private labels: see `own_release`.
     """
-    delta = case.method.protection(case.config).delta
-    theory = Theory(applies=True, bounds=(labels.bound(adversary, NEIGHBOURS, delta, seeded=seeded),))
+    delta = labels.delta or case.method.protection(case.config).delta
+    bounds = [labels.bound(adversary, NEIGHBOURS, delta, seeded=seeded)]
+    own = own_release(case.method, case.config, replace(case.deployment, seeded_noise=seeded))
+    if own is not None:
+        bounds += account(own, adversary, NEIGHBOURS, delta, enough=labels.epsilon).bounds
+    theory = Theory(applies=True, bounds=tuple(bounds))
     facts = {"defences": [defence.model_dump(mode="json") for defence in case.config.defences]}
     claim = Claimed(labels.epsilon, delta, adversary, NEIGHBOURS)
     return section(theory, claim, release=facts, not_audited=_LABELS_UNAUDITED)
+
+
+def own_release(method: MethodSpec, config: TrainingConfig, deployment: Deployment) -> Release | None:
+    """Return the release of the noise that a method adds to private labels, where its bound holds of true ones too.
+
+    It does where a label that is replaced moves no other record's private label (`LabelRelease.by_record`); None
+    elsewhere, and where no noise is asked for.
+    """
+    labels = label_release(config.defences)
+    if labels is None or not labels.by_record or not method.protection(config).draws:
+        return None
+    return next(iter(method.releases(config, deployment)), None)
 
 
 def _of_channel(

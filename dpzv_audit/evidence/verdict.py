@@ -125,6 +125,9 @@ NO_NOISE = "no-noise"
 NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"
 NO_RELEASE = "no-release"
 NO_RELEASE_WHY = "the system states no release, so no theory speaks of it"
+NO_PROMISE = "no-promise"
+NO_PROMISE_WHY = "what the defences do to messages promises nothing, so no upper bound is known"
+_UNACCOUNTED = {NO_NOISE: NO_NOISE_WHY, NO_RELEASE: NO_RELEASE_WHY, NO_PROMISE: NO_PROMISE_WHY}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,10 +168,8 @@ class Theory:
     @property
     def explanations(self) -> dict[str, str]:
         """The gaps of all bounds, and what each is."""
-        if self.unaccounted == NO_NOISE:
-            return {NO_NOISE: NO_NOISE_WHY}
-        if self.unaccounted == NO_RELEASE:
-            return {NO_RELEASE: NO_RELEASE_WHY}
+        if self.unaccounted in _UNACCOUNTED:
+            return {self.unaccounted: _UNACCOUNTED[self.unaccounted]}
         found = [bound.gap for bound in self.bounds if bound.gap] + [self.unaccounted]
         names = [name.strip() for gap in found for name in gap.split(",")]
         return {name: GAPS[name] for name in dict.fromkeys(names) if name in GAPS}

@@ -16,6 +16,7 @@ from torch import Tensor
 from mechanisms import MethodSpec, TrainingConfig, train
 from mechanisms.core.channel import SERVER, Channel, Message
 from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
+from mechanisms.core.defence import label_release
 from mechanisms.core.method import Run
 from mechanisms.core.training import History
 
@@ -127,8 +128,8 @@ def _check_replicas(spec: MethodSpec, config: TrainingConfig) -> None:
             who = f"client {number}" if number <= CLIENTS else "the server"
             rule = f"replica {replica} in a stack of {len(stack)} and alone differ by {far:.2g} at {who}"
             require(far <= AS_STACK, spec, f"{rule}: must draw by its number, and reach no other")
-    first, second, _ = together[0]
-    differ = not torch.equal(first, second)
+    # Models that are fitted to data alone may be the same in all.
+    differ = any(not torch.equal(models[0], models[1]) for models in together)
     require(differ, spec, "replicas of a stack are equal: each must draw its own start")
 
 
@@ -138,8 +139,10 @@ def _check_messages(spec: MethodSpec, config: TrainingConfig) -> None:
     down = {message.kind for message in answers}
     rule = f"the server sends {sorted(down)}, downlink says {spec.downlink!r}"
     # Who is sent the labels, the model and all embeddings computes the answers by itself.
-    require(config.labels_shared or down == {spec.downlink}, spec, rule)
-    silent = sorted(set(range(log.rounds)) - {message.round for message in answers})
+    expected = set() if spec.downlink == "none" else {spec.downlink}
+    require(config.labels_shared or down == expected, spec, rule)
+    answered = set(range(log.rounds)) if spec.downlink == "none" else {message.round for message in answers}
+    silent = sorted(set(range(log.rounds)) - answered)
     rule = f"the server sends nothing in rounds {silent[:3]}: what it tells must be a message"
     require(not silent, spec, rule)
     for message, sent in zip(log.messages, log.payloads, strict=True):
@@ -211,7 +214,7 @@ def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, ob
     protection = spec.protection(config)
     draws = protection.draws
     if not stated(config):
-        if not protection.not_released:
+        if not protection.not_released and label_release(config.defences) is None:
             rule = "draws noise and states no release: `released` must say where, and how much"
             require(not moved, spec, rule)
             require(not draws, spec, "protection says that noise is drawn; no release is stated")

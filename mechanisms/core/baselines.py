@@ -27,6 +27,7 @@ from dpzv_audit.seeds import Purpose
 from .channel import SERVER, Message
 from .config import AsyncConfig, Bits, Downlink, ProtectedConfig, active_clients
 from .context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of, schedule
+from .defence import GradientDefences, penalised
 from .federation import Federation
 from .method import Games, MethodSpec, Protection
 from .noise import ROW_BITS, Grid, NoiseOrigin, gaussian, norms_of, truncated_steps
@@ -299,6 +300,7 @@ class AsyncRun(Generic[A]):
 
         In synchronous methods all clients work on one batch, which client 1 draws.
         """
+        self.federation.begin(self.round)
         clients = self.federation.clients
         numbers = range(1, len(clients) + 1) if self.config.all_at_once else (next(self._active),)
         drawer = clients[numbers[0] - 1]
@@ -360,6 +362,7 @@ class BaselineRun(AsyncRun[P]):
         config = calibrated(config, Deployment(records=data.records, clients=clients, seed=context.seed))
         super().__init__(data, config, context, active_clients(config, clients, context.seed))
         self._noise = ChannelNoise(config, context)
+        self._defences = GradientDefences(config, context)
         self.prepare()
 
     def prepare(self) -> None:
@@ -383,7 +386,8 @@ class BaselineRun(AsyncRun[P]):
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
-        return {"noise-draws": self._noise.draws}
+        own = {"noise-draws": self._noise.draws}
+        return own | {"defended-messages": self._defences.messages} if self._defences else own
 
 
 class FirstOrderRun(BaselineRun[P]):
@@ -421,14 +425,15 @@ class FirstOrderRun(BaselineRun[P]):
         fed.step_server(server_gradient)
         for number, (client, inputs, output, pullback) in zip(numbers, passes, strict=True):
             part = at_rows[:, :, fed.slots[number - 1]].contiguous()
-            part = batch.cleared(noise.gradients(part))
+            part = batch.cleared(self._defences(noise.gradients(part), fed.data, batch))
             message = Message(self.round, SERVER, number, "gradient", part, batch.members, sizes=batch.sizes)
             answer = fed.channel.send(message)
             for local in range(self.local_steps):
                 if local:
                     output, pullback = client.evaluator.vjp(client.parameters, inputs)
                     output = batch.cleared(output)
-                gradient, _ = pullback(noise.through_clip(output, answer), at_inputs=False)
+                pulled = penalised(noise.through_clip(output, answer), self.config.defences, inputs, output)
+                gradient, _ = pullback(pulled, at_inputs=False)
                 fed.step_client(number, gradient)
         self.round += 1
 

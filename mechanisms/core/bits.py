@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpzv_audit.seeds import Purpose, stream
 
-from .noise import NoiseOrigin, SecretBits, Words
+from .noise import Floats, NoiseOrigin, SecretBits, Words, gaussian
 
 Whole = NDArray[np.int64]
 _WORD = 64
@@ -42,6 +42,12 @@ class BitSource:
             return self.origin.words(count, self.purpose, *key)
         drawn: Words = stream(self.origin, self.purpose, *key).integers(0, 2**_WORD, count, dtype=np.uint64)
         return drawn
+
+    def normals(self, shape: tuple[int, ...], scale: float) -> Floats:
+        """Return the next round(scale Z) for independent standard normal Z, whole numbers of `shape`, exact in law."""
+        key = (*self.place, self._drawn)
+        self._drawn += 1
+        return gaussian(shape, scale, self.origin, self.purpose, *key, rounded=True)
 
 
 def happens(gaps: Whole, unit: Fraction, bits: BitSource) -> NDArray[np.bool_]:

@@ -28,7 +28,7 @@ class Message(NamedTuple):
         round: Round number, from 0; -1 for what is sent before training starts.
         sender: Party number (0 is the server).
         receiver: Party number.
-        kind: What it is: `table`, `embeddings`, `scalar`, `losses` or `gradient`.
+        kind: What it is: `table`, `embeddings`, `scalar`, `losses`, `gradient`, or `features` that a defence asks for.
         payload: Tensor of shape (K, ...): the numbers that travel, with a leading replica axis.
         ids: Record ids of shape (K, B) that both ends need to know, -1 where a place is padding, or None. They cost
             no bytes here because the parties derive them from a shared seed; whether an outsider learns them is a

@@ -20,8 +20,9 @@ from dpzv_audit import limits
 from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.errors import InputError, check_count, plain_rule
 
-from .defence import Defence, checked
+from .defence import Defence, Place, checked, label_release
 from .noise import NoiseKind
+from .patches import FeatureKind
 from .streams import by_compute_times, cyclic, random_activation
 
 C = TypeVar("C", bound="TrainingConfig")
@@ -59,6 +60,8 @@ class TrainingConfig(BaseModel):
     server_rate: ServerRate = 0.005
     momentum: ClientMomentum = 0.9
     server_momentum: ServerMomentum = 0.9
+    rate_schedule: Literal["auto", "constant", "linear"] = "auto"
+    """Rates stay, or fall to 0 by the last round; by default they stay, but where labels are privatised they fall."""
     embedding: _Width = 16
     """Width of a client's embedding under a top model, d_h."""
     hidden: _Width = 32
@@ -75,10 +78,12 @@ class TrainingConfig(BaseModel):
     """How a client draws its batches."""
     sample_rate: Annotated[float, Field(ge=1e-9, le=1)] | None = None
     """Public chance Q of a record to be in a Poisson batch, not B/D; epochs are floor(1/Q) rounds."""
+    shift: int = Field(0, ge=0, le=100)
+    """Pixels by which clients move pictures of a batch sideways at most, all alike and drawn in public."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of the simulation."""
     defences: Annotated[tuple[SerializeAsAny[Defence], ...], BeforeValidator(checked)] = ()
-    """What is done so that the training tells less of labels, in turn."""
+    """What is done so that the training tells less of labels or features, in turn."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -109,6 +114,14 @@ class TrainingConfig(BaseModel):
         yield public, f"{given}, must be left out, or sampler poisson"
         at_labels = [defence.name for defence in self.defences if defence.place == "labels"]
         yield len(at_labels) > 1, f"defences {' and '.join(at_labels)} both privatise labels, must be one of them"
+        for defence in self.defences:
+            where = f"defence {defence.name} stands at each {defence.place} of a first-order round, which is none here"
+            yield defence.place not in self.defended_at, f"{where}: the method must be split, vafl or compressed"
+            if defence.place == "embedding":
+                padded = (
+                    f"sampler must be shuffled or uniform with defence {defence.name}: batches of one size are read"
+                )
+                yield self.sampler == "poisson", padded
 
     def steps_per_pass(self, records: int) -> int:
         """Return the rounds of an epoch: floor(D/B), or floor(1/Q) where the sampling rate Q is public.
@@ -121,15 +134,35 @@ class TrainingConfig(BaseModel):
             return records // self.batch_size
         return math.floor(1.0 / self.sample_rate)
 
+    def pace(self, round_: int, records: int) -> float:
+        """Return what share of its rates a round has, above 0 and at most 1.
+
+        Labels that are wrong are learnt last, by what large steps at the end of a training make of few records.
+        """
+        falls = self.rate_schedule == "linear"
+        if self.rate_schedule == "auto":
+            falls = label_release(self.defences) is not None
+        return 1.0 - round_ / rounds_of(self, records) if falls else 1.0
+
     @property
     def all_at_once(self) -> bool:
         """Whether all clients take part in every round, on one batch, which client 1 draws."""
         return False
 
     @property
+    def defended_at(self) -> tuple[Place, ...]:
+        """Where a defence can stand in its rounds."""
+        return ("labels",)
+
+    @property
     def labels_shared(self) -> bool:
         """Whether the server hands every client the training labels."""
         return False
+
+    @property
+    def label_free(self) -> FeatureKind | None:
+        """Which label-free features the clients' models are; None: models of other kinds."""
+        return None
 
     def check_clients(self, clients: int) -> None:
         """Raise `InputError` where the configuration is not of so many clients."""
@@ -187,7 +220,7 @@ class AsyncConfig(TrainingConfig):
                 raise InputError(f"{name} has {len(values)} entries, must have one for each of the {clients} clients")
 
 
-Downlink = Literal["scalar", "losses", "gradient", "other"]
+Downlink = Literal["scalar", "losses", "gradient", "other", "none"]
 
 
 class ProtectedConfig(AsyncConfig):
@@ -249,6 +282,9 @@ class ProtectedConfig(AsyncConfig):
         for name in ("activation", *_BY_CLIENT):
             other = getattr(self, name) != AsyncConfig.model_fields[name].default
             yield self.all_at_once and other, f"{name} does not apply: all clients take part in every round"
+        reading = [one.name for one in self.defences if one.place == "gradient" and one.reads_labels]
+        broken = self.dp == "gradient" and bool(reading)
+        yield broken, f"dp gradient has a bound that defence {' and '.join(reading)}, which reads labels, would break"
         nothing = self.dp == "gradient" and self.answers != "gradient"
         yield nothing, "dp must be none, embedding or embedding-batch: no gradient travels here"
 
@@ -273,6 +309,12 @@ class BaselineConfig(ProtectedConfig):
     def keeps_table(self) -> bool:
         """See `AsyncConfig.keeps_table`."""
         return super().keeps_table and self.embeddings == "stale"
+
+    @property
+    def defended_at(self) -> tuple[Place, ...]:
+        """See `TrainingConfig.defended_at`: at what travels where clients are sent gradients."""
+        sent = self.answers == "gradient" and not self.labels_shared
+        return ("labels", "embedding", "gradient") if sent else ("labels",)
 
 
 def build_config(kind: type[C], values: dict[str, object]) -> C:

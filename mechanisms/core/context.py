@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpzv_audit.data.vertical import VerticalDataset
 
-from .channel import Ledger, Observer
+from .channel import Channel, Ledger, Observer
 from .config import AsyncConfig, TrainingConfig, active_clients, check_plan
 from .joining import joined
 from .models import Architecture
@@ -46,6 +46,7 @@ class RunContext:
         noised: Gets the sums without noise (`ScalarChannel.sums`) of a round, (K,), and returns them with noise of its
             own: who plays two worlds at once sees both.
         released: Maps a round's noised scalars (K,) to what goes out instead.
+        channel: What the run sends its messages on; None: one of its own, which shows them to `observers`.
         progress: Hears of rounds within what is one step for the rest: a whole training of a system.
     """
 
@@ -58,6 +59,7 @@ class RunContext:
     plan: Plan | None = None
     noised: Callable[[Tensor], Tensor] | None = None
     released: Callable[[Tensor], Tensor] | None = None
+    channel: Channel | None = None
     progress: Callable[[int], None] | None = None
 
     def streams(self, dtype: torch.dtype) -> Streams:
@@ -159,12 +161,31 @@ Behaviour = ClientBehaviour | GradientBehaviour
 
 
 @dataclass(frozen=True)
+class LabelDecoder:
+    """Reads classes off predictions of soft labels that took their place: a network of two layers for each replica.
+
+    `parts` are weights (K, classes, h), biases (K, 1, h), weights (K, h, classes) and biases (K, 1, classes).
+    """
+
+    parts: tuple[Tensor, ...]
+
+    def probabilities(self, soft: Tensor) -> Tensor:
+        """Return how likely each class is, (K, n, classes), of predicted soft labels (K, n, classes)."""
+        first, shift, second, bias = self.parts
+        return torch.softmax(torch.relu(soft @ first + shift) @ second + bias, 2)
+
+    def logits(self, logits: Tensor) -> Tensor:
+        """Return the logits of classes, (K, n, classes), of those that a model gives."""
+        return self.probabilities(torch.softmax(logits, 2)).clamp(min=torch.finfo(logits.dtype).tiny).log()
+
+
+@dataclass(frozen=True)
 class TrainingData:
     """Records on the device: a feature block a client and labels, (N,) for all replicas or (K, N) by replica.
 
     `vocabulary` is the number of token ids where the features are such, else None; `selection` (K, N) says which row of
     `features` each replica trains on as its record i (shadow models), None: row i. Where labels are `soft`, by replica
-    (K, N, classes), losses are of these.
+    (K, N, classes), losses are of these. A `decoder` reads classes off predictions of them.
     """
 
     features: tuple[Tensor, ...]
@@ -175,6 +196,7 @@ class TrainingData:
     vocabulary: int | None = None
     selection: Tensor | None = None
     soft: SoftTargets | None = None
+    decoder: LabelDecoder | None = None
 
     @property
     def records(self) -> int:
@@ -210,7 +232,13 @@ class TrainingData:
         labels = self.labels if self.labels.dim() == 1 else self.labels[first:last]
         selection = None if self.selection is None else self.selection[first:last]
         soft = None if self.soft is None else replace(self.soft, rows=self.soft.rows[first:last])
-        return replace(self, labels=labels, selection=selection, soft=soft)
+        parts = () if self.decoder is None else tuple(part[first:last] for part in self.decoder.parts)
+        decoder = LabelDecoder(parts) if parts else None
+        return replace(self, labels=labels, selection=selection, soft=soft, decoder=decoder)
+
+    def decoded(self, logits: Tensor) -> Tensor:
+        """Return logits (K, n, classes) of true classes, of those that trained models give."""
+        return logits if self.decoder is None else self.decoder.logits(logits)
 
     def batch_labels(self, batch: Batch) -> Targets:
         """Labels (K, B) of `batch`, or the soft ones."""
@@ -218,6 +246,10 @@ class TrainingData:
             rows = self.soft.rows
             places = batch.ids.unsqueeze(2).expand(-1, -1, rows.shape[2])
             return replace(self.soft, rows=rows.gather(1, places))
+        return self.named_labels(batch)
+
+    def named_labels(self, batch: Batch) -> Tensor:
+        """Labels (K, B) of `batch`, one class a record where they are soft too."""
         if self.labels.dim() == 1:
             return self.labels.index_select(0, batch.flat).view(batch.ids.shape)
         return self.labels.gather(1, batch.ids)

@@ -1,40 +1,77 @@
-"""What a defence is to a training: settings of a name, and what they do to labels before the first round."""
+"""What a defence is to a training: settings of a name, and what they do to labels, or to what is sent up or down.
+
+Labels change before the first round. Gradients change after the noise of the method's own, so that its bound holds of
+them still: of defences that do not read labels what goes down is post-processing. Several change them in turn.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
+from torch import Tensor
 
 from dpzv_audit.accounting.labels import LabelRelease
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose
 
 from .bits import BitSource
-from .noise import NoiseOrigin
+from .channel import SERVER, Channel, Message
+from .noise import NoiseOrigin, gaussian
+from .streams import Batch
 
 if TYPE_CHECKING:
+    from .config import TrainingConfig
     from .context import RunContext, TrainingData
 
-Place = Literal["labels"]
-"""Where a defence stands: at labels, before training."""
+Place = Literal["labels", "embedding", "gradient"]
+"""Where a defence stands: at labels, before training, at what a client sends up, or at gradients that it gets back."""
 
 
 @dataclass(frozen=True)
 class Draws:
     """Where a defence draws from: secret bits or a seed, replica by replica; `place` is that among the defences.
 
-    `seed` is public: what is random and protects nothing.
+    `seed` is public: what is random and protects nothing. On the `channel` clients send what a defence needs of them;
+    None: a system of the user's own, whose messages are its own.
     """
 
     origin: NoiseOrigin
     seed: int
     replicas: Sequence[int]
     place: int
+    channel: Channel | None = None
+
+    def send(self, client: int, features: Tensor) -> Tensor:
+        """Return features (K, N, d) as the server receives them of a client, once, before training."""
+        if self.channel is None:
+            return features
+        return self.channel.send(Message(-1, client, SERVER, "features", features))
 
     def bits(self, replica: int) -> BitSource:
         """Return the source of one replica, the same each time it is asked for."""
         return BitSource(self.origin, Purpose.LABELS, (replica, self.place))
+
+
+@dataclass(frozen=True)
+class GradientDraws:
+    """Where a defence of gradients draws for one message from: secret bits or a seed, replica by replica.
+
+    `place` is that among the defences, `number` that of the message among all of the run.
+    """
+
+    origin: NoiseOrigin
+    replicas: Sequence[int]
+    place: int
+    number: int
+
+    def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Return independent N(0, 1), (K, *shape), on the device of `like`; the same each time it is asked for."""
+        rows = [gaussian(shape, 1.0, self.origin, Purpose.DEFENCE, k, self.place, self.number) for k in self.replicas]
+        return torch.from_numpy(np.stack(rows)).to(like)
 
 
 class Defence(BaseModel):
@@ -42,16 +79,53 @@ class Defence(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
-    name: str
+    place: ClassVar[Place] = "labels"
+    """Where it stands."""
+    binary: ClassVar[bool] = False
+    """Whether it is one for two classes alone."""
+    reads_labels: ClassVar[bool] = False
+    """Whether what it sends of a gradient depends on labels beside it: that is no post-processing."""
 
-    @property
-    def place(self) -> Place:
-        """Return where it stands."""
-        return "labels"
+    name: str
 
     def on_labels(self, data: "TrainingData", draws: Draws) -> "TrainingData":
         """Return the data with labels that take the place of the true ones; these alone where that is not its place."""
         return data
+
+    def response(self, classes: int, records: int) -> NDArray[np.float64] | None:
+        """Return the chance (classes, classes) of each private label under each true one, a row for each of these.
+
+        It is what anyone can compute who knows the settings; None where labels stay, or settings do not tell.
+        """
+        return None
+
+    def on_embeddings(self, features: Tensor, embeddings: Tensor) -> Tensor | None:
+        """Return what a client adds to the gradient at its `embeddings`; None where that is not its place.
+
+        Args:
+            features: The client's features of a batch, (K, B, ...).
+            embeddings: What its models make of them, (K, B, width).
+
+        Returns:
+            The gradient (K, B, width) of what the client minimises beside the loss of the batch.
+        """
+        return None
+
+    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: GradientDraws) -> Tensor:
+        """Return gradients of one message as they are sent; these alone where that is not its place.
+
+        Args:
+            values: Each record's own gradient at one client's embedding, (K, B, width) in float64.
+            labels: Labels that are trained on, (K, B).
+            real: Where a place holds a record, booleans (K, B); gradients elsewhere are 0 and stay so.
+            draws: Where randomness comes from.
+        """
+        return values
+
+    @property
+    def draws(self) -> bool:
+        """Return whether it draws what is to protect something."""
+        return self.releases() is not None
 
     def releases(self) -> LabelRelease | None:
         """Return what it releases of labels, as an accountant takes it; None where nothing is promised."""
@@ -77,10 +151,72 @@ class DefenceSpec:
 
 def defended(data: "TrainingData", defences: Sequence[Defence], context: "RunContext") -> "TrainingData":
     """Return what a run trains on: labels through each of the `defences` in turn."""
-    origin = context.seed if context.origin is None else context.origin
+    origin = _origin(context)
+    for defence in defences:
+        if defence.binary and data.classes != 2:
+            rule = f"must be left out: it is for 2 classes, and there are {data.classes}"
+            raise InputError(rule, "defence", defence.name)
     for place, defence in enumerate(defences):
-        data = defence.on_labels(data, Draws(origin, context.seed, tuple(context.replicas), place))
+        data = defence.on_labels(data, Draws(origin, context.seed, tuple(context.replicas), place, context.channel))
     return data
+
+
+def penalised(gradient: Tensor, defences: Iterable[Defence], features: Tensor, embeddings: Tensor) -> Tensor:
+    """Return the gradient (K, B, width) at `embeddings` that a client pulls back, with what its defences add to it."""
+    for defence in defences:
+        added = defence.on_embeddings(features, embeddings)
+        gradient = gradient if added is None else gradient + added
+    return gradient
+
+
+def _origin(context: "RunContext") -> NoiseOrigin:
+    return context.seed if context.origin is None else context.origin
+
+
+class GradientDefences:
+    """Changes gradients that a server sends down by each of a configuration's defences that stands there, in turn.
+
+    `messages` says how many have been changed: each draws from a stream of its own, so a run can be taken up again.
+    """
+
+    def __init__(self, config: "TrainingConfig", context: "RunContext") -> None:
+        self._defences = [(place, one) for place, one in enumerate(config.defences) if one.place == "gradient"]
+        self._origin = _origin(context)
+        self._replicas = tuple(context.replicas)
+        self._size = config.batch_size
+        self.messages = torch.zeros(1, dtype=torch.int64)
+
+    def __bool__(self) -> bool:
+        """Return whether any stands there."""
+        return bool(self._defences)
+
+    def __call__(self, values: Tensor, data: "TrainingData", batch: Batch) -> Tensor:
+        """Return gradients (K, B, width) of the mean over `batch` as they are sent.
+
+        Defences see a record's own gradient, which is B times its part of the mean.
+        """
+        if not self._defences:
+            return values
+        number = int(self.messages)
+        self.messages += 1
+        labels = data.named_labels(batch)
+        rows = values.double() * self._size
+        for place, defence in self._defences:
+            draws = GradientDraws(self._origin, self._replicas, place, number)
+            rows = defence.on_gradients(rows, labels, batch.members >= 0, draws)
+        return (rows / self._size).to(values.dtype)
+
+
+def words_of(defences: Sequence[Defence]) -> str:
+    """Return which labels and gradients the defences protect, in words for every result; empty where none."""
+    private = [defence.name for defence in defences if defence.releases() is not None]
+    changing = [defence.name for defence in defences if defence.place == "gradient"]
+    found = []
+    if private:
+        found.append(f"labels, privatised once before training by {', '.join(private)}")
+    if changing:
+        found.append(f"gradients sent to clients, changed by {', '.join(changing)}, which promises nothing")
+    return "; and ".join(found)
 
 
 def label_release(defences: Iterable[Defence]) -> LabelRelease | None:

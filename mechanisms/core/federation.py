@@ -9,8 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpzv_audit.errors import InputError
+from dpzv_audit.seeds import Purpose, stream
+
 from .channel import SERVER, Channel, Message, quantised
-from .config import TrainingConfig, check_sizes
+from .config import TrainingConfig, check_sizes, rounds_of
 from .context import ClientBehaviour, GradientBehaviour, RunContext, TrainedStack, TrainingData, Turn, dtype_of
 from .models import Architecture, TransformerModel, default_architectures
 from .replicas import (
@@ -64,7 +67,12 @@ class Federation:
         self.records = data.records
         check_sizes(config, records=self.records, clients=len(data.features))
         self.steps_per_pass = config.steps_per_pass(self.records)
-        self.channel = Channel(context.observers)
+        self.offset = 0
+        widths = {block.shape[3] if block.dim() == 4 else 0 for block in data.features}
+        if config.shift and (len(widths) > 1 or 0 in widths):
+            right = "must be 0 where clients hold other than pictures of one width, cut into strips"
+            raise InputError(right, "shift", config.shift)
+        self.channel = Channel(context.observers) if context.channel is None else context.channel
         self.traffic: list[tuple[int, int]] = []
         client_models, server_model = architectures_of(data, config)
         self.width = config.embedding if config.top_model else data.classes
@@ -102,7 +110,7 @@ class Federation:
         chosen = batch.flat
         if self.data.selection is not None:
             chosen = self.data.selection.gather(1, batch.ids).flatten()
-        rows = client.features.index_select(0, chosen)
+        rows = moved(client.features.index_select(0, chosen), self.offset)
         return rows.view(*batch.ids.shape, *rows.shape[1:])
 
     def upload(self, number: int, round_: int, batch: Batch, rows: Tensor, bits: int | None = None) -> Tensor:
@@ -142,6 +150,21 @@ class Federation:
         if rule is not None:
             gradient = cast(GradientBehaviour, rule).own_gradient(gradient)
         self.optimizers[number].step(gradient)
+
+    def begin(self, round_: int) -> None:
+        """Set what a round has of its own: all parties' rates, and by how much pictures are moved.
+
+        A round beyond the last of the configuration has the rates of the last.
+        """
+        shift = self.config.shift
+        if shift:
+            generator = stream(self.context.seed, Purpose.SHIFTS, round_)
+            self.offset = int(generator.integers(-shift, shift + 1))
+        last = rounds_of(self.config, self.records) - 1
+        pace = self.config.pace(min(round_, last), self.records)
+        own = self.config.server_rate, *[self.config.client_rate] * len(self.clients)
+        for optimizer, rate in zip(self.optimizers, own, strict=True):
+            optimizer.rate = rate * pace
 
     def server_batch(self, rows: Tensor, batch: Batch) -> ServerBatch:
         """Return what the server steps by: `rows` (K, B, M * width) with labels and weights of `batch`."""
@@ -183,23 +206,34 @@ class Federation:
         Clients that are `silent` send zeros. `protect` is what a method does to embeddings before they are sent, in
         `bits` a value where it compresses.
         """
+        self.clear_table()
+        for number, client in enumerate(self.clients, start=1):
+            if number in silent:
+                rows = self.table.new_zeros(self.stack, self.records, self.width)
+            else:
+                rows = protect(self.embed_records(client))
+            sent, size = quantised(rows, bits)
+            self.put(Message(-1, number, SERVER, "table", sent, bits=size))
+
+    def clear_table(self) -> None:
+        """Make the server's table, of zeros."""
         places = self.stack * self.records + 1
         columns = len(self.clients) * self.width
         # The scratch row at the end takes what padded places write and is never counted.
         self.table = torch.zeros(places, columns, dtype=self.dtype, device=self.device)
         self._columns = [self.table[:, slot] for slot in self.slots]
-        for number, client in enumerate(self.clients, start=1):
-            if number in silent:
-                rows = self.table.new_zeros(self.stack, self.records, self.width)
-            else:
-                rows = self.embed_all(client, client.features)
-                if self.data.selection is not None:
-                    chosen = self.data.selection.unsqueeze(2)
-                    rows = rows.gather(1, chosen.expand(-1, -1, self.width))
-                rows = protect(rows)
-            sent, size = quantised(rows, bits)
-            message = Message(-1, number, SERVER, "table", sent, bits=size)
-            self._columns[number - 1][:-1] = self.channel.send(message).flatten(0, 1)
+
+    def embed_records(self, client: ClientState) -> Tensor:
+        """Embeddings (K, N, width) of the records that each replica trains on."""
+        rows = self.embed_all(client, client.features)
+        if self.data.selection is None:
+            return rows
+        chosen = self.data.selection.unsqueeze(2)
+        return rows.gather(1, chosen.expand(-1, -1, self.width))
+
+    def put(self, message: Message) -> None:
+        """Send embeddings (K, N, width) of all records, and keep what arrives in the table."""
+        self._columns[message.sender - 1][:-1] = self.channel.send(message).flatten(0, 1)
 
     def refresh(self, number: int, batch: Batch, embeddings: Tensor) -> Tensor:
         """Put a client's embeddings (K, B, width) of `batch` in the table; return its rows (K, B, M * width)."""
@@ -236,9 +270,20 @@ class Federation:
         embedded = map(self.embed_all, self.clients, self.data.test_features)
         rows = torch.cat(list(embedded), 2)
         labels = self.data.test_labels.expand(self.stack, -1)
-        logits = self.server.forward(self.server_parameters, rows)
+        logits = self.data.decoded(self.server.forward(self.server_parameters, rows))
         losses = cross_entropy(logits, labels).to(torch.float64).mean(1)
         return (logits.argmax(2) == labels).cpu().numpy(), losses.cpu().numpy()
+
+
+def moved(pictures: Tensor, by: int) -> Tensor:
+    """Return pictures (..., width) moved to the right by so many pixels, to the left where negative; 0 comes in."""
+    if by == 0:
+        return pictures
+    found = torch.zeros_like(pictures)
+    width = pictures.shape[-1]
+    start, stop = max(0, by), min(width, width + by)
+    found[..., start:stop] = pictures[..., start - by : stop - by]
+    return found
 
 
 def architectures_of(

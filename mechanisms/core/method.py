@@ -1,7 +1,7 @@
 """What a training method is to the rest of the toolkit: a name, a configuration, a run, and answers about them."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -11,9 +11,10 @@ from dpzv_audit.accounting import Release
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 
+from .channel import Channel
 from .config import Downlink, TrainingConfig, build_config
 from .context import Behaviour, Deployment, Plan, RunContext, TrainingData, dtype_of
-from .defence import defended, label_release
+from .defence import checked, defended, label_release, words_of
 from .federation import Federation
 from .models import Architecture
 from .noise import SecretBits
@@ -156,6 +157,14 @@ def downlink_of(told: Collection[str]) -> Downlink:
     return next((kind for kind in known if kind in told), "other")
 
 
+def _private_labels(defences: object) -> bool:
+    """Return whether `defences`, as options give them, privatise labels; the configuration says what cannot be."""
+    try:
+        return bool(defences) and label_release(checked(defences)) is not None
+    except ValueError:
+        return False
+
+
 def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
     """Say that a training adds no noise anywhere: `released` of a method without noise."""
     return ()
@@ -211,7 +220,8 @@ class MethodSpec:
         if "epsilon" in known and options.get("sigma") is not None:
             defaults["epsilon"] = None
         # Labels that are private already need no noise of the method's: it is added where it is asked for.
-        if options.get("defences") and not {"epsilon", "sigma", "calibration"} & options.keys() and self.own_noise:
+        asked = {"epsilon", "sigma", "calibration"} & options.keys()
+        if self.own_noise and not asked and _private_labels(options.get("defences")):
             defaults |= {"epsilon": None, "calibration": "none"}
         return build_config(self.config, defaults | options)
 
@@ -226,7 +236,18 @@ class MethodSpec:
             raise InputError(f"{given}, must be a {self.config.__name__} for method {self.name}")
         if context.behaviours:
             self._check_behaviours(context.behaviours, len(data.features))
-        return self.run(defended(data, config.defences, context), config, context)
+        for defence in config.defences:
+            if defence.place not in config.defended_at:
+                rule = f"must be left out: it stands at each {defence.place} of a first-order round, which is none here"
+                raise InputError(rule, "defence", defence.name)
+        if config.defences and self.offers is None:
+            # What clients send for a defence is of the run: its bytes count, and its observers see it.
+            context = replace(context, channel=Channel(context.observers))
+        data = defended(data, config.defences, context)
+        if self.offers is not None and data.decoder is not None:
+            rule = "must be left out: its soft labels are decoded after a prediction, and a system gets classes alone"
+            raise InputError(rule, "defence", config.defences[0].name)
+        return self.run(data, config, context)
 
     def releases(self, config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
         """Return what a training releases under noise; () where it adds none.
@@ -281,15 +302,15 @@ class MethodSpec:
 
     def draws(self, config: TrainingConfig) -> bool:
         """Return whether a training draws what is to protect something: noise, or labels in the place of true ones."""
-        return self.protection(config).draws or label_release(config.defences) is not None
+        return self.protection(config).draws or any(defence.draws for defence in config.defences)
 
     def protects(self, config: TrainingConfig) -> str:
         """Words on what noise, or labels that are privatised, protect in `config`, for every result."""
         words = self.protection(config).words
-        if label_release(config.defences) is None:
+        own = words_of(config.defences)
+        if not own:
             return words
         noised = self.protection(config).draws
-        own = f"labels, privatised once before training by {', '.join(defence.name for defence in config.defences)}"
         return f"{own}; and {words}" if noised else own
 
     def _check_behaviours(self, behaviours: Mapping[int, Behaviour], clients: int) -> None:

@@ -18,6 +18,7 @@ from dpzv_audit.data.text import read_pretrained
 from dpzv_audit.errors import InputError
 
 from .config import ClientModel, TrainingConfig
+from .patches import FeatureKind, PatchFeatures, Shape, kind_for, regions_of
 
 GROUPS = 8
 """Channel groups of group norm. Batch norm would mix the records of a batch: one record would move every loss."""
@@ -308,9 +309,6 @@ def initial_parameters(layout: Layout, generator: np.random.Generator) -> np.nda
     return np.concatenate(pieces)
 
 
-Shape = tuple[int, ...]
-
-
 def default_architectures(
     config: TrainingConfig, shapes: Sequence[Shape], classes: int, vocabulary: int | None = None
 ) -> tuple[tuple[Architecture, ...], Architecture | None]:
@@ -336,7 +334,23 @@ def default_architectures(
     return clients, MLP((width * len(shapes), config.hidden, classes))
 
 
+def feature_model(kind: FeatureKind, shape: Shape, width: int) -> MLP | Network:
+    """Return the model of features of records of `shape`, `width` of them; `InputError` where so few cannot be."""
+    if kind_for(kind, shape) == "components":
+        return MLP((math.prod(shape), width))
+    regions = regions_of(shape)
+    atoms = width // math.prod(regions)
+    if not atoms:
+        least = math.prod(regions)
+        raise InputError(f"must be at least {least} for patches of {shape[1]} x {shape[2]}", "embedding", width)
+    return Network(PatchFeatures, (shape, atoms, regions, width))
+
+
 def _client_model(config: TrainingConfig, shape: Shape, width: int, vocabulary: int | None) -> Architecture:
+    if config.label_free is not None:
+        if vocabulary is not None:
+            raise InputError("must be local: token ids have no label-free features here", "bottoms", "features")
+        return feature_model(config.label_free, shape, width)
     kind = config.client_model
     if kind == "auto":
         kind = _fitting(config, shape, vocabulary)

@@ -1,4 +1,4 @@
-"""Defences by name: what is done to a training so that it tells less of labels. A defence is one file and a line here.
+"""Defences by name: what is done to a training so that it tells less. A defence is one file and a line here.
 
 Packages that are installed beside this one may add theirs (`dpzv_audit.registry`).
 """
@@ -11,9 +11,24 @@ from dpzv_audit.errors import InputError, plain_rule, unknown_name
 from dpzv_audit.registry import Registry
 
 from ..core.defence import Defence, DefenceSpec
-from . import label
+from . import confusion, correlation, gradient, label, marvell
 
-DEFENCES = Registry("dpzv_audit.defences", DefenceSpec, (label.RESPONSE, label.RESPONSE_PRIOR, label.CLUSTER))
+DEFENCES = Registry(
+    "dpzv_audit.defences",
+    DefenceSpec,
+    (
+        label.RESPONSE,
+        label.RESPONSE_PRIOR,
+        label.CLUSTER,
+        label.ONE_SHOT,
+        confusion.SPEC,
+        correlation.SPEC,
+        gradient.MAX_NORM,
+        marvell.SPEC,
+        gradient.SPARSIFY,
+        gradient.DISCRETISE,
+    ),
+)
 
 
 def defence_of(name: str, **settings: Any) -> Defence:

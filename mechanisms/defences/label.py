@@ -6,11 +6,13 @@ read. What is drawn comes from where the run's noise comes from.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
+from torch import Tensor
 
 from dpzv_audit.accounting.labels import LabelRelease
 from dpzv_audit.errors import InputError
@@ -19,13 +21,27 @@ from dpzv_audit.seeds import Purpose, stream
 from ..core.bits import BitSource, Whole
 from ..core.context import TrainingData
 from ..core.defence import Defence, DefenceSpec, Draws
+from ..core.features import fitted
+from ..core.patches import FeatureKind
 from ..core.replicas import SoftTargets
-from .grouping import by_means, components, grouping_of, groups_at, spectral_rows
-from .private_labels import PrivateLabels, by_prior, by_response, by_shares, by_votes
+from .grouping import Grouping, by_means, components, grouping_of, groups_at, side_by_side, spectral_rows
+from .private_labels import (
+    Floats,
+    PrivateLabels,
+    Whitened,
+    by_prior,
+    by_regression,
+    by_response,
+    by_shares,
+    by_votes,
+    response_matrix,
+)
 
+P = TypeVar("P")
+Sent = NDArray[np.float32]
 Epsilon = Annotated[float, Field(gt=0, le=100)]
-# Privatises labels (N,) of a replica in its groups (N,).
-Mechanism = Callable[[Whole, Whole, BitSource], PrivateLabels]
+# Privatises labels (N,) of a replica by what is public of its records, such as their groups (N,).
+Mechanism = Callable[[Whole, P, BitSource], PrivateLabels]
 
 
 class _LabelDefence(Defence):
@@ -37,13 +53,13 @@ class _LabelDefence(Defence):
         return LabelRelease(self.epsilon)
 
     def _each(
-        self, data: TrainingData, draws: Draws, mechanism: Mechanism, groups: Callable[[int], Whole]
+        self, data: TrainingData, draws: Draws, mechanism: Mechanism[P], public: Callable[[int], P]
     ) -> TrainingData:
-        """Return the data with labels of each replica by the mechanism, in the groups of its place."""
+        """Return the data with labels of each replica by the mechanism, and what is public at its place."""
         found = []
         labels = data.labels.expand(len(draws.replicas), -1).cpu().numpy().astype(np.int64)
         for place, replica in enumerate(draws.replicas):
-            found.append(mechanism(labels[place], groups(place), draws.bits(replica)))
+            found.append(mechanism(labels[place], public(place), draws.bits(replica)))
         private = torch.from_numpy(np.stack([one.labels for one in found])).to(data.labels)
         return replace(data, labels=private, soft=_soft(found, data))
 
@@ -65,6 +81,14 @@ class LabelResponse(_LabelDefence):
     correction: bool = False
     """A loss that knows the chances of responses (forward correction), with smaller gradients; else of the response."""
 
+    def releases(self) -> LabelRelease:
+        """See `Defence.releases`."""
+        return LabelRelease(self.epsilon, by_record=True)
+
+    def response(self, classes: int, records: int) -> Floats:
+        """See `Defence.response`."""
+        return response_matrix(classes, self.epsilon)
+
     def on_labels(self, data: TrainingData, draws: Draws) -> TrainingData:
         """See `Defence.on_labels`."""
 
@@ -77,31 +101,35 @@ class LabelResponse(_LabelDefence):
 
 class _Grouped(_LabelDefence):
     groups: Annotated[int, Field(ge=1)] | None = None
-    """Groups of records; by default one for 30 / epsilon records (k-means: 25), and one a class at least."""
+    """Groups of records; by default one for 60 / epsilon records, smaller ones where few (k-means: 25 / epsilon)."""
     grouping: Literal["auto", "k-means", "spectral"] = "auto"
     """By k-means, or that of a graph's leading eigenvectors: of at most 100,000 records by the latter."""
     components: Annotated[int, Field(ge=1, le=1000)] = 10
     """Principal components that each client sends of its features."""
 
+    def _grouping(self, records: int) -> Grouping:
+        return grouping_of(records) if self.grouping == "auto" else self.grouping
+
+    def _count(self, classes: int, records: int) -> int:
+        """Return how many groups so many records are put into."""
+        return self.groups or groups_at(records, classes, self.epsilon, self._grouping(records))
+
     def _groups(self, data: TrainingData, draws: Draws) -> Callable[[int], Whole]:
         """Return what gives the groups (N,) of the replica at a place: of all one, but where records are selected."""
-        if not all(block.is_floating_point() for block in data.features):
-            raise InputError(f"{self.name} needs numbers to group records by, and a client holds token ids")
-        blocks = [block.flatten(1).cpu().numpy() for block in data.features]
-        grouping = grouping_of(data.records) if self.grouping == "auto" else self.grouping
-        count = self.groups or groups_at(data.records, data.classes, self.epsilon, grouping)
+        _check_numbers(self.name, data, "group")
+        grouping = self._grouping(data.records)
+        count = self._count(data.classes, data.records)
         if count > data.records:
             raise InputError(f"option groups of {self.name} is {count}, must be at most the {data.records} records")
 
-        def of(rows: list[np.ndarray]) -> Whole:
-            sent = components(rows, self.components)
-            return by_means(spectral_rows(sent) if grouping == "spectral" else sent, count, draws.seed % 2**32)
+        def own(number: int, block: Tensor) -> Tensor:
+            return torch.from_numpy(components(block.cpu().numpy(), self.components)).to(block)
 
-        if data.selection is None:
-            found = of(blocks)
-            return lambda place: found
-        selection = data.selection.cpu().numpy()
-        return lambda place: of([block[selection[place]] for block in blocks])
+        def of(sent: list[Sent]) -> Whole:
+            rows = side_by_side(sent)
+            return by_means(spectral_rows(rows) if grouping == "spectral" else rows, count, draws.seed % 2**32)
+
+        return from_clients(data, draws, own, of)
 
 
 class LabelCluster(_Grouped):
@@ -110,6 +138,11 @@ class LabelCluster(_Grouped):
     name: Literal["label-cluster"] = "label-cluster"
     release: Literal["vote", "shares"] = "vote"
     """What a group releases: one class, or shares of all."""
+
+    def response(self, classes: int, records: int) -> Floats:
+        """See `Defence.response`: that of a group of mean size and of one class, the rightest that there is."""
+        size = records / self._count(classes, records)
+        return response_matrix(classes, self.epsilon * size / 2)
 
     def on_labels(self, data: TrainingData, draws: Draws) -> TrainingData:
         """See `Defence.on_labels`."""
@@ -137,6 +170,76 @@ class LabelResponsePrior(_Grouped):
         return self._each(data, draws, respond, self._groups(data, draws))
 
 
+class LabelOneShot(_LabelDefence):
+    """A regression on statistics of the labels, with Gaussian noise, names the class of each record."""
+
+    name: Literal["label-one-shot"] = "label-one-shot"
+    epsilon: Epsilon = 1.0
+    """Epsilon of each label at `delta`, under replace-label."""
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """Delta of the noise."""
+    certain: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the records, those whose two best classes are the farthest apart, that are trained on."""
+    features: FeatureKind = "auto"
+    """Features that each client sends: patches of images, components of all else."""
+    width: Annotated[int, Field(ge=1, le=4096)] = 192
+    """How many features each client sends."""
+
+    def releases(self) -> LabelRelease:
+        """See `Defence.releases`."""
+        return LabelRelease(self.epsilon, self.delta)
+
+    def on_labels(self, data: TrainingData, draws: Draws) -> TrainingData:
+        """See `Defence.on_labels`."""
+        _check_numbers(self.name, data, "regress")
+
+        def name(labels: Whole, public: Whitened, bits: BitSource) -> PrivateLabels:
+            return by_regression(labels, public, data.classes, self.epsilon, self.delta, bits, certain=self.certain)
+
+        def own(number: int, block: Tensor) -> Tensor:
+            rows = fitted(block, self.features, self.width, seed=draws.seed, client=number).rows(block)
+            return rows[:, rows.any(0)]
+
+        def of(sent: list[Sent]) -> Whitened:
+            return Whitened.of(np.concatenate(sent, 1), data.classes)
+
+        return self._each(data, draws, name, from_clients(data, draws, own, of))
+
+
+def from_clients(
+    data: TrainingData, draws: Draws, own: Callable[[int, Tensor], Tensor], of: Callable[[list[Sent]], P]
+) -> Callable[[int], P]:
+    """Return what gives what is public at a place, from what all clients sent of the records there.
+
+    Args:
+        data: What is trained on.
+        draws: On whose channel clients send.
+        own: What a client, by number, sends of a block of its features (N, ...): (N, d).
+        of: What is made of that, (N, d) from each client.
+    """
+    selection = data.selection
+    sent = []
+    for number, block in enumerate(data.features, start=1):
+        if selection is None:
+            rows = own(number, block).expand(len(draws.replicas), -1, -1)
+        else:
+            rows = torch.stack([own(number, block[chosen]) for chosen in selection])
+        sent.append(draws.send(number, rows))
+
+    def at(place: int) -> P:
+        return of([rows[place].cpu().numpy() for rows in sent])
+
+    if selection is None:
+        found = at(0)
+        return lambda place: found
+    return at
+
+
+def _check_numbers(name: str, data: TrainingData, verb: str) -> None:
+    if not all(block.is_floating_point() for block in data.features):
+        raise InputError(f"{name} needs numbers to {verb} records by, and a client holds token ids")
+
+
 RESPONSE = DefenceSpec(
     name="label-rr",
     summary="each label by randomised response, once, before training",
@@ -154,4 +257,10 @@ CLUSTER = DefenceSpec(
     summary="labels by a noisy vote of records with like features, once, before training, or shares of classes",
     source="Tang et al., PoPETs 2022 (NoiseCluster); vote: McKenna and Sheldon, NeurIPS 2020",
     settings=LabelCluster,
+)
+ONE_SHOT = DefenceSpec(
+    name="label-one-shot",
+    summary="labels by a regression on their sums over features, with Gaussian noise, once, before training",
+    source="Sheffet, ICML 2017; Wang, UAI 2018 (AdaSSP); noise: Balle and Wang, ICML 2018",
+    settings=LabelOneShot,
 )

@@ -6,7 +6,7 @@ Packages that are installed beside this one may add theirs (`dpzv_audit.registry
 from dpzv_audit.registry import Registry
 
 from ..core.method import MethodSpec
-from . import compressed, czofo, dpzv, vafl, zoo
+from . import compressed, czofo, dpzv, one_upload, vafl, zoo
 
 METHODS = Registry(
     "dpzv_audit.methods",
@@ -21,6 +21,8 @@ METHODS = Registry(
         zoo.SYN_ZOO_VFL,
         zoo.CASCADED,
         czofo.SPEC,
+        one_upload.SPEC,
+        one_upload.LABEL_PRIVATE,
     ),
 )
 

@@ -386,7 +386,7 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         if config.client_rate == 0:
             return
         if config.perturbation == "in-place" and config.momentum == 0.0:
-            scale = scalar.unsqueeze(1) * -config.client_rate
+            scale = scalar.unsqueeze(1) * -self.federation.optimizers[number].rate
             shift_in_place(party.parameters, party.directions, own_round, scale)
         else:
             party.step(own_round, scalar)

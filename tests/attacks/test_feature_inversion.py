@@ -8,7 +8,7 @@ import torch
 
 from attacks.core.contract import DoesNotApply, SomeFeatures
 from attacks.core.run import attacked_run
-from attacks.feature.inversion import SPEC, Reconstruction, from_jacobians, last_embeddings, quality, ssim
+from attacks.feature.inversion import SPEC, Reconstruction, from_jacobians, quality, sent_embeddings, ssim
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting
@@ -97,7 +97,7 @@ def test_jacobian_products_of_a_linear_client_give_its_features(digits):
 def test_the_last_embedding_is_what_the_server_keeps():
     one = small_setting(SPEC, "vafl", random_dataset(), trials=2)
     run = attacked_run(SPEC, one)
-    latest = last_embeddings(run.view, run.known)
+    latest = sent_embeddings(run.view, run.known)
     sent = [m for m in run.view.messages if m.sender == 1 and m.kind == "embeddings"]
     assert torch.allclose(latest[0, sent[-1].ids[0]], sent[-1].payload[0].double())
     assert latest.shape == (2, 48, 16)

@@ -37,7 +37,7 @@ def known_of(of, client, queries=1):
 
 
 GRADIENT = [name for name, spec in METHODS.items() if spec.downlink == "gradient"]
-SCALAR = [name for name, spec in METHODS.items() if spec.downlink != "gradient"]
+SCALAR = [name for name, spec in METHODS.items() if spec.downlink not in ("gradient", "none")]
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])

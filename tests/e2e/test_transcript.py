@@ -85,14 +85,11 @@ def test_a_report_is_rendered_of_it(tool, written, tmp_path):
 def test_all_attacks_that_apply_are_mounted(tool, written, tmp_path):
     found = mount(tool, written, tmp_path, "all")
     measured = [one for one in found["attacks"] if one["state"] == "measured"]
-    assert [one["permutation_p"] for one in measured] == [pytest.approx(1 / 10_001)] * 3
+    assert [one["permutation_p"] for one in measured] == [pytest.approx(1 / 10_001)] * 4
     page = (Path(found["run"]) / "report.md").read_text()
     assert "permutation p" in page
-    assert {one["attack"] for one in found["attacks"] if one["state"] == "measured"} == {
-        "label_norm",
-        "label_direction",
-        "label_enumeration",
-    }
+    names = {"label_norm", "label_direction", "label_enumeration", "label_denoised"}
+    assert {one["attack"] for one in measured} == names
     assert all(one["reason"] for one in found["attacks"] if one["state"] != "measured")
 
 

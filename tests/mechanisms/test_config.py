@@ -26,6 +26,8 @@ WRONG = {
     "server_rate": [-1.0, math.nan, math.inf],
     "momentum": [-0.1, 1.0, 2.0, math.nan],
     "server_momentum": [-0.1, 1.0, math.nan],
+    "rate_schedule": ["falling", 3],
+    "shift": [-1, 101, 1.5],
     "embedding": [0, -4],
     "hidden": [0],
     "top_model": ["perhaps", 3],

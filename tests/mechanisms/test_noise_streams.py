@@ -235,5 +235,6 @@ def test_two_real_draws_of_the_system_differ():
 
 
 def test_nothing_private_is_missing():
-    """Labels are privatised by draws that must stay as unknown as noise."""
-    assert {purpose for purpose in seeds.Purpose if "NOISE" in purpose.name} | {seeds.Purpose.LABELS} == PRIVATE
+    """Labels are privatised, and gradients defended, by draws that must stay as unknown as noise."""
+    noise = {purpose for purpose in seeds.Purpose if "NOISE" in purpose.name}
+    assert noise | {seeds.Purpose.LABELS, seeds.Purpose.DEFENCE} == PRIVATE

@@ -197,9 +197,12 @@ def test_a_recording_of_a_built_in_method_gives_the_numbers_of_the_engine(attack
     setting = AttackSetting(method=METHODS["vafl"], config=config, dataset=DATA, trials=trials, seed=seed)
     engine = ATTACKS[attack].mount(setting)
     system = mounted(System("vafl", vafl), attack, trials=trials, seed=seed)
-    assert system.success == engine.success
-    assert np.array_equal(system.game.on_one, engine.game.on_one)
-    assert system.controls["shuffled_labels"] == engine.controls["shuffled_labels"]
+    # Routines of the processor may multiply one replica otherwise than a stack of several: in the last digits scores
+    # differ then, and hardly a rank does.
+    np.testing.assert_allclose(system.game.on_one, engine.game.on_one, rtol=1e-6)
+    assert system.success.value == pytest.approx(engine.success.value, abs=1e-3)
+    control = engine.controls["shuffled_labels"]
+    assert system.controls["shuffled_labels"].value == pytest.approx(control.value, abs=1e-3)
 
 
 def broken(what):

@@ -43,6 +43,7 @@ VARIANTS = {
     "quantised": {"forward_bits": 8},
     "quantised both ways": {"forward_bits": 4, "backward_bits": 2},
     "local steps": {"local_steps": 3},
+    "falling rates": {"rate_schedule": "linear"},
     "a record": {"scalars": "record", "direction": "unit-sphere"},
     "unit sphere": {"direction": "unit-sphere"},
 }
@@ -74,6 +75,8 @@ def accepted(method, options):
     return True
 
 
+# Where nothing comes down, clients' models may be functions of their features alone.
+ANSWERED = [method for method, spec in METHODS.items() if spec.downlink != "none"]
 CASES = [(m, v) for m in METHODS for v in VARIANTS if accepted(m, options_of(m, v))]
 
 
@@ -92,7 +95,7 @@ def test_every_method_is_tried_in_its_main_variants():
     for method, variants in tried.items():
         assert {"plain", "no top model", "uniform", "momentum"} <= variants
         assert ("poisson" in variants) == (method != "czofo")
-        synchronous = method in ("split", "compressed", "syn-zoo-vfl")
+        synchronous = method in ("split", "compressed", "syn-zoo-vfl") or method not in ANSWERED
         assert ("by the clock" in variants) == ("random" in variants) == (not synchronous)
     assert {v for variants in tried.values() for v in variants} == set(VARIANTS)
 
@@ -110,16 +113,18 @@ def test_a_replica_is_the_same_run_alone(method, variant, make_dataset):
                 assert torch.allclose(got[where], want[place], rtol=0, atol=TOLERANCE)
             assert together.loss[where] == pytest.approx(apart.loss[place], abs=TOLERANCE)
             assert np.array_equal(together.correct[where], apart.correct[place])
-    first = flats(together)[0]
-    assert first.isfinite().all()
-    assert not torch.isclose(first[0], first[1]).all()
+    assert all(flat.isfinite().all() for flat in flats(together))
+    if method in ANSWERED:
+        first = flats(together)[0]
+        assert not torch.isclose(first[0], first[1]).all()
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_seeds_give_identical_results_and_others_do_not(method, make_dataset):
     first, again, other = (run(make_dataset, method, seed=seed, replicas=(0, 1)) for seed in (7, 7, 8))
     assert all(torch.equal(a, b) for a, b in zip(flats(first), flats(again), strict=True))
-    assert not any(torch.isclose(a, b).all() for a, b in zip(flats(first), flats(other), strict=True))
+    drawn = slice(None) if method in ANSWERED else slice(-1, None)
+    assert not any(torch.isclose(a, b).all() for a, b in zip(flats(first)[drawn], flats(other)[drawn], strict=True))
     assert first.ledger == again.ledger
 
 
@@ -155,7 +160,7 @@ ON_LABELS = (
     "quantised both ways",
     "local steps",
 )
-LABEL_CASES = [(m, v) for m, v in CASES if v in (*ON_LABELS, "a record")]
+LABEL_CASES = [(m, v) for m, v in CASES if v in (*ON_LABELS, "a record") and m in ANSWERED]
 
 
 @pytest.mark.parametrize(("method", "variant"), LABEL_CASES)
@@ -217,7 +222,7 @@ def test_payloads_are_never_written_to_after_sending(method, variant, make_datas
     assert all(torch.equal(m.payload, copy) for m, copy in zip(log.messages, log.copies, strict=True))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ANSWERED)
 def test_a_round_has_one_client_or_all_of_them_on_one_batch(method, make_dataset):
     log = Log()
     trained = run(make_dataset, method, observers=(log,))
@@ -261,13 +266,17 @@ def test_every_method_learns(method, make_dataset):
         options["sigma"] = 0.0
     if method == "dpzv-sound":
         options["clip"] = 10.0
+    if METHODS[method].defaults.get("defences"):
+        options["defences"] = ()
     data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
     trained = train(data, METHODS[method].configure(**options), seed=0, replicas=range(3))
     assert trained.accuracy.mean() > 0.8
     assert trained.loss.mean() < 0.8 * math.log(2)
 
 
-DIVERGING = [(m, o) for m in METHODS for o in ({}, {"top_model": False}, {"dtype": "float32"})]
+# A sum of frozen features has no parameter that could diverge.
+DIVERGING = [(m, o) for m in METHODS for o in ({}, {"dtype": "float32"})]
+DIVERGING += [(m, {"top_model": False}) for m in ANSWERED]
 
 
 @pytest.mark.parametrize(("method", "options"), DIVERGING, ids=str)

@@ -3,7 +3,7 @@
 from dpzv_audit.results import Cell, MatrixResult, read
 from reports.content import report_content
 from reports.document import Picture, Table
-from reports.matrix import ROOMY
+from reports.matrix import ROOMY, defended, on_front, pareto
 from reports.matrix import heat_map as drawn
 from reports.render import to_html, to_markdown
 
@@ -120,3 +120,47 @@ def test_more_methods_than_have_room_are_rows():
 
     assert upright(ROOMY)
     assert not upright(ROOMY + 1)
+
+
+def of_defences():
+    """Cells of one method without a defence and under two, one of which is at two strengths."""
+    rows = [(None, None, 1.0, 0.95), ("d", 1.0, 0.3, 0.9), ("d", 4.0, 0.6, 0.93), ("e", None, 0.7, 0.8)]
+    head = {"attack": "strongest", "chosen": "a", "frozen": 0.5, "upper": 1.0, "bytes": 2_500_000}
+    return [
+        Cell(**{**MEASURED, **head, "defence": defence, "epsilon": epsilon, "damage": damage, "accuracy": accuracy})
+        for defence, epsilon, damage, accuracy in rows
+    ]
+
+
+def test_defences_stand_by_accuracy_and_by_what_the_strongest_attack_finds():
+    cells = of_defences()
+    names = [(row.name, row.epsilon) for row in defended(cells)]
+    assert names == [("m", None), ("m + d", 1), ("m + d", 4), ("m + e", None)]
+    section, *_ = report_content(MatrixResult(cells=cells)).sections
+    (table,) = (block for block in section.blocks if isinstance(block, Table) and block.caption.startswith("Defences"))
+    row = table.rows[1]
+    assert row["method"] == "m + d, ε 1"
+    assert (row["accuracy"], row["frozen clients"], row["damage"]) == ("0.900", "0.500", "0.300")
+    assert row["strongest attack"] == "a, client: 0.600"
+    assert row["MB"] == "2.5"
+    assert [block for block in section.blocks if isinstance(block, Picture) and block.name == "figure-defences"]
+
+
+def test_the_worst_adversary_but_the_server_decides_about_a_defence():
+    first, *_ = of_defences()[1:]
+    others = [
+        first.model_copy(update={"adversary": by, "damage": damage, "attack": "strongest"})
+        for by, damage in (("malicious-client", 0.8), ("server", 1.0))
+    ]
+    (row,) = defended([first, *others])
+    assert (row.worst.adversary, row.worst.damage) == ("malicious-client", 0.8)
+
+
+def test_without_defences_there_is_no_figure_of_them():
+    assert pareto([Cell(**MEASURED)]) == ""
+    assert "0.930 at damage 0.600" in pareto(of_defences())
+
+
+def test_the_front_is_of_points_that_no_other_beats_in_both():
+    points = [(0.5, 0.9), (0.2, 0.7), (0.6, 0.85), (0.2, 0.6), (1.0, 0.95)]
+    assert on_front(points) == [(0.2, 0.7), (0.5, 0.9), (1.0, 0.95)]

@@ -347,3 +347,17 @@ def test_the_old_name_of_the_claim_works_and_says_the_new_one(capsys):
     then = capsys.readouterr()
     assert (then.out, now.err) == (now.out, "")
     assert then.err == "dpzv-audit: --claim-epsilon is called --epsilon now\n"
+
+
+def test_bounds_of_private_labels_stand_beside_those_of_the_noise_where_both_hold():
+    own = "--method dpzv-sound --epsilon 1 --adversary client --neighbours replace-label --dataset-size 1000"
+    both = answer(f"{own} --defence label-rr --defence-set epsilon=2")["bounds"]
+    assert {bound["accountant"] for bound in both} > {"label-dp", "gdp-exact"}
+    assert min(bound["epsilon"]["upper"] for bound in both if bound["sound"]) == pytest.approx(1.0)
+    alone = answer(f"{own} --defence label-cluster --defence-set epsilon=2")["bounds"]
+    assert [bound["accountant"] for bound in alone] == ["label-dp"]
+    assert "Noise of dpzv-sound is not counted" in run(f"{own} --defence label-cluster").stdout
+    (one,) = answer("--defence label-one-shot --defence-set epsilon=0.5 --adversary client --neighbours replace-label")[
+        "bounds"
+    ]
+    assert (one["epsilon"]["upper"], one["delta"]) == (0.5, 1e-5)

@@ -365,3 +365,47 @@ def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch
     code, _, error = run(capsys, "attack", "--method", "vafl", "--self-check", "--trials", "2")
     assert code == 2
     assert "--trials is 2, must be 16 or more with --self-check" in error
+
+
+def test_defences_stand_beside_a_run_without_each_at_every_epsilon_that_it_takes(tmp_path, capsys):
+    """label-rr takes the epsilons, unless its settings say one."""
+    small = ("matrix", "--methods", "split", "--attacks", "label_direct", "--trials", "1", "--epochs", "1", "--json")
+    defences = ("--defences", "label-rr,label-rr:epsilon=3", "--epsilons", "0.5,8")
+    code, printed, _ = run(capsys, *small, "--no-self-check", *defences, "--out", tmp_path)
+    assert code == 0
+    cells = [c for c in json.loads(printed)["cells"] if c["adversary"] == "client"]
+    by = {(c.get("defence"), c["epsilon"]): c for c in cells}
+    assert [*by] == [(None, None), ("label-rr", 0.5), ("label-rr", 8.0), ("label-rr:epsilon=3", None)]
+    assert [c["upper"] for c in cells] == [None, 0.5, 8.0, 3.0]
+    assert by[None, None]["success"] == 1.0
+    assert by["label-rr", 0.5]["success"] < 0.3 < by["label-rr:epsilon=3", None]["success"] < 0.8
+    assert cells[1]["bytes"] == cells[0]["bytes"] > 0
+    assert 0 < cells[1]["frozen"] < 1
+    page = (next(tmp_path.glob("matrix-*")) / "report.md").read_text()
+    assert "split + label-rr, ε 8" in page
+
+
+def test_a_defence_that_does_not_fit_is_a_dash_with_the_reason(tmp_path, capsys):
+    """marvell is for two classes, and stands at gradients, of which DPZV sends none."""
+    small = ("matrix", "--methods", "split,dpzv", "--attacks", "label_direct", "--trials", "1", "--epochs", "1")
+    code, printed, _ = run(capsys, *small, "--json", "--no-self-check", "--defences", "marvell", "--out", tmp_path)
+    assert code == 0
+    cells = [c for c in json.loads(printed)["cells"] if c.get("defence") and c["adversary"] == "client"]
+    assert [(c["method"], c["state"]) for c in cells] == [("split", "does not apply"), ("dpzv", "does not apply")]
+    assert "it is for 2 classes, and there are 10" in cells[0]["reason"]
+    assert "stands at each gradient of a first-order round" in cells[1]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("label-r", "--defences is 'label-r': did you mean 'label-rr'"),
+        ("label-rr:epsilom=1", "epsilom"),
+        (" , ", "must be names separated by commas, or all"),
+    ],
+)
+def test_a_wrong_defence_is_one_line_before_anything_is_done(given, words, tmp_path, capsys):
+    code, _, told = run(capsys, *SMALL, "--defences", given, "--out", tmp_path)
+    assert code == 2
+    assert words in told
+    assert not [*tmp_path.iterdir()]

@@ -13,15 +13,16 @@ from mechanisms import METHODS
 
 MANY_CLASSES = {"label_direct", "label_probe", "label_inversion"}
 ON_SYSTEMS_ALONE = {"label_served"}
-NEEDS_GRADIENTS = {
-    *("label_completion_active", "label_direction", "label_enumeration", "label_inversion", "label_norm"),
-}
+ON_GRADIENTS = ("completion_active", "corrected", "denoised", "direction", "enumeration", "inversion", "norm")
+DPZV = ("dpzv", {"calibration": "none"})
+ON = {f"label_{name}": ("vafl", {}) for name in ON_GRADIENTS}
+ON["label_received"] = ("compressed", {"local_gradient": "recomputed"})
 
 
 def claim_on(attack):
     """The smallest claim about `attack`: two passes in large batches over the smallest data set that it applies to."""
-    method = "vafl" if attack in NEEDS_GRADIENTS else "dpzv"
-    config = {"batch_size": 64, "epochs": 2, **({"calibration": "none"} if method == "dpzv" else {})}
+    method, settings = ON.get(attack, DPZV)
+    config = {"batch_size": 64, "epochs": 2, **settings}
     known = METHODS[method].config.model_fields
     config |= {key: value for key, value in ATTACKS[attack].requires.items() if key in known}
     keys = {

@@ -5,18 +5,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 
 from attacks import AttackSetting, attack_named
+from dpzv_audit.accounting import mu_from_epsilon
 from dpzv_audit.accounting.labels import LabelRelease
 from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.bounding import AuditPlan
+from dpzv_audit.evidence.privacy import privacy_sections
+from dpzv_audit.evidence.sections import Case
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from mechanisms import METHODS, train
+from mechanisms.core.channel import Adversary, Channel, ViewRecorder
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.defence import defended, label_release
 from mechanisms.core.noise import SecretBits
 from mechanisms.defences import DEFENCES, defence_of
 
+AT_LABELS = [name for name in DEFENCES if name.startswith("label-")]
 SMALL = {"batch_size": 8, "epochs": 3, "embedding": 4, "hidden": 6}
 
 
@@ -33,7 +40,7 @@ def context(replicas=(0,), **more):
     return RunContext(seed=0, replicas=replicas, **more)
 
 
-@pytest.mark.parametrize("name", DEFENCES)
+@pytest.mark.parametrize("name", AT_LABELS)
 def test_labels_are_private_for_each_replica_by_its_own_draws(name, data):
     defence = defence_of(name, epsilon=0.02)
     found = defended(data, [defence], context((0, 1, 2)))
@@ -49,13 +56,14 @@ def test_labels_are_private_for_each_replica_by_its_own_draws(name, data):
         assert found.soft.rows.shape == (3, 64, data.classes)
 
 
-@pytest.mark.parametrize("name", DEFENCES)
+@pytest.mark.parametrize("name", AT_LABELS)
 @pytest.mark.parametrize("method", ["split", "dpzv", "czofo", "zoo-vfl", "compressed"])
 def test_every_method_trains_on_private_labels_alone(name, method, data):
     """With the same private labels two data sets that differ in true labels alone give the same models."""
     config = METHODS[method].configure(**SMALL, defences={"name": name, "epsilon": 2.0})
     private = defended(data, config.defences, context())
-    bare = METHODS[method].configure(**SMALL, **({"calibration": "none", "epsilon": None} if method == "dpzv" else {}))
+    same = {**SMALL, "rate_schedule": "linear"}  # as it is by default where labels are privatised
+    bare = METHODS[method].configure(**same, **({"calibration": "none", "epsilon": None} if method == "dpzv" else {}))
     one = train(METHODS[method], data, config, seed=0)
     other = train(METHODS[method], private, bare, seed=0)
     assert torch.equal(one.server.flat, other.server.flat)
@@ -154,7 +162,8 @@ def test_the_bound_is_of_labels_against_all_but_the_server(adversary, relation):
 def test_what_is_released_is_the_first_that_promises_anything():
     assert label_release([]) is None
     assert label_release([defence_of("label-cluster", epsilon=0.1)]) == LabelRelease(0.1)
-    assert label_release([defence_of("label-rr", epsilon=3)]) == LabelRelease(3.0)
+    assert label_release([defence_of("label-rr", epsilon=3)]) == LabelRelease(3.0, by_record=True)
+    assert label_release([defence_of("label-one-shot", epsilon=3, delta=1e-6)]) == LabelRelease(3.0, 1e-6)
 
 
 def test_who_plays_a_training_again_does_not_know_its_draws():
@@ -174,3 +183,93 @@ def test_what_is_drawn_and_what_it_protects_is_said():
     assert split.protects(private) == "labels, privatised once before training by label-rr"
     both = dpzv.configure(epsilon=1.0, defences={"name": "label-rr"})
     assert dpzv.protects(both).startswith("labels, privatised once before training by label-rr; and the scalar")
+
+
+@pytest.mark.parametrize("name", [name for name in DEFENCES if defence_of(name).releases() is not None])
+def test_a_replaced_label_moves_no_other_private_label_where_that_is_said(name, data):
+    """At an epsilon at which draws decide nothing, so that private labels are a function of the true ones."""
+    defence = defence_of(name, epsilon=100.0, **({"groups": 20} if "groups" in defence_of(name).model_dump() else {}))
+    before = defended(data, [defence], context()).labels
+    moved = []
+    for record in range(data.records):
+        labels = data.labels.clone()
+        labels[record] = (labels[record] + 1) % data.classes
+        moved.append(int((defended(replace(data, labels=labels), [defence], context()).labels != before).sum()))
+    if defence.releases().by_record:
+        assert moved == [1] * data.records
+    elif name != "label-rr-prior":  # whose priors move others by how draws come out
+        assert max(moved) > 1
+
+
+def test_epsilon_of_gaussian_noise_follows_at_every_delta():
+    release = LabelRelease(1.0, 1e-5)
+    at = [release.bound("client", "replace-label", delta) for delta in (1e-7, 1e-5, 1e-3)]
+    assert at[0].upper > 1.0 > at[2].upper
+    assert at[1].upper == 1.0
+    for bound in at:
+        assert mu_from_epsilon(bound.upper, bound.delta) == pytest.approx(release.mu, rel=1e-9)
+
+
+def divergence(epsilon, above, below):
+    """Delta of two densities on a grid of unit mass."""
+    return np.maximum(above - np.exp(epsilon) * below, 0.0).sum()
+
+
+def test_noise_on_a_private_label_keeps_both_bounds_and_on_a_moved_group_only_that_of_labels():
+    """A response, and Gaussian noise on it: the smaller epsilon holds. Where one moves five, noise for one fails."""
+    labels, delta = 2.0, 1e-3
+    mu = mu_from_epsilon(0.5, delta)
+    grid = np.linspace(-60.0, 60.0, 60_001)
+
+    def released(kept, values):
+        rows = [norm.pdf(grid, mu * value) for value in values]
+        return (kept * rows[0] + (1.0 - kept) * rows[1]) * (grid[1] - grid[0])
+
+    kept = np.exp(labels) / (1.0 + np.exp(labels))
+    one = [released(share, (0.0, 1.0)) for share in (kept, 1.0 - kept)]
+    assert divergence(labels, *one) <= 1e-12
+    assert divergence(0.5, *one) <= delta
+    five = [released(share, (0.0, 5.0)) for share in (kept, 1.0 - kept)]
+    assert divergence(labels, *five) <= 1e-12
+    assert divergence(0.5, *five) > 10 * delta
+
+
+@pytest.mark.parametrize(
+    ("defence", "epsilon", "counted"),
+    [("label-rr", 1.0, True), ("label-cluster", 1.0, False), ("label-one-shot", 1.0, False), ("label-rr", None, False)],
+)
+def test_a_training_says_the_bound_of_labels_and_that_of_its_own_noise_where_both_hold(defence, epsilon, counted):
+    method = METHODS["dpzv-sound"]
+    own = {} if epsilon is None else {"epsilon": epsilon, "delta": 1e-5}
+    config = method.configure(epochs=2, defences={"name": defence, "epsilon": 2.0}, **own)
+    data = load("digits")
+    privacy, _ = privacy_sections(
+        Case(method=method, config=config, dataset=data, adversary="client"), None, AuditPlan(runs=0)
+    )
+    assert privacy.claimed == 2.0
+    accountants = {bound.accountant for bound in privacy.bounds}
+    assert (accountants > {"label-dp"}) == counted
+    assert privacy.upper == pytest.approx(1.0 if counted else 2.0)
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("label-rr", set()), ("label-cluster", {"features"})])
+def test_what_clients_send_for_a_defence_is_a_message_and_counts(name, kinds, data):
+    config = METHODS["split"].configure(**SMALL, defences={"name": name})
+    seen = ViewRecorder(Adversary("server"))
+    trained = train(METHODS["split"], data, config, seed=0, replicas=(0, 1), observers=(seen,))
+    assert set(trained.ledger.bytes_up) == kinds | {"embeddings"}
+    sent = [message for message in seen.view.messages if message.kind == "features"]
+    assert [message.sender for message in sent] == ([1, 2, 3, 4] if kinds else [])
+    each = min(10, data.features[0].shape[1])
+    assert trained.ledger.bytes_up.get("features", 0) == len(sent) * 64 * each * 4
+
+
+def test_groups_are_of_what_arrived(data):
+    """Whatever clients hold: where the same is delivered, groups are the same."""
+    config = METHODS["label-private"].configure(**SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        send = Channel.send
+        patch.setattr(Channel, "send", lambda channel, message: torch.ones_like(send(channel, message)).cumsum(1))
+        other = replace(data, features=tuple(block.flip(0) for block in data.features))
+        one, two = (train(METHODS["label-private"], some, config, seed=0) for some in (data, other))
+    assert torch.equal(one.server.flat, two.server.flat)

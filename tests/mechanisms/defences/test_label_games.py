@@ -5,16 +5,18 @@ the chances that it has. A certified epsilon is a one-run bound, which is wrong 
 coins of one game have to do with each other.
 """
 
-from math import exp, log
+from math import exp, log, sqrt
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
+from dpzv_audit.accounting import mu_from_epsilon
 from dpzv_audit.seeds import Purpose
 from dpzv_audit.statistics.estimators import audit_scores
 from mechanisms.core.bits import BitSource, permute_and_flip, randomised_response
-from mechanisms.defences.private_labels import by_prior, by_response, by_shares, by_votes
+from mechanisms.core.noise import Grid
+from mechanisms.defences.private_labels import Whitened, by_prior, by_response, by_shares, by_votes, class_sums
 
 CLASSES = 3
 EPSILON = 1.0
@@ -142,3 +144,62 @@ def test_the_game_of_votes_is_one_that_the_bound_is_tight_for():
     scores, coins = of_votes(count, 3)
     ratio = scores[coins == 1].mean() / scores[coins == 0].mean()
     assert 0.85 * EPSILON < log(ratio) <= EPSILON + 0.05
+
+
+# Delta of the Gaussian release, large so that few enough coins show a planted fault.
+DELTA = 0.1
+
+
+def alone(count):
+    """Features of records that have one to themselves, so that a game on each is a game by itself, all of one norm."""
+    return Whitened(np.eye(count, dtype=np.float32), 1.0, np.ones(count), np.ones(count))
+
+
+def of_sums(count, seed, multiplier=None, epochs=1):
+    """Sums over a hundred records at a time, the noisy difference of whose candidates is the best score there is."""
+    multiplier = sqrt(2.0) / mu_from_epsilon(EPSILON, DELTA) if multiplier is None else multiplier
+    candidates, coins, labels = dealt(count, np.random.default_rng(seed))
+    scores = np.zeros(count)
+    source = bits(seed)
+    for first in range(0, count, 100):
+        some = slice(first, first + 100)
+        size = len(labels[some])
+        grid = Grid.fit(1.0, multiplier, bits=20, records=size)
+        sums = class_sums(labels[some], alone(size), CLASSES, grid)
+        for _ in range(epochs):
+            noised = sums + source.normals(sums.shape, grid.radius * multiplier)
+            scores[some] += evidence(noised.T, candidates[some])
+    return scores, coins
+
+
+def certified_at_delta(scores, coins, seed, confidence=0.95):
+    """Return what independent games certify: records that share no feature share no sum."""
+    (bound,) = audit_scores(
+        scores[coins == 1],
+        scores[coins == 0],
+        delta=DELTA,
+        confidence=confidence,
+        estimators=("joint",),
+        seed=seed,
+    )
+    return bound.epsilon_lower
+
+
+def test_sums_certify_no_more_than_is_stated_and_a_good_part_of_it():
+    """Four bounds at a confidence of 1 - 1e-5 each: an alarm by chance at 4e-5."""
+    found = [certified_at_delta(*of_sums(4000, seed), seed, confidence=1 - 1e-5) for seed in range(4)]
+    assert max(found) <= EPSILON
+    assert certified_at_delta(*of_sums(40_000, 2), 2) > 0.8 * EPSILON
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        # One sum is taken to move: a label that is replaced moves two, each by the clip.
+        {"multiplier": 1.0 / mu_from_epsilon(EPSILON, DELTA)},
+        # Noise is drawn anew in every epoch.
+        {"epochs": 5},
+    ],
+)
+def test_sums_with_too_little_noise_are_refuted(planted):
+    assert certified_at_delta(*of_sums(40_000, 0, **planted), 0, confidence=0.999) > EPSILON

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from mechanisms.defences.grouping import by_means, components, grouping_of, groups_at, spectral_rows
+from mechanisms.defences import grouping as grouping_module
+from mechanisms.defences.grouping import by_means, components, grouping_of, groups_at, side_by_side, spectral_rows
 from mechanisms.defences.private_labels import (
     _among,
     by_prior,
@@ -112,7 +113,7 @@ def test_an_empty_release_is_as_good_as_none():
 
 def test_groups_are_of_features_alone_and_of_all_records():
     rows, _ = blobs()
-    found = components((rows[:, :2], rows[:, 2:]), 1)
+    found = side_by_side([components(part, 1) for part in (rows[:, :2], rows[:, 2:])])
     assert found.shape == (300, 2)
     assert (found**2).sum(1).mean() == pytest.approx(1, rel=1e-5)
     groups = by_means(found, 20, seed=1)
@@ -141,14 +142,27 @@ def test_rings_that_no_mean_tells_apart_are_told_by_the_graph():
     [
         ("k-means", 60_000, 1.0, 2400),
         ("k-means", 60_000, 0.25, 600),
-        ("spectral", 60_000, 1.0, 2000),
-        ("spectral", 60_000, 0.1, 200),
+        ("spectral", 60_000, 1.0, 1000),
+        ("spectral", 60_000, 0.1, 100),
+        ("spectral", 1408, 1.0, 50),  # five for each class
+        ("spectral", 1408, 0.5, 35),  # of 40 records each
         ("spectral", 100, 0.1, 10),
         ("k-means", 5, 1, 5),
     ],
 )
 def test_groups_grow_with_epsilon(grouping, records, epsilon, groups):
     assert groups_at(records, 10, epsilon, grouping) == groups
+
+
+def test_the_same_rows_are_grouped_once(monkeypatch):
+    made = []
+    real = grouping_module._by_eigenvectors
+    monkeypatch.setattr(grouping_module, "_by_eigenvectors", lambda rows: made.append(len(rows)) or real(rows))
+    rows = np.random.default_rng(5).normal(size=(50, 3)).astype(np.float32)
+    first, again = spectral_rows(rows), spectral_rows(rows.copy())
+    assert first is again
+    assert not np.array_equal(spectral_rows(rows + rows[::-1]), first)
+    assert made == [50, 50]
 
 
 def test_a_graph_is_made_of_so_many_records_alone():

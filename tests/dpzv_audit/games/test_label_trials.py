@@ -1,0 +1,158 @@
+"""The game of labels that are privatised before training: on the real mechanisms, a wrong one, and whole commands."""
+
+import json
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from dpzv_audit.cli import main
+from dpzv_audit.data import load
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.bounding import AuditPlan, bounded
+from dpzv_audit.evidence.verdict import largest_gating
+from dpzv_audit.games.labels import LabelTrials, private_labels
+from mechanisms.core.defence import Defence
+from mechanisms.defences import defence_of
+from mechanisms.defences.label import LabelResponse
+
+RUNS = 3000
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits")
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Sixty records of three classes whose features say little of the class, of two clients."""
+    generator = np.random.default_rng(4)
+    labels = generator.integers(3, size=60)
+    blocks = tuple((labels[:, None] + generator.normal(0, 2, (60, 4))).astype(np.float32) for _ in range(2))
+    part = Records(features=blocks, labels=labels)
+    return VerticalDataset("small", part, part, 3, "random blocks", {})
+
+
+def lower(defence, dataset, runs=RUNS, confidence=0.95):
+    found = bounded(LabelTrials(defence, dataset, 0), AuditPlan(runs=runs, confidence=confidence), delta=1e-5)
+    return largest_gating(found.bounds)
+
+
+@pytest.mark.parametrize(("name", "least"), [("label-rr", 0.6), ("label-rr-prior", 0.3), ("label-cluster", 0.2)])
+def test_a_good_part_of_epsilon_is_seen_and_no_more(name, least, small):
+    """At 1 - 1e-4 a bound is above the truth in at most one of 10,000 audits."""
+    assert least < lower(defence_of(name, epsilon=1.0), small, confidence=1 - 1e-4) <= 1.0
+
+
+class KeptTooOften(LabelResponse):
+    """Planted: responses at epsilon 3 that are said to be at 1."""
+
+    name: Literal["label-rr"] = "label-rr"
+
+    def on_labels(self, data, draws):
+        return LabelResponse(epsilon=3.0).on_labels(data, draws)
+
+
+def test_responses_at_more_than_is_said_are_refuted(small):
+    assert lower(KeptTooOften(epsilon=1.0), small, confidence=1 - 1e-4) > 1.0
+
+
+def test_the_canary_is_a_record_whose_released_label_is_in_doubt(digits):
+    """Of 1,408 records in 50 groups it is one of a group whose vote is close, so that either label may win."""
+    trials = LabelTrials(defence_of("label-cluster", epsilon=1.0), digits, 0)
+    record, out, inside = trials.canary
+    assert out == digits.train.labels[record] != inside
+    arrays = trials(0, 60)
+    assert {*np.unique(arrays["out_scores"])} <= {-1.0, 0.0, 1.0}
+    assert 0.05 < (arrays["out_scores"] < 0).mean() < 0.95
+
+
+def test_pairs_do_not_depend_on_how_many_are_drawn_at_once(digits):
+    trials = LabelTrials(defence_of("label-cluster", release="shares"), digits, 3)
+    whole, parts = trials(0, 6), [trials(0, 2), trials(2, 6)]
+    for side in ("in_scores", "out_scores"):
+        assert np.array_equal(whole[side], np.concatenate([part[side] for part in parts]))
+        assert len(np.unique(whole[side])) > 3  # shares of classes, not the class alone
+
+
+def test_what_promises_nothing_has_no_game():
+    class Nothing(Defence):
+        name: Literal["nothing"] = "nothing"
+
+    with pytest.raises(InputError, match="defence is 'nothing', promises nothing: there is no epsilon to bound"):
+        private_labels((Nothing(),))
+
+
+def test_audit_defence_sets_what_it_finds_beside_what_is_promised(tmp_path, capsys):
+    words = (
+        "audit",
+        "defence",
+        "label-rr",
+        "--dataset",
+        "breast-cancer",
+        "--defence-set",
+        "epsilon=2",
+        "--runs",
+        "400",
+        "--json",
+        "--quiet",
+    )
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["method"], result["dataset"], result["adversary"]) == ("label-rr", "breast-cancer", "client")
+    privacy = result["privacy"]
+    assert (privacy["claimed"], privacy["upper"], privacy["conclusion"]) == (2.0, 2.0, "supported")
+    assert 1.0 < privacy["empirical_lower"] <= 2.0
+    assert "record" in result["game"]["canary"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("label-r",), "did you mean 'label-rr'"),
+        (("label-rr", "--defence-set", "epsilom=1"), "epsilom"),
+        (("label-rr", "--adversary", "server"), "server"),
+    ],
+)
+def test_a_wrong_audit_of_a_defence_is_one_line(words, said, tmp_path, capsys):
+    assert main(["audit", "defence", *words, "--out", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.strip().splitlines()) == 1
+
+
+CLAIM = """
+[[claim]]
+name = "{name}"
+method = "{method}"
+dataset = "breast-cancer"
+epsilon = {epsilon}
+delta = 1e-5
+adversary = "{adversary}"
+neighbours = "{neighbours}"
+config = {{ defences = [{{ name = "{defence}", epsilon = 1.0 }}] }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "upper"),
+    [
+        ({}, "supported", 1.0),
+        ({"epsilon": 0.3}, "refuted", 1.0),
+        ({"method": "vafl", "adversary": "release", "defence": "label-cluster"}, "supported", 1.0),
+        ({"neighbours": "replace-record"}, "overclaimed", None),
+        ({"adversary": "server"}, "overclaimed", None),
+    ],
+)
+def test_claims_of_labels_that_are_privatised_get_verdicts(changes, verdict, upper, tmp_path, capsys):
+    """A true claim is refuted with a chance of 1e-4 at most; 0.3 of label-rr's 1 is far off."""
+    base = {"name": "c", "method": "split", "epsilon": 1.0, "adversary": "client", "neighbours": "replace-label"}
+    path = tmp_path / "c.toml"
+    path.write_text("[defaults]\nalpha = 1e-4\n" + CLAIM.format(**{**base, "defence": "label-rr", **changes}))
+    code = main(["verify", str(path), "--json", "--quiet", "--out", str(tmp_path / "out")])
+    (claim,) = json.loads(capsys.readouterr().out)["claims"]
+    assert claim["verdict"] == verdict
+    assert claim.get("upper") == upper
+    assert code == (0 if verdict == "supported" else 1)

@@ -1,0 +1,25 @@
+"""Published numbers of defences, as their pages print them, where the data are (`DPZV_AUDIT_DATA`)."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+BLOCK = re.compile(r"```python\n((?:(?!```).)*?mnist.*?)```\n\n```text\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.skipif("DPZV_AUDIT_DATA" not in os.environ, reason="needs DPZV_AUDIT_DATA")
+@pytest.mark.parametrize(
+    "page", ["docs/defences/confusional-autoencoder.md", pytest.param("docs/defences/dcor.md", marks=pytest.mark.slow)]
+)
+def test_the_page_prints_what_its_code_does_on_mnist(page, tmp_path):
+    code, printed = BLOCK.findall((ROOT / page).read_text())[-1]
+    (tmp_path / "data").symlink_to(os.environ["DPZV_AUDIT_DATA"])
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    numbers = [[float(one) for one in re.findall(r"\d+\.\d+", text)] for text in (run.stdout, printed)]
+    assert len(numbers[0]) > 3
+    assert numbers[0] == pytest.approx(numbers[1], abs=2e-3)
