@@ -68,6 +68,7 @@ def frozen_clients(
         fed = Federation(data.of_replicas(first, last), at_rate, some)
         fed.fill_table()
         for round_ in range(rounds_of(config, fed.records) if fed.server.layout else 0):
+            fed.begin(round_)
             batch = fed.clients[round_ % len(fed.clients)].batches.next()
             fed.train_server(fed.server_batch(fed.table_rows(batch), batch))
         correct, _ = fed.test_metrics()
@@ -141,17 +142,17 @@ def control_sigma(config: PrivateControlConfig) -> float:
 
 
 @torch.no_grad()
-def private_frozen_clients(data: TrainingData, config: PrivateControlConfig, context: RunContext) -> np.ndarray:
-    """Train the server privately on random embeddings; which test records are right, booleans (K, n).
+def private_frozen_clients(data: TrainingData, config: PrivateControlConfig, context: RunContext) -> Tensor:
+    """Train the server privately on random embeddings; return its logits of the test records, (K, n, classes).
 
     A client's features are h(x) - h(0): its own random start at the record less that at a blank one, so that nothing is
     centred or scaled by the data. Clients have the models that `TrainingConfig` gives the data.
     """
     alone = (replace(context, replicas=(k,)) for k in context.replicas)
-    return np.stack([_one(data, config, one) for one in alone])
+    return torch.stack([_one(data, config, one) for one in alone])
 
 
-def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) -> np.ndarray:
+def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) -> Tensor:
     fed = Federation(data, TrainingConfig(batch_size=1, embedding=config.embedding), context)
     rows = _features(fed, data.features, config.feature_scale)
     sigma = control_sigma(config)
@@ -168,9 +169,7 @@ def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) 
         steps = (steps + noise.next()[0]).mul_(grid.step / len(rows))
         velocity = velocity.mul_(config.momentum).add_(steps)
         weights -= config.rate * velocity
-    test = _features(fed, data.test_features, config.feature_scale)
-    guesses = (test @ weights).argmax(1)
-    return (guesses == data.test_labels).cpu().numpy()
+    return _features(fed, data.test_features, config.feature_scale) @ weights
 
 
 def _features(fed: Federation, blocks: Sequence[Tensor], scale: float) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from pkgutil import resolve_name
 from typing import Any
 
@@ -18,11 +19,11 @@ from .words import filled, page
 
 __all__ = ["TABLES", "PaperTable", "Setting", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
 
-FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness")
+FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness", "labels")
 """The papers, in the order in which their tables are listed."""
 
-CODE = {"kind", "remark", "lead", "figure"}
-"""Keys of a table that name a class or a function of this package."""
+CODE = {"kind", "remark", "lead"}
+"""Keys of a table that name a class or a function of this package; `figures` name several."""
 
 _Toml = Mapping[str, Any]
 
@@ -37,36 +38,69 @@ def _data(name: str) -> _Toml:
 def _table(entry: _Toml, paper: _Toml) -> PaperTable[Row]:
     values = dict(entry)
     text = _data("text")
-    values |= {key: resolve_name(f"{__name__}.{values[key]}") for key in CODE & set(values)}
+    values |= {key: _code(values[key]) for key in CODE & set(values)}
+    values["figures"] = {name: _code(figure) for name, figure in values.get("figures", {}).items()}
     kind = values.pop("kind")
     each = values.pop("each")
     return PaperTable(
         about=" ".join(text["about"].get(part, part) for part in values.pop("about")),
         columns=[(heading, cell) for name in values.pop("columns") for heading, cell in text["columns"][name]],
-        items=tuple(_item(kind, each, row, paper) for row in values.pop("rows")),
+        items=tuple(_item(kind, each, one, paper, entry) for row in _rows(values, paper) for one in _by_epsilon(row)),
         **values,
     )
 
 
-def _item(kind: type[Item[Row]], each: _Toml, row: _Toml, paper: _Toml) -> Item[Row]:
-    """Return a row: its options are named settings, the table's before its own, then its own options.
+def _rows(entry: dict[str, Any], paper: _Toml) -> list[_Toml]:
+    """Return the rows of a table: those of the groups that it names, then its own."""
+    groups = [paper["groups"][name] for name in entry.pop("groups", ())]
+    return [*chain.from_iterable(groups), *entry.pop("rows", ())]
 
+
+def _code(name: str) -> Any:
+    return resolve_name(f"{__name__}.{name}")
+
+
+def _by_epsilon(row: _Toml) -> list[_Toml]:
+    """Return a row for each of its `epsilons`, which label and defence, or trainer, then have; or the row as it is."""
+    if "epsilons" not in row:
+        return [row]
+    series = {key: value for key, value in row.items() if key not in ("epsilons", "defence")}
+    found: list[_Toml] = []
+    for epsilon in row["epsilons"]:
+        one = {**series, "label": f"{row['label']}, epsilon {epsilon:g}", "series": row["label"], "epsilon": epsilon}
+        if "defence" in row:
+            one["options"] = {**row.get("options", {}), "defences": [{**row["defence"], "epsilon": epsilon}]}
+        else:
+            one["trainer"] = {**row["trainer"], "epsilon": epsilon}
+        found.append(one)
+    return found
+
+
+def _item(kind: type[Item[Row]], each: _Toml, row: _Toml, paper: _Toml, table: _Toml) -> Item[Row]:
+    """Return a row, of the kind that it is `made_by` if not of the table's.
+
+    Its options are named settings, the table's before its own, then its own options; a trainer's are its own alone.
     What is no field of the kind is a tag.
     """
     found = {**each, **row}
+    kind = _code(found.pop("made_by")) if "made_by" in found else kind
     options: dict[str, object] = {}
     for name in (*each.get("settings", ()), *row.get("settings", ())):
         options |= paper["settings"][name]
-    found["options"] = options | found.get("options", {})
     if "dataset" in found:
         found["dataset"] = paper["datasets"][found["dataset"]]
-    if "tried" in found:
+    if "trainer" in found:
         own = found["trainer"]
         found["trainer"] = search.Federated(**own) if "method" in own else search.FrozenClients(**own)
+    else:
+        found["options"] = options | found.get("options", {})
+    if "tried" in found:
         names = found.pop("names")
         found["tried"] = tuple(dict(zip(names, values, strict=True)) for values in found["tried"])
     found.pop("settings", None)
     own = {field.name for field in fields(kind)}
+    if "whole" in own:
+        found["whole"] = table["epochs"]
     tags = {name: found.pop(name) for name in [*found] if name not in own}
     return kind(**found, tags=tags)
 

@@ -11,7 +11,7 @@ from reports.svg import ACCENT, DASHED, INK, LINES, MUTED, Chart
 from ..findings import Interval
 from .attacks import AttackRow
 from .memory import MemoryRow
-from .search import SearchRow, of_kind
+from .search import PrivateRow, SearchRow, of_kind
 from .table import R, TableResult, interval_of
 from .training import TrainingRow
 from .words import shown
@@ -46,6 +46,34 @@ def accuracy_by_epsilon(result: TableResult[TrainingRow]) -> str:
     chart.settings |= {"xticks": [*claims, infinity], "xticklabels": [*map("{:g}".format, claims), "∞"]}
     subject = f"Test accuracy against claimed epsilon after {result.epochs} epochs"
     return line_figure(result, chart, {name: sorted(points) for name, points in lines.items()}, subject)
+
+
+def accuracy_by_megabytes(result: TableResult[TrainingRow | PrivateRow]) -> str:
+    """Draw accuracy against megabytes in both directions, the first table included, of true labels and at epsilon 1."""
+    rows = [row for row in result.rows if row.epsilon in (None, 1.0)]
+    lines = {row.series or row.label: row.by_megabytes() for row in rows}
+    chart = Chart("all messages, MB", "test accuracy, %", "log")
+    return line_figure(result, chart, lines, "Test accuracy against bytes sent, at epsilon 1 and with true labels")
+
+
+def accuracy_by_label_epsilon(result: TableResult[TrainingRow | PrivateRow]) -> str:
+    """Draw accuracy, or of two classes the area under the ROC curve, against epsilon; true labels as levels."""
+    areas = any(row.auc is not None for row in result.rows)
+    lines: dict[str, list[tuple[float, float]]] = {}
+    levels: dict[str, float] = {}
+    for row in result.rows:
+        value = 100 * (row.auc if row.auc is not None else row.accuracy.value)
+        if row.epsilon is None:
+            levels[row.label] = value
+        else:
+            lines.setdefault(row.series, []).append((row.epsilon, value))
+    what = "area under the ROC curve, %" if areas else "test accuracy, %"
+    chart = Chart("ε of each label, replace-label", what, "log")
+    epsilons = sorted({point[0] for points in lines.values() for point in points})
+    chart.settings |= {"xticks": epsilons, "xticklabels": [*map("{:g}".format, epsilons)]}
+    for index, (label, value) in enumerate(levels.items()):
+        chart.level(f"{label}  {value:.1f}", value, color=INK, ls=LINES[1 + index % (len(LINES) - 1)], lw=1.0)
+    return line_figure(result, chart, {name: sorted(points) for name, points in lines.items()}, f"{what} by epsilon")
 
 
 def line_figure(result: TableResult[R], chart: Chart, lines: Mapping[str, Points], subject: str) -> str:

@@ -1,4 +1,4 @@
-"""Searches over settings of a private training: every setting is tried once on held-out training records, one is kept.
+"""Private trainings, and searches over their settings: each is tried once on held-out training records, one is kept.
 
 A setting is chosen by its accuracy on the last sixth of the TRAINING records, on which it was not trained; the chosen
 one is then trained on all of them, and the test records are looked at once. The search itself is not private.
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attacks.core.metrics import shared_rate
 from mechanisms import DPZVConfig, MethodSpec, method_named, train
@@ -30,7 +31,7 @@ from ..evidence.privacy import noised
 from ..findings import Interval
 from ..results import Number, Part
 from .table import Given, Item, Row, Setting, Values, counted
-from .training import MEGABYTE
+from .training import MEGABYTE, area, auc_of
 from .words import say
 
 HELD_OUT = 6
@@ -94,9 +95,10 @@ class Searched(Item[SearchRow]):
 
             def compute(_: object) -> Values:
                 context = RunContext(seed=setting.seed, replicas=(replica or 0,), device=setting.device)
-                correct, own = self.trainer.train(data if whole else kept_back, options, context)
-                right = int(correct.sum())
-                records = len(correct)
+                found = self.trainer.train(data if whole else kept_back, options, context)
+                right = int(found.correct.sum())
+                records = found.correct.size
+                own = found.facts
                 return {"accuracy": right / records, "right": right, "records": records, **own}
 
             part = "whole" if whole else "search"
@@ -129,6 +131,57 @@ class Searched(Item[SearchRow]):
             facts={key: value for key, value in finals[0].to_json().items() if key not in counts},
             guarantee=after_search(guarantee, tried=len(tried)),
         )
+
+
+class PrivateRow(Row):
+    """What a training with settings as they are given reaches, and what it guarantees; of two classes with its area.
+
+    It is a point at `epsilon` of the line `series` of a figure; the area is under the ROC curve, mean over trainings.
+    """
+
+    series: str
+    epsilon: float
+    accuracy: Interval
+    auc: float | None
+    guarantee: Guarantee
+    megabytes_up: float
+    megabytes_down: float
+
+    def by_megabytes(self) -> list[tuple[float, float]]:
+        """Return the accuracy in percent by all messages of the training."""
+        return [(self.megabytes_up + self.megabytes_down, 100 * self.accuracy.value)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken(Item[PrivateRow]):
+    """A row: one kind of training with settings that are taken as they are given, and nothing is tried."""
+
+    trainer: "FrozenClients | Federated"
+    given: Options
+    whole: int
+
+    def run(self, setting: Setting) -> PrivateRow:
+        """Train `setting.seeds` times; where fewer than the table's `whole` epochs are asked for, as much shorter."""
+        dataset = setting.dataset(self.dataset)
+        data = TrainingData.of(dataset, dtype=torch.float32, device=setting.device)
+        options = self.shortened(setting.epochs)
+
+        def compute(_: object) -> Values:
+            context = RunContext(seed=setting.seed, replicas=range(setting.seeds), device=setting.device)
+            found = self.trainer.train(data, options, context)
+            guarantee = self.trainer.guarantee(options, deployed(data, setting.seed))
+            return {"accuracy": shared_rate(found.correct), "auc": found.auc, "guarantee": guarantee, **found.facts}
+
+        done = setting.stage(self.label, 1)
+        claim = {"trainer": type(self.trainer).__name__, "claim": self.trainer, "options": options}
+        found = setting.part(dataset, compute, **claim)
+        done(1)
+        return PrivateRow(label=self.label, **self.tags, **found)
+
+    def shortened(self, epochs: int) -> Options:
+        """Return the settings for a table of so many `epochs`: as they are given for all of them or more."""
+        length = next(int(value) for key, value in self.given.items() if key in ("epochs", "steps"))
+        return capped(self.given, max(1, length * min(epochs, self.whole) // self.whole))
 
 
 def after_search(guarantee: Guarantee, *, tried: int) -> Guarantee:
@@ -166,6 +219,18 @@ def deployed(data: TrainingData, seed: int) -> Deployment:
     return Deployment(records=data.records, clients=len(data.features), seed=seed)
 
 
+@dataclass(frozen=True)
+class Reached:
+    """What K trainings reach: which of n test records are right (K, n), and facts about them, plain JSON values.
+
+    Of two classes `auc` is the mean area under the ROC curve.
+    """
+
+    correct: NDArray[np.bool_]
+    auc: float | None
+    facts: Values
+
+
 AUDIT = AuditPlan(runs=8000, chunk=8000)
 """Simulated runs in each world of the audit that gives the lower bound."""
 
@@ -181,11 +246,19 @@ class FrozenClients:
         """Return the configuration of `options`."""
         return PrivateControlConfig(epsilon=self.epsilon, delta=self.delta, **options)
 
-    def train(self, data: TrainingData, options: Options, context: RunContext) -> tuple[np.ndarray, Values]:
-        """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
+    def train(self, data: TrainingData, options: Options, context: RunContext) -> Reached:
+        """Return what `context.replicas` reach."""
         config = self.config(options)
-        facts = {"rounds": config.steps, "participations": config.steps, "sigma": control_sigma(config)}
-        return private_frozen_clients(data, config, context)[0], facts
+        facts = {
+            "rounds": config.steps,
+            "participations": config.steps,
+            "sigma": control_sigma(config),
+            "megabytes_up": 4 * data.records * len(data.features) * config.embedding / MEGABYTE,
+            "megabytes_down": 0.0,
+        }
+        logits = private_frozen_clients(data, config, context)
+        correct = (logits.argmax(2) == data.test_labels).cpu().numpy()
+        return Reached(correct, area(logits, data), facts)
 
     def guarantee(self, options: Options, deployment: Deployment) -> Guarantee:
         """Return what these options guarantee: T Gaussian mechanisms, all seen by whoever holds the final model."""
@@ -244,19 +317,20 @@ class Federated:
             "server_noise_multiplier": moved / math.sqrt(1.0 - share),
         }
 
-    def train(self, data: TrainingData, options: Options, context: RunContext) -> tuple[np.ndarray, Values]:
-        """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
+    def train(self, data: TrainingData, options: Options, context: RunContext) -> Reached:
+        """Return what `context.replicas` reach."""
         deployment = deployed(data, context.seed)
         config = self.config(options, deployment)
         trained = train(self.spec, data, config, seed=context.seed, replicas=context.replicas, device=context.device)
         plan = self.spec.scalar_plan(config, deployment)
-        return trained.correct[0], {
+        facts = {
             "rounds": trained.rounds,
             "participations": plan.participations,
             "sigma": plan.sigma,
             "megabytes_up": trained.ledger.up / MEGABYTE,
             "megabytes_down": trained.ledger.down / MEGABYTE,
         }
+        return Reached(trained.correct, auc_of(trained, data, config, context.device), facts)
 
     def guarantee(self, options: Options, deployment: Deployment) -> Guarantee:
         """Return what the training of these options guarantees: one client, a record's label replaced."""

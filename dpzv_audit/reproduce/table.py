@@ -218,7 +218,7 @@ class PaperTable(Generic[R]):
         notes: Sentences below the table.
         remark: Says what the rows together say, as a sentence; empty where there is nothing to say.
         lead: The same as the page's first paragraph: for a question of our own, no table of a paper.
-        figure: Draws the whole result as SVG.
+        figures: Each draws the whole result as SVG, by the name of its file.
     """
 
     name: str
@@ -233,7 +233,7 @@ class PaperTable(Generic[R]):
     notes: Sequence[str] = ()
     remark: Callable[[Sequence[R]], str] | None = None
     lead: Callable[[Sequence[R]], str] | None = None
-    figure: Callable[[TableResult[R]], str] | None = None
+    figures: Mapping[str, Callable[[TableResult[R]], str]] = field(default_factory=dict)
 
 
 def interval_of(found: object) -> Interval:

@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from attacks.core.metrics import shared_rate
+from attacks.core.metrics import shared_rate, trial_areas
 from mechanisms import TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import RunContext, TrainedStack, TrainingData, dtype_of
+from mechanisms.core.defence import defended
+from mechanisms.core.federation import logits_of
 from mechanisms.core.training import train_in_stacks
 
 from ..checkpoints import FileCheckpoints
@@ -45,11 +49,21 @@ class TrainingRow(Row):
     history: list[Point]
     megabytes_up: float
     megabytes_down: float
+    megabytes_table: float = 0.0
     frozen_clients_tuned: Interval
+    auc: float | None = None
+    """Area under the ROC curve of two classes, mean over the trainings."""
 
     def curve(self, unit: float = 1.0) -> list[tuple[float, float]]:
         """Return the accuracy in percent after each epoch, by epochs in a `unit`."""
         return [(unit * point.epoch, 100 * point.accuracy) for point in self.history]
+
+    def by_megabytes(self) -> list[tuple[float, float]]:
+        """Return the accuracy in percent by all messages until then; the last alone where most are sent at once."""
+        sent = self.megabytes_up + self.megabytes_down
+        whole = self.history[-1].epoch
+        points = self.history if sent > self.megabytes_table else self.history[-1:]
+        return [(self.megabytes_table + sent * point.epoch / whole, 100 * point.accuracy) for point in points]
 
     def epochs_to_target(self) -> float | None:
         """Return the first of the paper's epochs with mean test accuracy of `TARGET` or more after it."""
@@ -95,7 +109,12 @@ class Training(Item[TrainingRow]):
                 progress=setting.stage(self.label, rounds_of(config, data.records)),
                 checkpoints=lambda first, last: checkpoints and checkpoints.of_stack(first, last, setting.seeds),
             )
-            return {**training_part(trained, self.passes), "protects": method.protects(config), **shortage(at_once)}
+            return {
+                **training_part(trained, self.passes),
+                "auc": auc_of(trained, data, config, setting.device),
+                "protects": method.protects(config),
+                **shortage(at_once),
+            }
 
         return TrainingRow(
             label=self.label,
@@ -107,6 +126,23 @@ class Training(Item[TrainingRow]):
             paper_cost=self.cost,
             **controls_part(setting, config, dataset, self.passes),
         )
+
+
+def auc_of(trained: TrainedStack, data: TrainingData, config: TrainingConfig, device: str) -> float | None:
+    """Return the area under the ROC curve on the test records, mean over trainings; None beside two classes."""
+    if data.classes != 2:
+        return None
+    with torch.no_grad():
+        return area(logits_of(trained, data, config, data.test_features, device=device), data)
+
+
+def area(logits: Tensor, data: TrainingData) -> float | None:
+    """Return the area under the ROC curve of `logits` (K, n, classes) of the test records, as `auc_of` does."""
+    if data.classes != 2:
+        return None
+    scores = (logits[:, :, 1] - logits[:, :, 0]).double().cpu().numpy()
+    positive = (data.test_labels == 1).cpu().numpy()
+    return float(trial_areas(scores, np.broadcast_to(positive, scores.shape)).mean())
 
 
 def training_part(trained: TrainedStack, passes: int) -> Values:
@@ -155,13 +191,14 @@ def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDat
 
 
 def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Frozen:
+    # Under privatised labels the control has those labels too.
     apart = {"client_rate", "server_rate", "momentum"}
-    server = {name: getattr(config, name) for name in TrainingConfig.model_fields if name not in apart}
+    server = config.model_dump(mode="json", include=set(TrainingConfig.model_fields) - apart)
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 
     def compute(_: object) -> Values:
         context = RunContext(seed=setting.seed, replicas=range(setting.seeds), device=setting.device)
-        frozen = frozen_clients(data, config, context, rate=rate)
+        frozen = frozen_clients(defended(data, config.defences, context), config, context, rate=rate)
         accuracy = asdict(shared_rate(frozen.correct))
         return {**accuracy, "server_rate": rate, "train_accuracy": frozen.train_accuracy}
 

@@ -95,7 +95,8 @@ def test_controls_train_on_a_device(make_dataset):
         data = TrainingData.of(dataset, dtype=torch.float32, device=device)
         context = RunContext(seed=0, replicas=(0, 1), device=device)
         frozen = frozen_clients(data, config, context, rate=0.1)
-        return frozen.correct, private_frozen_clients(data, private, RunContext(seed=0, device=device))
+        logits = private_frozen_clients(data, private, RunContext(seed=0, device=device))
+        return frozen.correct, logits.argmax(2).cpu().numpy()
 
     here = controls("cpu")
     with pretended_cuda():

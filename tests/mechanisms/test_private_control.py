@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import torch
 
@@ -57,7 +56,7 @@ def test_the_sum_is_exact_on_a_coarse_grid_too(bits):
 
 
 def test_noise_that_takes_a_coarse_grid_is_drawn(data):
-    assert private_frozen_clients(data, config(epsilon=1e-6), RunContext(seed=0)).shape == (1, 60)
+    assert private_frozen_clients(data, config(epsilon=1e-6), RunContext(seed=0)).shape[:2] == (1, 60)
 
 
 def test_a_replaced_record_moves_the_sum_by_the_sensitivity_that_the_noise_is_for():
@@ -94,20 +93,19 @@ def test_the_noise_that_is_drawn_is_the_calibrated_one_once_a_step(data, monkeyp
 def test_a_replica_is_the_same_in_any_stack_and_other_replicas_differ(data):
     stack = private_frozen_clients(data, config(), RunContext(seed=3, replicas=(0, 1, 2)))
     alone = private_frozen_clients(data, config(), RunContext(seed=3, replicas=(1,)))
-    assert stack.shape == (3, 60)
-    assert np.array_equal(stack[1], alone[0])
-    assert not np.array_equal(stack[0], stack[1])
+    assert stack.shape == (3, 60, data.classes)
+    assert torch.equal(stack[1], alone[0])
+    assert not torch.equal(stack[0], stack[1])
 
 
 def test_it_learns_where_epsilon_is_large_and_not_where_it_is_tiny():
     from dpzv_audit.data import load
 
     digits = TrainingData.of(load("digits", clients=4), dtype=torch.float32, device="cpu")
-    accuracy = {
-        epsilon: private_frozen_clients(
-            digits, config(epsilon=epsilon, embedding=32, steps=60, feature_scale=1.0), RunContext(seed=0)
-        ).mean()
-        for epsilon in (100.0, 1e-3)
-    }
+    accuracy = {}
+    for epsilon in (100.0, 1e-3):
+        asked = config(epsilon=epsilon, embedding=32, steps=60, feature_scale=1.0)
+        logits = private_frozen_clients(digits, asked, RunContext(seed=0))
+        accuracy[epsilon] = (logits.argmax(2) == digits.test_labels).double().mean()
     assert accuracy[100.0] > 0.8
     assert accuracy[1e-3] < 0.4

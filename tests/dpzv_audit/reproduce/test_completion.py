@@ -103,7 +103,7 @@ def test_the_sentence_says_leak_where_both_baselines_are_beaten_and_only_there(r
 
 
 def test_the_figure_names_all_three_for_every_row(result, table):
-    drawn = table.figure(result)
+    drawn = table.figures["figure"](result)
     for row in result.rows:
         assert f"{row.label}: trained {row.success.value:.3f}, raw features " in drawn
 

@@ -44,6 +44,6 @@ def test_in_place_takes_about_its_model_and_first_order_several(result):
 
 def test_the_figure_gives_every_ratio(result):
     table, found = result
-    drawn = table.figure(found)
+    drawn = table.figures["figure"](found)
     for row in found.rows:
         assert f"{row.peak_megabytes / row.model_megabytes:.2f}" in drawn

@@ -157,7 +157,7 @@ def test_the_first_paragraph_says_who_wins_by_the_intervals(sound, verdict, resu
 
 
 def test_the_figure_marks_every_setting_and_names_every_row(result, table):
-    drawn = table.figure(result)
+    drawn = table.figures["figure"](result)
     for row in result.rows:
         assert row.label in drawn.split("aria-label=")[1].split(">")[0]
     marks = sum(len(row.tried) for row in result.rows if row.kind != "control")

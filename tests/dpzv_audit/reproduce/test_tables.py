@@ -17,12 +17,12 @@ from dpzv_audit.reproduce import FILES, TABLES, Setting, reproduce, table_named,
 from dpzv_audit.reproduce.attacks import Attacked
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
-from dpzv_audit.reproduce.search import Searched
+from dpzv_audit.reproduce.search import Searched, Taken
 from dpzv_audit.reproduce.training import Training
 from dpzv_audit.reproduce.words import filled, shown
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
-from mechanisms.core.context import TrainingData
+from mechanisms.core.context import Deployment, TrainingData
 
 from ...built_in import new_run
 
@@ -44,6 +44,8 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
             method_named("czofo").configure(**item.options, epochs=table.epochs)
         elif isinstance(item, Searched):
             assert item.tried  # tests/dpzv_audit/reproduce/test_soundness.py looks at each
+        elif isinstance(item, Taken):
+            item.trainer.guarantee(item.shortened(table.epochs), Deployment(records=1000, clients=4, seed=0))
         else:
             assert isinstance(item, PeakMemory)
             method_named(item.method).configure(**item.options)
@@ -58,7 +60,12 @@ def test_everything_that_a_file_of_tables_names_is_there_and_used():
     used = {"columns": set(), "about": set()}
     for name in FILES:
         paper = data(name)
-        rows = [{**table["each"], **row} for table in paper["table"] for row in table["rows"]]
+        groups = paper.get("groups", {})
+        rows = []
+        for table in paper["table"]:
+            own = [row for group in table.get("groups", ()) for row in groups[group]] + table.get("rows", [])
+            rows += [{**table["each"], **row} for row in own]
+        assert {group for table in paper["table"] for group in table.get("groups", ())} == set(groups), name
         named = [
             setting
             for part in (*rows, *(table["each"] for table in paper["table"]))
@@ -198,7 +205,7 @@ def test_a_page_names_the_rows_for_which_memory_ran_out(result, small_table):
 
 
 def test_a_figure_names_every_row_and_its_last_value(result, small_table):
-    drawn = small_table.figure(result)
+    drawn = small_table.figures["figure"](result)
     assert drawn.startswith("<svg")
     for row in result.rows:
         assert f"{row.label}  {100 * row.accuracy.value:.1f}" in drawn
