@@ -82,12 +82,14 @@ def line_figure(result: TableResult[R], chart: Chart, lines: Mapping[str, Points
     if not drawn:
         return ""
     for index, (label, points) in enumerate(drawn.items()):
-        dashes = LINES[index % len(LINES)]
-        marker = "o" if len(points) < 8 else ""
-        look = {"color": _COLOURS[index % 3], "ls": dashes, "lw": 1.5, "marker": marker}
-        chart.line(f"{label}  {points[-1][1]:.1f}", points, ms=4, **look)
+        turn, place = divmod(index, len(LINES))
+        marker = "os"[turn % 2] if len(points) < 8 else ""
+        look = {"color": _COLOURS[(index + turn) % 3], "ls": LINES[place], "lw": 1.5, "marker": marker}
+        name = "\n".join(wrap(f"{label}  {points[-1][1]:.1f}", 48, break_on_hyphens=False))
+        chart.line(name, points, ms=4, **look)
     ends = "; ".join(f"{label} {points[-1][1]:.1f}" for label, points in drawn.items())
-    return chart.draw(result.table, f"{subject}. At the right end: {ends}", 2.8 + 0.2 * len(drawn))
+    wrapped = sum(len(label) > 42 for label in drawn)
+    return chart.draw(result.table, f"{subject}. At the right end: {ends}", 2.8 + 0.2 * (len(drawn) + wrapped))
 
 
 def interval_figure(result: TableResult[AttackRow], rows: Mapping[str, Mapping[str, Interval]], subject: str) -> str:
