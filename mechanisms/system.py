@@ -38,6 +38,7 @@ from dpzv_audit.systems.task import Task, dataset_of
 from .core.channel import VALUE_BYTES, Channel, Message
 from .core.config import TrainingConfig
 from .core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
+from .core.defence import CutDefences, Place, origin_of
 from .core.federation import Federation
 from .core.method import Games, MethodSpec, Offers, Protection, Traffic, downlink_of, no_noise
 from .core.models import Architecture, GivenModel, Layout
@@ -74,9 +75,15 @@ class SystemConfig(TrainingConfig):
     epochs: int = 1
     batch_size: int = 1
 
+    @property
+    def defended_at(self) -> tuple[Place, ...]:
+        """See `TrainingConfig.defended_at`: at labels, and where gradients pass its cuts."""
+        return ("labels", "embedding", "gradient")
+
     @model_serializer
     def _of_its_own(self) -> dict[str, object]:
-        return {"top_model": self.top_model}
+        own: dict[str, object] = {"top_model": self.top_model}
+        return own | ({"defences": [one.model_dump(mode="json") for one in self.defences]} if self.defences else {})
 
     def steps_per_pass(self, records: int) -> int:
         """Return into how many parts a stack's progress is told; rounds are the system's own."""
@@ -134,6 +141,7 @@ class System:
         top_model: Whether the server has a model of its own; without one it only sums what clients send.
         random: Whether a training draws numbers that its seed does not decide.
         trials: Where its trainings are carried out and kept.
+        defended: Defences at its cuts.
         stated: What it releases under noise, given a task, in the terms of `Release`; None where it states nothing.
         home: The module that states all this, and has its data.
     """
@@ -144,6 +152,7 @@ class System:
     top_model: bool = True
     random: bool = False
     trials: Trials = field(default_factory=Trials)
+    defended: CutDefences | None = None
     stated: Callable[[Task], Mapping[str, object]] | None = None
     home: str = ""
 
@@ -170,11 +179,15 @@ class System:
         """
         where = f"system {self.name}: {which}"
         record = Recorder(task.records, task.clients)
+        if self.defended is not None:
+            record.defend = self.defended.at(task, seed)
         try:
             ends = time.monotonic() + self.seconds
             with printing_aside(), _threads_heard(), _seeded(seed), torch.enable_grad(), until(ends, _TooLong):
                 answer = self.train(task, record, seed)
                 check_order(record.messages)
+                if self.defended is not None and not any(one.kind == "gradient" for one in record.messages):
+                    raise InputError("sent no gradient through record.cut, where the defence would stand")
                 played = _played(record, answer, task.clients)
                 return replace(played, answers=_answers(played.predict, asked))
         except AuditError as error:
@@ -342,6 +355,7 @@ class SystemRun:
         self.channel = Channel(context.observers)
         self.round = 0
         self._system = system
+        self._defended = _at_cuts(system, config, context)
         self._data = data
         self._context = context
         self._played: list[Trial] = []
@@ -365,6 +379,7 @@ class SystemRun:
             test_features=tuple(block.cpu().numpy() for block in self._data.test_features),
             test_labels=self._data.test_labels.cpu().numpy(),
             classes=self._data.classes,
+            defended=self._defended,
         )
 
         def told(done: int) -> None:
@@ -443,6 +458,18 @@ class SystemRun:
         return tuple(np.stack([logits(one, self._system.name) for one in block]) for block in blocks)
 
 
+def _at_cuts(system: Player, config: TrainingConfig, context: RunContext) -> CutDefences | None:
+    """Return the defences that stand at a system's cuts; `InputError` where one would break what the system states."""
+    defended = CutDefences(config.defences, origin_of(context))
+    if not defended.any:
+        return None
+    if getattr(system, "stated", None) is not None:
+        reading = next((one.name for one in config.defences if one.reads_labels), None)
+        if reading is not None:
+            raise InputError("must be left out: it reads labels, beside a release that is stated", "defence", reading)
+    return defended
+
+
 @dataclass(frozen=True)
 class TrialJob:
     """Trains a system once, here or `apart` in a worker, which loads it by itself; see `Task` for the arrays."""
@@ -453,11 +480,13 @@ class TrialJob:
     test_labels: np.ndarray
     classes: int
     apart: bool = False
+    defended: CutDefences | None = None
 
     @property
     def digest(self) -> str:
-        """The digest of all arrays."""
-        return " ".join(map(array_digest, (*self.features, *self.test_features, self.test_labels)))
+        """The digest of all arrays, and what the defences at cuts are."""
+        own = [] if self.defended is None else [self.defended.facts]
+        return " ".join([*map(array_digest, (*self.features, *self.test_features, self.test_labels)), *own])
 
     def played(self, one: Asked) -> Played:
         """Return what the training that is asked for gives."""
@@ -469,7 +498,10 @@ class TrialJob:
             classes=self.classes,
         )
         asked = [self.test_features] if one.rows is None else [self.test_features, self.features]
-        return self.load().play(task, one.seed, one.which, asked)
+        player = self.load()
+        if self.defended is not None:
+            player = replace(cast(System, player), defended=self.defended)
+        return player.play(task, one.seed, one.which, asked)
 
     def __call__(self, one: Asked) -> bytes:
         """Return the same as the content of a file.

@@ -176,12 +176,15 @@ class Recorder:
         records: Number N of training records; ids are in 0 .. N - 1.
         clients: Number M of clients, parties 1 to M.
         memory: Bytes of tensors above which they go to a temporary file.
+        defend: What defences make of a gradient that passes a cut, given the client, the gradient and its embeddings
+            (B, ...) and ids (B,): what travels, and what the client pulls back.
         notes: What parties noted for themselves.
     """
 
     records: int
     clients: int
     memory: int = _MEMORY
+    defend: "Defend | None" = None
     notes: list[Note] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -254,13 +257,20 @@ class Recorder:
                 if len(self._waiting) >= _TOGETHER or self._waiting_bytes > self.memory:
                     self._flush()
 
-            def received(gradients: "tuple[Tensor | None, ...]") -> None:
+            def received(gradients: "tuple[Tensor | None, ...]") -> "tuple[Tensor] | None":
                 gradient = gradients[0]
                 if scaler is not None and gradient is not None:
                     gradient = layer.unscaled(gradient, scaler.get_scale())
-                if gradient is not None:
-                    # Of the size of its embeddings, which count for both.
-                    self._waiting.append(((round, SERVER, client, "gradient"), gradient.clone(), known))
+                if gradient is None:
+                    return None
+                pulled = None
+                if self.defend is not None:
+                    gradient, pulled = self.defend(client, gradient, values.detach(), known)
+                # Of the size of its embeddings, which count for both.
+                self._waiting.append(((round, SERVER, client, "gradient"), gradient.clone(), known))
+                if pulled is None:
+                    return None
+                return ((pulled if scaler is None else pulled * scaler.get_scale()).to(values.dtype),)
 
             # What follows may change the copy in place. As a hook of its node `received` runs after all hooks on it,
             # whenever they are registered, and before any on `values`.
@@ -331,6 +341,9 @@ class Recorder:
                 raise InputError(f"{what}: parties are 0, the server, and clients 1 to {self.clients}")
         if sender == receiver:
             raise InputError(f"{what}: must go to another party")
+        if self.defend is not None and kind == "gradient":
+            right = "must pass record.cut, where a defence of gradients can change it"
+            raise InputError(f"{what}: {right}")
         if not _KIND.fullmatch(kind):
             raise InputError(f"{what}: the kind must be a word of small letters, digits and dashes")
         _check_round(round, what)
@@ -414,6 +427,7 @@ class Recorder:
         return self._latest_ids
 
 
+Defend: TypeAlias = "Callable[[int, Tensor, Tensor, Tensor | NDArray[Any]], tuple[Tensor, Tensor]]"
 _Head: TypeAlias = tuple[int, int, int, str]
 """Round, sender, receiver and kind of a message."""
 

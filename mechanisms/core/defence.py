@@ -24,6 +24,9 @@ from .noise import NoiseOrigin, gaussian
 from .streams import Batch
 
 if TYPE_CHECKING:
+    from dpzv_audit.systems.record import Defend
+    from dpzv_audit.systems.task import Task
+
     from .config import TrainingConfig
     from .context import RunContext, TrainingData
 
@@ -151,7 +154,7 @@ class DefenceSpec:
 
 def defended(data: "TrainingData", defences: Sequence[Defence], context: "RunContext") -> "TrainingData":
     """Return what a run trains on: labels through each of the `defences` in turn."""
-    origin = _origin(context)
+    origin = origin_of(context)
     for defence in defences:
         if defence.binary and data.classes != 2:
             rule = f"must be left out: it is for 2 classes, and there are {data.classes}"
@@ -169,7 +172,8 @@ def penalised(gradient: Tensor, defences: Iterable[Defence], features: Tensor, e
     return gradient
 
 
-def _origin(context: "RunContext") -> NoiseOrigin:
+def origin_of(context: "RunContext") -> NoiseOrigin:
+    """Return what a run draws noise from: its own origin, or its seed."""
     return context.seed if context.origin is None else context.origin
 
 
@@ -181,7 +185,7 @@ class GradientDefences:
 
     def __init__(self, config: "TrainingConfig", context: "RunContext") -> None:
         self._defences = [(place, one) for place, one in enumerate(config.defences) if one.place == "gradient"]
-        self._origin = _origin(context)
+        self._origin = origin_of(context)
         self._replicas = tuple(context.replicas)
         self._size = config.batch_size
         self.messages = torch.zeros(1, dtype=torch.int64)
@@ -205,6 +209,51 @@ class GradientDefences:
             draws = GradientDraws(self._origin, self._replicas, place, number)
             rows = defence.on_gradients(rows, labels, batch.members >= 0, draws)
         return (rows / self._size).to(values.dtype)
+
+
+@dataclass(frozen=True)
+class CutDefences:
+    """Defences of what passes the cuts of a training of the user's own, whose `key` names its draws.
+
+    They see gradients as they travel, which mostly are parts of a batch mean. All in one piece goes to another process.
+    """
+
+    defences: tuple[Defence, ...]
+    origin: NoiseOrigin
+
+    @property
+    def any(self) -> bool:
+        """Return whether any of them stands at a cut."""
+        return any(one.place != "labels" for one in self.defences)
+
+    @property
+    def facts(self) -> str:
+        """Return what tells them from others, without what their draws follow from."""
+        return " ".join(one.model_dump_json() for one in self.defences if one.place != "labels")
+
+    def at(self, task: "Task", key: int) -> "Defend":
+        """Return what they make of a gradient of a training on `task`; see `Recorder.defend`."""
+        number = 0
+
+        def defend(
+            client: int, gradient: Tensor, embeddings: Tensor, ids: "Tensor | NDArray[Any]"
+        ) -> tuple[Tensor, Tensor]:
+            nonlocal number
+            number += 1
+            chosen = np.asarray(ids)
+            labels = torch.from_numpy(task.labels[chosen])[None].to(gradient.device)
+            rows = gradient.detach().flatten(1)[None].double()
+            for place, one in enumerate(self.defences):
+                if one.place == "gradient":
+                    draws = GradientDraws(self.origin, (key,), place, number)
+                    rows = one.on_gradients(rows, labels, torch.ones_like(labels, dtype=torch.bool), draws)
+            sent = rows[0].to(gradient.dtype).reshape(gradient.shape)
+            features = torch.from_numpy(task.features[client - 1][chosen])[None].to(gradient.device)
+            given = embeddings.flatten(1)[None]
+            pulled = penalised(sent.flatten(1)[None], self.defences, features, given.to(sent.dtype))
+            return sent, pulled[0].reshape(gradient.shape)
+
+        return defend
 
 
 def words_of(defences: Sequence[Defence]) -> str:
