@@ -282,7 +282,7 @@ def audit_mechanism(
     Example: dpzv-audit audit mechanism planted:all
 
     Options:
-        epsilon X: Claimed epsilon.
+        epsilon X: Claimed epsilon; by default what the mechanism's own claimed(delta) says, where it has one.
         delta X: Delta of the claim and of every bound, strictly between 0 and 1.
         exactly_gaussian: The scores are Gaussian by construction, on your word: the gaussian estimator may then refute
             the claim.

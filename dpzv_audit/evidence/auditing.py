@@ -175,6 +175,8 @@ def mechanism_outcome(
     """
     trials = MechanismTrials(path, seed, trial_seconds, exactly_gaussian=exactly_gaussian)
     audit, not_kept = _kept(trials, audit)
+    # Of a copy: workers import the mechanism themselves.
+    epsilon = replace(trials).claimed(delta) if epsilon is None else epsilon
     found = bounded(trials, audit, delta=delta)
     scores = found.scores
     warnings = scores.warnings

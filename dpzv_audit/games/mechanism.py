@@ -6,6 +6,7 @@ The mechanism is a function `run(world, rng)`, or an object with
 
     run_batch(world, rng, n) -> answers  instead or as well: n runs at once, n scores or views
     score(view) -> float                 optional: turns a view into the attack's score
+    claimed(delta) -> float              optional: the epsilon that is audited where the user names none
 
 A run answers with a number, the attack's score; or with a view, a vector of numbers of one length. Views become scores
 by `score`, or else by a score fitted on separate runs (see `games.scores`). All randomness must come from `rng`. The
@@ -160,6 +161,18 @@ class _Runner:
             raise InputError(f"{where} answered an array of shape {found.shape}, {right}")
         return found
 
+    def claimed(self, delta: float) -> float | None:
+        """Return what the mechanism claims of itself; see `MechanismTrials.claimed`."""
+        own = getattr(self.made, "claimed", None)
+        if not callable(own):
+            return None
+        where = f"mechanism {self.label}: claimed({delta:g})"
+        answer = self._guarded(lambda: own(delta), where)
+        value = _numbers(answer, where)
+        if value.ndim or value <= 0:
+            raise InputError(f"{where} answered {short(repr(answer))}, must be an epsilon above 0")
+        return float(value)
+
     def _scored(self, answer: Any) -> Any:
         score = getattr(self.made, "score", None)
         return score(answer) if callable(score) else answer
@@ -194,6 +207,16 @@ class MechanismTrials:
     def mechanism(self) -> Any:
         """The mechanism, imported; `InputError` as `mechanism_from`."""
         return mechanism_from(self.path, self.folder)
+
+    def claimed(self, delta: float) -> float | None:
+        """Return the epsilon that the mechanism itself claims at a `delta`; None where it has no `claimed(delta)`.
+
+        Raises:
+            InputError: What it answers is no epsilon.
+            MechanismFailed: It raised, or took too long.
+        """
+        with importable(self.folder):
+            return _Runner(self.mechanism, self.path, self.seconds).claimed(delta)
 
     def facts(self) -> dict[str, object]:
         """See `Trials.facts`; what an edited mechanism answers is not put with what it answered before."""
