@@ -33,6 +33,7 @@ class Commands(TyperGroup):
         "attack": "attack:attack",
         "train": "train:train",
         "audit": "commands:audit",
+        "hunt": "hunt:hunt",
         "account": "account:account",
         "calibrate": "account:calibrate",
         "verify": "verify:verify",

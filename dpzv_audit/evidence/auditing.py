@@ -1,6 +1,6 @@
 """Audits a configuration, a mechanism of the user's own or planted ones: the `result.json` of `audit`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..files import Undigested
 from ..findings import AdversaryName, EmpiricalBound
 from ..games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
+from ..games.hunting import hunted, variants_of
 from ..games.labels import LabelTrials, private_labels
 from ..games.mechanism import MechanismTrials
 from ..games.planted import Planted
@@ -174,6 +175,47 @@ def mechanism_outcome(
         MechanismFailed: It raised, or took too long.
     """
     trials = MechanismTrials(path, seed, trial_seconds, exactly_gaussian=exactly_gaussian)
+    return _of_mechanism(trials, audit, epsilon=epsilon, delta=delta)
+
+
+def hunted_outcome(
+    path: str,
+    audit: AuditPlan,
+    *,
+    epsilon: float | None,
+    delta: float,
+    trial_seconds: float,
+    pilot: int,
+    seed: int = 0,
+) -> AuditOutcome:
+    """Look on pilots for the variant and the score of the mechanism at `path` that tell most, and audit that one.
+
+    `pilot` runs in each world of each variant choose; what is chosen is run anew. Raises as `mechanism_outcome`.
+    """
+    trials = MechanismTrials(path, seed, trial_seconds)
+    names = variants_of(path)
+    stage = audit.reporter("pilots", len(names))
+    found = hunted(trials, runs=pilot, delta=delta, epsilon=epsilon, done=lambda number, name: stage(number, note=name))
+    best = found[0]
+    chosen = trials.of_variant(best.variant, best.column)
+    facts: dict[str, Plain] = {
+        "hunted": f"{len(names)} variants, {len(found)} scores in all, by pilots of {pilot} + {pilot} runs each",
+        "variant": best.variant,
+        "score of the view": (best.column or 0) + 1,
+        "pilots said": "; ".join(f"{one.variant}: {one.lower:.3g}" for one in found[:3]),
+    }
+    return _of_mechanism(chosen, audit, epsilon=epsilon, delta=delta, facts=facts)
+
+
+def _of_mechanism(
+    trials: MechanismTrials,
+    audit: AuditPlan,
+    *,
+    epsilon: float | None,
+    delta: float,
+    facts: Mapping[str, Plain] | None = None,
+) -> AuditOutcome:
+    path, seed, exactly_gaussian = trials.path, trials.seed, trials.exactly_gaussian
     audit, not_kept = _kept(trials, audit)
     # Of a copy: workers import the mechanism themselves.
     epsilon = replace(trials).claimed(delta) if epsilon is None else epsilon
@@ -186,6 +228,7 @@ def mechanism_outcome(
         "neighbours": "as the mechanism has it",
         "adversary": "whoever sees what a run answers",
         "score": SCORES[scores.kind],
+        **(facts or {}),
         **scores.runs,
     }
     claim = Claimed(epsilon, delta, "whoever sees the view", "its own")
@@ -201,7 +244,7 @@ def mechanism_outcome(
         game={**game, **found.facts},
         privacy=privacy,
         exactly_gaussian=exactly_gaussian,
-        sentence=_warned(said("mechanism", path, privacy, ceiling), warnings),
+        sentence=_warned(said("mechanism", _where(path, facts), privacy, ceiling), warnings),
         warnings=warnings,
         tradeoff=tradeoff_of(found, claim, theory, of_method=False, note=note),
         by_runs=found.by_runs,
@@ -248,6 +291,10 @@ def defence_outcome(case: Case, audit: AuditPlan) -> AuditOutcome:
         **vars(replace(facts, compute={**facts.compute, **found.compute})),
     )
     return _published(result, None, found)
+
+
+def _where(path: str, facts: Mapping[str, Plain] | None) -> str:
+    return path if not facts else f"{path} ({facts['variant']})"
 
 
 def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:

@@ -194,7 +194,8 @@ class MechanismTrials:
 
     Run k of a world draws from a stream of its own. With `run_batch` so does every batch, so that numbers depend on
     the chunk. `folder` is where the user's modules are looked for, by default the current one. What is
-    `exactly_gaussian` is so on the user's word: a score that is fitted to its views is then linear.
+    `exactly_gaussian` is so on the user's word: a score that is fitted to its views is then linear. Of a mechanism with
+    variants (`games.hunting`) it is the one called `variant`, and of views the score is a `column`.
     """
 
     path: str
@@ -202,11 +203,19 @@ class MechanismTrials:
     seconds: float
     folder: Path | None = None
     exactly_gaussian: bool = False
+    variant: str | None = None
+    column: int | None = None
 
     @cached_property
     def mechanism(self) -> Any:
         """The mechanism, imported; `InputError` as `mechanism_from`."""
-        return mechanism_from(self.path, self.folder)
+        made = mechanism_from(self.path, self.folder)
+        return made if self.variant is None else check_mechanism(made.variants()[self.variant], self.path)
+
+    def of_variant(self, name: str, column: int | None = None) -> "MechanismTrials":
+        """Return the trials of a variant, itself where a mechanism has none, and a column of its views."""
+        has = callable(getattr(replace(self, variant=None).mechanism, "variants", None))
+        return replace(self, variant=name if has else None, column=column)
 
     def claimed(self, delta: float) -> float | None:
         """Return the epsilon that the mechanism itself claims at a `delta`; None where it has no `claimed(delta)`.
@@ -222,7 +231,8 @@ class MechanismTrials:
         """See `Trials.facts`; what an edited mechanism answers is not put with what it answered before."""
         with importable(self.folder):
             code = code_of(self.path)
-        return {"trials": "mechanism", "path": self.path, "code": code, "seed": self.seed}
+        facts = {"trials": "mechanism", "path": self.path, "code": code, "seed": self.seed}
+        return facts if self.variant is None else {**facts, "variant": self.variant}
 
     def __call__(self, first: int, last: int) -> Arrays:
         """Run pairs `first` to `last`; where the mechanism fails, those before the failure and what it was."""
@@ -238,6 +248,8 @@ class MechanismTrials:
 
     def scored(self, arrays: Arrays) -> GameScores:
         """See `Trials.scored`."""
+        if self.column is not None and "in_features" in arrays:
+            arrays = {f"{side}_scores": arrays[f"{side}_features"][:, self.column] for side in ("in", "out")}
         if not self.exactly_gaussian:
             return scores_of(arrays)
         return replace(scores_of(arrays, kinds=("linear",)), given=Given(vouched=True))

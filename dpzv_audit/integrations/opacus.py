@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from ..errors import InputError
 
@@ -98,6 +98,21 @@ class OpacusTraining:
         if self.known_ids and self.neighbours == "add-remove":
             right = "must be zero-out or replace-record where ids are known: a record that is left out has none"
             raise InputError(right, "neighbours", self.neighbours)
+
+    def variants(self) -> "dict[str, OpacusTraining]":
+        """Return the same training on few records, around multiples of a batch, as they are and blank; by name.
+
+        Each claims what Opacus says of it. Runs answer with views, of which each number is a score.
+        """
+        found = {}
+        for batch in sorted({2, 8, self.batch_size}):
+            for count in (2 * batch - 1, 2 * batch, 3 * batch - 1, 3 * batch):
+                if count > len(self.data):  # type: ignore[arg-type]
+                    continue
+                for words, few in (("", _few), (", blank", _blank)):
+                    name = f"{count} records, batches of {batch}{words}"
+                    found[name] = replace(self, data=few(self.data, count), batch_size=batch, score="view")
+        return found or {"as it is": replace(self, score="view")}
 
     @property
     def divisor(self) -> int:
@@ -258,6 +273,16 @@ def log_ratio(seen: Tensor, mean: Tensor, noise: float, rate: float) -> float:
 
 def _flat(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.detach().double().flatten() for part in parts])
+
+
+def _few(data: "Dataset[Record]", count: int) -> "Dataset[Any]":
+    return Subset(data, range(count))
+
+
+def _blank(data: "Dataset[Record]", count: int) -> "Dataset[Any]":
+    """Return so many records without features, of the first one's target."""
+    features, target = data[0]
+    return TensorDataset(torch.zeros(count, *features.shape), torch.as_tensor(target).repeat(count))
 
 
 def _nothing(data: "Dataset[Record]") -> tuple[Tensor, Tensor, Tensor]:

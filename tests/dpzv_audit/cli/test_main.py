@@ -31,11 +31,11 @@ from dpzv_audit.cli import main
             ("attack", "--attack", "label_norm", "--attack-set", "a=1"),
             "--attack-set is 'a', must be left out: there is nothing to choose from",
         ),
-        (("acount",), "No such command 'acount'. Did you mean 'account'?"),
+        (("calibrat",), "No such command 'calibrat'. Did you mean 'calibrate'?"),
         (
             ("nothing",),
-            "No such command 'nothing'. Must be one of attack, train, audit, account, calibrate, verify, matrix, "
-            "reproduce, report, list.",
+            "No such command 'nothing'. Must be one of attack, train, audit, hunt, account, calibrate, verify, "
+            "matrix, reproduce, report, list.",
         ),
     ],
 )

@@ -1,0 +1,57 @@
+"""`dpzv-audit hunt`: looks for the worst pair of worlds of a mechanism, then audits that one."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from ..execution.executor import Workers
+from ..signals import TRIAL_SECONDS
+from .audit import GameFlags, show
+from .flags import DEFAULT_DELTA, Count, Positive, Probability, takes
+from .output import Output
+
+WHAT = "pkg.mod:factory, a mechanism of yours, which is imported."
+
+
+@takes
+def hunt(
+    *,
+    mechanism: Annotated[str, typer.Argument(metavar="WHAT", help=WHAT)],
+    epsilon: Positive | None = None,
+    delta: Probability = DEFAULT_DELTA,
+    pilot: Count = 40,
+    trial_seconds: Positive = TRIAL_SECONDS,
+    game: GameFlags,
+    output: Output,
+) -> None:
+    """Look for the two worlds in which a mechanism gives most away, and audit it there.
+
+    A mechanism names its variants, such as other numbers of records; a training with Opacus has its own. Short pilots
+    choose a variant and a score, and runs that are new test the claim there once, so that looking costs no error.
+
+    Example: dpzv-audit hunt my_training:subject
+
+    Options:
+        epsilon X: Claimed epsilon; by default what each variant's own claimed(delta) says.
+        delta X: Delta of the claim and of every bound, strictly between 0 and 1.
+        pilot N: Runs of each variant in each world by which one is chosen.
+        trial_seconds X: Most seconds that one run of the mechanism may take.
+    """
+    from ..evidence.auditing import hunted_outcome
+
+    plan = game.plan()
+    if plan.workers.kind == "here":
+        # In a process of its own: a run that hangs in native code or takes its process down ends nothing else.
+        plan = replace(plan, workers=Workers(kind="loky", jobs=1))
+    with output.progress(plan.folder) as reporter:
+        outcome = hunted_outcome(
+            mechanism,
+            replace(plan, reporter=reporter),
+            epsilon=epsilon,
+            delta=delta,
+            trial_seconds=trial_seconds,
+            pilot=pilot,
+            seed=game.seed,
+        )
+    show(outcome, "mechanism", game, output)

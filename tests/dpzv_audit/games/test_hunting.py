@@ -1,0 +1,123 @@
+"""A hunt finds the worlds in which a mechanism is wrong, and looking costs no error."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from dpzv_audit.cli import main
+from dpzv_audit.errors import InputError
+from dpzv_audit.games.hunting import ALONE, hunted, pilot_streams, variants_of
+from dpzv_audit.games.mechanism import MechanismTrials
+
+CODE = """
+import numpy as np
+
+class Shifted:
+    def __init__(self, shift, columns=3, says=None):
+        self.shift, self.columns, self.says = shift, columns, says
+    def run(self, world, rng):
+        view = rng.normal(size=self.columns)
+        view[-1] += world * self.shift
+        return view
+    def claimed(self, delta):
+        return self.says
+
+class Many:
+    def __init__(self, *shifts):
+        self.shifts = shifts
+    def run(self, world, rng):
+        return rng.normal()
+    def variants(self):
+        return {f"shift {shift}": Shifted(shift, says=1.0) for shift in self.shifts}
+
+def wrong():
+    return Many(0.0, 0.1, 9.0, 0.2)
+
+def right():
+    return Many(*[0.0] * 6)
+
+def alone():
+    return lambda world, rng: rng.normal() + world
+
+def none():
+    made = Many()
+    return made
+
+def claims():
+    made = Many()
+    made.variants = lambda: {"much": Shifted(4.0, says=50.0), "little": Shifted(4.0, says=0.1)}
+    return made
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hunted_here.py").write_text(CODE)
+    yield "hunted_here"
+    sys.modules.pop("hunted_here", None)
+
+
+def candidates(path, runs=40, epsilon=None):
+    return hunted(MechanismTrials(path, 0, 30.0), runs=runs, delta=1e-5, epsilon=epsilon, done=lambda *_: None)
+
+
+def test_the_variant_and_the_column_that_tell_are_found(module):
+    found = candidates(f"{module}:wrong")
+    assert (found[0].variant, found[0].column) == ("shift 9.0", 2)
+    assert len(found) == 4 * 3
+    assert found[0].lower > 2 > found[1].lower
+
+
+def test_what_a_variant_claims_counts(module):
+    assert candidates(f"{module}:claims")[0].variant == "little"
+    assert [one.claimed for one in candidates(f"{module}:claims", epsilon=3.0)] == [3.0] * 6
+
+
+def test_a_mechanism_without_variants_is_hunted_as_it_is(module):
+    (found,) = candidates(f"{module}:alone")
+    assert (found.variant, found.column, found.claimed) == (ALONE, None, None)
+
+
+def test_variants_must_be_there(module):
+    with pytest.raises(InputError, match="variants\\(\\) gives dict of 0, must give mechanisms by name, one at least"):
+        variants_of(f"{module}:none")
+
+
+def test_the_command_refutes_what_is_wrong_and_says_where(module, capsys):
+    command = ["hunt", f"{module}:wrong", "--runs", "200", "--json", "--out", "out", "--fail-on", "refuted"]
+    assert main(command) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["game"]["variant"] == "shift 9.0"
+    assert found["game"]["score of the view"] == 3
+    assert found["privacy"]["claimed"] == 1.0
+    assert found["privacy"]["conclusion"] == "refuted"
+    assert "hunted_here:wrong (shift 9.0)" in found["sentence"]
+    assert main([*command[:4], "--out", "again"]) == 0
+    assert "shift 9.0: 4 variants, 12 scores in all" in " ".join(capsys.readouterr().out.split())
+
+
+def test_looking_costs_no_error(module):
+    """Eighteen scores without any difference: chosen on pilots, tested on fresh runs at 1e-3, in 60 hunts.
+
+    That three or more are refuted has probability 60 * 59 * 58 / 6 * 1e-9 = 3.4e-5 at most; seeds are fixed.
+    """
+    from dpzv_audit.evidence.auditing import hunted_outcome
+    from dpzv_audit.evidence.bounding import AuditPlan
+
+    refuted = 0
+    for seed in range(60):
+        plan = AuditPlan(runs=120, confidence=0.999)
+        outcome = hunted_outcome(
+            f"{module}:right", plan, epsilon=0.01, delta=1e-5, trial_seconds=30.0, pilot=12, seed=seed
+        )
+        refuted += outcome.result.privacy.conclusion == "refuted"
+    assert refuted <= 2
+
+
+def test_pilots_and_what_is_tested_share_no_run(module):
+    trials = MechanismTrials(f"{module}:alone", 0, 30.0)
+    pilots, _ = trials.played(0, 40, pilot_streams(0, 1))
+    assert not np.intersect1d(trials(0, 40)["in_scores"], pilots["in_scores"]).size
