@@ -9,7 +9,9 @@ import typer
 from dpzv_audit.cli import app
 from dpzv_audit.cli.commands import Audits, Commands, summary
 
-COMMANDS = ("attack", "train", "audit", "account", "calibrate", "verify", "matrix", "reproduce", "report", "list")
+COMMANDS = (
+    *("attack", "train", "audit", "hunt", "account", "calibrate", "verify", "matrix", "reproduce", "report", "list"),
+)
 """Every command there is or will be, in the order in which help lists them."""
 THERE = tuple(Commands.TABLE)
 WHAT = {
