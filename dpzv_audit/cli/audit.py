@@ -260,6 +260,13 @@ def audit_defence(
     show(outcome, "audit", game, output)
 
 
+def apart(plan: "AuditPlan") -> "AuditPlan":
+    """Return the plan with a worker process where it has none: a run that takes its process down ends nothing else."""
+    if plan.workers.kind != "here":
+        return plan
+    return replace(plan, workers=Workers(kind="loky", jobs=1))
+
+
 WHAT = "pkg.mod:factory, a mechanism of yours, which is imported; or planted:NAME, planted:all."
 
 
@@ -301,9 +308,7 @@ def audit_mechanism(
     from ..games.mechanism import mechanism_from
 
     mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
-    if plan.workers.kind == "here":
-        # In a process of its own: a run that hangs in native code or takes its process down ends nothing else.
-        plan = replace(plan, workers=Workers(kind="loky", jobs=1))
+    plan = apart(plan)
     with output.progress(plan.folder) as reporter:
         outcome = mechanism_outcome(
             mechanism,

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from ..execution.executor import Workers
 from ..signals import TRIAL_SECONDS
-from .audit import GameFlags, show
+from .audit import GameFlags, apart, show
 from .flags import DEFAULT_DELTA, Count, Positive, Probability, takes
 from .output import Output
 
@@ -40,10 +39,7 @@ def hunt(
     """
     from ..evidence.auditing import hunted_outcome
 
-    plan = game.plan()
-    if plan.workers.kind == "here":
-        # In a process of its own: a run that hangs in native code or takes its process down ends nothing else.
-        plan = replace(plan, workers=Workers(kind="loky", jobs=1))
+    plan = apart(game.plan())
     with output.progress(plan.folder) as reporter:
         outcome = hunted_outcome(
             mechanism,

@@ -1,8 +1,8 @@
 """Label-free features of clients: models that each client fits to its own block alone, and that stay as they are.
 
 `components`: principal components. `patches`: of image parts, how far each patch lies along directions that spherical
-k-means found in whitened patches, half rectified, pooled by region, after Coates, Ng and Lee (AISTATS 2011, sections
-3.2 and 3.3: whitening, a k-means dictionary, a soft threshold, pooling); their encoding is dot product and threshold
+k-means found in whitened patches, half rectified, pooled by region, after Coates, Ng and Lee (AISTATS 2011:
+whitening, a k-means dictionary, a soft threshold, pooling); their encoding is dot product and threshold
 0.5 (Coates and Ng, ICML 2011), roots of what is pooled are taken here, and each feature is standardised.
 
 A label that is replaced moves nothing here: no label is read.
