@@ -1,10 +1,15 @@
 """What a recorder asks torch about the pass that is under way, and gradients without the factor of a scaler."""
 
+from math import isfinite
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, is_grad_enabled
 from torch.compiler import is_dynamo_compiling as is_compiling
 
-__all__ = ["in_backward", "is_compiling", "is_grad_enabled", "unscaled"]
+__all__ = ["in_backward", "is_compiling", "is_grad_enabled", "stacked", "unscaled"]
 
 
 def in_backward() -> bool:
@@ -19,3 +24,22 @@ def unscaled(gradient: Tensor, scale: float) -> Tensor | None:
     """
     whole = (gradient.float() if gradient.element_size() < 4 else gradient) / scale
     return whole if bool(torch.isfinite(whole).all()) else None
+
+
+def stacked(tensors: list[Tensor]) -> list[NDArray[Any] | None]:
+    """Return copies of tensors whose numbers are all finite, and None for the others.
+
+    Those of one shape and type are copied and looked at together, which costs a fraction of one at a time.
+    """
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        if tensor.is_cpu and tensor.is_floating_point() and tensor.element_size() >= 4:
+            alike.setdefault((tensor.shape, tensor.dtype), []).append(place)
+    found: list[NDArray[Any] | None] = [None] * len(tensors)
+    for places in alike.values():
+        block = torch.stack([tensors[place].detach() for place in places]).numpy()
+        flat = block.reshape(-1)
+        if flat.size and isfinite(np.vdot(flat, flat)):
+            for place, numbers in zip(places, block, strict=True):
+                found[place] = numbers
+    return found

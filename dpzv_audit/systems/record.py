@@ -3,6 +3,7 @@
 Nothing here needs torch but `Recorder.cut`. Tensors past a stated memory go to a file as they come.
 """
 
+import os
 import re
 import tempfile
 import weakref
@@ -29,8 +30,8 @@ PER_RECORD = ("embeddings", "gradient", "prediction")
 """Kinds of messages of which each row is about one record, so that they need ids."""
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _MEMORY = 1 << 30
-_BUFFER = 1 << 18
-"""Bytes of small tensors that are written together."""
+_GATHERED = 512
+"""Tensors that are written at once; systems take 1024 at least."""
 _TOGETHER = 256
 """Messages of cuts that are checked together at most."""
 
@@ -134,14 +135,13 @@ class Tensors:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(buffering=_BUFFER)  # noqa: SIM115
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115
             weakref.finalize(self, _close, self._file)
         number = self._end
         for name, values in self._here.items():
             self._written[name] = _Place(number, self._end, values.dtype, values.shape)
             self._end += values.nbytes
-            self._file.write(values.data)
-        self._file.flush()  # a full disk is an error of the message that fills it
+        _write(self._file, list(self._here.values()))
         self._here = {}
         self._bytes = 0
 
@@ -149,6 +149,16 @@ class Tensors:
         assert self._file is not None
         self._file.seek(place.offset)
         return np.fromfile(self._file, place.dtype, prod(place.shape)).reshape(place.shape)
+
+
+def _write(file: IO[bytes], arrays: list[NDArray[Any]]) -> None:
+    """Write arrays behind each other, without a copy of them where the system can gather them itself."""
+    for start in range(0, len(arrays), _GATHERED):
+        some = arrays[start : start + _GATHERED]
+        written = os.writev(file.fileno(), [values.data for values in some]) if hasattr(os, "writev") else 0
+        if written < sum(values.nbytes for values in some):
+            file.write(b"".join(values.tobytes() for values in some)[written:])
+    file.flush()  # a full disk is an error of the message that fills it
 
 
 def _close(file: IO[bytes]) -> None:
@@ -191,12 +201,13 @@ class Recorder:
         self._numbers = range(1, self.clients + 1)
         self._messages: list[Sent] = []
         self._tensors = Tensors(self.memory)
-        self._waiting: list[tuple[_Head, Tensor, Tensor | NDArray[Any]]] = []
+        self._waiting: list[_Waiting] = []
         self._waiting_bytes = 0
         self._layer: Any = None  # the module `cut`, which needs torch: to import it anew takes long beside a message
         self._lock = RLock()
         self._evaluating = False
         self._latest_ids: _Ids | None = None
+        self._latest_given: tuple[Any, int, Any] = (None, 0, None)  # ids of the latest cut, their version, their copy
         self._uploaded: set[tuple[int, int]] = set()
 
     @property
@@ -247,13 +258,16 @@ class Recorder:
                 where = f"the cut of client {client} in round {round} gets values that need no gradient"
                 right = "it must stand before any detach, or after requires_grad_() of a detached leaf"
                 raise InputError(f"{where}: {right}")
-            known = given.clone() if hasattr(given, "detach") else np.array(given)
+            known = self._held(given)
             place = client, round
             if place not in self._uploaded or not layer.in_backward():
                 self._uploaded.add(place)
-                copy = values.detach().clone()
-                self._waiting.append(((round, client, SERVER, "embeddings"), copy, known))
-                self._waiting_bytes += 2 * copy.nbytes
+                # The next step changes a parameter and what shares its memory; whatever else is changed in place,
+                # which hardly happens, has another version then.
+                stays = values.is_cpu and not values.is_leaf and not values._is_view()
+                held = values.detach() if stays else values.detach().clone()
+                self._waiting.append(((round, client, SERVER, "embeddings"), held, held._version, known))
+                self._waiting_bytes += 2 * held.nbytes
                 if len(self._waiting) >= _TOGETHER or self._waiting_bytes > self.memory:
                     self._flush()
 
@@ -267,7 +281,7 @@ class Recorder:
                 if self.defend is not None:
                     gradient, pulled = self.defend(client, gradient, values.detach(), known)
                 # Of the size of its embeddings, which count for both.
-                self._waiting.append(((round, SERVER, client, "gradient"), gradient.clone(), known))
+                self._waiting.append(((round, SERVER, client, "gradient"), gradient.clone(), 0, known))
                 if pulled is None:
                     return None
                 return ((pulled if scaler is None else pulled * scaler.get_scale()).to(values.dtype),)
@@ -287,6 +301,16 @@ class Recorder:
             raise InputError(f"cut of client {client}, {right}")
         _check_round(round, f"the cut of client {client}")
 
+    def _held(self, ids: Any) -> "Tensor | NDArray[Any]":
+        """Return a copy of ids, the same one where the cut before, another client's say, was given the same."""
+        if not hasattr(ids, "detach"):
+            return np.array(ids)
+        given, version, copy = self._latest_given
+        if given is not ids or version != ids._version:
+            copy = ids.clone()
+            self._latest_given = ids, ids._version, copy
+        return cast("Tensor", copy)
+
     def _flush(self) -> None:
         """Check and keep what passed cuts: together that costs a fraction of one at a time."""
         if not self._waiting:
@@ -295,9 +319,14 @@ class Recorder:
             waiting, self._waiting = self._waiting, []
             self._waiting_bytes = 0
             checked: dict[int, _Ids] = {}  # a gradient has the very ids of its embeddings
+            together = self._layer.stacked([one[1] for one in waiting])
             try:
-                for head, values, ids in waiting:
-                    found = _finite(values)
+                for (head, values, version, ids), found in zip(waiting, together, strict=True):
+                    if values._version != version:
+                        right = "must stay as they passed it: change a copy"
+                        raise InputError(f" were changed in place behind the cut, {right}")
+                    if found is None:
+                        found = finite_numbers(values)
                     known = checked.get(id(ids))
                     if known is None:
                         known = checked[id(ids)] = self._known(ids)
@@ -430,6 +459,8 @@ class Recorder:
 Defend: TypeAlias = "Callable[[int, Tensor, Tensor, Tensor | NDArray[Any]], tuple[Tensor, Tensor]]"
 _Head: TypeAlias = tuple[int, int, int, str]
 """Round, sender, receiver and kind of a message."""
+_Waiting: TypeAlias = "tuple[_Head, Tensor, int, Tensor | NDArray[Any]]"
+"""A message that passed a cut and is not checked yet: its head, numbers, their version then, and ids."""
 
 
 class _Ids(NamedTuple):
@@ -471,16 +502,6 @@ def _array(values: "Tensor | ArrayLike") -> NDArray[Any]:
     else:
         found = np.asarray(values)
     return found.astype(np.float32) if found.dtype == np.float16 else found
-
-
-def _finite(copy: "Tensor") -> NDArray[Any]:
-    """Return the finite numbers of a `copy` that is nobody else's to change; `InputError` for others."""
-    copy = copy.detach()  # a gradient may be of a graph of its own
-    if copy.is_cpu and copy.is_contiguous() and copy.is_floating_point() and copy.element_size() >= 4:
-        found: NDArray[Any] = copy.numpy()
-        if found.size and isfinite(np.vdot(found, found)):
-            return found
-    return finite_numbers(copy)
 
 
 def finite_numbers(values: "Tensor | ArrayLike") -> NDArray[Any]:

@@ -1,5 +1,6 @@
 """What is recorded is what travelled: each test compares the record with gradients that autograd gives by itself."""
 
+import os
 import subprocess
 import sys
 
@@ -119,6 +120,48 @@ def test_what_a_client_writes_to_its_embeddings_later_changes_no_record(record):
     assert not of(record, "embeddings")[0].any()
 
 
+def test_embeddings_that_are_changed_in_place_behind_their_cut_are_refused(record):
+    bottom, top, x, y = layers()
+    h = bottom(x)
+    loss_of(top, record.cut(1, 0, IDS)(h), y).backward()
+    with torch.no_grad():
+        h += 1.0
+    words = "'embeddings' of round 0 from party 1 to party 0 were changed in place behind the cut"
+    with pytest.raises(InputError, match=words):
+        record.messages  # noqa: B018
+
+
+@pytest.mark.parametrize("part", [lambda table: table, lambda table: table[:4]])
+def test_embeddings_that_are_parameters_are_recorded_as_they_passed(record, part):
+    _, top, _, y = layers()
+    table = nn.Parameter(torch.randn(4, 3))
+    before = table.detach().numpy().copy()
+    loss_of(top, record.cut(1, 0, IDS)(part(table)), y).backward()
+    torch.optim.SGD([table], lr=1.0).step()
+    assert np.array_equal(of(record, "embeddings")[0], before)
+    assert not np.array_equal(table.detach().numpy(), before)
+
+
+def test_a_client_may_clip_its_gradient_in_place(record):
+    bottom, top, x, y = layers()
+    h = bottom(x)
+    h.register_hook(lambda gradient: gradient.zero_())
+    loss_of(top, record.cut(1, 0, IDS)(h), y).backward()
+    assert not bottom.weight.grad.any()
+    assert np.array_equal(of(record, "gradient")[0], true_gradient(bottom, top, x, y))
+
+
+def test_one_tensor_of_ids_may_serve_all_batches(record):
+    bottom, top, x, y = layers()
+    ids = torch.zeros(4, dtype=torch.int64)
+    for number in range(3):
+        ids.copy_(torch.arange(4) + number)
+        for client in (1, 2):
+            loss_of(top, record.cut(client, number, ids)(bottom(x)), y).backward()
+    assert [record.tensors[m.ids].tolist() for m in record.messages[::4]] == [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]]
+    assert [record.tensors[m.ids][0] for m in record.messages] == [0] * 4 + [1] * 4 + [2] * 4
+
+
 def test_accumulated_batches_of_one_round_are_messages_of_their_own(record):
     bottom, top, x, y = layers()
     for half in (slice(0, 2), slice(2, 4)):
@@ -230,6 +273,17 @@ def test_past_the_stated_memory_tensors_lie_on_disk_and_read_the_same(sizes, mem
     assert held <= memory
     for number, one in enumerate(record.messages):
         assert record.tensors[one.tensor].tolist() == [float(number)] * sizes[number]
+
+
+@pytest.mark.parametrize("written", [0, 50])
+def test_what_a_system_does_not_gather_is_written_whole(monkeypatch, written):
+    real = os.writev
+    monkeypatch.setattr(os, "writev", lambda file, parts: real(file, [b"".join(parts)[:written]]))
+    record = Recorder(records=N, clients=1, memory=100)
+    sent = [np.full((4, 3), float(number)) for number in range(9)]
+    for number, values in enumerate(sent):
+        record.sent(number, 1, 0, "embeddings", values, IDS)
+    assert all(map(np.array_equal, of(record, "embeddings"), sent))
 
 
 def test_the_recorder_is_there_without_torch():
