@@ -63,18 +63,19 @@ def seen_alike(count: Tensor, known: Knowledge) -> Tensor:
     return kept[:, : int(seen.sum(1).min())].sort(1).values
 
 
-def guesses_of(rarer: Tensor, count: Tensor | None, known: Knowledge) -> LabelGuesses:
+def guesses_of(rarer: Tensor, count: Tensor | None, known: Knowledge, positives: int = 0) -> LabelGuesses:
     """Guesses from scores (K, N) that are larger for the rarer class; as many are called it as its public share.
 
     Nothing is guessed of records whose `count` (K, N) is 0, nor in other trainings of as many more as it takes to guess
-    equally many in each.
+    equally many in each. So many known `positives` are among them, and the others have a share that much smaller.
     """
     scores = rarer if known.rarer == 1 else -rarer
     ids = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
     if count is not None and bool((count == 0).any()):
         ids = seen_alike(count, known)
         scores = scores.gather(1, ids)
-    ones = max(1, round(known.share_of_ones * scores.shape[1]))
+    share = (known.share_of_ones * known.records - positives) / (known.records - positives)
+    ones = max(1, round(share * scores.shape[1]))
     labels = scores >= scores.topk(ones).values[:, -1:]
     both = torch.stack((-scores, scores), 2)
     return LabelGuesses(labels.long()[None], ids[None], both[None])
@@ -127,7 +128,8 @@ def by_direction(view: View, known: Knowledge) -> LabelGuesses:
         raise InputError(f"‹epochs› {known.config.epochs} {rule}")
     # `guesses_of` takes scores of the rarer class, whichever it is.
     scores, count = mean_by_record(torch.cat(cosines), torch.cat(places), known)
-    return guesses_of(scores if known.rarer == 1 else -scores, count.scatter(1, positives, 0.0), known)
+    rarer = scores if known.rarer == 1 else -scores
+    return guesses_of(rarer, count.scatter(1, positives, 0.0), known, positives.shape[1])
 
 
 def on_sums(setting: AttackSetting) -> AttackSetting:

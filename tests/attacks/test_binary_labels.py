@@ -88,6 +88,15 @@ def test_as_many_records_are_called_one_as_there_are():
     assert other.labels.tolist() == [[[1, 1, 1, 1, 1, 1, 0, 0]]]
 
 
+def test_known_positives_are_none_of_those_that_are_left_to_find():
+    known = small_known(records=8, rarer=1, share=0.5)
+    scores = torch.tensor([[9.0, 9.0, 3.0, 2.0, -1.0, -2.0, -3.0, -4.0]])
+    count = torch.tensor([[0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]])
+    found = guesses_of(scores, count, known, 2)
+    assert found.ids.tolist() == [[[2, 3, 4, 5, 6, 7]]]
+    assert found.labels.tolist() == [[[1, 1, 0, 0, 0, 0]]]
+
+
 def small_known(records, rarer=1, share=0.5, seed=0):
     class Known:
         pass
