@@ -112,7 +112,7 @@ def audit_method(
     ctx: typer.Context,
     training: AuditedFlags,
     data: DataFlags,
-    adversary: str = "client",
+    adversary: str | None = None,
     neighbours: str = "replace-label",
     canary: str = "worst-case",
     canary_norm: float | None = None,
@@ -133,7 +133,8 @@ def audit_method(
     Example: dpzv-audit audit method dpzv --epsilon 1 --delta 1e-5 --adversary client
 
     Options:
-        adversary client|colluding-clients|eavesdropper|release: Who tells the worlds apart.
+        adversary client|colluding-clients|eavesdropper|release: Who tells the worlds apart; by default whom the
+            method's noise stands against: the client, and of dp-zo who sees what is released.
         neighbours replace-label|replace-record|add-remove|zero-out: How the two worlds differ in the canary.
         canary worst-case|state|mislabelled|random: The record that differs; see `dpzv-audit list canaries`.
         canary_norm X: Factor by which the features of a state canary are multiplied.
@@ -164,11 +165,14 @@ def audit_method(
             missing = "--dataset-size" if dataset_size is None else "--rounds"
             raise InputError(f"{missing} is missing: --simulate needs --dataset-size D and --rounds T")
         deployment = Deployment(records=dataset_size, clients=data.clients or 1, seed=game.seed, rounds=rounds)
-        play = partial(simulated_outcome, *configure(training), deployment, adversary=adversary)
+        method, config = configure(training)
+        by = adversary or method.protection(config).faced
+        play = partial(simulated_outcome, method, config, deployment, adversary=by)
     else:
         refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
         choice = choose(training, data, quiet=output.quiet)
-        case = Case(**vars(choice), adversary=adversary, seed=game.seed, device=choose_device(device))
+        by = adversary or choice.method.protection(choice.config).faced
+        case = Case(**vars(choice), adversary=by, seed=game.seed, device=choose_device(device))
         play = partial(audit_outcome, case)
         if canaries is not None:
             play = partial(one_run_outcome, case, canaries=canaries)

@@ -30,6 +30,7 @@ from ..accounting import Release, calibrate, sigma_from_paper, sigma_sound, uppe
 from ..data import load
 from ..errors import unknown_name
 from ..findings import AdversaryName, NeighbourRelation, UpperBound, Verdict
+from . import zeroth_order
 from .fitting import Floats
 from .game import Canary, Game, GameAdversary
 from .real import RealTrials
@@ -142,17 +143,20 @@ def played(build: Build) -> Build:
     return build
 
 
-def drawn(number: int, release: Release = CLAIMED, *, gaussian: bool = False) -> Callable[[Draw], Draw]:
+def drawn(
+    number: int, release: Release | Callable[[], Release] = CLAIMED, *, gaussian: bool = False, name: str = ""
+) -> Callable[[Draw], Draw]:
     """Enter the decorated function as a mechanism that claims `release`, with streams of that `number`.
 
-    `gaussian`: a fixed number of rounds of Gaussian noise.
+    `gaussian`: a fixed number of rounds of Gaussian noise. Its `name` is the function's where none is given.
     """
 
     def enter(draw: Draw) -> Draw:
         def build(seed: int) -> Case:
-            return Case(EPSILON, DELTA, release, {"": DrawnTrials(draw, number, seed, gaussian)})
+            claimed = release if isinstance(release, Release) else release()
+            return Case(EPSILON, DELTA, claimed, {"": DrawnTrials(draw, number, seed, gaussian)})
 
-        _BUILDS[draw.__name__.replace("_", "-")] = build
+        _BUILDS[name or draw.__name__.replace("_", "-")] = build
         return draw
 
     return enter
@@ -448,6 +452,13 @@ def sound(world: World) -> Floats:
 def sound_view(world: World) -> Floats:
     """As designed."""
     return _views(world)
+
+
+drawn(16, zeroth_order.STEPS, name="dp-zo-noise-seed")(zeroth_order.noise_by_seed)
+drawn(17, zeroth_order.STEPS, name="dp-zo-seed-search")(zeroth_order.seed_searched)
+drawn(18, zeroth_order.SEVERAL, name="dp-zo-noise-shared")(zeroth_order.noise_shared)
+drawn(19, zeroth_order.amplified, gaussian=True, name="dp-zo-passes")(zeroth_order.batches_in_order)
+drawn(23, zeroth_order.STEPS, gaussian=True, name="dp-zo")(zeroth_order.as_designed)
 
 
 @played

@@ -102,7 +102,8 @@ class RealTrials:
     @property
     def sees_all(self) -> bool:
         """Whether the adversary receives the scalars of every client."""
-        return self.game.adversary == "colluding-clients" or self.dataset.clients == 1
+        alone = self.dataset.clients == 1 or self.game.config.all_at_once
+        return self.game.adversary == "colluding-clients" or alone
 
     @property
     def kind(self) -> str:
@@ -182,8 +183,11 @@ class RealTrials:
         game = self.game
         if game.canary != "worst-case":
             return {}
+        # Of parts that move together the first makes a record's whole difference, as it was aimed to.
+        silent = CanaryClient(()) if game.config.all_at_once else None
         return {
-            m: CanaryClient(records, game.others, game.first_pass_repeats if m == 1 else 1)
+            m: (silent if m > 1 else None)
+            or CanaryClient(records, game.others, game.first_pass_repeats if m == 1 else 1)
             for m in range(1, self.dataset.clients + 1)
         }
 
@@ -465,7 +469,7 @@ def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Ten
 
 def _candidates(fed: Federation, config: DPZVConfig, number: int, seed: int) -> Tensor:
     """Embeddings (K, n, width) of client `number` that may saturate: along the logits' gradients, and random ones."""
-    centre = torch.zeros(fed.stack, 1, fed.table.shape[1], dtype=fed.dtype, device=fed.device)
+    centre = torch.zeros(fed.stack, 1, len(fed.clients) * fed.width, dtype=fed.dtype, device=fed.device)
     gradients = logit_directions(fed.server, fed.server_parameters, rows=centre, classes=fed.data.classes)
     rising = gradients[..., fed.slots[number - 1]]
     toward_low = (rising[:, 0] - rising[:, 1]).unsqueeze(1)
@@ -483,7 +487,7 @@ def _candidates(fed: Federation, config: DPZVConfig, number: int, seed: int) -> 
 def loss_differences(fed: Federation, number: int, candidates: Tensor) -> Tensor:
     """Loss at v less loss at -v, for every label, (K, n, classes), where only client `number`'s embedding is not 0."""
     both = torch.cat((candidates, -candidates), 1)
-    rows = both.new_zeros(*both.shape[:2], fed.table.shape[1])
+    rows = both.new_zeros(*both.shape[:2], len(fed.clients) * fed.width)
     rows[..., fed.slots[number - 1]] = both
     plus, minus = torch.log_softmax(fed.server.forward(fed.server_parameters, rows), 2).chunk(2, 1)
     return minus - plus

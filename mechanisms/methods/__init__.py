@@ -6,7 +6,7 @@ Packages that are installed beside this one may add theirs (`dpzv_audit.registry
 from dpzv_audit.registry import Registry
 
 from ..core.method import MethodSpec
-from . import compressed, czofo, dpzv, one_upload, vafl, zoo
+from . import compressed, czofo, dpzo, dpzv, one_upload, vafl, zoo
 
 METHODS = Registry(
     "dpzv_audit.methods",
@@ -14,6 +14,7 @@ METHODS = Registry(
     (
         dpzv.DPZV,
         dpzv.DPZV_SOUND,
+        dpzo.SPEC,
         compressed.SPLIT,
         compressed.COMPRESSED,
         vafl.SPEC,

@@ -101,6 +101,20 @@ class DPZVConfig(AsyncConfig):
             rule = f" with sampler {self.sampler!r}, must be used with sampler shuffled"
             raise InputError(rule, "calibration", self.calibration)
 
+    def sound_sigma(self, plan: Plan, deployment: Deployment) -> float:
+        """Return the noise of calibration sound: for a record's label or features replaced, batches known."""
+        assert self.epsilon is not None
+        assert plan.participations is not None  # `check_sampler` refuses other samplers
+        return sigma_sound(
+            self.epsilon,
+            self.delta,
+            clip=self.clip,
+            batch_size=self.batch_size,
+            participations=plan.participations,
+            neighbours="replace-label",
+            server_noise_multiplier=_server_noise(self),
+        )
+
 
 def plan_run(config: DPZVConfig, deployment: Deployment) -> Plan:
     """Decide the schedule and the noise of a run; `InputError` where the configuration does not fit the data.
@@ -115,14 +129,15 @@ def plan_run(config: DPZVConfig, deployment: Deployment) -> Plan:
     if config.participation_cap is not None and participations is not None:
         participations = min(participations, config.participation_cap)
     plan = replace(plan, participations=participations)
-    return replace(plan, sigma=_sigma(config, deployment.records, plan))
+    return replace(plan, sigma=_sigma(config, plan, deployment))
 
 
 def scalar_release(config: DPZVConfig, plan: Plan, deployment: Deployment) -> Release:
     """Return the noised scalars of `plan` as an accountant takes them."""
     return stated(
         config,
-        deployment,
+        # Parts that move together answer one scalar a round, about one batch, and keep nothing of earlier ones.
+        replace(deployment, clients=1) if config.all_at_once else deployment,
         plan,
         sigma=plan.sigma,
         update=config.server_update,
@@ -139,30 +154,21 @@ def _server_noise(config: DPZVConfig) -> float | None:
     return config.server_noise_multiplier if config.server_update == "dp-sgd" else None
 
 
-def _sigma(config: DPZVConfig, records: int, plan: Plan) -> float:
-    """Return the scalar's noise; sound calibration is for a record's label or features replaced, batches known."""
+def _sigma(config: DPZVConfig, plan: Plan, deployment: Deployment) -> float:
+    """Return the scalar's noise as the configuration has it follow."""
     if config.sigma is not None:
         return config.sigma
     if config.calibration == "none" or config.epsilon is None:
         return 0.0
     if config.calibration == "paper":
         # Noise that followed from D would differ between data sets of which one has a record more.
-        size = records if config.sample_rate is None else 1
+        size = deployment.records if config.sample_rate is None else 1
         rounds = len(plan.active)
         sigma = sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=size, rounds=rounds)
         if config.sample_rate is None:
             return sigma
         return sigma / (config.batch_size / config.sample_rate)
-    assert plan.participations is not None  # `check_sampler` refuses other samplers
-    return sigma_sound(
-        config.epsilon,
-        config.delta,
-        clip=config.clip,
-        batch_size=config.batch_size,
-        participations=plan.participations,
-        neighbours="replace-label",
-        server_noise_multiplier=_server_noise(config),
-    )
+    return config.sound_sigma(plan, deployment)
 
 
 class ScalarChannel:
@@ -308,7 +314,8 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         self._scale = 1.0 / (steps * config.smoothing)
         places = fed.stack * fed.records + 1
         self._counts = torch.zeros(places, dtype=torch.int32, device=fed.device)
-        fed.fill_table(context.behaviours)
+        if config.keeps_table:
+            fed.fill_table(context.behaviours)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
@@ -350,11 +357,10 @@ class DPZVRun(AsyncRun[DPZVConfig]):
     def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
         """One clipped, noised scalar (K,), eqs. 7 and 8, once the table has the mean of h+ and h-; the server steps."""
         fed = self.federation
-        ((number, pair),) = uploads.items()
-        plus, minus = pair.unbind(1)
-        rows = fed.refresh(number, batch, torch.lerp(plus, minus, 0.5))
+        number = min(uploads)
+        rows, pair, slot = self._received(batch, uploads)
         seen = ServerBatch(rows, fed.data.batch_labels(batch), self._accepted(batch))
-        differences = self._server.loss_differences(self.round, seen, pair, fed.slots[number - 1])
+        differences = self._server.loss_differences(self.round, seen, pair, slot)
         sums = self._channel.sums(differences, self._scale, seen.weights)
         noised = fed.context.noised
         released = fed.context.released
@@ -364,6 +370,13 @@ class DPZVRun(AsyncRun[DPZVConfig]):
             scalar = released(scalar)
         self._server.step(self.round, seen, scalar)
         return {number: scalar}
+
+    def _received(self, batch: Batch, uploads: dict[int, Tensor]) -> tuple[Tensor, Tensor, slice]:
+        """Return the table's rows (K, B, n) once they have the mean of the uploads, the pair, and its place in them."""
+        fed = self.federation
+        ((number, pair),) = uploads.items()
+        plus, minus = pair.unbind(1)
+        return fed.refresh(number, batch, torch.lerp(plus, minus, 0.5)), pair, fed.slots[number - 1]
 
     def _accepted(self, batch: Batch) -> Tensor | None:
         """Weights (K, B) of the records that count: padding does not, nor do records past the server's limits."""

@@ -118,7 +118,8 @@ def test_the_figure_has_a_line_a_method_and_a_mark_an_adversary(result, table):
 
 def test_every_method_is_attacked_by_both_adversaries_and_labelled_by_what_travels_down():
     table = TABLES["direct-mnist"]
-    answering = {name for name, method in METHODS.items() if method.downlink != "none"}
+    # dp-zo has no client whom a server would answer.
+    answering = {name for name, method in METHODS.items() if method.downlink != "none"} - {"dp-zo"}
     assert {item.method for item in table.items} == answering
     for line in {item.tags["line"] for item in table.items}:
         assert sorted(item.adversary for item in table.items if item.tags["line"] == line) == ["client", "eavesdropper"]

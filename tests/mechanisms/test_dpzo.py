@@ -1,0 +1,156 @@
+"""dp-zo against a slow reference: one model, one direction, the mean of clipped two-sided differences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from dpzv_audit.accounting import sigma_sound, upper_bounds
+from dpzv_audit.errors import InputError
+from dpzv_audit.games.game import Game
+from dpzv_audit.games.real import RealTrials
+from dpzv_audit.seeds import Purpose
+from mechanisms import METHODS
+from mechanisms.core.channel import SERVER
+from mechanisms.core.context import Deployment, TrainingData
+from mechanisms.core.streams import Directions
+
+SPEC = METHODS["dp-zo"]
+SMALL = {
+    "batch_size": 5,
+    "epochs": 3,
+    "embedding": 2,
+    "hidden": 4,
+    "dtype": "float64",
+    "sigma": 0.0,
+    "clip": 0.1,
+}
+DEPLOYED = Deployment(records=24, clients=3)
+
+
+def models_of(run):
+    return [client.parameters.flat.clone() for client in run.federation.clients], run.federation.server_parameters.flat
+
+
+def logits_at(run, parts, server, ids):
+    """Logits (B, classes) of records under given parameters, by the layers of the modules themselves."""
+    fed = run.federation
+    outputs = []
+    for client, flat, block in zip(fed.clients, parts, fed.data.features, strict=True):
+        own = replace(client.parameters, flat=flat)
+        outputs.append(client.evaluator.forward(own, block[ids].unsqueeze(0)))
+    if not fed.config.top_model:
+        return sum(outputs)[0]
+    own = replace(fed.server_parameters, flat=server)
+    return fed.server.forward(own, torch.cat(outputs, 2))[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"top_model": False}, {"perturbation": "in-place"}], ids=str)
+@pytest.mark.parametrize("clients", [1, 3])
+def test_a_round_moves_the_whole_model_along_one_direction_by_the_released_scalar(start_run, clients, options):
+    config = SPEC.configure(**SMALL, **options)
+    run, log = start_run(config, clients=clients)
+    streams = run.federation.streams
+    labels = run.federation.data.labels
+    for round_ in range(3):
+        parts, server = models_of(run)
+        server = server.clone()
+        with torch.no_grad():
+            run.step()
+        (message,) = [m for m in log.messages if m.sender == SERVER and m.round == round_]
+        ids = message.ids[0]
+        directions = [
+            Directions("sphere", flat.shape[1], party=m, purpose=Purpose.DIRECTIONS, **streams).at(round_)
+            for m, flat in enumerate(parts, 1)
+        ]
+        top = torch.zeros_like(server)
+        if config.top_model:
+            kind = {"party": SERVER, "purpose": Purpose.SERVER_DIRECTIONS}
+            top = Directions("sphere", server.shape[1], **kind, **streams).at(round_)
+        losses = []
+        for sign in (1.0, -1.0):
+            step = sign * config.smoothing
+            moved = [flat + step * u for flat, u in zip(parts, directions, strict=True)]
+            logits = logits_at(run, moved, server + step * top, ids)
+            losses.append(functional.cross_entropy(logits, labels[ids], reduction="none"))
+        wanted = ((losses[0] - losses[1]) / (2 * config.smoothing)).clamp(-config.clip, config.clip).sum() / 5
+        assert float(message.payload) == pytest.approx(float(wanted), rel=1e-9, abs=1e-9)
+        after, top_after = models_of(run)
+        for flat, before, u in zip((*after, top_after), (*parts, server), (*directions, top), strict=True):
+            torch.testing.assert_close(flat, before - config.client_rate * float(message.payload) * u)
+
+
+def test_one_number_a_round_is_released_and_nothing_is_sent_about_all_records(start_run, steps):
+    run, log = start_run(SPEC.configure(**SMALL))
+    steps(run)
+    told = [m for m in log.messages if m.sender == SERVER]
+    assert [(m.round, m.payload.numel()) for m in told] == [(t, 1) for t in range(12)]
+    assert {m.kind for m in log.messages} == {"embeddings", "scalar"}
+
+
+def bounds(config, adversary, neighbours="replace-record"):
+    (release,) = SPEC.releases(config, DEPLOYED)
+    found = upper_bounds(release, delta=config.delta, adversaries=[adversary], neighbours=[neighbours])
+    return min(bound.upper for bound in found if bound.sound)
+
+
+def test_calibration_meets_the_claim_against_who_knows_no_batches_and_no_other():
+    config = SPEC.configure(**{**SMALL, "sigma": None, "epsilon": 2.0})
+    # Within the 0.2 % of noise to which composed bounds are inverted.
+    assert 1.98 < bounds(config, "release") <= 2.0
+    assert bounds(config, "client") > 2.5
+    assert bounds(config, "all-but-one") == bounds(config, "client")
+    assert bounds(config, "client", "zero-out") < bounds(config, "client")
+
+
+def test_shuffled_batches_hide_nothing():
+    config = SPEC.configure(**{**SMALL, "sigma": None, "epsilon": 2.0, "sampler": "shuffled"})
+    known = sigma_sound(2.0, config.delta, clip=config.clip, batch_size=5, participations=3)
+    assert SPEC.scalar_plan(config, DEPLOYED).sigma == pytest.approx(known, rel=1e-9)
+    assert bounds(config, "release") == bounds(config, "client") == pytest.approx(2.0)
+
+
+def test_a_poisson_rate_that_is_public_gives_add_remove_a_meaning():
+    config = SPEC.configure(**{**SMALL, "sigma": 0.5, "sampler": "poisson", "sample_rate": 0.2})
+    (release,) = SPEC.releases(config, DEPLOYED)
+    (bound,) = upper_bounds(
+        release, delta=1e-5, adversaries=["release"], neighbours=["add-remove"], accountants=("prv",)
+    )
+    assert bound.epsilon is not None
+    # Rows of a batch round by their places, which a record more moves.
+    assert bound.gaps == ["secret-batches"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"calibration": "paper"}, "calibration is 'paper'"),
+        ({"server_update": "sgd"}, "server_update is 'sgd'"),
+        ({"activation": "random"}, "activation does not apply: all parts of the model take part in every round"),
+        ({"clip_rule": "paper-one-sided"}, "calibration sound needs clip_rule symmetric"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(options, says):
+    with pytest.raises(InputError, match=says) as caught:
+        SPEC.configure(**options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+@pytest.mark.parametrize("adversary", ["release", "colluding-clients"])
+def test_a_canary_moves_a_scalar_by_what_the_clip_lets_through(make_dataset, clients, adversary):
+    """Without noise a round with the canary is +-C/B, whichever part of the model holds it, and another is 0."""
+    config = SPEC.configure(**{**SMALL, "top_model": False, "client_rate": 0.0, "server_rate": 0.0})
+    dataset = make_dataset(clients=clients)
+    trials = RealTrials(Game(method=SPEC, config=config, adversary=adversary), dataset)
+    recorder = trials.recorder()
+    data = trials.worlds.data[1]
+    held = TrainingData.of(data, dtype=torch.float64, device="cpu")
+    with torch.no_grad():
+        _, saturated = trials.trained(held, trials.canaries((0,)), recorder)
+    scalars = recorder.view.scalars()[:, 0].numpy()
+    assert saturated
+    assert len(scalars) == 12
+    assert set(np.round(scalars / (config.clip / 5), 9)) == {0.0, 1.0}
