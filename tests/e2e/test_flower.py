@@ -204,7 +204,13 @@ def test_real_processes_send_what_is_recorded_and_it_gives_all_labels_away(folde
     assert channel.ledger.up == channel.ledger.down == 2 * N * 4 * 4
     positive = int(np.flatnonzero(labels == 1)[0])
     known = SimpleNamespace(
-        client=1, records=N, batches=1, seed=0, rarer=1, share_of_ones=float(labels.mean()), config=SimpleNamespace(epochs=1)
+        client=1,
+        records=N,
+        batches=1,
+        seed=0,
+        rarer=1,
+        share_of_ones=float(labels.mean()),
+        config=SimpleNamespace(epochs=1),
     )
     known.granted = lambda kind: FewLabels(torch.tensor([[positive]]), torch.tensor([[1]]))
     found = by_direction(seer.view, known)
