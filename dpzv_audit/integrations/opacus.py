@@ -6,6 +6,7 @@ gradient that each step releases, before the user's optimiser uses it, and knows
 these are in. Coins of records are independent, so that what an accountant of Poisson sampling claims holds against it.
 """
 
+import copy
 import logging
 import math
 import warnings
@@ -13,30 +14,48 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
-from ..errors import InputError
+from ..errors import InputError, check_count
+from ..findings import EmpiricalBound
+from ..statistics.estimators import audit_scores
 
 try:
-    from opacus import GradSampleModule, PrivacyEngine
-    from opacus.optimizers import DPOptimizer
+    from opacus import PrivacyEngine
+    from opacus.accountants import create_accountant
 except ImportError as error:
     needed = "needs the extra [opacus]: pip install 'dpzv-audit[opacus]'"
     raise ImportError(f"dpzv_audit.integrations.opacus {needed}") from error
 
+from .opacus_records import (
+    Canary,
+    Marked,
+    Record,
+    alike,
+    blank,
+    extreme_input,
+    few,
+    huge,
+    mislabelled,
+    nothing,
+    number_of,
+)
+from .opacus_steps import Clip, Coins, Known, PlantedLoss, Watched
+
 Neighbours = Literal["add-remove", "zero-out", "replace-record"]
 Score = Literal["likelihood", "size", "view"]
-Record: TypeAlias = tuple[Tensor, Any]
+Others = Literal["own", "along", "against"]
 
 _START = 0
 """Seed of a model's start, which is public and the same in every run."""
-_LEAST = 1e-300
+_CALIBRATED: dict[tuple[float, float, int, int], float] = {}
+"""Noise multipliers that Opacus found, by target epsilon and delta, epochs and batches: its search takes seconds."""
 
 
 def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -52,243 +71,293 @@ class OpacusTraining:
         model: Makes the model.
         data: The other records, (features, target) each.
         batch_size: That of the loader which is given to Opacus.
-        noise_multiplier: See `opacus.PrivacyEngine.make_private`, as the next three.
-        max_grad_norm: Clip of a record's gradient.
-        grad_sample_mode: How Opacus gets gradients by sample: hooks, ew or functorch.
+        noise_multiplier: See `opacus.PrivacyEngine.make_private`, as for all arguments of the same names below.
+        target_epsilon: With `target_delta` in the place of a noise multiplier: see `make_private_with_epsilon`.
+        target_delta: See `target_epsilon`.
+        max_grad_norm: Clip of a record's gradient; with `clipping` per_layer one for each parameter.
+        clipping: Whether a gradient is clipped as a whole or each parameter's part of it.
+        grad_sample_mode: How Opacus gets gradients by sample; ghost clips by norms and keeps none.
         poisson_sampling: Whether each record is in a batch by a coin of its own; else batches are those of a shuffled
             pass, the last of which may be short.
         loss: Mean loss of predictions and targets.
         optimizer: Makes the optimiser of parameters.
         epochs: Passes of the loader.
         neighbours: Whether the canary is left out of the other world, has no gradient there, or the opposite one.
-        canary: Features and target of a record; None: the largest gradient that there can be, in a single coordinate,
-            in the place of a record's own on the way through the per-sample path.
-        opposite: Features and target of the record in its place, with neighbours replace-record and a `canary`.
+        canary: `gradient`, the largest that there can be, in the place of a record's own on the way through the
+            per-sample path, in a single coordinate (of each parameter, where each is clipped); with ghost clipping
+            that of a steep loss, linear in the model's last output. `mislabelled`, the first record with another
+            label. `input`, a record of large features. Or features and target of a record of yours.
+        opposite: Features and target of the record in its place, with neighbours replace-record and a canary that is a
+            record; of a named canary the first record, if not given.
+        others: Whether other records have their own gradients, or such as the canary's, or against it.
         known_ids: Whether the adversary knows which batches the canary is in, too.
         score: What a run answers with: the log-likelihood ratio of the worlds, by what Opacus says it does; the log of
             the mean square of all that was released; or a view of both, to which the audit fits a score.
 
     Raises:
-        InputError: Neighbours that do not go with the canary, or with known ids.
+        InputError: Arguments that do not go with each other.
     """
 
     model: Callable[[], nn.Module]
     data: "Dataset[Record]"
     batch_size: int
-    noise_multiplier: float
-    max_grad_norm: float
-    grad_sample_mode: Literal["hooks", "ew", "functorch"] = "hooks"
+    noise_multiplier: float | None = None
+    target_epsilon: float | None = None
+    target_delta: float | None = None
+    max_grad_norm: float | Sequence[float]
+    clipping: Literal["flat", "per_layer"] = "flat"
+    grad_sample_mode: Literal["hooks", "ew", "functorch", "ghost"] = "hooks"
     poisson_sampling: bool = True
     loss: nn.Module = field(default_factory=nn.CrossEntropyLoss)
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = sgd
     epochs: int = 1
     neighbours: Neighbours = "add-remove"
-    canary: Record | None = None
+    canary: Record | Canary = "gradient"
     opposite: Record | None = None
+    others: Others = "own"
     known_ids: bool = False
     score: Score = "likelihood"
 
     def __post_init__(self) -> None:
-        if self.canary is not None and self.neighbours == "zero-out":
-            right = "must be add-remove or replace-record with a canary of your own, whose gradient stays"
+        self._check_noise()
+        per_layer = self.clipping == "per_layer"
+        if per_layer and self.grad_sample_mode == "ghost":
+            raise InputError("must be flat with grad_sample_mode ghost, as Opacus has it", "clipping", self.clipping)
+        if per_layer != isinstance(self.max_grad_norm, Sequence):
+            right = (
+                "must be one number for each parameter" if per_layer else "must be one number, or clipping per_layer"
+            )
+            raise InputError(right, "max_grad_norm", self.max_grad_norm)
+        if self.canary != "gradient" and self.neighbours == "zero-out":
+            right = "must be add-remove or replace-record with a canary that is a record, whose gradient stays"
             raise InputError(right, "neighbours", self.neighbours)
-        if (self.opposite is None) != (self.canary is None or self.neighbours != "replace-record"):
-            right = "goes with neighbours replace-record and a canary, and they need it"
+        replaced = self.canary != "gradient" and self.neighbours == "replace-record"
+        if (self.opposite is not None and not replaced) or (
+            self.opposite is None and replaced and not isinstance(self.canary, str)
+        ):
+            right = "goes with neighbours replace-record and a canary that is a record, and they need it"
             raise InputError(f"opposite {right}")
         if self.known_ids and self.neighbours == "add-remove":
             right = "must be zero-out or replace-record where ids are known: a record that is left out has none"
             raise InputError(right, "neighbours", self.neighbours)
 
-    def variants(self) -> "dict[str, OpacusTraining]":
-        """Return the same training on few records, around multiples of a batch, as they are and blank; by name.
+    def _check_noise(self) -> None:
+        targets = (self.target_epsilon, self.target_delta)
+        if self.noise_multiplier is None and None in targets:
+            raise InputError("is None, must be a number, or give target_epsilon and target_delta", "noise_multiplier")
+        if self.noise_multiplier is not None and targets != (None, None):
+            right = "must be left out with target_epsilon and target_delta, which decide it"
+            raise InputError(right, "noise_multiplier", self.noise_multiplier)
 
-        Each claims what Opacus says of it. Runs answer with views, of which each number is a score.
+    def variants(self) -> "dict[str, OpacusTraining]":
+        """Return the same training on other data, by name: where a fault of sizes, batches or clips would show.
+
+        Sizes around multiples of a batch, as the records are and blank; batches of one, of which many are empty; and
+        at two batches of few records, these all alike or with huge features, or all others' gradients such as the
+        canary's or against it. Each claims what Opacus says of it. Runs answer with views, of which each number is a
+        score.
         """
-        found = {}
+        found: dict[str, OpacusTraining] = {}
+
+        def add(count: int, batch: int, words: str, data: "Dataset[Any]", others: Others = "own") -> None:
+            name = f"{count} record{'s' if count > 1 else ''}, batches of {batch}{words}"
+            found[name] = replace(self, data=data, batch_size=batch, others=others, score="view")
+
+        most = number_of(self.data)
         for batch in sorted({2, 8, self.batch_size}):
             for count in (2 * batch - 1, 2 * batch, 3 * batch - 1, 3 * batch):
-                if count > len(self.data):  # type: ignore[arg-type]
-                    continue
-                for words, few in (("", _few), (", blank", _blank)):
-                    name = f"{count} records, batches of {batch}{words}"
-                    found[name] = replace(self, data=few(self.data, count), batch_size=batch, score="view")
+                if count <= most:
+                    add(count, batch, "", few(self.data, count))
+                    add(count, batch, ", blank", blank(self.data, count))
+        for count in (1, 2):
+            if count <= most:
+                add(count, 1, ", some empty", few(self.data, count))
+        for batch in (2, 8):
+            count = 2 * batch
+            if count <= most:
+                data = few(self.data, count)
+                add(count, batch, ", others along the canary", data, "along")
+                add(count, batch, ", others against the canary", data, "against")
+                add(count, batch, ", all alike", alike(self.data, count))
+                if self.data[0][0].is_floating_point():
+                    add(count, batch, ", huge", huge(self.data, count))
         return found or {"as it is": replace(self, score="view")}
 
-    @property
-    def divisor(self) -> int:
-        """By what Opacus divides a sum of gradients, in the world without the canary where it is left out."""
-        records = len(self.data) + (self.neighbours != "add-remove")  # type: ignore[arg-type]
+    def divisor_for(self, canaries: int) -> int:
+        """Return by what Opacus divides a sum of gradients, where some canaries are left out with half of them."""
+        records = number_of(self.data) + (canaries // 2 if self.neighbours == "add-remove" else canaries)
         return max(1, int(records / math.ceil(records / self.batch_size)))
 
     def run(self, world: int, rng: np.random.Generator) -> float | NDArray[np.float64]:
         """Train once in a world, 1 with the canary; return what the adversary makes of what is released."""
-        watched, _ = self._train(world, int(rng.integers(2**62)))
-        found = {"likelihood": watched.told, "size": watched.size}
+        watched, _ = self._train(np.array([bool(world)]), int(rng.integers(2**62)))
+        found = {"likelihood": float(watched.told[0]), "size": watched.size}
         return np.array([*found.values()]) if self.score == "view" else found[self.score]
 
+    def one_run(self, canaries: int, rng: np.random.Generator) -> "OneRun":
+        """Train once with many gradient canaries, each in by a fair coin of its own; return what is told of the coins.
+
+        Raises:
+            InputError: More canaries than the model has parameters, one of which is each canary's own; or a way of
+                clipping that leaves no such gradient whole.
+        """
+        check_count("canaries", canaries)
+        if self.canary != "gradient" or self.grad_sample_mode == "ghost" or self.clipping == "per_layer":
+            raise InputError("one_run needs the gradient canary, flat clipping, and gradients that are kept by sample")
+        most = sum(parameter.numel() for parameter in self.model().parameters() if parameter.requires_grad)
+        if canaries > most:
+            raise InputError(f"must be at most {most}, the parameters of the model", "canaries", canaries)
+        coins = rng.random(canaries) < 0.5
+        watched, engine = self._train(coins, int(rng.integers(2**62)))
+        return OneRun(watched.told[coins], watched.told[~coins], self, engine)
+
     def claimed(self, delta: float) -> float:
-        """Return the epsilon that Opacus's own accountant claims at a `delta`."""
-        engine = self._engine
+        """Return the epsilon that Opacus's own accountant claims at a `delta`.
+
+        Where ids are known nothing is sampled in secret: it is then what the accountant says of every step that a
+        record may be in at a sample rate of 1, all of a Poisson loader, one for each pass of a shuffled one.
+        """
+        return self.claim_of(self._engine, delta)
+
+    def claim_of(self, engine: PrivacyEngine, delta: float) -> float:
+        """Return the epsilon that the accountant of an `engine` that trained claims; see `claimed`."""
+        accountant = engine.accountant
+        if self.known_ids:
+            accountant = create_accountant(accountant.mechanism())
+            history = engine.accountant.history
+            steps = [count if self.poisson_sampling else self.epochs for *_, count in history]
+            accountant.history = [(noise, 1.0, own) for (noise, *_), own in zip(history, steps, strict=True)]
         with _quiet():
-            return float(engine.get_epsilon(delta))
+            return float(accountant.get_epsilon(delta))
 
     @cached_property
     def _engine(self) -> PrivacyEngine:
-        return self._train(1, 0)[1]
+        return self._train(np.array([True]), 0)[1]
 
-    def _train(self, world: int, seed: int) -> "tuple[_Watched, PrivacyEngine]":
-        with _quiet(), torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.manual_seed(_START)
-            model = self.model()
-            torch.manual_seed(seed)
-            engine = PrivacyEngine()
-            module, optimizer, loader = engine.make_private(
-                module=model,
-                optimizer=self.optimizer(model.parameters()),
-                data_loader=DataLoader(_Marked(self.data, self._held(world)), self.batch_size, shuffle=True),
-                noise_multiplier=self.noise_multiplier,
-                max_grad_norm=self.max_grad_norm,
-                grad_sample_mode=self.grad_sample_mode,
-                poisson_sampling=self.poisson_sampling,
-            )
-            rate = 1.0 / len(loader) if self.poisson_sampling else 1.0
-            watched = _Watched(self, module, optimizer, world, rate)
-            for _ in range(self.epochs):
-                for batch in loader:
-                    features, targets, marks = batch if len(batch) else _nothing(self.data)
-                    optimizer.zero_grad()
-                    self.loss(module(features), targets).backward()
-                    watched.step(marks)
-            return watched, engine
-
-    def _held(self, world: int) -> Record | None:
-        """Return the record that holds the canary's place in a world; None where there is none."""
-        if self.neighbours == "add-remove" and not world:
-            return None
+    @cached_property
+    def _records(self) -> tuple[Record | None, Record | None]:
+        """The canary and its opposite, where these are records."""
+        if self.canary == "gradient":
+            return None, None
+        canary = self.canary
+        if isinstance(canary, str):
+            with _seeded(_START):
+                canary = mislabelled(self.data) if canary == "mislabelled" else self._extreme
         first: Record = self.data[0]
-        return first if self.canary is None else self.canary if world else self.opposite
-
-
-class _Marked(Dataset[tuple[Tensor, Any, int]]):
-    """Records of a data set, and the canary last, each with a mark that says which it is."""
-
-    def __init__(self, data: "Dataset[Record]", canary: Record | None) -> None:
-        self._data = data
-        self._others = len(data)  # type: ignore[arg-type]
-        self._canary = canary
-
-    def __len__(self) -> int:
-        return self._others + (self._canary is not None)
-
-    def __getitem__(self, place: int) -> tuple[Tensor, Any, int]:
-        if place < self._others:
-            return (*self._data[place], 0)
-        assert self._canary is not None
-        return (*self._canary, 1)
-
-
-class _Watched:
-    """The steps of one training: the canary's gradient goes in, and what comes out is weighed."""
-
-    def __init__(
-        self, training: OpacusTraining, module: GradSampleModule, optimizer: DPOptimizer, world: int, rate: float
-    ) -> None:
-        self._training = training
-        self._module = module
-        self._optimizer = optimizer
-        self._world = world
-        self._rate = 1.0 if training.known_ids else rate
-        self.told = 0.0
-        self._squares = 0.0
-        self._steps = 0
+        return canary, (self.opposite or first) if self.neighbours == "replace-record" else None
 
     @property
-    def size(self) -> float:
-        """The log of the mean square of all that was released."""
-        return math.log(max(self._squares / max(1, self._steps), _LEAST))
+    def _extreme(self) -> Record:
+        return extreme_input(self.data, self.model, self.loss)
 
-    def step(self, marks: Tensor) -> None:
-        """Take the step of a batch, in which the canary, if it is there, has mark 1."""
-        training = self._training
-        there = marks == 1
-        means = self._means()
-        if training.canary is None:
-            self._inject(there, means[0] if self._world else means[1])
-        others = self._others(~there)
-        self._optimizer.step()
-        released = _flat([p.grad for p in self._optimizer.params])
-        self._squares += float(released.square().mean())
-        self._steps += 1
-        if training.known_ids and not bool(there.any()):
-            return
-        seen = released * training.divisor / training.max_grad_norm - others
-        ratios = [log_ratio(seen, mean, training.noise_multiplier, self._rate) for mean in means]
-        self.told += ratios[0] - ratios[1]
+    def _train(self, coins: Coins, seed: int) -> tuple[Watched, PrivacyEngine]:
+        with _quiet(), _seeded(_START) as seeded:
+            model = self.model()
+            known = self._known(len(coins))
+            needed = known.by_loss or known.canary is not None
+            bare = copy.deepcopy(model) if needed else model
+            loss = PlantedLoss(self.loss) if known.by_loss else self.loss
+            seeded.manual_seed(seed)
+            engine = PrivacyEngine()
+            module, optimizer, *criterion, loader = self._private(engine, model, loss, self._held(coins))
+            rate = 1.0 / len(loader) if self.poisson_sampling else 1.0
+            watched = Watched(known, model, bare, optimizer, coins, rate)
+            lost = criterion[0] if criterion else loss
+            for _ in range(self.epochs):
+                for batch in loader:
+                    features, targets, marks = batch if len(batch) else nothing(self.data)
+                    optimizer.zero_grad()
+                    if isinstance(loss, PlantedLoss):
+                        loss.slopes = watched.slopes(marks)
+                    lost(module(features), targets).backward()
+                    watched.step(features, targets, marks)
+            return watched, engine
 
-    def _means(self) -> tuple[Tensor, Tensor]:
-        """Return what the canary adds in either world, clipped, in units of the clip, as the adversary knows it."""
-        training = self._training
-        if training.canary is not None:
-            one = self._gradient(training.canary)
-            return one, torch.zeros_like(one) if training.opposite is None else self._gradient(training.opposite)
-        one = torch.zeros(sum(p.numel() for p in self._optimizer.params), dtype=torch.float64)
-        one[-1] = 1.0
-        return one, -one if training.neighbours == "replace-record" else torch.zeros_like(one)
+    def _private(
+        self, engine: PrivacyEngine, model: nn.Module, loss: nn.Module, held: Sequence[tuple[Record, int]]
+    ) -> tuple[Any, ...]:
+        """Return what `make_private` makes; of a target epsilon it is asked once for each number of batches."""
+        given: dict[str, Any] = {
+            "module": model,
+            "optimizer": self.optimizer(model.parameters()),
+            "criterion": loss,
+            "data_loader": DataLoader(Marked(self.data, held), self.batch_size, shuffle=True),
+            "max_grad_norm": self.max_grad_norm,
+            "clipping": self.clipping,
+            "grad_sample_mode": self.grad_sample_mode,
+            "poisson_sampling": self.poisson_sampling,
+        }
+        if self.target_epsilon is None or self.target_delta is None:
+            return tuple(engine.make_private(noise_multiplier=self.noise_multiplier, **given))
+        budget = (self.target_epsilon, self.target_delta, self.epochs)
+        asked = (*budget, len(given["data_loader"]))
+        if asked in _CALIBRATED:
+            return tuple(engine.make_private(noise_multiplier=_CALIBRATED[asked], **given))
+        named = dict(zip(("target_epsilon", "target_delta", "epochs"), budget, strict=True))
+        made = tuple(engine.make_private_with_epsilon(**named, **given))
+        _CALIBRATED[asked] = float(made[1].noise_multiplier)
+        return made
 
-    def _gradient(self, record: Record) -> Tensor:
-        """Return a record's clipped gradient at the model as it is, in units of the clip."""
-        features, target = record
-        self._module.disable_hooks()
-        try:
-            loss = self._training.loss(self._module(features[None]), torch.as_tensor(target)[None])
-            own = _flat(torch.autograd.grad(loss, list(self._optimizer.params)))
-        finally:
-            self._module.enable_hooks()
-        scaled = own / self._training.max_grad_norm
-        norm: Tensor = scaled.norm()
-        return scaled / norm.clamp(min=1.0)
+    def _known(self, canaries: int) -> Known:
+        canary, opposite = self._records
+        signs = {"own": None, "along": 1.0, "against": -1.0}
+        limits = self.max_grad_norm if isinstance(self.max_grad_norm, Sequence) else (self.max_grad_norm,)
+        return Known(
+            clip=Clip(tuple(limits)),
+            divisor=self.divisor_for(canaries),
+            loss=self.loss,
+            by_loss=self.grad_sample_mode == "ghost",
+            first=self.data[0],
+            canary=canary,
+            opposite=opposite,
+            outside=-1.0 if self.neighbours == "replace-record" else 0.0,
+            others=signs[self.others],
+            ids=self.known_ids,
+        )
 
-    def _inject(self, there: Tensor, mean: Tensor) -> None:
-        """Put ten times `mean`, in units of the clip, in the place of the canary's own gradient: the clip takes it."""
-        start = 0
-        for parameter in self._optimizer.params:
-            rows = parameter.grad_sample
-            own = mean[start : start + parameter.numel()] * 10.0 * self._training.max_grad_norm
-            rows[there] = own.to(rows.dtype).view_as(parameter)
-            start += parameter.numel()
-
-    def _others(self, rows: Tensor) -> Tensor:
-        """Return the sum of the other records' clipped gradients, in units of the clip."""
-        samples = torch.cat([p.grad_sample[rows].flatten(1) for p in self._optimizer.params], 1).double()
-        scaled = samples / self._training.max_grad_norm
-        norms: Tensor = scaled.norm(dim=1, keepdim=True)
-        return (scaled / norms.clamp(min=1.0)).sum(0)
-
-
-def log_ratio(seen: Tensor, mean: Tensor, noise: float, rate: float) -> float:
-    """Return log p(seen) / p0(seen), of N(mean, noise^2 I) at a chance `rate` and else of p0 = N(0, noise^2 I)."""
-    shift = float((2.0 * seen - mean) @ mean) / (2.0 * noise * noise)
-    return shift if rate == 1.0 else float(np.logaddexp(math.log1p(-rate), math.log(rate) + shift))
-
-
-def _flat(parts: Sequence[Tensor]) -> Tensor:
-    return torch.cat([part.detach().double().flatten() for part in parts])
-
-
-def _few(data: "Dataset[Record]", count: int) -> "Dataset[Any]":
-    return Subset(data, range(count))
-
-
-def _blank(data: "Dataset[Record]", count: int) -> "Dataset[Any]":
-    """Return so many records without features, of the first one's target."""
-    features, target = data[0]
-    return TensorDataset(torch.zeros(count, *features.shape), torch.as_tensor(target).repeat(count))
+    def _held(self, coins: Coins) -> list[tuple[Record, int]]:
+        """Return the records in the canaries' places, each with its mark."""
+        canary, opposite = self._records
+        first: Record = self.data[0]
+        inside, outside = canary or first, opposite or first
+        places = enumerate(coins, start=1)
+        if self.neighbours == "add-remove":
+            return [(inside, mark) for mark, coin in places if coin]
+        return [(inside if coin else outside, mark) for mark, coin in places]
 
 
-def _nothing(data: "Dataset[Record]") -> tuple[Tensor, Tensor, Tensor]:
-    """Return a batch without records, where a loader has seen none yet."""
-    features, target = data[0]
-    return features[None][:0], torch.as_tensor(target)[None][:0], torch.zeros(0, dtype=torch.int64)
+@dataclass(frozen=True)
+class OneRun:
+    """What one training told of the coins of its canaries: scores of those that were in, and of those that were not."""
+
+    inside: NDArray[np.float64]
+    outside: NDArray[np.float64]
+    training: OpacusTraining
+    engine: PrivacyEngine
+
+    def claimed(self, delta: float) -> float:
+        """Return the epsilon that Opacus's own accountant claims of this training; see `OpacusTraining.claimed`."""
+        return self.training.claim_of(self.engine, delta)
+
+    def bound(self, delta: float, *, confidence: float = 0.95, seed: int = 0) -> EmpiricalBound:
+        """Return the lower bound on epsilon by the estimator `one-run`; `seed` draws its pilot."""
+        return audit_scores(
+            self.inside,
+            self.outside,
+            delta=delta,
+            confidence=confidence,
+            estimators=("one-run",),
+            coin_flips=True,
+            seed=seed,
+        )[0]
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[torch.Generator]:
+    """Draw from the seed in the block, with gradients, and leave the generator of others as it was."""
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        # torch.manual_seed would take note of the seed for every device that is not there, at some cost.
+        yield torch.default_generator.manual_seed(seed)
 
 
 @contextmanager

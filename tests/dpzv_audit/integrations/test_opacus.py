@@ -9,41 +9,24 @@ import pytest
 import torch
 from scipy import stats
 from torch import nn
-from torch.utils.data import TensorDataset
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics.estimators import audit_scores
 
-opacus = pytest.importorskip("dpzv_audit.integrations.opacus")
+from .opacus_trainings import records, scores, training
+
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "opacus"
 
 
-def records(count, width=6):
-    generator = torch.Generator().manual_seed(0)
-    return TensorDataset(torch.randn(count, width, generator=generator), torch.arange(count) % 2)
-
-
-def training(count=20, **given):
-    options = {"model": lambda: nn.Linear(6, 2), "data": records(count), "max_grad_norm": 0.5, "noise_multiplier": 1.0}
-    return opacus.OpacusTraining(**{**options, "batch_size": 64, **given})
-
-
-def scores(subject, runs, first=0):
-    """Scores of the worlds without and with the canary."""
-    every = range(first, first + runs)
-    return tuple(np.array([subject.run(w, np.random.default_rng((w, k))) for k in every]) for w in (0, 1))
-
-
-@pytest.mark.parametrize("epochs", [1, 4])
-@pytest.mark.parametrize("neighbours", ["zero-out", "replace-record"])
+@pytest.mark.parametrize(("neighbours", "epochs"), [("zero-out", 1), ("replace-record", 4)])
 def test_scores_of_whole_batches_are_gaussian_with_the_mean_that_is_accounted(neighbours, epochs):
     """mu = sqrt(T) s / z, s = 1 where the gradient is taken away and 2 where it turns: N(-+mu^2/2, mu^2).
 
-    Kolmogorov-Smirnov at 1e-4 for each of 300 scores, which follow from a fixed seed.
+    Kolmogorov-Smirnov at 1e-4 for each of 200 scores, which follow from a fixed seed.
     """
     subject = training(neighbours=neighbours, poisson_sampling=False, epochs=epochs, noise_multiplier=2.0)
     mu = epochs**0.5 * (2.0 if neighbours == "replace-record" else 1.0) / 2.0
-    out, inside = scores(subject, 300)
+    out, inside = scores(subject, 200)
     for sign, found in ((-1.0, out), (1.0, inside)):
         assert stats.kstest(found, stats.norm(sign * mu**2 / 2, mu).cdf).pvalue > 1e-4
 
@@ -122,11 +105,20 @@ def test_correct_trainings_are_not_refuted_and_tell_something(given):
     ("given", "words"),
     [
         ({"canary": (torch.zeros(6), 0), "neighbours": "zero-out"}, "neighbours is 'zero-out', must be add-remove or"),
+        ({"canary": "input", "neighbours": "zero-out"}, "neighbours is 'zero-out', must be add-remove or"),
         (
             {"neighbours": "replace-record", "canary": (torch.zeros(6), 0)},
             "opposite goes with neighbours replace-record",
         ),
         ({"opposite": (torch.zeros(6), 0)}, "opposite goes with neighbours replace-record and a canary"),
+        ({"clipping": "per_layer"}, "max_grad_norm is 0.5, must be one number for each parameter"),
+        ({"max_grad_norm": [0.5, 0.5]}, r"max_grad_norm is \[0.5, 0.5\], must be one number, or clipping per_layer"),
+        (
+            {"clipping": "per_layer", "max_grad_norm": [0.5, 0.5], "grad_sample_mode": "ghost"},
+            "clipping is 'per_layer', must be flat with grad_sample_mode ghost",
+        ),
+        ({"noise_multiplier": None}, "noise_multiplier is None, must be a number, or give target_epsilon and target"),
+        ({"noise_multiplier": 1.0, "target_epsilon": 2.0}, "noise_multiplier is 1.0, must be left out with target_eps"),
         ({"known_ids": True}, "neighbours is 'add-remove', must be zero-out or replace-record where ids are known"),
     ],
 )
