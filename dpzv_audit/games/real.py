@@ -219,6 +219,9 @@ class RealTrials:
     def recorder(self) -> ViewRecorder:
         """Return what records the scalars that the adversary sees."""
         adversary = self.game.adversary
+        if self.game.config.all_at_once:
+            # One scalar a round for all, whoever sees it; what the adversary knows of ids, the score goes by.
+            return ViewRecorder(Adversary("client", (1,)), kinds=("scalar",))
         clients = (1,) if adversary == "client" else tuple(range(1, self.dataset.clients + 1))
         return ViewRecorder(
             Adversary("eavesdropper" if adversary == "release" else adversary, clients), kinds=("scalar",)
@@ -367,6 +370,8 @@ class Twins:
 
     def on_message(self, message: Message) -> None:
         """Note which rounds held the canary."""
+        if self._game.config.all_at_once and message.receiver != 1:
+            return  # the same scalar, to another part of the model
         if message.sender == SERVER and message.kind == "scalar" and message.ids is not None:
             self._held.append((message.ids[::2] == CANARY).any(1))
 

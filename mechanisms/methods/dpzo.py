@@ -100,11 +100,6 @@ class DPZORun(DPZVRun):
         nothing = pair.new_zeros(*batch.ids.shape, len(fed.clients) * fed.width)
         return nothing, pair, fed.slots[0]
 
-    def _client_step(self, number: int, own_round: int, scalar: Tensor) -> None:
-        """Step every part of the model by the scalar, which is released once."""
-        for part in self._parties:
-            super()._client_step(part, own_round, scalar)
-
 
 def _protection(config: DPZOConfig) -> Protection:
     words = "the released scalars, and so the model, which is a function of them: labels and features alike"

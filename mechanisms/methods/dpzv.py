@@ -128,7 +128,8 @@ def plan_run(config: DPZVConfig, deployment: Deployment) -> Plan:
         raise InputError("must be shuffled where a client queries a batch repeatedly", "sampler", config.sampler)
     if config.participation_cap is not None and participations is not None:
         participations = min(participations, config.participation_cap)
-    plan = replace(plan, participations=participations)
+    each = plan.rounds_by_client * (deployment.clients if config.all_at_once else 1)
+    plan = replace(plan, participations=participations, rounds_by_client=each)
     return replace(plan, sigma=_sigma(config, plan, deployment))
 
 
@@ -357,7 +358,6 @@ class DPZVRun(AsyncRun[DPZVConfig]):
     def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
         """One clipped, noised scalar (K,), eqs. 7 and 8, once the table has the mean of h+ and h-; the server steps."""
         fed = self.federation
-        number = min(uploads)
         rows, pair, slot = self._received(batch, uploads)
         seen = ServerBatch(rows, fed.data.batch_labels(batch), self._accepted(batch))
         differences = self._server.loss_differences(self.round, seen, pair, slot)
@@ -369,7 +369,7 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         if released is not None:
             scalar = released(scalar)
         self._server.step(self.round, seen, scalar)
-        return {number: scalar}
+        return dict.fromkeys(uploads, scalar)
 
     def _received(self, batch: Batch, uploads: dict[int, Tensor]) -> tuple[Tensor, Tensor, slice]:
         """Return the table's rows (K, B, n) once they have the mean of the uploads, the pair, and its place in them."""

@@ -59,7 +59,8 @@ def test_a_round_moves_the_whole_model_along_one_direction_by_the_released_scala
         server = server.clone()
         with torch.no_grad():
             run.step()
-        (message,) = [m for m in log.messages if m.sender == SERVER and m.round == round_]
+        message, *same = [m for m in log.messages if m.sender == SERVER and m.round == round_]
+        assert all(torch.equal(other.payload, message.payload) for other in same)
         ids = message.ids[0]
         directions = [
             Directions("sphere", flat.shape[1], party=m, purpose=Purpose.DIRECTIONS, **streams).at(round_)
@@ -85,8 +86,8 @@ def test_a_round_moves_the_whole_model_along_one_direction_by_the_released_scala
 def test_one_number_a_round_is_released_and_nothing_is_sent_about_all_records(start_run, steps):
     run, log = start_run(SPEC.configure(**SMALL))
     steps(run)
-    told = [m for m in log.messages if m.sender == SERVER]
-    assert [(m.round, m.payload.numel()) for m in told] == [(t, 1) for t in range(12)]
+    told = {(m.round, float(m.payload)) for m in log.messages if m.sender == SERVER}
+    assert sorted(round_ for round_, _ in told) == list(range(12))
     assert {m.kind for m in log.messages} == {"embeddings", "scalar"}
 
 
@@ -154,3 +155,16 @@ def test_a_canary_moves_a_scalar_by_what_the_clip_lets_through(make_dataset, cli
     assert saturated
     assert len(scalars) == 12
     assert set(np.round(scalars / (config.clip / 5), 9)) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("adversary", ["client", "colluding-clients"])
+def test_who_knows_the_batches_replays_a_model_in_parts_exactly(make_dataset, adversary):
+    """The information of a training is n (2C / (B sigma))^2, n its rounds with the canary: one in each of 3 passes."""
+    still = {"sigma": 0.05, "client_rate": 0.0, "server_rate": 1e-9, "sampler": "shuffled"}
+    config = SPEC.configure(**{**SMALL, **still, "batch_size": 6})
+    trials = RealTrials(Game(method=SPEC, config=config, adversary=adversary), make_dataset(clients=3))
+    assert trials.kind == "replay"
+    found = trials(0, 4)
+    for side in ("in", "out"):
+        np.testing.assert_array_equal(found[f"{side}_counts"], 3)
+        np.testing.assert_allclose(found[f"{side}_information"], 3 * (2 * 0.1 / (6 * 0.05)) ** 2, rtol=1e-4)
