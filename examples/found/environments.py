@@ -5,7 +5,7 @@
     python examples/found/environments.py FOLDER --list                 what there is
 
 Environments are made below FOLDER with this Python and stay there; each needs about 2 GB. What cannot be installed is
-skipped with one line that says why.
+skipped with one line that says why. What SmartNoise 1.0.5 shows stands in docs/found/smartnoise-covariance.md.
 """
 
 import argparse
