@@ -24,7 +24,7 @@ GHOST = {"grad_sample_mode": "ghost"}
         {**PER_LAYER, "neighbours": "zero-out", "others": "along"},
         {**PER_LAYER, "neighbours": "replace-record"},
     ],
-    ids=str,
+    ids=["ghost", "ghost-against", "per-layer-along", "per-layer"],
 )
 def test_other_ways_of_clipping_leave_a_canary_as_much_as_the_noise_hides(given):
     """N(-+mu^2/2, mu^2) in whole batches, mu = 1 or 2 at a noise multiplier of 1, whatever the others are.
