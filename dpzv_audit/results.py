@@ -343,17 +343,66 @@ class Tried(Part):
     reason: str | None = None
 
 
+class Cell(Part):
+    """One cell of a matrix, as `dpzv_audit.evidence.matrix.measured_cell` says, or why there is none."""
+
+    attack: str = ""
+    adversary: str = ""
+    clients: list[StrictInt] = []
+    """Those that look; of one client that looks the worst."""
+    chosen: str | None = None
+    """The attack that it is, of a cell of the strongest."""
+    method: str = ""
+    noise: str | None = None
+    defence: str | None = None
+    """A defence by its name, with settings as NAME:KEY=VALUE where it has others than its own."""
+    epsilon: Number | None = None
+    state: str = ""
+    reason: str | None = None
+    metric: str | None = None
+    success: Success | None = None
+    low: Success | None = None
+    high: Success | None = None
+    reference: Success | None = None
+    trainings: StrictInt | None = None
+    least: Number | None = None
+    most: Number | None = None
+    over_low: Success | None = None
+    over_high: Success | None = None
+    reference_high: Number | None = None
+    clear: StrictBool | None = None
+    damage: Share | None = None
+    control: Number | None = None
+    certified: Number | None = None
+    neighbours: str | None = None
+    """What the certified epsilon is about."""
+    controls_hold: StrictBool | None = None
+    control_p: Number | None = None
+    permutation_p: Number | None = None
+    """Of a recorded training, in the place of a negative control: see `dpzv_audit.findings.Control`."""
+    accuracy: Number | None = None
+    frozen: Number | None = None
+    """The test accuracy of the control of frozen clients."""
+    upper: Number | None = None
+    """The sound upper bound on epsilon against the adversary."""
+    bytes: Number | None = None
+    """Bytes that a training exchanges."""
+    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")] | None = None
+    """The path of its report below the matrix's folder."""
+
+
 class AttackResult(Training):
     """The result of `attack`.
 
-    `clients` are those that look, and `tried` the pilots by which they, or the attack, were chosen.
+    `clients` are those that look, and `tried` the pilots by which they, or the attack, were chosen. What stands
+    `beside` it are another attack on the same system, and the attack on a method without noise.
     """
 
     SCHEMA = "dpzv-audit/attack/1"
     KIND = "Attack report"
     ORDER = """
         method dataset attack adversary clients tried metric success baselines controls measures curves reconstructions
-        certified not_certified privacy noise sentence tradeoff utility bytes rounds protects
+        certified not_certified beside privacy noise sentence tradeoff utility bytes rounds protects
         attack_setting config seed compute data versions published command_line run"""
 
     attack: str = ""
@@ -369,6 +418,7 @@ class AttackResult(Training):
     reconstructions: Reconstructions = Reconstructions()
     certified: Annotated[CertifiedBound, Read] | None = None
     not_certified: str | None = None
+    beside: list[Cell] = []
     attack_setting: dict[str, object] = {}
 
 
@@ -445,54 +495,6 @@ class ScoresResult(Result):
             empirical_lower=max(gating, default=None),
             estimators=list(self.estimators),
         )
-
-
-class Cell(Part):
-    """One cell of a matrix, as `dpzv_audit.evidence.matrix.measured_cell` says, or why there is none."""
-
-    attack: str = ""
-    adversary: str = ""
-    clients: list[StrictInt] = []
-    """Those that look; of one client that looks the worst."""
-    chosen: str | None = None
-    """The attack that it is, of a cell of the strongest."""
-    method: str = ""
-    noise: str | None = None
-    defence: str | None = None
-    """A defence by its name, with settings as NAME:KEY=VALUE where it has others than its own."""
-    epsilon: Number | None = None
-    state: str = ""
-    reason: str | None = None
-    metric: str | None = None
-    success: Success | None = None
-    low: Success | None = None
-    high: Success | None = None
-    reference: Success | None = None
-    trainings: StrictInt | None = None
-    least: Number | None = None
-    most: Number | None = None
-    over_low: Success | None = None
-    over_high: Success | None = None
-    reference_high: Number | None = None
-    clear: StrictBool | None = None
-    damage: Share | None = None
-    control: Number | None = None
-    certified: Number | None = None
-    neighbours: str | None = None
-    """What the certified epsilon is about."""
-    controls_hold: StrictBool | None = None
-    control_p: Number | None = None
-    permutation_p: Number | None = None
-    """Of a recorded training, in the place of a negative control: see `dpzv_audit.findings.Control`."""
-    accuracy: Number | None = None
-    frozen: Number | None = None
-    """The test accuracy of the control of frozen clients."""
-    upper: Number | None = None
-    """The sound upper bound on epsilon against the adversary."""
-    bytes: Number | None = None
-    """Bytes that a training exchanges."""
-    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")] | None = None
-    """The path of its report below the matrix's folder."""
 
 
 class NegativeControls(Part):

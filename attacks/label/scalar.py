@@ -33,7 +33,9 @@ from .mount import mount_labels
 # over the mean squared distance.
 KERNELS = ((128, 1.0), (512, 1.0), (512, 0.3))
 # Scalars by whose likelihood the kernel is chosen, at most.
-JUDGED = 400
+JUDGED = 200
+# Noise variance over that of what single precision may round, from which it suffices.
+COARSE = 1e-5
 # rho, the share of the prior variance that records with like features have in common.
 SHARED = 0.9
 
@@ -160,12 +162,16 @@ def posterior(scalars: Floats, moves: Floats, ids: Floats, features: Floats, *, 
     rounds, batch, classes = moves.shape
     # Gradients sum to 0 over classes: what moves all logits alike tells nothing.
     centred = (moves - moves.mean(2, keepdims=True)) / batch
-    shared = np.stack([features[i].T @ v for i, v in zip(ids, centred, strict=True)]).reshape(rounds, -1)
+    coarse = noise**2 >= COARSE * batch * np.square(centred).sum((1, 2)).mean()
+    known = features.astype(np.float32 if coarse else np.float64, copy=False)
+    shared = np.empty((rounds, known.shape[1] * classes), known.dtype)
+    for row, i, v in zip(shared, ids, centred.astype(known.dtype, copy=False), strict=True):
+        row[:] = (known[i].T @ v).reshape(-1)
     columns = (ids[:, :, None] * classes + np.arange(classes)).reshape(-1)
     row_ends = np.arange(rounds + 1) * (batch * classes)
     own = csr_array((centred.reshape(-1), columns, row_ends), shape=(rounds, len(features) * classes))
     prior = 1.0 / classes
-    gram = prior * (SHARED * shared @ shared.T + (1.0 - SHARED) * (own @ own.T).toarray())
+    gram = prior * (SHARED * (shared @ shared.T).astype(np.float64) + (1.0 - SHARED) * (own @ own.T).toarray())
     # A sliver on the diagonal keeps noise-free systems solvable.
     gram[np.diag_indices(rounds)] += noise**2 + 1e-9 * gram.trace() / rounds
     factor = cho_factor(gram, lower=True)

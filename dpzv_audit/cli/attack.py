@@ -1,6 +1,6 @@
 """`dpzv-audit attack`: train a method, attack it, audit it, account for it, and write the report."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ from reports.render import to_html
 
 from ..errors import AuditError, InputError, check_names
 from ..findings import STRONGEST
-from ..results import AttacksResult
+from ..results import AttackResult, AttacksResult, Cell
 from ..runs import RESULT_FILE, json_text, versions
 from ..store import Store
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
@@ -54,7 +54,8 @@ def attack(
     estimator: str = "ridge",
     trials: Count | None = None,
     self_check: bool = False,
-    runs: Whole = 2000,
+    alone: bool = False,
+    runs: Whole | None = None,
     chunk: Count = 256,
     confidence: Probability = 0.95,
     how: TrialFlags,
@@ -90,9 +91,13 @@ def attack(
         queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
         rule argmin|first-negative: How a label is read off a gradient.
         estimator ridge|minimum-norm|correlation: How gradients are estimated from scalars.
-        trials N: Trainings with different seeds, run together; by default the attack's own (often 64).
+        trials N: Trainings with different seeds, run together; by default the attack's own (often 64), fewer of long
+            trainings.
         self_check: Only run the attack's controls, at a false-alarm rate of 1e-3; exit code 3 where one fails.
-        runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit.
+        alone: Leave out what stands beside label_direct where scalars are noised: the strongest other attack on the same
+            system, and label_direct on split learning, which adds no noise.
+        runs N: Trainings of the audit in each of the two worlds, with the canary and without it, 0 for no audit; by
+            default 2000, of long trainings fewer.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
         confidence X: Confidence of every interval and bound, between 0 and 1.
         resume: With --system, --attack all or strongest: go on where the same command was interrupted or failed;
@@ -100,8 +105,10 @@ def attack(
     """
     from attacks import ATTACKS, AttackSetting, attack_named
 
-    from ..evidence.bounding import AuditPlan
+    from ..evidence.beside import SHOWN_BESIDE, stands_beside, with_beside
+    from ..evidence.bounding import AuditPlan, affordable_runs, affordable_trials
     from ..evidence.training import attack_result
+    from ..execution.executor import alongside
 
     recorded = None
     if transcript is not None:
@@ -181,13 +188,25 @@ def attack(
             confidence=confidence,
             options=own,
         )
+        if trials is None and choice.method.offers is None:
+            setting = replace(setting, trials=affordable_trials(spec.trials, setting.rounds))
         if self_check:
             _self_check(output, spec, setting)
             return
-        with output.progress() as reporter:
-            plan = AuditPlan(runs=runs, chunk=chunk, confidence=confidence, reporter=reporter)
+        shown = spec.name == SHOWN_BESIDE and choice.noises_scalars and not alone
+        with output.progress() as reporter, ExitStack() as held:
+            many = affordable_runs(setting.rounds) if runs is None else runs
+            plan = AuditPlan(runs=many, chunk=chunk, confidence=confidence, reporter=reporter)
+            answer = held.enter_context(alongside(stands_beside, spec.name, setting, confidence)) if shown else None
             result = attack_result(spec, setting, plan)
-        saved = save(result, run, "attack", result.method, result.dataset, spec.name)
+            beside: dict[str, tuple[Cell, AttackResult]] = {}
+            if answer is not None:
+                stage = reporter("attacks beside it", 1)
+                beside = answer()
+                stage(1)
+                result = with_beside(result, [cell for cell, _ in beside.values()])
+        files = _files_of({folder: found for folder, (_, found) in beside.items()})
+        saved = save(result, run, "attack", result.method, result.dataset, spec.name, files=files)
         output.finish(saved, table_from("attack", result))
 
 
@@ -294,11 +313,7 @@ def _mount_all(
             result, each = attacks_result(mounted, base, reporter, store)
     said = {"trials": asked.trials or usual.get("trials"), **facts}
     result = result.model_copy(update={"attack_setting": {k: v for k, v in said.items() if v is not None}})
-    files: dict[str, str | bytes] = {}
-    for folder, own_result in each.items():
-        files[f"{folder}/{RESULT_FILE}"] = json_text(own_result)
-        files[f"{folder}/report.html"] = to_html(report_content(own_result))
-    saved = save(result, run, "attack", result.method, result.dataset, ALL, files=files)
+    saved = save(result, run, "attack", result.method, result.dataset, ALL, files=_files_of(each))
     names: dict[str, list[str]] = {}
     for cell in result.attacks:
         if cell.reason:
@@ -309,6 +324,15 @@ def _mount_all(
     if controls is not None and not controls.hold:
         worst = f"p = {controls.together_p:.2g} for all together (worst: {controls.worst})"
         raise AuditError(f"the negative controls are not at chance, {worst}: none of the numbers can be trusted")
+
+
+def _files_of(results: Mapping[str, AttackResult]) -> dict[str, str | bytes]:
+    """Return the files of further results by their folders: each as JSON, and its report."""
+    files: dict[str, str | bytes] = {}
+    for folder, found in results.items():
+        files[f"{folder}/{RESULT_FILE}"] = json_text(found)
+        files[f"{folder}/report.html"] = to_html(report_content(found))
+    return files
 
 
 SHORT = {"area under the ROC curve": "AUC"}

@@ -65,7 +65,7 @@ class GameFlags(BoundFlags, WorkerFlags):
     """How many runs an audit makes in each world, and what is made of them.
 
     Options:
-        runs N: Runs in each world; by default 2000, for a planted mechanism its own number.
+        runs N: Runs in each world; by default 2000, of long trainings fewer, for a planted mechanism its own number.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
         max_minutes X: Stop after X minutes and answer with the runs done by then.
         resume: Go on where an interrupted audit with the same options stopped.
@@ -146,9 +146,11 @@ def audit_method(
         rounds T: With --simulate: rounds, all clients together.
         device cpu|cuda|auto: Device to compute on.
     """
+    from mechanisms.core.config import rounds_of
     from mechanisms.core.context import Deployment
 
     from ..evidence.auditing import audit_outcome, one_run_outcome, simulated_outcome
+    from ..evidence.bounding import affordable_runs
     from ..evidence.sections import Case
 
     given = flags_set(ctx)
@@ -173,6 +175,8 @@ def audit_method(
         choice = choose(training, data, quiet=output.quiet)
         by = adversary or choice.method.protection(choice.config).faced
         case = Case(**vars(choice), adversary=by, seed=game.seed, device=choose_device(device))
+        if game.runs is None:
+            plan = replace(plan, runs=affordable_runs(rounds_of(choice.config, len(choice.dataset.train))))
         play = partial(audit_outcome, case)
         if canaries is not None:
             play = partial(one_run_outcome, case, canaries=canaries)

@@ -93,6 +93,7 @@ def matrix(
             system:our_vfl:train, on the data that are given, or on its own.
         attacks A,B|all: Attacks, separated by commas.
         epsilons X,Y: Claimed epsilons, separated by commas, for methods that claim one.
+        preset learned|paper: As for `attack`, but by default paper, so that all methods have settings of one kind.
         protect A,B: Channels on which baselines get noise for every epsilon, beside a run without: gradient, embedding,
             embedding-batch.
         defences A,B|all: Defences, separated by commas, each on every method beside a run without; with settings as
@@ -107,6 +108,7 @@ def matrix(
     from ..checkpoints import run_key
     from .matrix_cells import CELL_FILE, TRIALS, Cells, CellTask, check_task, clear_cell, strongest_tasks
 
+    data = replace(data, preset=data.preset or "paper") if data.csv is None else data
     chosen_methods, codes = _methods(methods, flags.out)
     chosen_attacks = _names("attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)

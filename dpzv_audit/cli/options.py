@@ -16,7 +16,7 @@ from ..data.spec import DATA_VARIABLE
 from ..data.text import PretrainedTokenizer
 from ..errors import InputError, unknown_name
 from ..signals import TRIAL_SECONDS
-from ..training_defaults import dataset_defaults
+from ..training_defaults import Preset, dataset_defaults
 from .flags import Count, TrainingFlags, flag, number_in, refuse
 from .output import progress_bars
 
@@ -32,6 +32,8 @@ class DataFlags:
 
     Options:
         dataset NAME: Data set, digits by default; `dpzv-audit list datasets` says what each needs.
+        preset learned|paper: Settings of the training that no flag gives: those under which the data set is learned in
+            spite of the noise (dpzv on digits), or the method's own, from its paper; by default learned.
         clients M: Number of clients; by default the data set's own.
         partition NAME: How features are split among the clients; `dpzv-audit list datasets` names the ways.
         subset: Accept files that are not the complete original, where the data set allows it.
@@ -52,6 +54,7 @@ class DataFlags:
     """
 
     dataset: str | None = None
+    preset: Preset | None = None
     clients: Count | None = None
     partition: str | None = None
     subset: bool = False
@@ -82,7 +85,7 @@ class DataFlags:
 
 
 CSV_ONLY = ("label", "classes", "columns", "categories", "scales", "drop", "test_csv", "separator")
-NAMED_ONLY = ("dataset", "partition", "subset", "data_options", "data_dir", "download")
+NAMED_ONLY = ("dataset", "preset", "partition", "subset", "data_options", "data_dir", "download")
 
 
 def _json_or_word(text: str) -> Any:
@@ -222,6 +225,12 @@ class TrainingChoice:
         """Return whether this adversary may ask about a batch again: a client of a method that sends scalars."""
         return adversary == "client" and self.method.downlink != "gradient"
 
+    @property
+    def noises_scalars(self) -> bool:
+        """Whether it is a built-in method that answers clients with noised scalars."""
+        scalars = self.method.offers is None and self.method.downlink != "gradient"
+        return scalars and self.method.draws(self.config)
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -260,7 +269,8 @@ def choose(
         refuse(training.given, claims, f"{why}: give --set dp=embedding, embedding-batch or gradient as well")
     options = chosen if require is None else require(chosen)
     tuned = options.get("transformer") is not None
-    config = spec.configure(**dataset_defaults(data.name, spec, transformer=tuned) | options)
+    usual = dataset_defaults(data.name, spec, transformer=tuned, preset=data.preset or "learned")
+    config = spec.configure(**usual | options)
     dataset = load_data(data, quiet=quiet, transformer=config.transformer)
     if config.batch_size > len(dataset.train):
         right = f"must be at most the {len(dataset.train)} training records"
@@ -284,7 +294,7 @@ def _of_system(
     from mechanisms.system import data_of, prepared, system_at
 
     given = [*training.given, *(["set"] if training.settings else [])]
-    refuse(given, given, "does not apply to --system, whose settings are its own")
+    refuse([*given, *data.given], [*given, "preset"], "does not apply to --system, whose settings are its own")
     system = system_at(training.system or "", seconds)
     if trials is not None:
         system = replace(system, trials=trials)

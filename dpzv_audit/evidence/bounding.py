@@ -26,6 +26,22 @@ _WEALTH_POINTS = 200
 NEIGHBOURS: NeighbourRelation = "replace-label"
 
 
+def affordable_runs(rounds: int) -> int:
+    """Return how many pairs of trainings an audit makes by default: 2,000 of up to 176 rounds, fewer of longer ones."""
+    many = _affordable(2000, rounds, full=176, least=128)
+    return many if many == 2000 else many - many % 128  # whole chunks of the usual size
+
+
+def affordable_trials(usual: int, rounds: int) -> int:
+    """Return how many trainings are attacked by default: `usual` of up to 550 rounds, fewer of longer ones."""
+    return _affordable(usual, rounds, full=550, least=16)
+
+
+def _affordable(usual: int, rounds: int, *, full: int, least: int) -> int:
+    """Return how many trainings take as long as `usual` ones of `full` rounds; at least `least`, at most `usual`."""
+    return min(usual, max(least, usual * full // rounds))
+
+
 class Stage(Protocol):
     """A stage of long work in progress."""
 

@@ -13,8 +13,9 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -180,6 +181,27 @@ def in_own_process(job: Job, *arguments: Any) -> Any:
     lane = _LokyLane(job)
     try:
         return lane.submit(*arguments).result()
+    finally:
+        lane.close()
+
+
+@contextmanager
+def alongside(job: Job, *arguments: Any) -> Iterator[Callable[[], Any]]:
+    """Do `job` in a process of its own while the block runs; what it yields waits for the answer.
+
+    The answer raises what the job raises, and `AuditError` where its process dies. Leaving the block ends the process.
+    """
+    lane = _LokyLane(job)
+    try:
+        future = lane.submit(*arguments)
+
+        def answer() -> Any:
+            try:
+                return future.result()
+            except BrokenExecutor as error:
+                raise AuditError("a process of this command died; for want of memory, if it was killed") from error
+
+        yield answer
     finally:
         lane.close()
 

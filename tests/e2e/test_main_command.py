@@ -43,6 +43,30 @@ def test_the_controls_behave(main_run):
     assert shuffled["low"] <= printed["baselines"]["majority"]
 
 
+def test_a_stronger_attack_and_a_method_without_noise_stand_beside_it(main_run):
+    printed, folder = main_run
+    other, plain = printed["beside"]
+    assert (other["method"], plain["method"]) == ("dpzv", "split")
+    assert other["attack"] not in ("label_direct", None)
+    assert other["upper"] == printed["privacy"]["upper"]
+    assert plain["upper"] is None
+    assert plain["attack"] == "label_direct"
+    assert plain["success"] > 0.99
+    for cell in (other, plain):
+        assert cell["control"] < 0.2
+        assert cell["control_p"] is not None
+        own = json.loads((folder / cell["run"]).with_name("result.json").read_text())
+        assert own["success"]["value"] == cell["success"]
+        assert (folder / cell["run"]).read_text().startswith("<!doctype html>")
+    assert f"On the same system {other['attack']}" in printed["sentence"]
+
+
+def test_it_can_stand_alone(tool, tmp_path):
+    found = tool.json("attack", *SMALL, "0", "--runs", "0", "--alone", "--out", tmp_path)
+    assert "beside" not in found
+    assert [path.name for path in tmp_path.glob("*/*/")] == []
+
+
 def test_the_run_folder_is_whole(main_run):
     printed, folder = main_run
     assert re.fullmatch(r"\d{8}-\d{6}-attack-dpzv-digits-label_direct-seed0", folder.name)

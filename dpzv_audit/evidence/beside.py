@@ -1,0 +1,71 @@
+"""Mounts what shows where an attack that noise stops stands: the strongest other attack, and no noise.
+
+What `label_direct` finds of a system that sends noised scalars says little by itself: another attack may find more of the
+same system, trained with the same seeds, and without noise `label_direct` finds every label.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attacks import ATTACKS, AttackSpec, attack_named
+from attacks.core.contract import AttackSetting, DoesNotApply
+from mechanisms import method_named
+
+from ..results import AttackResult, Cell
+from ..training_defaults import dataset_defaults
+from .bounding import AuditPlan
+from .choosing import strongest
+from .matrix import measured_cell
+from .sentences import said
+from .training import attack_result, attacked_result
+
+SHOWN_BESIDE = "label_direct"
+"""The attack that noise stops."""
+WITHOUT_NOISE = "split"
+"""The method that sends gradients as they are."""
+
+
+def with_beside(result: AttackResult, cells: list[Cell]) -> AttackResult:
+    """Return the result with what stands beside it, in its table and in its words."""
+    more = said("stands_beside", result.attack, result.method, cells)
+    return result.model_copy(update={"beside": cells, "sentence": f"{result.sentence} {more}"})
+
+
+def stands_beside(attack: str, setting: AttackSetting, confidence: float) -> dict[str, tuple[Cell, AttackResult]]:
+    """Return, by the folder of its report, what is measured beside the attack of a name.
+
+    The strongest other attack that reveals labels, and is granted none, is chosen by a pilot of each that applies. The
+    attack itself is mounted on split learning with the settings of the data set.
+
+    Raises:
+        InputError: The configuration does not fit the data.
+    """
+    plan = AuditPlan(runs=0, confidence=confidence)
+    return {
+        f"{cell.attack}-{cell.method}": (measured_cell(cell, found, f"{cell.attack}-{cell.method}/report.html"), found)
+        for cell, found in _mounted(attack_named(attack), setting, plan)
+    }
+
+
+def _mounted(spec: AttackSpec, setting: AttackSetting, plan: AuditPlan) -> Iterator[tuple[Cell, AttackResult]]:
+    others = [
+        (one, replace(setting, clients=(), options={}, queries=one.queries, trials=min(setting.trials, one.trials)))
+        for one in (ATTACKS[name] for name in ATTACKS)
+        if one is not spec
+        and one.reveals == spec.reveals
+        and one.few_labels == spec.few_labels
+        and setting.adversary in one.adversaries
+    ]
+    try:
+        other, chosen, tried = strongest(others, plan.reporter)
+    except DoesNotApply:
+        pass
+    else:
+        found = attacked_result(other, chosen, plan, tried)
+        yield Cell(attack=other.name, adversary=setting.adversary, method=setting.method.name, chosen=other.name), found
+    method = method_named(WITHOUT_NOISE)
+    required = {**spec.requires, "batch_size": setting.config.batch_size}
+    config = method.configure(**dataset_defaults(setting.dataset.name, method) | required)
+    plain = replace(setting, method=method, config=config, clients=())
+    cell = Cell(attack=spec.name, adversary=setting.adversary, method=method.name)
+    yield cell, attack_result(spec, plain, plan)
