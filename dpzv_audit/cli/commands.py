@@ -28,9 +28,12 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Run the command."""
+        """Run the command, and say now and then that it still runs."""
+        from .heartbeat import beating  # with rich, which help does without
+
         RUNNING.set(ctx)
-        return super().invoke(ctx)
+        with beating(quiet=bool(ctx.params.get("quiet"))):
+            return super().invoke(ctx)
 
 
 class Commands(TyperGroup):

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -24,6 +24,7 @@ from ..findings import to_jsonable
 from ..results import AttacksResult, MatrixResult, PlantedResult, Result, Run, TrainResult
 from ..runs import RESULT_FILE, environment, run_name, write_run
 from .flags import GIVEN, OutFlags
+from .heartbeat import showing, shows_bars
 
 if TYPE_CHECKING:
     from ..evidence.bounding import Reporter, Stage
@@ -140,16 +141,20 @@ def _sentences(saved: Saved) -> Iterator[str]:
             yield f"Nothing was kept for --resume: {saved.compute['not_kept']}."
 
 
-def progress_bars(*columns: ProgressColumn, quiet: bool) -> Progress:
-    """Return progress bars on stderr, with further `columns`; silent where that is no terminal, or when `quiet`."""
-    console = Console(stderr=True, emoji=False)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *columns,
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
+def progress_bars(*columns: ProgressColumn, quiet: bool) -> AbstractContextManager[Progress]:
+    """Show progress bars on stderr while a block runs, with further `columns`; none when `quiet`.
+
+    Where stderr is no terminal, the heartbeat tells of them.
+    """
+    return showing(
+        Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            *columns,
+            console=Console(stderr=True, emoji=False),
+            transient=True,
+            disable=quiet or not shows_bars(sys.stderr),
+        )
     )
 
 

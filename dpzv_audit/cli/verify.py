@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.markup import escape
 from rich.progress import TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
@@ -278,7 +277,7 @@ def live_status(output: Output, names: Sequence[str]) -> Iterator[Callable[[int,
             elif index in under_way:
                 bars.update(under_way[index], note=text)
             elif text != "waiting":
-                under_way[index] = bars.add_task(escape(inert(names[index][:60])), total=None, note=text)
+                under_way[index] = bars.add_task(inert(names[index][:60]), total=None, note=text)
 
         yield show
 
