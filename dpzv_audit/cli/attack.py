@@ -17,13 +17,12 @@ from reports.render import to_html
 from ..errors import AuditError, InputError, check_names
 from ..findings import STRONGEST
 from ..results import AttacksResult
-from ..runs import RESULT_FILE, json_text, versions
-from ..store import Store
+from ..runs import RESULT_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .options import DataFlags, Recorded, choose, parsed_settings
 from .output import Output, choose_device, print_table, save, table_of
 from .summary import at_least, table_from, three_decimals
-from .trials import TrialFlags, kept_parts, kept_trials
+from .trials import TrialFlags, kept_attacks, kept_trials
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
@@ -95,8 +94,9 @@ def attack(
         runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
         confidence X: Confidence of every interval and bound, between 0 and 1.
-        resume: With --system, --attack all or strongest: go on where the same command was interrupted or failed;
-            trainings, or attacks, that are done are kept.
+        resume: Go on where the same command was interrupted or failed. What is done is kept: attacks, pilots, chunks of
+            the audit, with --system every training; of one attack on a method also its trainings with its negative
+            control, the positive control, and frozen clients.
     """
     from attacks import ATTACKS, AttackSetting, attack_named
 
@@ -114,8 +114,10 @@ def attack(
         why = (
             "does not go with --self-check, which runs the controls alone, at an error of its own, and writes no folder"
         )
-        refuse(flags_given(ctx), ("runs", "chunk", "confidence", "out"), why)
+        kept_none = () if training.system is not None else ("resume",)
+        refuse(flags_given(ctx), ("runs", "chunk", "confidence", "out", *kept_none), why)
     clients = tuple(dict.fromkeys(client or ()))
+    of_system = training.system is not None
     if attack in (ALL, STRONGEST):
         given = flags_given(ctx)
         one = ("rule", "estimator", "self_check", "runs", "chunk")
@@ -123,7 +125,6 @@ def attack(
         if attack == STRONGEST:
             refuse(given, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
             adversary = "client" if adversary is None else adversary
-        of_system = training.system is not None
         with kept_trials(how, training.system, run.out, resume=resume and of_system) as kept:
             chosen = partial(
                 choose,
@@ -153,7 +154,8 @@ def attack(
             takers = " or ".join(name for name in ATTACKS if key in ATTACKS[name].options)
             raise InputError(f"but goes with --attack {takers} alone, not {spec.name}", key, value)
     require = partial(spec.check, adversary)
-    with kept_trials(how, training.system, run.out, resume=resume) as kept:
+    with ExitStack() as held:
+        kept = held.enter_context(kept_trials(how, training.system, run.out, resume=resume and of_system))
         choice = choose(
             training,
             data,
@@ -184,9 +186,14 @@ def attack(
         if self_check:
             _self_check(output, spec, setting)
             return
+        store = None
+        if recorded is None and not of_system:
+            facts = {name: getattr(setting, name) for name in ("adversary", "clients", "queries", "trials", "options")}
+            asked_for = {"attack": spec.name, **facts}
+            store = held.enter_context(kept_attacks(setting, run.out, asked_for, "step", resume=resume))
         with output.progress() as reporter:
             plan = AuditPlan(runs=runs, chunk=chunk, confidence=confidence, reporter=reporter)
-            result = attack_result(spec, setting, plan)
+            result = attack_result(spec, setting, plan, store)
         saved = save(result, run, "attack", result.method, result.dataset, spec.name)
         output.finish(saved, table_from("attack", result))
 
@@ -234,8 +241,6 @@ def _mount_all(
     from attacks import ATTACKS, AttackSetting
     from attacks.core.contract import ALONE, BY_CLIENTS, abilities
 
-    from ..checkpoints import run_key
-    from ..data.files import model_digest
     from ..evidence.attacks import attacks_result
     from ..evidence.bounding import AuditPlan
     from ..evidence.choosing import strongest
@@ -273,20 +278,13 @@ def _mount_all(
     store = None
     with ExitStack() as held:
         if resume is not None:
-            on = {
-                "method": choice.method.name,
-                "config": choice.config.model_dump(mode="json"),
-                "data": choice.dataset.fingerprint,
-                "model": model_digest(choice.config.transformer),
-                **{name: getattr(base, name) for name in ("seed", "device", "confidence")},
-            }
-            store = Store(run.out / "attacks" / run_key({**on, **vars(asked), "options": own, "versions": versions()}))
-            held.enter_context(kept_parts(store.folder, "attack", store.count, resume=resume))
+            facts_of_all = {**vars(asked), "options": own}
+            store = held.enter_context(kept_attacks(base, run.out, facts_of_all, "attack", resume=resume))
         with output.progress() as reporter:
             if asked.attack == STRONGEST:
                 spec, one, tried = strongest(mounted, reporter, store)
                 plan = AuditPlan(runs=0, confidence=confidence, reporter=reporter)
-                strong = attacked_result(spec, one, plan, tried)
+                strong = attacked_result(spec, one, plan, tried, store)
                 output.finish(
                     save(strong, run, "attack", strong.method, strong.dataset, STRONGEST), table_from("attack", strong)
                 )
