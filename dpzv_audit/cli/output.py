@@ -1,6 +1,7 @@
 """What every command writes: JSON, text and tables on stdout, progress and errors on stderr, run folders."""
 
 import json
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -51,6 +52,23 @@ def repeatable_command_line(*, without: Collection[str] = ("--out",), plain: Col
     return kept
 
 
+VERDICT_STYLES: Mapping[str, str] = {
+    "refuted": "bold red",
+    "overclaimed": "yellow",
+    "supported": "green",
+    "inconclusive": "dim",
+}
+_REFUTED = re.compile(r"(?:^|(?<=claim )|(?<=\d )|(?<=look ))refuted\b|\brefutes(?= the claimed)")
+"""Words by which a claim falls, not those by which it might have; a verdict, or within a sentence."""
+
+
+def coloured(words: str) -> Text:
+    """Return words in which those that refute a claim are red, where the terminal has colours."""
+    text = Text(words)
+    text.highlight_regex(_REFUTED, VERDICT_STYLES["refuted"])
+    return text
+
+
 @dataclass(frozen=True)
 class Output:
     """Where a command writes: JSON alone on stdout with `--json`, readable text otherwise, progress on stderr.
@@ -70,7 +88,7 @@ class Output:
 
     def say(self, text: str) -> None:
         """Print a sentence, wrapped at the terminal's width."""
-        self.console.print(Text(text))
+        self.console.print(coloured(text))
 
     def answer(self, text: str) -> None:
         """Print what was asked for, a sentence; with `--quiet` too, then as one line."""
@@ -78,6 +96,10 @@ class Output:
             typer.echo(text)
         else:
             self.say(text)
+
+    def line(self, text: str) -> None:
+        """Print what was asked for as one line, with `--quiet` too."""
+        Console(highlight=False, emoji=False).print(coloured(text), soft_wrap=True)
 
     def path(self, path: object) -> None:
         """Print where the run folder is, unwrapped; the one thing that `--quiet` leaves."""
@@ -208,7 +230,8 @@ def table_of(columns: Mapping[str, str], title: str | None = None, *, rule: bool
 
     `rule` draws a line below the names of the columns alone; `look` are further options of rich's table.
     """
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD if rule else HEAVY_HEAD, **look)
+    named = None if title is None else Text(title, style="table.title")
+    table = Table(title=named, title_justify="left", box=SIMPLE_HEAD if rule else HEAVY_HEAD, **look)
     for name, kind in columns.items():
         table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=kind != "text")
     return table
