@@ -1,4 +1,4 @@
-"""Without torch and the rest of what trains: scores are audited, verified and reported all the same."""
+"""Without torch and the rest of what trains (docs/guide/install.md): scores are audited, verified and reported."""
 
 import json
 import os
