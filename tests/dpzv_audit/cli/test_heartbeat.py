@@ -15,6 +15,11 @@ from dpzv_audit.cli.verify import live_status
 SCORES = [str(Path(__file__).parents[3] / "examples" / "scores" / f"{side}.csv") for side in ("in", "out")]
 
 
+@pytest.fixture(autouse=True)
+def _as_users_have_it(no_command_runs, monkeypatch):
+    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", EVERY_SECONDS)
+
+
 class Clock:
     """Time that passes only where somebody waits: `beats` times half a minute, then all is over."""
 
