@@ -39,6 +39,7 @@ HOW = re.compile(
     r"(?P<when>now|slow small|small|slow|elsewhere)(?P<data> on data)?(?: with (?P<extra>.*?))?"
     r"(?:, exit (?P<code>\d+))?(?:, needs (?P<needs>\w+))?(?P<checkout>, in a checkout)?(?:, (?P<why>.+))?"
 )
+HEARTBEAT = re.compile(r"dpzv-audit: \d+:\d\d:\d\d: ")
 SHELLS = ("sh", "console")
 MARK = "@@@ end of output @@@"
 
@@ -223,8 +224,12 @@ def run(block: Block, folder: Path, environment: dict[str, str], *, extra: str =
 
 
 def shown(text: str) -> str:
-    """Return output as it is shown: without the blanks that pad lines and the empty lines around it."""
-    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n")
+    """Return output as it is shown: without the blanks that pad lines and the empty lines around it.
+
+    Nor has it the lines that say on a slow machine how far a command is.
+    """
+    lines = (line.rstrip() for line in text.splitlines() if not HEARTBEAT.match(line))
+    return "\n".join(lines).strip("\n")
 
 
 def refreshed(page: Path, folder: Path) -> str:

@@ -276,5 +276,5 @@ def _refusing(what: str, out: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        kept = "nothing of the run was kept, make room or give another ‹out› DIR"
+        kept = "no run folder was left, make room or give another ‹out› DIR"
         raise AuditError(f"{what} under {out}: {reason}; {kept}") from error

@@ -137,9 +137,20 @@ class Store:
         logging.getLogger(__name__).warning("%s", one_line(f"{path}: {reason}; {again}"))
         return None
 
+    def once(self, name: str, kind: type[T], work: Callable[[], T], *, again: str) -> T:
+        """Return the part `name`, a `kind`; where there is none what `work` gives, which is kept.
+
+        Of a damaged part the log says `again`, see `load`.
+        """
+        found = self.read(name, kind, again=again)
+        if found is None:
+            found = work()
+            self.write(name, found, cure="make room and go on with ‹resume›")
+        return found
+
     def count(self) -> int:
-        """Return how many parts there are."""
-        return sum(1 for _ in self.folder.glob("[!.]*"))
+        """Return how many parts there are, those in folders below included."""
+        return sum(path.is_file() for path in self.folder.rglob("[!.]*"))
 
     def write(self, name: str, part: Any, *, cure: str, durable: bool = False) -> None:
         """Keep `part` as `name`: bytes as they are, a dataclass or plain values as JSON with their digest.

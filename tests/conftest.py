@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from dpzv_audit.cli import heartbeat
 from dpzv_audit.cli.flags import RUNNING
 
 FORKED = Path(__file__).with_name("forked.py")
 
 
 @pytest.fixture(autouse=True)
-def no_command_runs():
-    """A command that an earlier test ran in this process is over: errors name no flag of its."""
+def no_command_runs(monkeypatch):
+    """A command that an earlier test ran in this process is over: errors name no flag of its.
+
+    One that a slow machine takes long over says nothing more for it.
+    """
     RUNNING.set(None)
+    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 1e6)
 
 
 @pytest.fixture(scope="session")

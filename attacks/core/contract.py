@@ -432,7 +432,6 @@ class AttackOutcome:
         game: Scores that it gave to what fair coins decided.
         no_game: Why there are none.
         pictures: What it made out, beside what it was.
-        dataset: What one replica trained on where that is not the setting's data set.
         at_once: How many trainings memory sufficed for at a time, where not for all.
     """
 
@@ -449,7 +448,6 @@ class AttackOutcome:
     game: CoinGame | None = None
     no_game: str = ""
     pictures: Pictures | None = None
-    dataset: VerticalDataset | None = None
     at_once: int | None = None
 
 
@@ -490,6 +488,8 @@ class AttackSpec:
         unsupervised: Whether features alone may give labels away to it, trained on or not: the control's truth is then
             permuted too, and what it finds after training on permuted labels is a baseline, which says how much
             features alone do.
+        trains_on: What one replica trains on, by default the setting's data set: accountants and controls of accuracy
+            take it.
         few_labels: Whether the threat model grants `labels_per_class` training labels of each class.
         granted_among: Records (K, n) of each training among which these are drawn; by default all.
         grants: What else the threat model grants, of the data as trainings take them and a setting.
@@ -520,6 +520,7 @@ class AttackSpec:
     queries: int = 1
     trials: int = 64
     unsupervised: bool = False
+    trains_on: "Callable[[AttackSpec, AttackSetting], VerticalDataset]" = lambda spec, setting: setting.dataset
     few_labels: bool = False
     granted_among: Callable[[AttackSetting], Tensor] | None = None
     grants: Callable[[TrainingData, AttackSetting], tuple[object, ...]] = lambda data, setting: ()
@@ -562,6 +563,13 @@ class AttackSpec:
 
     def mount(self, setting: AttackSetting) -> AttackOutcome:
         """Train with the adversary in place, attack, score and run the controls; `InputError` where it cannot be."""
+        outcome = self.mount_alone(setting)
+        if not self.misses_positive(setting, outcome.controls):
+            return outcome
+        return replace(outcome, controls={**outcome.controls, "positive": self.positive_control(setting)})
+
+    def mount_alone(self, setting: AttackSetting) -> AttackOutcome:
+        """Do the same without the positive control, which is another training, but where the attack has its own."""
         self.check(setting.adversary, {key: getattr(setting.config, key, None) for key in self.requires})
         reason = self.lacks(setting)
         if reason is not None:
@@ -571,15 +579,16 @@ class AttackSpec:
         check_count("queries", setting.queries)
         check_probability("confidence", setting.confidence)
         try:
-            outcome = self.mounted_by(self, setting)
+            return self.mounted_by(self, setting)
         except NotFinite as error:
             raise InputError(
                 f"the training of {setting.method.name} that {self.name} attacks diverged ({error}); use a smaller "
                 f"‹set› client_rate=X or server_rate=X, or with ‹csv› give ‹scales› that bring numbers near 1"
             ) from None
-        if not setting.with_positive or "positive" in outcome.controls:
-            return outcome
-        return replace(outcome, controls={**outcome.controls, "positive": self.positive_control(setting)})
+
+    def misses_positive(self, setting: AttackSetting, controls: Collection[str]) -> bool:
+        """Return whether a positive control is asked for that is not among the `controls` so far."""
+        return setting.with_positive and "positive" not in controls
 
     def positive_control(self, setting: AttackSetting) -> Control:
         """Mount the attack where it must succeed, by the same path as everything else."""

@@ -21,7 +21,7 @@ from mechanisms.core.channel import View
 from ..core import needs
 from ..core.contract import AttackSetting, AttackSpec, Knowledge, Need, Population, Positive
 from ..core.metrics import Booleans, Floats, trial_areas
-from .mount import membership_rounds, mount_membership, overfitted
+from .mount import half_of_pool, membership_rounds, mount_membership, overfitted
 
 
 def by_loss(view: View, known: Knowledge) -> Floats:
@@ -51,6 +51,7 @@ LOSS_SPEC = AttackSpec(
     adversaries=("release", "client"),
     infer=by_loss,
     mounted_by=mount_membership,
+    trains_on=half_of_pool,
     rounds=membership_rounds,
     positive=Positive("membership_loss on labels learnt by heart, no noise: must be 0.6 at least", overfitted, 0.6),
     suggests={"epochs": 100},

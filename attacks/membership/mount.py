@@ -49,13 +49,11 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train targets, control targets and shadow models as one stack; score who was a member of which target."""
     targets = setting.trials
     trainings = 2 * targets + spec.count(setting, "shadows")
-    pool = pool_of(setting, spec.count(setting, "pool"))
-    if setting.adversary == "client":
-        pool = sharing_own_block(pool)
+    pool = _pool(spec, setting)
     coins = coins_of(setting.seed, range(trainings), len(pool.train) // 2)
     queries = int(spec.own_options(setting).get("queries_per_record", 1))
     run, at_once = train_all(pool, setting, coins, kept=targets, copies=queries - 1)
-    one = replace(setting, dataset=trained_on(pool, coins[0]))
+    one = replace(setting, dataset=half_of_pool(spec, setting))
     plan = one.plan()
     public = public_knowledge(spec, one, plan)
     # What a client read of its mail stands in its knowledge as confidences, where a release's come from the model.
@@ -98,7 +96,6 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         measures=low_rates(scores, members, confidence),
         curves={"receiver operating characteristic": roc(scores, members)},
         game=pair_game(scores, coins[:targets]),
-        dataset=one.dataset,
         at_once=at_once,
     )
 
@@ -182,9 +179,16 @@ def chosen_rows(coins: np.ndarray) -> np.ndarray:
     return np.asarray(2 * np.arange(coins.shape[1]) + coins)
 
 
-def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
-    """Return the records that one replica trains on, as a data set: accountants and controls of accuracy take it."""
-    return replace(pool, train=take(pool.train, chosen_rows(coins[None])[0]))
+def _pool(spec: AttackSpec, setting: AttackSetting) -> VerticalDataset:
+    pool = pool_of(setting, spec.count(setting, "pool"))
+    return sharing_own_block(pool) if setting.adversary == "client" else pool
+
+
+def half_of_pool(spec: AttackSpec, setting: AttackSetting) -> VerticalDataset:
+    """Return the records that the first replica trains on, as a data set."""
+    pool = _pool(spec, setting)
+    coins = coins_of(setting.seed, range(1), len(pool.train) // 2)
+    return replace(pool, train=take(pool.train, chosen_rows(coins)[0]))
 
 
 def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, copies: int = 0) -> ShadowRun:

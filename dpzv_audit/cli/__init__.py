@@ -19,6 +19,12 @@ from .flags import GIVEN, RUNNING, renamed, said
 FAILED = 3
 USAGE_ERRORS = typer.BadParameter.__mro__[2]
 """What typer raises for what the user mistyped: its own class, or click's before typer 0.26."""
+LEFT_OUT = {
+    "sklearn": "scikit-learn",
+    "prv_accountant": "prv-accountant",
+    **{name: name for name in ("torch", "joblib", "safetensors", "mpmath", "threadpoolctl")},
+}
+"""Packages by their modules that an installation for scores alone leaves out (docs/guide/install.md)."""
 _NO_NUMBER = re.compile(r"(.+) is not a valid (float|int)(?:eger)?\.")
 
 app = typer.Typer(
@@ -118,6 +124,9 @@ def _told(error: BaseException) -> int:
     elif isinstance(error, KeyboardInterrupt | Abort):
         code = INTERRUPTED
         words = "interrupted"
+    elif isinstance(error, ModuleNotFoundError) and error.name in LEFT_OUT:
+        package = LEFT_OUT[error.name]
+        words = f"error: {package} is not installed, which this command needs: pip install {package}"
     elif isinstance(error, OSError):
         place = f": {error.filename}" if error.filename else ""
         words = f"error: {one_line(error.strerror or error)}{one_line(place)}"

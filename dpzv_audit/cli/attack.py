@@ -17,13 +17,12 @@ from reports.render import to_html
 from ..errors import AuditError, InputError, check_names
 from ..findings import STRONGEST
 from ..results import AttackResult, AttacksResult, Cell
-from ..runs import RESULT_FILE, json_text, versions
-from ..store import Store
+from ..runs import RESULT_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .options import DataFlags, Recorded, choose, parsed_settings
 from .output import Output, choose_device, print_table, save, table_of
 from .summary import at_least, table_from, three_decimals
-from .trials import TrialFlags, kept_parts, kept_trials
+from .trials import TrialFlags, kept_attacks, kept_trials
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
@@ -94,14 +93,15 @@ def attack(
         trials N: Trainings with different seeds, run together; by default the attack's own (often 64), fewer of long
             trainings.
         self_check: Only run the attack's controls, at a false-alarm rate of 1e-3; exit code 3 where one fails.
-        alone: Leave out what stands beside label_direct where scalars are noised: the strongest other attack on the same
-            system, and label_direct on split learning, which adds no noise.
+        alone: Leave out what stands beside label_direct where scalars are noised: the strongest other attack on the
+            same system, and label_direct on split learning, which adds no noise.
         runs N: Trainings of the audit in each of the two worlds, with the canary and without it, 0 for no audit; by
             default 2000, of long trainings fewer.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
         confidence X: Confidence of every interval and bound, between 0 and 1.
-        resume: With --system, --attack all or strongest: go on where the same command was interrupted or failed;
-            trainings, or attacks, that are done are kept.
+        resume: Go on where the same command was interrupted or failed. What is done is kept: attacks, pilots, chunks of
+            the audit, with --system every training; of one attack on a method also its trainings with its negative
+            control, the positive control, and frozen clients.
     """
     from attacks import ATTACKS, AttackSetting, attack_named
 
@@ -121,8 +121,10 @@ def attack(
         why = (
             "does not go with --self-check, which runs the controls alone, at an error of its own, and writes no folder"
         )
-        refuse(flags_given(ctx), ("runs", "chunk", "confidence", "out"), why)
+        kept_none = () if training.system is not None else ("resume",)
+        refuse(flags_given(ctx), ("runs", "chunk", "confidence", "out", *kept_none), why)
     clients = tuple(dict.fromkeys(client or ()))
+    of_system = training.system is not None
     if attack in (ALL, STRONGEST):
         given = flags_given(ctx)
         one = ("rule", "estimator", "self_check", "runs", "chunk")
@@ -130,7 +132,6 @@ def attack(
         if attack == STRONGEST:
             refuse(given, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
             adversary = "client" if adversary is None else adversary
-        of_system = training.system is not None
         with kept_trials(how, training.system, run.out, resume=resume and of_system) as kept:
             chosen = partial(
                 choose,
@@ -160,7 +161,8 @@ def attack(
             takers = " or ".join(name for name in ATTACKS if key in ATTACKS[name].options)
             raise InputError(f"but goes with --attack {takers} alone, not {spec.name}", key, value)
     require = partial(spec.check, adversary)
-    with kept_trials(how, training.system, run.out, resume=resume) as kept:
+    with ExitStack() as held:
+        kept = held.enter_context(kept_trials(how, training.system, run.out, resume=resume and of_system))
         choice = choose(
             training,
             data,
@@ -193,13 +195,20 @@ def attack(
         if self_check:
             _self_check(output, spec, setting)
             return
+        store = None
+        if recorded is None and not of_system:
+            facts = {name: getattr(setting, name) for name in ("adversary", "clients", "queries", "trials", "options")}
+            asked_for = {"attack": spec.name, **facts}
+            store = held.enter_context(kept_attacks(setting, run.out, asked_for, "step", resume=resume))
         shown = spec.name == SHOWN_BESIDE and choice.noises_scalars and not alone
-        with output.progress() as reporter, ExitStack() as held:
+        beside: dict[str, tuple[Cell, AttackResult]] = {}
+        with output.progress() as reporter, ExitStack() as behind:
             many = affordable_runs(setting.rounds) if runs is None else runs
             plan = AuditPlan(runs=many, chunk=chunk, confidence=confidence, reporter=reporter)
-            answer = held.enter_context(alongside(stands_beside, spec.name, setting, confidence)) if shown else None
-            result = attack_result(spec, setting, plan)
-            beside: dict[str, tuple[Cell, AttackResult]] = {}
+            answer = None
+            if shown:
+                answer = behind.enter_context(alongside(stands_beside, spec.name, setting, confidence, store))
+            result = attack_result(spec, setting, plan, store)
             if answer is not None:
                 stage = reporter("attacks beside it", 1)
                 beside = answer()
@@ -253,8 +262,6 @@ def _mount_all(
     from attacks import ATTACKS, AttackSetting
     from attacks.core.contract import ALONE, BY_CLIENTS, abilities
 
-    from ..checkpoints import run_key
-    from ..data.files import model_digest
     from ..evidence.attacks import attacks_result
     from ..evidence.bounding import AuditPlan
     from ..evidence.choosing import strongest
@@ -292,20 +299,13 @@ def _mount_all(
     store = None
     with ExitStack() as held:
         if resume is not None:
-            on = {
-                "method": choice.method.name,
-                "config": choice.config.model_dump(mode="json"),
-                "data": choice.dataset.fingerprint,
-                "model": model_digest(choice.config.transformer),
-                **{name: getattr(base, name) for name in ("seed", "device", "confidence")},
-            }
-            store = Store(run.out / "attacks" / run_key({**on, **vars(asked), "options": own, "versions": versions()}))
-            held.enter_context(kept_parts(store.folder, "attack", store.count, resume=resume))
+            facts_of_all = {**vars(asked), "options": own}
+            store = held.enter_context(kept_attacks(base, run.out, facts_of_all, "attack", resume=resume))
         with output.progress() as reporter:
             if asked.attack == STRONGEST:
                 spec, one, tried = strongest(mounted, reporter, store)
                 plan = AuditPlan(runs=0, confidence=confidence, reporter=reporter)
-                strong = attacked_result(spec, one, plan, tried)
+                strong = attacked_result(spec, one, plan, tried, store)
                 output.finish(
                     save(strong, run, "attack", strong.method, strong.dataset, STRONGEST), table_from("attack", strong)
                 )

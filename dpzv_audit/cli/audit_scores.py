@@ -23,7 +23,7 @@ from ..statistics.families import FAMILIES, CurveFamily, sampled_family
 from ..statistics.fixed import expected_bound
 from ..statistics.scores import load_scores
 from .flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
-from .output import Output, print_table, table_of
+from .output import Output, coloured, print_table, table_of
 from .summary import at_least, sentence_of
 
 VERDICTS = ("refuted", "not refuted", "cannot refute")
@@ -196,7 +196,7 @@ def audit_score_files(
     output.result(result)
     if not output.as_json:
         _print_table(bounds, output)
-        typer.echo(result.meaning)
+        output.line(result.meaning)
         if warning:
             typer.echo(f"Warning: {warning}.")
     if claim is not None and claim.verdict == options.fail_on:
@@ -262,7 +262,7 @@ def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
             f"{bound.ceiling:.2f}",
             percent(bound.confidence),
             Text(bound.assumes or assumes),
-            *([verdict_words(bound.verdict, given)] if with_claim else []),
+            *([coloured(verdict_words(bound.verdict, given))] if with_claim else []),
         )
     print_table(output.console, table)
     for bound in bounds:

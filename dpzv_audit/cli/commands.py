@@ -11,19 +11,29 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ..errors import InputError
-from .flags import RUNNING
+from .config import Groups, expanded, keys_in, named_file
+from .flags import GIVEN, RUNNING, option_of
 
 # Help is plain; for rich, typer before 0.26 would write "\[default: 0]" all the same.
 typer.core.HAS_RICH = False
 
 
 class Command(TyperCommand):
-    """A command that is known while it runs, so that errors can name what its flags gave."""
+    """A command that is known while it runs, so that errors can name what its flags gave, and may read a file."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Parse the command line, with the options of a file in the place of `--config FILE`."""
+        if not set(args) & set(ctx.help_option_names):
+            args = expanded(self, ctx, args, groups())
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Run the command."""
+        """Run the command, and say now and then that it still runs."""
+        from .heartbeat import beating  # with rich, which help does without
+
         RUNNING.set(ctx)
-        return super().invoke(ctx)
+        with beating(quiet=bool(ctx.params.get("quiet"))):
+            return super().invoke(ctx)
 
 
 class Commands(TyperGroup):
@@ -111,6 +121,10 @@ class Audits(Commands):
                 for option in parameter.opts:
                     takers.setdefault(option, []).append(by)
         chosen = [by for by in self.FLAGS if by in words]
+        if not chosen and (by_file := self._by_file(args)):
+            before = len(GIVEN.get()) - len(args)
+            GIVEN.set((*GIVEN.get()[:before], by_file, *args))
+            return [by_file, *args]
         right = "--method NAME, --system module:function, --scores IN OUT or --mechanism pkg.mod:factory"
         if len(chosen) != 1:
             known = [*takers, *self.FLAGS]
@@ -131,6 +145,18 @@ class Audits(Commands):
             if by not in takers.get(word, [by]):
                 raise InputError(f"{word} goes with {' or '.join(takers[word])}, not with {by}")
         return [name, *values, *rest]
+
+    def _by_file(self, args: list[str]) -> str | None:
+        """Return the command that a file of options chooses, by the key that is its argument; None for none."""
+        path = named_file(args)
+        keys = [] if path is None else [key.name for key in keys_in(path, ["audit"], groups())]
+        chosen = [name for by, (name, values) in self.FLAGS.items() if values and option_of(by) in keys]
+        return chosen[0] if len(chosen) == 1 else None
+
+
+def groups() -> Groups:
+    """Return the names of all commands, and of those of `audit`."""
+    return {(): [*Commands.TABLE], ("audit",): [*Audits.TABLE]}
 
 
 def no_such_option(given: str, known: Collection[str]) -> str:

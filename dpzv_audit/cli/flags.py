@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 
 import typer
 
-from ..errors import AuditError, InputError, check_count, check_names, check_positive, check_probability
+from ..errors import AuditError, InputError, check_count, check_names, check_positive, check_probability, one_line
 
 if TYPE_CHECKING:
     from ..execution.executor import Workers
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 Said = Mapping[str, tuple[str | None, str]]
 """Metavar and help of options, by name."""
+CONFIG_HELP = (
+    "Options of this command from a TOML file, by their names; those given here win. See docs/guide/config.md."
+)
 _ENTRY = re.compile(r"(\w+)(?: (.+?))?: (.+)")
 
 
@@ -41,9 +44,12 @@ def takes(command: Command) -> Command:
     parameters: list[inspect.Parameter] = []
     for name, parameter in own.parameters.items():
         parameters += options.get(name) or [_option(name, hints[name], parameter.default, said)]
+    # Its file has been read by then: `dpzv_audit.cli.config`.
+    parameters.append(_option("config", Path | None, None, {"config": ("FILE", CONFIG_HELP)}))
 
     def bundled(**values: Any) -> None:
-        for parameter in parameters:
+        del values["config"]
+        for parameter in parameters[:-1]:
             _check(parameter, values[parameter.name])
         for name, parts in options.items():
             values[name] = hints[name](**{part.name: values.pop(part.name) for part in parts})
@@ -235,6 +241,8 @@ GIVEN: ContextVar[tuple[str, ...]] = ContextVar("GIVEN", default=())
 """The command line being run, set by `main`."""
 RUNNING: ContextVar[typer.Context | None] = ContextVar("RUNNING", default=None)
 """The command that runs."""
+CONFIGURED = "dpzv_audit.configured"
+"""Where the context of a command keeps the flags that a file of options gives, each with its file and line."""
 
 
 def flag(name: str) -> str:
@@ -297,6 +305,16 @@ def said(error: AuditError) -> str:
     running = RUNNING.get()
     if running is None:
         return error.said(flag)
+    words = _said(error, running)
+    places: Mapping[str, str] = running.meta.get(CONFIGURED, {})
+    # Longest first: the message may name a key of --set.
+    for name in sorted(places, key=len, reverse=True):
+        if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words):
+            return f"{words} ({name} stands in {one_line(places[name])})"
+    return words
+
+
+def _said(error: AuditError, running: typer.Context) -> str:
     given = flags_given(running)
     for parameter, pair in PAIRS.items():
         items = running.params.get(parameter) or ()

@@ -1,9 +1,10 @@
 """What every command writes: JSON, text and tables on stdout, progress and errors on stderr, run folders."""
 
 import json
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -24,6 +25,7 @@ from ..findings import to_jsonable
 from ..results import AttacksResult, MatrixResult, PlantedResult, Result, Run, TrainResult
 from ..runs import RESULT_FILE, environment, run_name, write_run
 from .flags import GIVEN, OutFlags
+from .heartbeat import showing, shows_bars
 
 if TYPE_CHECKING:
     from ..evidence.bounding import Reporter, Stage
@@ -50,6 +52,23 @@ def repeatable_command_line(*, without: Collection[str] = ("--out",), plain: Col
     return kept
 
 
+VERDICT_STYLES: Mapping[str, str] = {
+    "refuted": "bold red",
+    "overclaimed": "yellow",
+    "supported": "green",
+    "inconclusive": "dim",
+}
+_REFUTED = re.compile(r"(?:^|(?<=claim )|(?<=\d )|(?<=look ))refuted\b|\brefutes(?= the claimed)")
+"""Words by which a claim falls, not those by which it might have; a verdict, or within a sentence."""
+
+
+def coloured(words: str) -> Text:
+    """Return words in which those that refute a claim are red, where the terminal has colours."""
+    text = Text(words)
+    text.highlight_regex(_REFUTED, VERDICT_STYLES["refuted"])
+    return text
+
+
 @dataclass(frozen=True)
 class Output:
     """Where a command writes: JSON alone on stdout with `--json`, readable text otherwise, progress on stderr.
@@ -69,7 +88,7 @@ class Output:
 
     def say(self, text: str) -> None:
         """Print a sentence, wrapped at the terminal's width."""
-        self.console.print(Text(text))
+        self.console.print(coloured(text))
 
     def answer(self, text: str) -> None:
         """Print what was asked for, a sentence; with `--quiet` too, then as one line."""
@@ -77,6 +96,10 @@ class Output:
             typer.echo(text)
         else:
             self.say(text)
+
+    def line(self, text: str) -> None:
+        """Print what was asked for as one line, with `--quiet` too."""
+        Console(highlight=False, emoji=False).print(coloured(text), soft_wrap=True)
 
     def path(self, path: object) -> None:
         """Print where the run folder is, unwrapped; the one thing that `--quiet` leaves."""
@@ -140,16 +163,20 @@ def _sentences(saved: Saved) -> Iterator[str]:
             yield f"Nothing was kept for --resume: {saved.compute['not_kept']}."
 
 
-def progress_bars(*columns: ProgressColumn, quiet: bool) -> Progress:
-    """Return progress bars on stderr, with further `columns`; silent where that is no terminal, or when `quiet`."""
-    console = Console(stderr=True, emoji=False)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *columns,
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
+def progress_bars(*columns: ProgressColumn, quiet: bool) -> AbstractContextManager[Progress]:
+    """Show progress bars on stderr while a block runs, with further `columns`; none when `quiet`.
+
+    Where stderr is no terminal, the heartbeat tells of them.
+    """
+    return showing(
+        Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            *columns,
+            console=Console(stderr=True, emoji=False),
+            transient=True,
+            disable=quiet or not shows_bars(sys.stderr),
+        )
     )
 
 
@@ -203,7 +230,8 @@ def table_of(columns: Mapping[str, str], title: str | None = None, *, rule: bool
 
     `rule` draws a line below the names of the columns alone; `look` are further options of rich's table.
     """
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD if rule else HEAVY_HEAD, **look)
+    named = None if title is None else Text(title, style="table.title")
+    table = Table(title=named, title_justify="left", box=SIMPLE_HEAD if rule else HEAVY_HEAD, **look)
     for name, kind in columns.items():
         table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=kind != "text")
     return table

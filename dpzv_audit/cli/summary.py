@@ -14,7 +14,7 @@ from reports.text import percent, verdict_words
 from ..errors import one_line
 from ..findings import LEAST_TRAININGS
 from ..results import PlantedResult, PlantedRow
-from .output import table_of
+from .output import coloured, table_of
 
 
 def three_decimals(value: float | None, rounding: Callable[[float], float]) -> str:
@@ -61,7 +61,7 @@ def table_from(macro: str, *facts: object) -> Table:
         if row == "---":
             table.add_section()
         else:
-            table.add_row(*(cell.strip() for cell in row.split("|", 2)))
+            table.add_row(*(coloured(cell.strip()) for cell in row.split("|", 2)))
     return table
 
 
@@ -77,7 +77,8 @@ def planted_table(result: PlantedResult) -> Table:
     table.columns[3].justify = "right"
     for row in result.rows:
         cells = _planted_cells(row)
-        table.add_row(cells[0], *(cell.removeprefix("none: ") for cell in cells[2:]))
+        *numbers, verdict, expected = (cell.removeprefix("none: ") for cell in cells[2:])
+        table.add_row(cells[0], *numbers, coloured(verdict), expected)
     return table
 
 

@@ -2,7 +2,7 @@
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,12 @@ from ..files import Undigested
 from ..loading import importable
 from ..runs import versions
 from ..signals import TRIAL_SECONDS
-from ..store import hold
+from ..store import Store, hold
 from .flags import Positive, WorkerFlags, refuse
 from .output import GO_ON
 
 if TYPE_CHECKING:
+    from attacks import AttackSetting
     from mechanisms.trials import Trials
 
 
@@ -67,6 +68,29 @@ def kept_trials(flags: TrialFlags, system: str | None, out: Path, *, resume: boo
     trials = Trials(workers=flags.workers(), folder=folder)
     with kept_parts(folder, "training", lambda: 0 if code is None else trials.kept, resume=resume):
         yield trials
+
+
+@contextmanager
+def kept_attacks(
+    setting: "AttackSetting", out: Path, asked: Mapping[str, object], what: str, *, resume: bool
+) -> Iterator[Store]:
+    """Keep below `out` what is done of attacks on the training of a setting while the block runs; see `kept_parts`.
+
+    It is found again by that training and what is `asked`.
+    """
+    from ..checkpoints import run_key
+    from ..data.files import model_digest
+
+    on = {
+        "method": setting.method.name,
+        "config": setting.config.model_dump(mode="json"),
+        "data": setting.dataset.fingerprint,
+        "model": model_digest(setting.config.transformer),
+        **{name: getattr(setting, name) for name in ("seed", "device", "confidence")},
+    }
+    store = Store(out / "attacks" / run_key({**on, **asked, "versions": versions()}))
+    with kept_parts(store.folder, what, store.count, resume=resume):
+        yield store
 
 
 @contextmanager

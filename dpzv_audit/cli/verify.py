@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.markup import escape
 from rich.progress import TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
@@ -29,8 +28,10 @@ from ..store import write_atomically
 from .flags import Count, Positive, RunFlags, WorkerFlags, takes
 from .output import (
     GO_ON,
+    VERDICT_STYLES,
     Output,
     choose_device,
+    coloured,
     print_table,
     progress_bars,
     repeatable_command_line,
@@ -212,8 +213,7 @@ def verify(
     output.result({**result.to_json(), **extra})
     print_table(output.console, verdict_table(result.claims))
     for entry in result.claims:
-        text = Text(inert(f"{entry.name}: {entry.sentence}"))
-        text.stylize("bold", 0, len(inert(entry.name)))
+        text = Text(inert(entry.name), style="bold") + Text(": ") + coloured(inert(entry.sentence))
         if entry.name in cached:
             text.append(" [from the cache]", style="dim")
         if entry.name in not_cached:
@@ -278,7 +278,7 @@ def live_status(output: Output, names: Sequence[str]) -> Iterator[Callable[[int,
             elif index in under_way:
                 bars.update(under_way[index], note=text)
             elif text != "waiting":
-                under_way[index] = bars.add_task(escape(inert(names[index][:60])), total=None, note=text)
+                under_way[index] = bars.add_task(inert(names[index][:60]), total=None, note=text)
 
         yield show
 
@@ -288,7 +288,6 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
     numbers = dict.fromkeys(("claimed", "measured", "proved", "p (Holm)"), "number")
     table = table_of({"claim": "text", "verdict": "text", **numbers}, rule=True)
     table.columns[1].min_width = len("inconclusive *")
-    styles = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
     for entry in claims:
         if entry.form == "attack":
             claimed = f"≤ {100 * entry.claimed:g}%"
@@ -302,5 +301,5 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
         if entry.missing:
             words += " *"
         cells = (claimed, measured, proved, f"{entry.adjusted_p_value:.1g}")
-        table.add_row(Text(inert(entry.name)), Text(words, style=styles[entry.verdict]), *cells)
+        table.add_row(Text(inert(entry.name)), Text(words, style=VERDICT_STYLES[entry.verdict]), *cells)
     return table

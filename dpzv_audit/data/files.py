@@ -6,6 +6,7 @@ and more members or bytes than allowed (headers included, which a hostile archiv
 
 import gzip
 import hashlib
+import logging
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,6 +19,10 @@ from typing import IO, AnyStr
 
 from ..errors import InputError
 from ..files import data_digest, open_plain
+
+MUCH_MEMORY = 1_000_000_000
+"""Bytes of memory that nobody should be surprised by."""
+_told: set[str] = set()
 
 
 @contextmanager
@@ -105,10 +110,17 @@ def model_digest(source: str | None) -> str | None:
 
 
 def check_memory(needed: int, what: str) -> None:
-    """Raise `MemoryError` where `needed` bytes for `what` are not free: the system might end the process instead."""
+    """Raise `MemoryError` where `needed` bytes for `what` are not free: the system might end the process instead.
+
+    More than `MUCH_MEMORY` is said before it is taken, once in a process.
+    """
     free = memory_available()
     if free is not None and needed > free:
         raise MemoryError(f"{what}: {needed} bytes, of {free} that are free")
+    if needed > MUCH_MEMORY and what not in _told:
+        _told.add(what)
+        of = "" if free is None else f", of {free / 1e9:.1f} GB that are free"
+        logging.getLogger(__name__).warning("%s", f"{what}: {needed / 1e9:.1f} GB of memory{of}")
 
 
 def _kernel_available(path: Path) -> int | None:

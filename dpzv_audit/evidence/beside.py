@@ -1,7 +1,7 @@
 """Mounts what shows where an attack that noise stops stands: the strongest other attack, and no noise.
 
-What `label_direct` finds of a system that sends noised scalars says little by itself: another attack may find more of the
-same system, trained with the same seeds, and without noise `label_direct` finds every label.
+What `label_direct` finds of a system that sends noised scalars says little by itself: another attack may find more of
+the same system, trained with the same seeds, and without noise `label_direct` finds every label.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from attacks.core.contract import AttackSetting, DoesNotApply
 from mechanisms import method_named
 
 from ..results import AttackResult, Cell
+from ..store import Store
 from ..training_defaults import dataset_defaults
 from .bounding import AuditPlan
 from .choosing import strongest
@@ -31,11 +32,14 @@ def with_beside(result: AttackResult, cells: list[Cell]) -> AttackResult:
     return result.model_copy(update={"beside": cells, "sentence": f"{result.sentence} {more}"})
 
 
-def stands_beside(attack: str, setting: AttackSetting, confidence: float) -> dict[str, tuple[Cell, AttackResult]]:
+def stands_beside(
+    attack: str, setting: AttackSetting, confidence: float, store: Store | None = None
+) -> dict[str, tuple[Cell, AttackResult]]:
     """Return, by the folder of its report, what is measured beside the attack of a name.
 
     The strongest other attack that reveals labels, and is granted none, is chosen by a pilot of each that applies. The
-    attack itself is mounted on split learning with the settings of the data set.
+    attack itself is mounted on split learning with the settings of the data set. The `store` keeps each step that is
+    done.
 
     Raises:
         InputError: The configuration does not fit the data.
@@ -43,11 +47,14 @@ def stands_beside(attack: str, setting: AttackSetting, confidence: float) -> dic
     plan = AuditPlan(runs=0, confidence=confidence)
     return {
         f"{cell.attack}-{cell.method}": (measured_cell(cell, found, f"{cell.attack}-{cell.method}/report.html"), found)
-        for cell, found in _mounted(attack_named(attack), setting, plan)
+        for cell, found in _mounted(attack_named(attack), setting, plan, store)
     }
 
 
-def _mounted(spec: AttackSpec, setting: AttackSetting, plan: AuditPlan) -> Iterator[tuple[Cell, AttackResult]]:
+def _mounted(
+    spec: AttackSpec, setting: AttackSetting, plan: AuditPlan, store: Store | None
+) -> Iterator[tuple[Cell, AttackResult]]:
+    kept = {name: store and Store(store.folder / name) for name in ("strongest", WITHOUT_NOISE)}
     others = [
         (one, replace(setting, clients=(), options={}, queries=one.queries, trials=min(setting.trials, one.trials)))
         for one in (ATTACKS[name] for name in ATTACKS)
@@ -57,15 +64,15 @@ def _mounted(spec: AttackSpec, setting: AttackSetting, plan: AuditPlan) -> Itera
         and setting.adversary in one.adversaries
     ]
     try:
-        other, chosen, tried = strongest(others, plan.reporter)
+        other, chosen, tried = strongest(others, plan.reporter, kept["strongest"])
     except DoesNotApply:
         pass
     else:
-        found = attacked_result(other, chosen, plan, tried)
+        found = attacked_result(other, chosen, plan, tried, kept["strongest"])
         yield Cell(attack=other.name, adversary=setting.adversary, method=setting.method.name, chosen=other.name), found
     method = method_named(WITHOUT_NOISE)
     required = {**spec.requires, "batch_size": setting.config.batch_size}
     config = method.configure(**dataset_defaults(setting.dataset.name, method) | required)
-    plain = replace(setting, method=method, config=config, clients=())
+    plain = replace(setting, method=method, config=config, clients=(), queries=1)
     cell = Cell(attack=spec.name, adversary=setting.adversary, method=method.name)
-    yield cell, attack_result(spec, plain, plan)
+    yield cell, attack_result(spec, plain, plan, kept[WITHOUT_NOISE])

@@ -6,7 +6,6 @@ other trainings, is of one attack by one client, and owes nothing to having been
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attacks import ATTACKS, AttackSpec, attack_named
@@ -17,7 +16,7 @@ from ..errors import InputError
 from ..findings import STRONGEST, Interval, damage
 from ..results import Tried
 from ..seeds import Purpose, stream
-from ..store import Store, verified
+from ..store import Store
 
 if TYPE_CHECKING:
     from .bounding import Reporter
@@ -56,11 +55,12 @@ def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:
 
 
 def worst_client(
-    spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None" = None
+    spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None" = None, store: Store | None = None
 ) -> tuple[AttackSetting, list[Tried]]:
     """Return the setting of the client whose pilot finds most, and what all pilots found; of equals the first.
 
-    Nothing is tried where there is no choice, nor on one recorded training.
+    Nothing is tried where there is no choice, nor on one recorded training. The `store` keeps what each pilot found,
+    and gives what was found before.
 
     Raises:
         InputError: The configuration does not fit the attack or the data; `DoesNotApply` where no client can mount it.
@@ -69,7 +69,7 @@ def worst_client(
     settings = possible(spec, setting)
     if len(settings) == 1 or recorded(setting):
         return settings[0], []
-    tried = [_pilot(spec, one, reporter) for one in settings]
+    tried = [_kept(spec, one, reporter, store) for one in settings]
     best, _ = max(zip(settings, tried, strict=True), key=lambda pair: pair[1].success or 0.0)
     return best, tried
 
@@ -106,7 +106,11 @@ def strongest(
             tried.append(_named(spec, setting, reason=why))
             continue
         for one in settings:
-            result = _kept(spec, one, reporter, store)
+            try:
+                result = _kept(spec, one, reporter, store)
+            except DoesNotApply as error:
+                tried.append(_named(spec, one, reason=error.words))
+                continue
             tried.append(result)
             if result.success is None or result.chance is None or result.reference is None:
                 continue
@@ -146,22 +150,12 @@ def recorded(setting: AttackSetting) -> bool:
 
 
 def _kept(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None", store: Store | None) -> Tried:
-    """Return what a pilot found, by the store or anew; what does not apply says why."""
+    """Return what a pilot found, by the store or anew; `DoesNotApply` where it cannot be mounted."""
+    if store is None:
+        return _pilot(spec, setting, reporter)
     clients = "-".join(map(str, setting.parties))
     name = f"pilot-{spec.name}-{setting.adversary}-{clients}.json"
-    found = None if store is None else store.load(name, _read, again="its pilot is run again")
-    if found is None:
-        try:
-            found = _pilot(spec, setting, reporter)
-        except DoesNotApply as error:
-            return _named(spec, setting, reason=error.words)
-        if store is not None:
-            store.write(name, found.to_json(), cure="make room and go on with ‹resume›")
-    return found
-
-
-def _read(path: Path) -> Tried:
-    return Tried.model_validate(verified(path.read_bytes()))
+    return store.once(name, Tried, lambda: _pilot(spec, setting, reporter), again="its pilot is run again")
 
 
 def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None") -> Tried:

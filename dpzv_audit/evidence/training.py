@@ -3,13 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from attacks import AttackSpec, attack_named
-from attacks.core.contract import AttackSetting, CoinGame
+from attacks.core.contract import AttackSetting
 from attacks.core.run import continuous
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.controls import frozen_clients, rates_tried, tuned_frozen_clients
+from mechanisms.controls import rates_tried, tuned_frozen_clients
 from mechanisms.core.channel import Message, Observer, StalenessObserver
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import RunContext, TrainedStack
@@ -25,19 +23,17 @@ from ..findings import LEAST_TRAININGS
 from ..results import (
     Accuracy,
     AttackResult,
-    CertifiedBound,
     ControlAccuracy,
-    PictureRow,
-    Reconstructions,
     TrainResult,
     Tried,
 )
 from ..signals import TRIAL_SECONDS
-from ..statistics.estimators import audit_scores
+from ..store import Store
 from ..systems import Recorder, Task
 from ..systems.task import dataset_of
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import possible, recorded, worst_client
+from .mounting import mounted
 from .privacy import privacy_sections
 from .sections import (
     Case,
@@ -167,9 +163,6 @@ def train_result(
     return result, trained
 
 
-NO_GAME = "its scores are about no coin: it does not ask which of two neighbouring inputs was trained on"
-
-
 def case_of(setting: AttackSetting) -> Case:
     """Return what is attacked, without the attack."""
     return Case(
@@ -182,11 +175,14 @@ def case_of(setting: AttackSetting) -> Case:
     )
 
 
-def attack_result(spec: AttackSpec, setting: AttackSetting, audit: AuditPlan) -> AttackResult:
+def attack_result(
+    spec: AttackSpec, setting: AttackSetting, audit: AuditPlan, store: Store | None = None
+) -> AttackResult:
     """Train, attack, audit and account; schema `dpzv-audit/attack/1`.
 
     Where one client looks and the setting does not say which, it is the one that finds most: by a pilot, and of a
-    recorded training, which has none, of all at one error rate for all.
+    recorded training, which has none, of all at one error rate for all. The `store` keeps each step as it is done, and
+    gives those that were done before.
 
     Raises:
         InputError: The attack does not apply, or the configuration does not fit the data.
@@ -197,59 +193,53 @@ def attack_result(spec: AttackSpec, setting: AttackSetting, audit: AuditPlan) ->
         plan = replace(audit, confidence=each)
         found = [attacked_result(spec, replace(one, confidence=each), plan) for one in settings]
         return max(found, key=lambda one: 0.0 if one.success is None else one.success.value)
-    chosen, tried = worst_client(spec, setting, audit.reporter)
-    return attacked_result(spec, chosen, audit, tried)
+    chosen, tried = worst_client(spec, setting, audit.reporter, store)
+    return attacked_result(spec, chosen, audit, tried, store)
 
 
 def attacked_result(
-    spec: AttackSpec, setting: AttackSetting, audit: AuditPlan, tried: Sequence[Tried] = ()
+    spec: AttackSpec,
+    setting: AttackSetting,
+    audit: AuditPlan,
+    tried: Sequence[Tried] = (),
+    store: Store | None = None,
 ) -> AttackResult:
     """Do the same by the clients of the setting, which pilots that were `tried` may have chosen."""
     done = audit.reporter(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
     setting = replace(setting, progress=continuous(done))
-    outcome = spec.mount(setting)
+    found = mounted(spec, setting, store)
     case = case_of(setting)
-    facts = provenance(case, chunk=audit.chunk, at_once=outcome.at_once)
-    case = replace(case, dataset=outcome.dataset or setting.dataset)
+    facts = provenance(case, chunk=audit.chunk, at_once=found.at_once)
+    case = replace(case, dataset=spec.trains_on(spec, setting))
     repeats = setting.queries if setting.adversary == "client" else 1
-    privacy, tradeoff = privacy_sections(case, outcome.plan, audit, repeats=repeats)
-    game = outcome.game
-    more: dict[str, object] = {} if game is not None else {"not_certified": outcome.no_game or NO_GAME}
-    if outcome.pictures is not None:
-        shown = outcome.pictures.rows.items()  # greys to three digits
-        rows = [PictureRow(what=what, records=np.round(greys, 3).tolist()) for what, greys in shown]
-        more["reconstructions"] = Reconstructions(shape=list(outcome.pictures.shape), rows=rows)
+    if store is not None:
+        audit = replace(audit, folder=store.folder / "audit", resume=True)
+    privacy, tradeoff = privacy_sections(case, found.plan, audit, repeats=repeats)
+    more: dict[str, object] = {} if found.not_certified is None else {"not_certified": found.not_certified}
+    if found.reconstructions is not None:
+        more["reconstructions"] = found.reconstructions
     set_up = {}
     if spec.requires:
         listed = ", ".join(f"{key} {value}" for key, value in spec.requires.items())
         set_up = {"set_up": f"trained with {listed}: {spec.requires_because}"}
-    certified = None if game is None else _certified(game, setting)
-    # The same training with frozen clients: what the clients' own learning adds nothing to.
-    frozen = {}
-    if setting.method.offers is None:
-        context = RunContext(seed=setting.seed, replicas=range(setting.trials), device=setting.device)
-        control = frozen_clients(
-            case.training_data, case.config, context, rate=case.config.server_rate, at_once=outcome.at_once
-        )
-        frozen = {"frozen-clients": control_section(control.server_rate, control.correct, setting.confidence)}
     result = AttackResult(
         attack=spec.name,
         adversary=setting.adversary,
         clients=list(setting.looks.clients),
         tried=list(tried),
-        metric=outcome.metric,
-        success=outcome.success,
-        baselines=dict(outcome.baselines),
-        controls=dict(outcome.controls),
-        measures=dict(outcome.measures),
-        curves=dict(outcome.curves),
-        certified=certified,
+        metric=found.metric,
+        success=found.success,
+        baselines=found.baselines,
+        controls=found.controls,
+        measures=found.measures,
+        curves=found.curves,
+        certified=found.certified,
         privacy=privacy,
-        sentence=said("attack", spec.name, _who(setting, tried), outcome, certified, LEAST_TRAININGS, privacy),
+        sentence=said("attack", spec.name, _who(setting, tried), found, found.certified, LEAST_TRAININGS, privacy),
         tradeoff=tradeoff,
-        utility=utility_section(outcome.trained, setting.dataset, frozen, setting.confidence),
-        bytes=bytes_of(outcome.trained),
-        rounds=outcome.trained.rounds,
+        utility=found.utility,
+        bytes=found.bytes,
+        rounds=found.rounds,
         attack_setting={
             "queries": setting.queries,
             "rule": "argmin",
@@ -316,17 +306,3 @@ def attack_system(
         method=method, config=config, dataset=dataset, adversary=spec.adversaries[0], trials=trials, seed=seed
     )
     return attack_result(spec, setting, AuditPlan())
-
-
-def _certified(game: CoinGame, setting: AttackSetting) -> CertifiedBound:
-    """Return the epsilon that the attack's own scores certify, which are about fair coins."""
-    (bound,) = audit_scores(
-        game.on_one,
-        game.on_zero,
-        delta=setting.method.protection(setting.config).delta,
-        confidence=setting.confidence,
-        estimators=("one-run",),
-        coin_flips=True,
-        seed=setting.seed,
-    )
-    return CertifiedBound(**vars(bound), neighbours=game.neighbours, game=game.what)

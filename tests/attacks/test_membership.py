@@ -103,16 +103,12 @@ def test_dpzv_sound_at_epsilon_one_keeps_its_members_apart(digits):
 
 @pytest.mark.slow
 def test_the_positive_control_is_part_of_the_outcome(digits):
-    outcome = ATTACKS["membership_lira"].mount(
-        replace(
-            small_setting(ATTACKS["membership_lira"], "vafl", digits, options={"epochs": 2}),
-            options={"pool": 64, "shadows": 4},
-        )
-    )
+    spec = ATTACKS["membership_lira"]
+    setting = replace(small_setting(spec, "vafl", digits, options={"epochs": 2}), options={"pool": 64, "shadows": 4})
+    outcome = spec.mount(setting)
     assert outcome.controls["positive"].value > 0.65
     assert outcome.controls["positive"].holds
-    assert outcome.dataset is not None
-    assert len(outcome.dataset.train) == 32
+    assert len(spec.trains_on(spec, setting).train) == 32
 
 
 def test_every_record_is_in_half_of_the_replicas_and_each_pair_is_in_once():

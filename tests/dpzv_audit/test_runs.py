@@ -90,7 +90,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, when)
         fill()
     monkeypatch.undo()
     assert code_of(caught.value) == 3
-    assert f"under {tmp_path}: No space left on device; nothing of the run was kept" in str(caught.value)
+    assert f"under {tmp_path}: No space left on device; no run folder was left" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

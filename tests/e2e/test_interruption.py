@@ -19,6 +19,12 @@ import pytest
 QUICK = ("--runs", "0", "--trials", "1", "--epochs", "1")
 
 
+def ended(process):
+    """What a process has printed, and said on stderr, without the lines that say every half minute how far it is."""
+    printed, said = process.communicate(timeout=60)
+    return printed, re.sub(r"dpzv-audit: \d+:\d\d:\d\d: .*\n", "", said)
+
+
 def small_disk():
     """No file of this process may grow beyond 8 kB: a write fails as on a full disk, in the middle of a file."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
@@ -48,26 +54,27 @@ def started(tool, *arguments: str, **options) -> subprocess.Popen:
 
 
 @pytest.mark.usefixtures("main_run")  # its run has built matplotlib's font list, which is larger than the limit
-def test_a_full_disk_is_one_line_and_leaves_nothing(tool, refused, tmp_path):
+def test_a_full_disk_is_one_line_and_leaves_no_run_folder(tool, refused, tmp_path):
     out = tmp_path / "runs"
     done = tool("attack", *QUICK, "--out", out, preexec_fn=small_disk, fresh=True)
     line = refused(done, 3)
     assert str(out) in line
-    assert "nothing of the run was kept" in line
-    assert list(out.iterdir()) == []
+    assert "no run folder was left" in line
+    assert "steps are kept in" in line
+    assert [path.name for path in out.iterdir()] == ["attacks"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_an_interrupt_is_one_line_and_leaves_nothing(tool, tmp_path, number):
-    out = tmp_path / "runs"
-    process = started(tool, "attack", "--runs", "2000000", "--epochs", "1", "--out", str(out))
+    """Of a command that keeps nothing; those that do are below."""
+    process = started(tool, "attack", "--self-check", "--epochs", "100000", cwd=tmp_path)
     wait_for_training(process)
     process.send_signal(number)
-    printed, said = process.communicate(timeout=60)
+    printed, said = ended(process)
     assert process.returncode == SIGNALS[number], said
     assert printed == ""
     assert said == "dpzv-audit: interrupted\n"
-    assert not out.exists() or list(out.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -76,7 +83,7 @@ def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path, number):
     process = started(tool, *training)
     wait_for_checkpoint(process, tmp_path / "runs")
     process.send_signal(number)
-    printed, said = process.communicate(timeout=60)
+    printed, said = ended(process)
     assert process.returncode == SIGNALS[number], said
     assert printed == ""
     (kept,) = (tmp_path / "runs" / "checkpoints").iterdir()
@@ -102,7 +109,7 @@ def test_an_interrupted_audit_says_how_to_go_on(tool, tmp_path, number, jobs, gr
     process = started(tool, *audit, "--jobs", jobs, "--out", str(out), start_new_session=True)
     wait_for_checkpoint(process, out, "audits/*/*.npz")
     os.killpg(process.pid, number) if group else process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = ended(process)
     assert process.returncode == SIGNALS[number], said
     go_on = "the same command with --resume goes on from there"
     assert said == f"dpzv-audit: interrupted; what was done is kept in {out / 'audits'}; {go_on}\n"
@@ -118,7 +125,7 @@ def test_an_interrupted_matrix_keeps_finished_cells_and_no_half_ones(tool, tmp_p
     )
     wait_for_checkpoint(process, out, "*/cells/[!.]*/cell.json")
     os.killpg(process.pid, signal.SIGTERM) if group else process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = ended(process)
     assert process.returncode == 143, said
     assert re.fullmatch(r"dpzv-audit: interrupted; what was done is kept in .*; the same .* goes on from there\n", said)
     assert list(out.rglob("cell.json"))
@@ -178,7 +185,7 @@ def test_nohup_is_kept(tool, tmp_path):
     with pytest.raises(subprocess.TimeoutExpired):
         process.communicate(timeout=2)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = ended(process)
     assert process.returncode == 143, said
 
 

@@ -170,7 +170,7 @@ def test_a_training_that_took_its_process_down_is_done_by_another(attack):
     assert len(seeds) == REHEARSED + PILOTS + 8 + 1
 
 
-@pytest.mark.parametrize("flags", [("--jobs", "2"), ("--trial-seconds", "5"), ("--resume",)])
+@pytest.mark.parametrize("flags", [("--jobs", "2"), ("--trial-seconds", "5")])
 def test_what_is_of_a_system_needs_one(capsys, flags, tmp_path):
     assert main(["attack", "--method", "vafl", "--out", str(tmp_path), *flags]) == 2
     assert f"{flags[0]} goes with --system, whose trainings are carried out one by one" in capsys.readouterr().err

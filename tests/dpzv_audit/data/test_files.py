@@ -48,3 +48,12 @@ def test_a_model_is_known_by_what_its_folder_holds(tmp_path):
     assert files.model_digest(str(tmp_path)) == before
     (tmp_path / "model.safetensors").write_bytes(b"Weights")
     assert files.model_digest(str(tmp_path)) != before
+
+
+@pytest.mark.parametrize(("free", "of"), [(8_000_000_000, ", of 8.0 GB that are free"), (None, "")])
+def test_much_memory_is_said_once_before_it_is_taken(monkeypatch, caplog, free, of):
+    monkeypatch.setattr(files, "memory_available", lambda: free)
+    files.check_memory(files.MUCH_MEMORY, "a gigabyte")
+    for trainings in (64, 64, 8):
+        files.check_memory(25_000_000 * trainings, f"models of {trainings} trainings, free {free}")
+    assert caplog.messages == [f"models of 64 trainings, free {free}: 1.6 GB of memory{of}"]

@@ -1,0 +1,242 @@
+"""Options of a command from a TOML file: they take the place of `--config FILE` on the command line.
+
+What a file gives is written out as the flags that say the same before anything else reads the command line. A run by a
+file and a run by its flags are therefore one run, and what a result records as its command line needs no file.
+"""
+
+import json
+import math
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from .flags import CONFIGURED, GIVEN, option_of
+
+CONFIG = "--config"
+PAIR = "KEY=VALUE"
+"""What help calls the value of an option to which a table gives keys."""
+Groups = Mapping[tuple[str, ...], Collection[str]]
+"""The names of commands, which tables of a file may have: of all, and of those that belong to one."""
+_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "integer": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "boolean": (bool, "true or false"),
+}
+"""Types of TOML that options take, by what typer calls the option's, and in words; all others are text."""
+
+
+class Spelled(float):
+    """A number that keeps how its file writes it, as a flag does."""
+
+    def __new__(cls, text: str) -> "Spelled":
+        """Make the number that `text` says."""
+        made = super().__new__(cls, text)
+        made.text = text.replace("_", "").lstrip("+")
+        return made
+
+    text: str
+
+
+@dataclass(frozen=True)
+class _Key:
+    """The value of a key, and its place in words: file and line."""
+
+    name: str
+    value: Any
+    place: str
+
+
+def named_file(words: Sequence[str]) -> Path | None:
+    """Return the file that the words of a command line name; None for none. Raises `InputError` for two."""
+    found = [
+        word.partition("=")[2] if "=" in word else next(iter(words[at + 1 : at + 2]), "")
+        for at, word in enumerate(words)
+        if word.partition("=")[0] == CONFIG
+    ]
+    if len(found) > 1:
+        raise InputError(f"{CONFIG} is given {len(found)} times, must be given once")
+    return Path(found[0]) if found and found[0] else None
+
+
+def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[str]:
+    """Return the words of a command line with what its file gives in the place of `--config FILE`.
+
+    What else the command line gives wins. Raises `InputError` naming file and line where the file cannot be read, or a
+    key is none of the command or of another type.
+    """
+    path = named_file(args)
+    if path is None:
+        return args
+    called = ctx.command_path.split()[1:]
+    given, _, _ = command.make_parser(ctx).parse_args(args=list(args))
+    known = {option_of(name): one for one in command.params for name in one.opts if name != CONFIG}
+    overruled = _overruled(command.params, given)
+    arguments: list[str] = []
+    options: list[str] = []
+    places: dict[str, str] = {}
+    for key in keys_in(path, called, groups):
+        parameter = known.get(key.name)
+        if parameter is None:
+            raise _unknown(key, " ".join(called), [*known, *groups[()]])
+        if parameter.metavar == PAIR and isinstance(key.value, dict):
+            own = {item.partition("=")[0].replace("-", "_") for item in given.get(parameter.name) or ()}
+            own |= overruled if parameter.name == "settings" else set()
+            spelled = _of_pairs(parameter, key, own)
+        elif _is_given(given.get(parameter.name)) or (parameter.name in overruled):
+            continue
+        else:
+            spelled = _of_values(parameter, key)
+        for flag, words in spelled:
+            if parameter.param_type_name == "argument":
+                arguments += words
+                continue
+            options += words
+            places[flag] = key.place
+            if not _is_given(given.get(parameter.name)):
+                places[parameter.opts[0]] = key.place
+    ctx.meta[CONFIGURED] = places
+    GIVEN.set(tuple(_spliced(GIVEN.get(), [*arguments, *options])))
+    return _spliced(args, [*arguments, *options])
+
+
+def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[_Key]:
+    """Return the keys of a file that are for a command: those outside of tables, then those of the command's own.
+
+    A key of the command's table stands in the place of the same one outside; tables of KEY=VALUE options are joined.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        table: Any = tomllib.loads(text, parse_float=Spelled)
+    except OSError as error:
+        rule = f"which cannot be read ({error.strerror or error}), must be a readable TOML file"
+        raise InputError(rule, "config", str(path)) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is no TOML: {error}") from None
+    from ..claims.file import key_lines
+
+    lines = key_lines(text)
+    found: dict[str, _Key] = {}
+    around: tuple[str, ...] = ()
+    while isinstance(table, dict):
+        here: dict[str, str] = {}
+        for spelled, value in table.items():
+            if isinstance(value, dict) and spelled in groups.get(around, ()):
+                continue
+            name = spelled.replace("-", "_")
+            place = f"{path}:{lines.get((*around, spelled), 1)}"
+            if name in here:
+                raise InputError(f"{place}: {spelled} and {here[name]} are one option, must be given once")
+            here[name] = spelled
+            before = found[name].value if name in found else None
+            joined = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+            found[name] = _Key(name, joined, place)
+        if around == tuple(command):
+            break
+        word = command[len(around)]
+        table, around = table.get(word), (*around, word)
+    return list(found.values())
+
+
+def _overruled(parameters: Iterable[Any], given: Mapping[str, Any]) -> set[str]:
+    """Return the settings of a method that the command line gives: by flags of their own, or by --set."""
+    flags = {
+        option_of(name)
+        for one in parameters
+        if one.param_type_name == "option" and _is_given(given.get(one.name))
+        for name in one.opts
+    }
+    return flags | {item.partition("=")[0].replace("-", "_") for item in given.get("settings") or ()}
+
+
+def _is_given(value: object) -> bool:
+    # What click says of an argument that is missing differs by version: None, nothing, or a mark of its own.
+    return value is True or (isinstance(value, str | tuple | list) and len(value) > 0)
+
+
+def _of_values(parameter: Any, key: _Key) -> Iterator[tuple[str, list[str]]]:
+    """Yield the flag and the words that give an option, or an argument, the value of a key; a list gives several."""
+    several = getattr(parameter, "multiple", False) or parameter.nargs != 1
+    flag = parameter.opts[0]
+    for value in key.value if several and isinstance(key.value, list) else [key.value]:
+        kind, words = _KINDS.get(parameter.type.name, (str, "text in quotes"))
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            words = f"a table, or text such as '{PAIR}'" if parameter.metavar == PAIR else words
+            words += ", or a list of such" if several else ""
+            raise InputError(f"{key.place}: {key.name} is {_shown(value)}, must be {words}")
+        word = value.text if isinstance(value, Spelled) else str(value)
+        if parameter.param_type_name == "argument":
+            yield flag, [word]
+        elif not isinstance(value, bool):
+            yield flag, [flag, word]
+        elif value:
+            yield flag, [flag]
+
+
+def _of_pairs(parameter: Any, key: _Key, without: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the flag with the key, and the words, of each entry of a table, but of those `without` which it is."""
+    flag = parameter.opts[0]
+    for name, value in _flat(key.value):
+        if name.replace("-", "_") not in without:
+            yield f"{flag} {name}", [flag, f"{name}={_json_or_word(key, name, value)}"]
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a table and of those in it, whose names have dots."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def _json_or_word(key: _Key, name: str, value: Any) -> str:
+    """Return a value as KEY=VALUE spells it: JSON, or a word that JSON does not read as something else."""
+    if isinstance(value, Spelled) and math.isfinite(value):
+        return value.text
+    if isinstance(value, str) and not _is_json(value):
+        return value
+    try:
+        return json.dumps(value)
+    except TypeError:
+        right = "must be a number, text, true, false or a list"
+        raise InputError(f"{key.place}: {name} is {_shown(value)}, {right}") from None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    """Return a value as TOML has it, cut short."""
+    if isinstance(value, Spelled):
+        return value.text
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value) if isinstance(value, str | list) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _unknown(key: _Key, command: str, known: Collection[str]) -> InputError:
+    near = get_close_matches(key.name, known, n=1)
+    cure = f"did you mean {near[0]}?" if near else f"must be an option of {command}, see dpzv-audit {command} --help"
+    return InputError(f"{key.place}: unknown key {key.name}, {cure}")
+
+
+def _spliced(words: Sequence[str], new: Iterable[str]) -> list[str]:
+    """Return the words of a command line with `new` ones in the place of `--config FILE`."""
+    for at, word in enumerate(words):
+        if word == CONFIG:
+            return [*words[:at], *new, *words[at + 2 :]]
+        if word.startswith(f"{CONFIG}="):
+            return [*words[:at], *new, *words[at + 1 :]]
+    return list(words)

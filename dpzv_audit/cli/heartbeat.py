@@ -1,0 +1,87 @@
+"""A line every half minute on stderr for whoever cannot see progress bars: in a pipe, a log, a CI."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import Progress, Task
+
+from ..errors import one_line
+
+EVERY_SECONDS = 30.0
+_MOST_TASKS = 3
+_shown: list[Progress] = []
+"""The bars of the work that is under way, the innermost last."""
+
+
+def shows_bars(stream: TextIO | None) -> bool:
+    """Return whether bars can move on `stream`: on a terminal. `FORCE_COLOR` makes no pipe one."""
+    return stream is not None and stream.isatty() and Console(file=stream).is_interactive
+
+
+@contextmanager
+def showing(bars: Progress) -> Iterator[Progress]:
+    """Let the heartbeat tell of `bars` while the block runs, and draw them where they are not disabled."""
+    _shown.append(bars)
+    try:
+        with bars:
+            yield bars
+    finally:
+        _shown.remove(bars)
+
+
+@contextmanager
+def beating(*, quiet: bool) -> Iterator[None]:
+    """Say on stderr what is under way while the block runs, where that is no terminal, unless `quiet`."""
+    if quiet or sys.stderr is None or shows_bars(sys.stderr):
+        yield
+        return
+    over = threading.Event()
+    heartbeat = Heartbeat(sys.stderr, over.wait)
+    thread = threading.Thread(target=heartbeat.run, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """Writes to `stream` until `wait`, which is told for how many seconds, says that all is over."""
+
+    stream: TextIO
+    wait: Callable[[float], bool]
+    clock: Callable[[], float] = time.monotonic
+
+    def run(self) -> None:
+        """Write a line whenever `EVERY_SECONDS` have passed; nobody who listens is the end of it."""
+        started = self.clock()
+        while not self.wait(EVERY_SECONDS):
+            passed = timedelta(seconds=round(self.clock() - started))
+            try:
+                print(f"dpzv-audit: {passed}: {one_line(under_way())}", file=self.stream, flush=True)
+            except (OSError, ValueError):
+                return
+
+
+def under_way() -> str:
+    """Return what is under way in words: the stages that are not done, or the one that was last."""
+    tasks = list(_shown[-1].tasks) if _shown else []
+    left = [task for task in tasks if not task.finished] or tasks[-1:]
+    return "; ".join(map(_words, left[-_MOST_TASKS:])) or "at work"
+
+
+def _words(task: Task) -> str:
+    note: Any = task.fields.get("note", "")
+    said = [str(note)] if note else []
+    if task.total is not None and " of " not in str(note):
+        said.insert(0, f"{task.completed:,.0f} of {task.total:,.0f}")
+    return ": ".join((task.description, *([", ".join(said)] if said else [])))

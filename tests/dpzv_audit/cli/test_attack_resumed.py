@@ -1,0 +1,79 @@
+"""One attack on a built-in method goes on where it was interrupted, to the bytes of a run that never was."""
+
+import pytest
+
+from attacks import AttackSpec
+from dpzv_audit.cli import main
+from dpzv_audit.store import Store
+
+SMALL = ("attack", "--dataset", "breast-cancer", "--epochs", "1", "--trials", "2", "--quiet")
+MEMBERSHIP = ("--attack-set", "pool=128", "--attack-set", "shadows=2")
+ATTACKS = {
+    "scalars of any client, with an audit": ("--method", "dpzv", "--runs", "24", "--chunk", "16"),
+    "pictures": ("--method", "vafl", "--attack", "feature_inversion", "--dataset", "digits", "--clients", "2"),
+    "half of the records": ("--method", "split", "--attack", "membership_loss", *MEMBERSHIP),
+}
+
+
+def bytes_in(out):
+    (result,) = out.glob("*/result.json")
+    return result.read_bytes()
+
+
+@pytest.mark.parametrize("what", ATTACKS)
+def test_an_attack_that_is_interrupted_after_every_step_does_each_once(what, tmp_path, monkeypatch, capsys):
+    command = [*SMALL, *ATTACKS[what]]
+    control = AttackSpec.positive_control
+    found = []
+
+    def once(spec, setting):
+        """The positive control is the same whatever was interrupted, and takes half of the time."""
+        found.append(found[0] if found else control(spec, setting))
+        return found[0]
+
+    monkeypatch.setattr(AttackSpec, "positive_control", once)
+    assert main([*command, "--out", str(tmp_path / "whole")]) == 0
+    steps = []
+    write = Store.write
+
+    def interrupted(self, name, part, **how):
+        write(self, name, part, **how)
+        steps.append(name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "write", interrupted)
+    out = tmp_path / "resumed"
+    capsys.readouterr()
+    while (code := main([*command, "--out", str(out), "--resume"])) == 130:
+        counted = "1 step is kept in" if len(steps) == 1 else f"{len(steps)} steps are kept in"
+        said = capsys.readouterr().err
+        assert said.startswith(f"dpzv-audit: interrupted; {counted} {out}")
+        assert said.endswith("; the same command with --resume goes on from there\n")
+        assert len(steps) < 20
+    assert code == 0
+    assert len(steps) == len(set(steps)) >= 3
+    assert bytes_in(out) == bytes_in(tmp_path / "whole")
+    assert [path.parent for path in out.rglob("result.json")] == [*out.iterdir()]  # all that was kept is forgotten
+
+
+def test_without_resume_nothing_of_an_earlier_run_is_taken_up(tmp_path, monkeypatch):
+    command = [*SMALL, "--method", "split", "--out", str(tmp_path)]
+    write = Store.write
+    steps = []
+
+    def interrupted(self, name, part, **how):
+        write(self, name, part, **how)
+        steps.append(name)
+        if len(steps) <= 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "write", interrupted)
+    assert main(command) == 130
+    assert main([*command, "--seed", "1", "--resume"]) == 130
+    assert main(command) == 0
+    assert steps[0] == steps[1] == steps[2]
+
+
+def test_a_self_check_keeps_nothing(capsys):
+    assert main(["attack", "--self-check", "--resume"]) == 2
+    assert "--resume does not go with --self-check" in capsys.readouterr().err

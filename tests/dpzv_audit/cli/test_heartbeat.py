@@ -1,0 +1,103 @@
+"""What a command says where nobody sees its bars: a line every half minute, and never where it would be in the way."""
+
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dpzv_audit.cli import heartbeat, main
+from dpzv_audit.cli.heartbeat import EVERY_SECONDS, Heartbeat
+from dpzv_audit.cli.output import Output
+from dpzv_audit.cli.verify import live_status
+
+SCORES = [str(Path(__file__).parents[3] / "examples" / "scores" / f"{side}.csv") for side in ("in", "out")]
+
+
+@pytest.fixture(autouse=True)
+def _as_users_have_it(no_command_runs, monkeypatch):
+    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", EVERY_SECONDS)
+
+
+class Clock:
+    """Time that passes only where somebody waits: `beats` times half a minute, then all is over."""
+
+    def __init__(self, beats, meanwhile=lambda: None):
+        self.now, self.beats, self.meanwhile = 1000.0, beats, meanwhile
+
+    def wait(self, seconds):
+        self.now += seconds
+        self.beats -= 1
+        self.meanwhile()
+        return self.beats < 0
+
+
+def said(clock):
+    stream = io.StringIO()
+    Heartbeat(stream, clock.wait, lambda: clock.now).run()
+    return stream.getvalue().splitlines()
+
+
+def test_a_line_every_half_minute_says_what_is_under_way():
+    assert EVERY_SECONDS == 30.0
+    assert said(Clock(2)) == ["dpzv-audit: 0:00:30: at work", "dpzv-audit: 0:01:00: at work"]
+    with Output().progress() as reporter:
+        training = reporter("train dpzv", 1400)
+        training(700)
+        assert said(Clock(1)) == ["dpzv-audit: 0:00:30: train dpzv: 700 of 1,400"]
+        training(1400)
+        reporter("audit", 4000)(1024, note="epsilon >= 0.3 so far")
+        assert said(Clock(1)) == ["dpzv-audit: 0:00:30: audit: 1,024 of 4,000, epsilon >= 0.3 so far"]
+    with live_status(Output(), ["first", "[bold]::error x"]) as status:
+        status(0, "done")
+        status(1, "300 of 500 trials")
+        (line,) = said(Clock(1))
+        assert line == "dpzv-audit: 0:00:30: claims: 1 of 2 done; [bold]: :error x: 300 of 500 trials"
+    assert said(Clock(1)) == ["dpzv-audit: 0:00:30: at work"]
+
+
+def test_hours_are_counted_and_a_reader_who_has_gone_is_no_error():
+    assert said(Clock(121))[-1] == "dpzv-audit: 1:00:30: at work"
+    gone = io.StringIO()
+    gone.close()
+    Heartbeat(gone, Clock(3).wait).run()
+
+
+class AtOnce:
+    """A thread whose work is done when it starts: half a minute passes at once."""
+
+    def __init__(self, target, name, daemon):
+        assert daemon  # it must not keep a process that ends
+        target.__self__.wait.__self__.beats = 1
+        self.start, self.join = target, lambda: None
+
+
+@pytest.mark.parametrize(
+    ("flags", "terminal", "lines"),
+    [((), False, 1), (("--json",), False, 1), (("--quiet",), False, 0), ((), True, 0)],
+)
+def test_commands_beat_on_stderr_where_that_is_no_terminal(flags, terminal, lines, monkeypatch, capsys):
+    class Event(Clock):
+        def __init__(self):
+            super().__init__(1)
+
+        def set(self):
+            pass
+
+    monkeypatch.setattr(heartbeat, "threading", SimpleNamespace(Thread=AtOnce, Event=Event))
+    monkeypatch.setattr(heartbeat, "shows_bars", lambda stream: terminal)
+    assert main(["audit", "scores", *SCORES, "--estimator", "gaussian", *flags]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("dpzv-audit: 0:00:") == lines
+    assert "at work" not in printed.out
+
+
+def test_colour_that_is_forced_makes_no_terminal_of_a_pipe(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert not heartbeat.shows_bars(io.StringIO())
+    assert not heartbeat.shows_bars(None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert heartbeat.shows_bars(sys.stderr)
+    monkeypatch.setenv("TERM", "dumb")
+    assert not heartbeat.shows_bars(sys.stderr)

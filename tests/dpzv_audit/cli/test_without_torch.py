@@ -1,0 +1,61 @@
+"""Without torch and the rest of what trains (docs/guide/install.md): scores are audited, verified and reported."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from dpzv_audit.cli import LEFT_OUT
+
+ROOT = Path(__file__).parents[3]
+WITHOUT = f"""
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in {tuple(LEFT_OUT)}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from dpzv_audit.cli import main
+for words in sys.stdin.read().splitlines():
+    print(main(words.split()))
+"""
+CLAIM = """
+[[claim]]
+name = "our own system"
+scores = { in = "in.csv", out = "out.csv" }
+epsilon = 0.1
+"""
+
+
+def test_scores_are_audited_verified_and_reported_without_torch(tmp_path):
+    for side in ("in", "out"):
+        (tmp_path / f"{side}.csv").write_bytes((ROOT / "examples" / "scores" / f"{side}.csv").read_bytes())
+    (tmp_path / "claims.toml").write_text(CLAIM)
+    commands = (
+        "audit scores in.csv out.csv --epsilon 0.1 --fail-on refuted --quiet",
+        "verify claims.toml --check --quiet",
+        "verify claims.toml --no-cache --sarif claims.sarif --junit claims.xml --quiet",
+        "attack",
+        "account --method dpzv",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        input="\n".join(commands),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    sentence, refuted, checked, folder, failed, *missing = done.stdout.splitlines()
+    assert "refutes the claimed epsilon of 0.1" in sentence
+    assert (refuted, checked, failed) == ("1", "0", "1")
+    result = json.loads((tmp_path / folder / "result.json").read_text())
+    assert [claim["verdict"] for claim in result["claims"]] == ["refuted"]
+    assert (tmp_path / folder / "report.html").exists()
+    assert missing == ["3", "3"]
+    needs = "dpzv-audit: error: torch is not installed, which this command needs: pip install torch"
+    assert [line for line in done.stderr.splitlines() if "error" in line] == [needs, needs]
