@@ -28,14 +28,14 @@ def said(macro: str, *facts: object) -> str:
 
 
 def _beats(one: Interval, other: Interval) -> bool:
-    from .comparison import compared
+    from ..comparison import compared
 
     return compared(one, other).side == "above"
 
 
 def _beside(success: Interval, other: float | Interval) -> str:
     """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
-    from .comparison import compared
+    from ..comparison import compared
 
     found = compared(success, other)
     trainings = success.over_trainings
