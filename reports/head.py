@@ -44,9 +44,8 @@ RELATIONS = {
 LABELS = "labels found"
 FAILED = ("refuted", "overclaimed")
 _GATE = Step(words="Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml")
-_OF_TRAINING = frozenset(
-    "--method --system --sample-rate --set --defence --defence-set --dataset --data-dir --clients".split()
-)
+_SETTINGS = frozenset({"--method", "--system", "--sample-rate", "--set", "--defence", "--defence-set"})
+_OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}
 """Flags of a command line that say what was trained, as `calibrate` takes them too."""
 
 
