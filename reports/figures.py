@@ -159,11 +159,12 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
 
     def paint(axes: "Axes") -> None:
         strong = -1 if lower is None else int(claimed is not None)
+        refuted = lower is not None and claimed is not None and lower > claimed
         _paint_rows(axes, labels, strong, claimed)
         axes.set(xlim=(0, end), xlabel="ε")
         for index, value in enumerate(values):
             low, high = (value, end) if index == strong else (0.0, min(value, end))
-            colour = ACCENT if index == strong else MUTED
+            colour = MUTED if index != strong else ACCENT if refuted else INK
             axes.barh(index, high - low, left=low, height=0.2, color=colour)
             if high >= end:
                 axes.plot(end, index, ">", color=colour, ms=9, clip_on=False)

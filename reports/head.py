@@ -6,7 +6,7 @@ else, and an attack that finds no more than a guess is no alarm.
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 
 from dpzv_audit.comparison import compared, of_these_trainings
@@ -87,6 +87,17 @@ class Found:
         """The success as its metric is read: labels in percent."""
         return share(self.success.value, self.metric)
 
+    @property
+    def much(self) -> str:
+        """The success with its metric, as "98.0% of labels"."""
+        return f"{self.shown} {'of labels' if self.metric == LABELS else 'in ' + self.metric}"
+
+
+def _found(best: Found) -> str:
+    """Return what an attack finds beside what needs none, as a sentence without its full stop."""
+    beside = f", where {share(best.reference, best.metric)} needs no attack" if best.baselines else ""
+    return f"{best.attack} finds {best.much}{beside}"
+
 
 def share(value: float, metric: str) -> str:
     """Return a success in percent where labels are found, else as a number."""
@@ -143,8 +154,9 @@ def why_of(privacy: Privacy, verdict: str) -> str:
     if verdict == "refuted":
         return f"An audit shows {shows or 'more than the claim allows'}, more than was claimed; {theory}."
     if verdict == "overclaimed":
+        above = "" if upper is None else ", above the claim"
         audit = "no audit was made" if shows is None else f"an audit shows {shows}, which does not refute the claim"
-        return f"Theory does not support the claim: {theory}; {audit}."
+        return f"{_sentence(theory)}{above}; {audit}."
     if verdict == "supported":
         audit = "no audit was made" if shows is None else f"an audit found nothing against it ({shows})"
         return f"Theory supports the claim: {theory}; {audit}."
@@ -154,7 +166,8 @@ def why_of(privacy: Privacy, verdict: str) -> str:
 
 def _no_bound(privacy: Privacy) -> str:
     gap = clean(privacy.gap or "")
-    meanings = [privacy.gap_explanations.get(name.strip(), "") for name in gap.split(",")]
+    # Of an explanation what is wrong, not yet what would close the gap.
+    meanings = [privacy.gap_explanations.get(name.strip(), "").partition(";")[0] for name in gap.split(",")]
     meaning = "; ".join(clean(meaning) for meaning in meanings if meaning)
     if not gap:
         return "no theory speaks of it"
@@ -171,7 +184,7 @@ def _fix(result: Run) -> Step:
             command=shlex.join(["dpzv-audit", "train", *_training(words, {"--method": "dpzv-sound"})]),
         )
     if privacy.upper is None:
-        return Step(words=f"Do not state this epsilon: {_no_bound(privacy)}.")
+        return Step(words=f"Do not state an ε against the {clean(privacy.adversary)}: nothing supports one.")
     claim = ["--epsilon", _typed(privacy.claimed), "--delta", _typed(privacy.delta)]
     claim += ["--adversary", str(privacy.adversary), "--neighbours", str(privacy.neighbours)]
     settings = _settings(result.config, words)
@@ -265,7 +278,8 @@ def _(result: AttackResult) -> tuple[Judgement, Step | None]:
     verdict = verdict_on(result.privacy)
     best = strongest(found_by(result))
     if verdict in FAILED:
-        return _on_claim(result, verdict, _fix(result))
+        judgement, step = _on_claim(result, verdict, _fix(result))
+        return (replace(judgement, why=f"{judgement.why} {_found(best)}.") if best and best.leaks else judgement), step
     words = _line(result, "attack")
     step = Step(words="Mount the strongest attack too", command=_again(words, "--attack", STRONGEST))
     if best is None:
@@ -273,11 +287,8 @@ def _(result: AttackResult) -> tuple[Judgement, Step | None]:
             word="not measured", about=f"{clean(result.attack)} by the {clean(result.adversary)}", why=""
         )
         return judgement, step
-    what = "of labels" if best.metric == LABELS else f"in {best.metric}"
-    about = " ".join([best.attack, *(["by the", best.adversary] if best.adversary else []), "finds", best.shown, what])
-    why = f"{best.attack} finds {best.shown} {what}"
-    if best.baselines:
-        why += f", where {share(best.reference, best.metric)} needs no attack"
+    about = " ".join([best.attack, *(["by the", best.adversary] if best.adversary else []), "finds", best.much])
+    why = _found(best)
     why += f"; {_no_claim(result)}." if verdict is None else f". {why_of(result.privacy, verdict)}"
     if best.leaks:
         word = "leaks"
@@ -386,7 +397,7 @@ def _(result: AttacksResult) -> tuple[Judgement, Step | None]:
 def _(result: VerifyResult) -> tuple[Judgement, Step | None]:
     gravest = verification.gravest(result)
     of_it = [claim for claim in result.claims if claim.verdict == gravest]
-    about = f"{len(of_it)} of {len(result.claims)} claims {gravest}"
+    about = f"{len(of_it)} of {len(result.claims)} claims" + (f" {gravest}" if result.failed else "")
     first = next(iter(of_it), None)
     if len(result.claims) == 1 and first is not None:
         about = f"the claim “{clean(first.name)}” is {gravest}"

@@ -70,7 +70,8 @@ def risk_from_epsilon(epsilon: float, delta: float) -> Risk:
     from dpzv_audit.accounting import epsilon_delta_tradeoff
 
     # The curve is straight between these rates.
-    corners = np.array([0.0, (1.0 - delta) / (1.0 + np.exp(epsilon)), 1.0 - delta, 1.0])
+    small = np.exp(-epsilon)
+    corners = np.array([0.0, (1.0 - delta) * small / (1.0 + small), 1.0 - delta, 1.0])
     return risk_from_points(corners, epsilon_delta_tradeoff(corners, epsilon, delta))
 
 
@@ -94,8 +95,11 @@ def at_most(bound: "UpperBound | None") -> Risk | None:
     """Return the most that a sound bound allows; None where there is none."""
     if bound is None or bound.epsilon is None or not bound.sound:
         return None
-    if bound.mu is not None:
+    if bound.mu is not None and 0.0 <= bound.mu < math.inf:
         return risk_from_mu(bound.mu)
+    # A file may hold anything.
+    if not (0.0 <= bound.epsilon.upper < math.inf and 0.0 <= bound.delta <= 1.0):
+        return None
     return risk_from_epsilon(bound.epsilon.upper, bound.delta)
 
 
@@ -108,7 +112,7 @@ def at_least(privacy: "Privacy", tradeoff: "Tradeoff | None") -> tuple[Risk | No
     best: EmpiricalBound | None = next(
         (found for found in privacy.estimators if found.epsilon_lower == privacy.empirical_lower), None
     )
-    if best is not None and best.mu_lower is not None and not best.assumes:
+    if best is not None and best.mu_lower is not None and best.mu_lower < math.inf and not best.assumes:
         given = privacy.given or "from the Gaussian curve that the audit shows"
         return risk_from_mu(max(0.0, best.mu_lower)), f"{given}, at {percent(best.confidence)} confidence"
     band = None if tradeoff is None else tradeoff.empirical_high
