@@ -90,7 +90,7 @@ class Found:
     @property
     def much(self) -> str:
         """The success with its metric, as "98.0% of labels"."""
-        return f"{self.shown} {'of labels' if self.metric == LABELS else 'in ' + self.metric}"
+        return much(self.success.value, self.metric)
 
 
 def _found(best: Found) -> str:
@@ -102,6 +102,11 @@ def _found(best: Found) -> str:
 def share(value: float, metric: str) -> str:
     """Return a success in percent where labels are found, else as a number."""
     return f"{100.0 * value:.1f}%" if metric == LABELS else proportion(value, 3)
+
+
+def much(value: float, metric: str) -> str:
+    """Return a success with its metric, as "98.0% of labels"."""
+    return f"{share(value, metric)} {'of labels' if metric == LABELS else 'in ' + metric}"
 
 
 def _value(found: Interval | float) -> float:
@@ -181,7 +186,7 @@ def _fix(result: Run) -> Step:
     if privacy.gap and "server-state" in privacy.gap and privacy.upper is None:
         return Step(
             words="Do not state this epsilon. Train so that theory speaks of it: dpzv-sound closes that gap",
-            command=shlex.join(["dpzv-audit", "train", *_training(words, {"--method": "dpzv-sound"})]),
+            command=shlex.join(["dpzv-audit", "train", *_training(result, "dpzv-sound")]),
         )
     if privacy.upper is None:
         return Step(words=f"Do not state an ε against the {clean(privacy.adversary)}: nothing supports one.")
@@ -190,7 +195,7 @@ def _fix(result: Run) -> Step:
     settings = _settings(result.config, words)
     return Step(
         words=f"State ε ≤ {upper_bound(privacy.upper)} instead, or add the noise that the claim needs",
-        command=shlex.join(["dpzv-audit", "calibrate", *_training(words, {}), *settings, *claim]),
+        command=shlex.join(["dpzv-audit", "calibrate", *_training(result), *settings, *claim]),
     )
 
 
@@ -205,14 +210,16 @@ def _settings(config: Mapping[str, object], words: Sequence[str]) -> list[str]:
     return found
 
 
-def _training(words: Sequence[str], changed: Mapping[str, str]) -> list[str]:
-    """Return of a command line the flags that say what is trained, some `changed`."""
-    found = [word for pair in changed.items() for word in pair]
+def _training(result: Run, method: str = "") -> list[str]:
+    """Return the flags of the command line that say what was trained, or the same by another method."""
+    words = _line(result)
+    found: list[str] = []
     for place, word in enumerate(words):
         flag, equals, _ = word.partition("=")
-        if flag in _OF_TRAINING and flag not in changed:
-            found += [word] if equals else [word, *words[place + 1 : place + 2]]
-    return found
+        if flag in _OF_TRAINING and not (method and flag == "--method"):
+            found += [word] if equals else words[place : place + 2]
+    named = any(word.partition("=")[0] in ("--method", "--system") for word in found)
+    return found if named else ["--method", method or clean(result.method), *found]
 
 
 def _again(words: Sequence[str], flag: str, value: str) -> str:
@@ -308,7 +315,7 @@ def _(result: TrainResult) -> tuple[Judgement, Step | None]:
     verdict = verdict_on(result.privacy)
     if verdict in FAILED:
         return _on_claim(result, verdict, _fix(result))
-    attack = ["dpzv-audit", "attack", *_training(_line(result), {}), "--attack", STRONGEST]
+    attack = ["dpzv-audit", "attack", *_training(result), "--attack", STRONGEST]
     step = Step(words="Attack it: a claim that nobody attacked is not tested", command=shlex.join(attack))
     if verdict is not None:
         return _on_claim(result, verdict, step)
@@ -372,12 +379,12 @@ def _of_cells(
 def _worst(cell: Cell) -> str:
     """Return the worst cell in a sentence, and that its trainings tell of no others where they are few."""
     metric = clean(cell.metric or "success")
-    success, reference = (share(value or 0.0, metric) for value in (cell.success, cell.reference))
+    success, reference = much(cell.success or 0.0, metric), share(cell.reference or 0.0, metric)
     who = f"{clean(cell.chosen or cell.attack)} by the {clean(cell.adversary)} on {column_of_cell(cell)}"
     count = cell.trainings or LEAST_TRAININGS
     few = "One training is" if count == 1 else f"{count} trainings are"
     others = f" {few} too few to tell of others." if count < LEAST_TRAININGS else ""
-    return f"The worst is {who}: {success} in {metric}, where {reference} needs no attack.{others}"
+    return f"The worst is {who}: {success}, where {reference} needs no attack.{others}"
 
 
 @head_of.register

@@ -138,12 +138,16 @@ def test_a_claim_that_fell_comes_before_an_attack_that_found_nothing():
     fell = fell.model_copy(update={"adversary": "client", "confidence": 0.95})
     nothing = outcome(interval(0.1, 0.09, 0.11), {}, metric="labels found", chance=0.1)
     text = said("attack", "it", "client", nothing, None, LEAST_TRAININGS, fell)
-    assert text.startswith("Against the client, the audit certifies epsilon of at least 2.00 at 95% confidence and refutes")
+    assert text.startswith(
+        "Against the client, the audit certifies epsilon of at least 2.00 at 95% confidence and refutes"
+    )
     assert text.count("refutes the claimed epsilon of 1") == 1
     assert text.endswith("with shuffled labels it finds 10.0%.")
 
 
 def test_a_training_that_learnt_nothing_comes_with_what_usually_causes_it():
-    low, tuned = (Accuracy(value=value, low=value - 0.02, high=value + 0.02, n=900, trainings=1) for value in (0.3, 0.5))
+    low, tuned = (
+        Accuracy(value=value, low=value - 0.02, high=value + 0.02, n=900, trainings=1) for value in (0.3, 0.5)
+    )
     text = said("train", "m", low, tuned, False, PRIVACY)
     assert "without --scales, an identifier among its columns). No noise" in text

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
+from riskcal import analysis
 
 from dpzv_audit.findings import EmpiricalBound, EpsilonRange, UpperBound
 from dpzv_audit.results import Privacy, Tradeoff
 from reports import risk
 
-analysis = pytest.importorskip("riskcal.analysis")
 EVEN = 0.5
 
 
