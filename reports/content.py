@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING
 from dpzv_audit.findings import ADVERSARIES
 from dpzv_audit.results import Reported
 
-from . import curves, figures, matrix, measured, text, verification
+from . import curves, figures, head, matrix, measured, risk, text, verification
 from .document import Report, Tile
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
+
+
+def _fenced(value: str, language: str = "json") -> "Markup":
+    from markupsafe import Markup
+
+    return Markup(text.fenced(value, language))
 
 
 @cache
@@ -33,7 +40,7 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for module in (curves, figures, matrix, measured, verification):
+    for module in (curves, figures, head, matrix, measured, risk, verification):
         found.globals[module.__name__.rpartition(".")[2]] = module
     found.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile}
     found.tests["sound_at"] = measured.is_sound_at
@@ -41,7 +48,7 @@ def environment() -> "Environment":
     found.filters |= {function.__name__: function for function in (*shown, text.to_json, text.verdict_words)}
     found.filters |= {
         "drawn": Markup,
-        "fenced": lambda value: Markup(text.fenced(value)),
+        "fenced": _fenced,
         "markdown": lambda value: Markup(text.markdown(value)),
     }
     return found

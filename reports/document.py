@@ -4,7 +4,7 @@ A block is a table, a picture, code, or a paragraph as plain text. Whoever draws
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import unescape
 
 from .svg import label_of
@@ -68,26 +68,53 @@ class Code:
     text: str
 
 
+def _picture(name: str, svg: str, caption: str) -> Picture:
+    return Picture(name=name, svg=svg, caption=" ".join(caption.split()))
+
+
 Block = Table | Picture | Code | str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Section:
-    """A heading, its anchor, and the blocks under it in reading order."""
+    """A heading, its anchor, and the blocks under it in reading order.
+
+    `folded` are those that a page shows when asked, and always in print; `summary` is what to ask for.
+    """
 
     anchor: str
     title: str
-    blocks: list[Block]
+    blocks: list[Block] = field(default_factory=list)
+    summary: str = ""
+    folded: list[Block] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A number of the first glance, or the verdict: what it is, the value, and what to read with it."""
+    """A number of the first glance: what it is, the value, and what to read with it; `alarming` stands out."""
 
     label: str
     value: str
     note: str = ""
-    strong: bool = False
+    alarming: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """A verdict and its object, as "refuted" and "ε ≤ 1 against the client", and why in one sentence."""
+
+    word: str
+    about: str
+    why: str
+    alarming: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What to do next: a sentence, and the command that does it where there is one."""
+
+    words: str
+    command: str = ""
 
 
 class Report:
@@ -97,31 +124,51 @@ class Report:
         self.kind = kind
         self.title = kind
         self.lead = ""
-        self.verdict: Tile | None = None
+        self.judgement: Judgement | None = None
         self.tiles: list[Tile] = []
+        self.step: Step | None = None
+        self.deciding: Picture | None = None
         self._sections: list[Section] = []
 
     @property
     def sections(self) -> list[Section]:
         """The sections that say anything."""
-        return [section for section in self._sections if section.blocks]
+        return [section for section in self._sections if section.blocks or section.folded]
 
-    def head(self, title: str, lead: str) -> None:
-        """Set the title, and the sentence that says it all."""
+    @property
+    def pictures(self) -> list[Picture]:
+        """Every figure of the page, from top to bottom."""
+        blocks = (block for section in self._sections for block in [*section.blocks, *section.folded])
+        return [block for block in (self.deciding, *blocks) if isinstance(block, Picture)]
+
+    def head(self, title: str, lead: str, judgement: Judgement | None = None, step: Step | None = None) -> None:
+        """Set the title, the verdict, what to do next, and the sentence that says it all."""
         self.title = title
         self.lead = lead
+        self.judgement = judgement
+        self.step = step
 
-    def judge(self, word: str, meaning: str, *, alarming: bool) -> None:
-        """Set the verdict."""
-        self.verdict = Tile("Verdict", word, meaning, alarming)
+    def decide(self, name: str, svg: str, caption: str) -> None:
+        """Show under the head the picture that decides the verdict, where one was drawn."""
+        if svg:
+            self.deciding = _picture(name, svg, caption)
+
+    def decided_by(self, name: str) -> bool:
+        """Return whether the figure of that name stands under the head already."""
+        return self.deciding is not None and self.deciding.name == name
 
     def section(self, anchor: str, title: str) -> None:
         """Begin a section, in which the blocks that follow stand."""
-        self._sections.append(Section(anchor=anchor, title=title, blocks=[]))
+        self._sections.append(Section(anchor=anchor, title=title))
+
+    def fold(self, summary: str) -> None:
+        """Fold away what follows in this section, under a line that says what it is."""
+        self._sections[-1].summary = summary
 
     def _add(self, block: Block) -> None:
+        section = self._sections[-1]
         if block:
-            self._sections[-1].blocks.append(block)
+            (section.folded if section.summary else section.blocks).append(block)
 
     def text(self, text: str | None = None, *, caller: Callable[[], str] | None = None) -> str:
         """Add a paragraph, given or written between `call` and `endcall`; return nothing to show there."""
@@ -136,7 +183,7 @@ class Report:
     def picture(self, name: str, svg: str, caption: str) -> None:
         """Add a figure where something was drawn."""
         if svg:
-            self._add(Picture(name=name, svg=svg, caption=" ".join(caption.split())))
+            self._add(_picture(name, svg, caption))
 
     def pairs(self, caption: str, titles: tuple[str, str], values: Row, code: Collection[str] = ()) -> None:
         """Add a table of two columns, of keys and values, where there are any."""

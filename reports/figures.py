@@ -99,11 +99,14 @@ def success_figure(
     baselines: "Mapping[str, Interval | float]",
     controls: "Mapping[str, Interval | float]",
     metric: str = "",
+    *,
+    alarming: bool = True,
 ) -> str:
     """Return the attack's success beside baselines and controls as SVG; "" where there is no number.
 
     Each row has its value printed and its interval, over trainings or of few by their records; the upright stroke is
-    the best that a guess reaches without seeing anything. All values are proportions, or cosines in [-1, 1].
+    the best that a guess reaches without seeing anything. All values are proportions, or cosines in [-1, 1]. Where the
+    success is not `alarming`, it has the colour of text.
     """
     measured = mark(attack or "attack", success, least=-1.0)
     marks = [measured]
@@ -123,7 +126,7 @@ def success_figure(
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set(xlim=(least - 0.01, 1.01), xlabel=across)
         for index, row in enumerate(rows):
-            colour = ACCENT if row is measured else MUTED
+            colour = MUTED if row is not measured else ACCENT if alarming else INK
             if row.ends is None:
                 axes.plot(row.value, index, "D", color=colour, ms=5.5, mfc="none", mew=1.5)
                 continue
@@ -156,11 +159,12 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
 
     def paint(axes: "Axes") -> None:
         strong = -1 if lower is None else int(claimed is not None)
+        refuted = lower is not None and claimed is not None and lower > claimed
         _paint_rows(axes, labels, strong, claimed)
         axes.set(xlim=(0, end), xlabel="ε")
         for index, value in enumerate(values):
             low, high = (value, end) if index == strong else (0.0, min(value, end))
-            colour = ACCENT if index == strong else MUTED
+            colour = MUTED if index != strong else ACCENT if refuted else INK
             axes.barh(index, high - low, left=low, height=0.2, color=colour)
             if high >= end:
                 axes.plot(end, index, ">", color=colour, ms=9, clip_on=False)

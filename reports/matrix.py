@@ -9,12 +9,15 @@ from dpzv_audit.results import Cell
 from . import svg
 from .curves import look_of, method_of
 from .document import Row
+from .figures import bars_figure
 from .svg import ACCENT, INK, ON_ACCENT
 from .text import clean, number, proportion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+DARK = 0.6
+"""Damage above which a cell of the heat map is dark."""
 ROOMY = 14
 """Columns of the heat map that leave room for their numbers; with more the map is turned, or its numbers smaller."""
 
@@ -174,6 +177,26 @@ def heat_map(cells: Sequence[Cell]) -> str:
     return svg.draw("matrix", alt, 0.6 + room + row_height * len(rows), paint)
 
 
+def damages(cells: Sequence[Cell]) -> str:
+    """Return the damage of attacks on one training as bars, the worst first, as SVG; "" where none was measured."""
+    worst = _worst_first(cells)[:12]
+    if not worst:
+        return ""
+    bars = {row_of_cell(cell): (max(0.0, cell.damage or 0.0), proportion(cell.damage, 3)) for cell in worst}
+    said = "; ".join(f"{name} {text}" for name, (_, text) in bars.items())
+    return bars_figure("attacks", f"Damage of attacks, the worst first: {said}", bars, xlabel="damage")
+
+
+def shade_of(damage: float) -> float:
+    """Return how strongly the cell of a damage in [0, 1] is coloured: never between 0.5 and 0.9.
+
+    In between neither dark nor light text would have a contrast of 4.5 to 1, on a light page or a dark one.
+    """
+    if damage <= DARK:
+        return 0.5 * damage / DARK
+    return 0.9 + 0.1 * (damage - DARK) / (1.0 - DARK)
+
+
 def _paint_cell(axes: "Axes", x: int, y: int, cell: Cell, size: float) -> None:
     """Colour and number of the cell at (x, y), which leads to its run; bold for what is certain, or failed."""
     from matplotlib.patches import Rectangle
@@ -181,7 +204,8 @@ def _paint_cell(axes: "Axes", x: int, y: int, cell: Cell, size: float) -> None:
     damage = cell.damage if cell.state == "measured" else None
     text = "×" if cell.state == "failed" else "–"
     if damage is not None:
-        axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=ACCENT, alpha=damage, lw=0))
+        shade = shade_of(damage)
+        axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=ACCENT, alpha=shade, lw=0))
         # Two decimals without the leading zero, or a whole 1.
         text = "1" if damage >= 0.995 else f"{damage:.2f}".removeprefix("0")
     bold = text == "×" or (damage is not None and cell.clear is True)
@@ -192,7 +216,7 @@ def _paint_cell(axes: "Axes", x: int, y: int, cell: Cell, size: float) -> None:
         ha="center",
         va="center",
         fontsize=size,
-        color=ON_ACCENT if (damage or 0.0) > 0.55 else INK,
+        color=ON_ACCENT if damage is not None and damage > DARK else INK,
         fontweight="bold" if bold else "normal",
         url=None if damage is None else cell.run,
     )

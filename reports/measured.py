@@ -90,14 +90,18 @@ def is_sound_at(bound: UpperBound, upper: float | None, adversary: str | None) -
     return bound.sound and same and bound.adversary == adversary
 
 
+def command_of(result: Result) -> str:
+    """Return the command line that repeats a run, as it must be typed."""
+    return shlex.join(result.model_dump(include={"command_line"})["command_line"])
+
+
 def settings_of(result: Result) -> dict[str, Row]:
     """Return by caption all that is needed to repeat a run, each value as it must be typed."""
     found = result.model_dump(exclude_unset=True)
-    line = found.get("command_line")
     data = found.get("data", {})
     digests = data.pop("digests", {})
     data |= {f"note {i}": note for i, note in enumerate(data.pop("notes", []), start=1)}
-    run = {"schema": result.SCHEMA, "command_line": shlex.join(line) if line else None}
+    run: dict[str, object] = {"schema": result.SCHEMA}
     run |= {key: found.get(key) for key in _OF_THE_RUN}
     for part in ("scores", "compute", "data"):
         run |= {f"{part}: {key}": value for key, value in found.get(part, {}).items()}

@@ -10,7 +10,7 @@ from dpzv_audit.store import write_atomically
 
 from .ci import to_junit, to_sarif
 from .content import environment, report_content
-from .document import Picture, Report
+from .document import Report
 from .verification import Drawings
 
 FORMATS = ("html", "md", "json", "junit", "sarif")
@@ -60,8 +60,7 @@ def write_report(
         texts["report.html"] = to_html(report)
     if "md" in formats:
         texts["report.md"] = to_markdown(report)
-        blocks = (block for section in report.sections for block in section.blocks)
-        texts |= {f"{block.name}.svg": block.svg for block in blocks if isinstance(block, Picture)}
+        texts |= {f"{picture.name}.svg": picture.svg for picture in report.pictures}
     if isinstance(result, VerifyResult):
         if "junit" in formats:
             texts[VERDICT_FORMATS["junit"]] = to_junit(result, timings)

@@ -75,7 +75,9 @@ def _tidy(source: str, name: str, alt: str) -> str:
     body = body.replace(' target="_blank"', "")
     body = re.sub(r"<[^>]+>", lambda found: _own_ids(found.group(), name), body)
     head, _, rest = body.removeprefix("<svg ").partition(">\n")
-    opening = f'<svg class="dpzv-figure" role="img" aria-label="{html.escape(clean(alt))}" {head}>'
+    # What is in an image is hidden from who cannot see it: links must not be.
+    role = "group" if "<a " in rest else "img"
+    opening = f'<svg class="dpzv-figure" role="{role}" aria-label="{html.escape(clean(alt))}" {head}>'
     return f"{opening}\n<style>{_dark_rules()}</style>\n{rest.rstrip()}\n"
 
 

@@ -131,8 +131,8 @@ def markdown(text: str) -> str:
     return _MARKDOWN_START.sub(lambda m: f"{m[1]}\\" if m[1].isdigit() else f"\\{m[1]}", line, count=1)
 
 
-def fenced(text: str) -> str:
-    """Return JSON as a block of code in Markdown, whose fence is longer than any in it."""
+def fenced(text: str, language: str = "json") -> str:
+    """Return a block of code in Markdown, by default of JSON, whose fence is longer than any in it."""
     ticks = max(map(len, re.findall("`+", text)), default=0)
     mark = "`" * max(3, ticks + 1)
-    return f"{mark}json\n{text}\n{mark}"
+    return f"{mark}{language}\n{text}\n{mark}"

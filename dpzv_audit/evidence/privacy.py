@@ -152,16 +152,19 @@ def section(
     confidence: float | None = None,
     **more: Any,
 ) -> Privacy:
-    """Return what theory and an audit say of a claim; with `confidence`, by default the audit's, also the verdict."""
+    """Return what theory and an audit say of a claim, and the verdict.
+
+    With `confidence`, by default the audit's, also what the audit takes as given.
+    """
     estimators = [] if found is None else list(found.bounds)
     confidence = confidence if found is None else found.plan.confidence
     claimed = claim.epsilon
     lower = largest_gating(estimators)
     if confidence is not None:
-        more |= {"confidence": confidence, "conclusion": None, "given": given_by(estimators), "verdict_given": None}
-        if claimed is not None:
-            more["conclusion"] = verdict_on(claimed, lower, theory.upper, theory=theory.applies)
-            more["verdict_given"] = refuted_given(claimed, estimators)
+        given = None if claimed is None else refuted_given(claimed, estimators)
+        more |= {"confidence": confidence, "conclusion": None, "given": given_by(estimators), "verdict_given": given}
+    if claimed is not None:
+        more["conclusion"] = verdict_on(claimed, lower, theory.upper, theory=theory.applies)
     refuted = None if lower is None or claimed is None else "refuted" if lower > claimed else "not refuted"
     return Privacy(
         claimed=claimed,

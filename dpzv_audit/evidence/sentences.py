@@ -28,20 +28,20 @@ def said(macro: str, *facts: object) -> str:
 
 
 def _beats(one: Interval, other: Interval) -> bool:
-    from .comparison import compared
+    from ..comparison import compared
 
     return compared(one, other).side == "above"
 
 
 def _beside(success: Interval, other: float | Interval) -> str:
     """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
-    from .comparison import compared
+    from ..comparison import compared
 
     found = compared(success, other)
     trainings = success.over_trainings
     if found.side is None:
         few = trainings is not None and trainings.low is None
-        return "by too few trainings to be told from" if few else "not to be told from"
+        return "with too few trainings to tell it from" if few else "not to be told from"
     if trainings is None:
         return found.side
     if not found.of_these:

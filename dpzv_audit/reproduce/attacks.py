@@ -19,7 +19,7 @@ from attacks.label.completion import RAW, UNTRAINED
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment
 
-from ..evidence.comparison import compared
+from ..comparison import compared
 from ..findings import LEAST_TRAININGS, Interval
 from .table import Item, Row, Setting, Values, interval_of
 from .training import controls_part, training_part

@@ -26,7 +26,7 @@ from mechanisms.methods.dpzv import scalar_release
 from ..accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
 from ..evidence.auditing import simulated_outcome
 from ..evidence.bounding import AuditPlan
-from ..evidence.comparison import compared
+from ..comparison import compared
 from ..evidence.privacy import noised
 from ..findings import Interval
 from ..results import Number, Part

@@ -85,19 +85,19 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
             "finds 100.0% of labels (99.9% to 100.0% by records of these 3 trainings, which reach 100.0% to "
             "100.0%), in each of these trainings above the 10.7% of guessing without an attack, in each of these "
             "trainings above the 78.0% of b; with shuffled labels it finds 10.0%; 3 trainings are too few to tell of "
-            "others: give 8 trials. ",
+            "others: give --trials 8. ",
         ),
         (
             trained(0.9, 0.88, 0.92, 2, 0.75, 0.99),
-            "in each of these trainings above the 10.7% of guessing without an attack, by too few trainings to be "
-            "told from the 78.0% of b; with shuffled labels it finds 10.0%; 2 trainings are too few to tell of "
-            "others: give 8 trials",
+            "in each of these trainings above the 10.7% of guessing without an attack, with too few trainings to "
+            "tell it from the 78.0% of b; with shuffled labels it finds 10.0%; 2 trainings are too few to tell of "
+            "others: give --trials 8",
         ),
         (
             trained(0.05, 0.04, 0.06, 1, 0.05, 0.05),
             "(4.0% to 6.0% by records of this training), in this training below the 10.7% of always guessing "
             "the commonest label, in this training below the 78.0% of b; with shuffled labels it finds 10.0%; "
-            "one training is too few to tell of others: give 8 trials",
+            "one training is too few to tell of others: give --trials 8",
         ),
         (
             trained(0.9, 0.89, 0.91, 16, 0.3, 1.0, (0.6, 0.97)),
@@ -126,8 +126,28 @@ def test_what_few_trainings_say_is_kept_apart_from_what_they_say_of_others(succe
 
 def test_one_training_says_nothing_of_others():
     found = attacked(trained(0.5, 0.4, 0.6, 1, 0.5, 0.5), {}, metric="area under the ROC curve", chance=0.5)
-    assert "by too few trainings to be told from the 0.500 of knowing nothing; one training is too few" in found
+    assert "with too few trainings to tell it from the 0.500 of knowing nothing; one training is too few" in found
     one, two = (Accuracy(value=0.9, low=0.8, high=0.95, n=50, trainings=count) for count in (1, 2))
     text = said("train", "m", one, None, False, PRIVACY)
     assert text.startswith("m reaches 90.0% test accuracy in this one training. ")
     assert "one training" not in said("train", "m", two, None, False, PRIVACY)
+
+
+def test_a_claim_that_fell_comes_before_an_attack_that_found_nothing():
+    fell = PRIVACY.model_copy(update={"gap": "known-ids", "verdict": "refuted", "claimed": 1.0, "empirical_lower": 2.0})
+    fell = fell.model_copy(update={"adversary": "client", "confidence": 0.95})
+    nothing = outcome(interval(0.1, 0.09, 0.11), {}, metric="labels found", chance=0.1)
+    text = said("attack", "it", "client", nothing, None, LEAST_TRAININGS, fell)
+    assert text.startswith(
+        "Against the client, the audit certifies epsilon of at least 2.00 at 95% confidence and refutes"
+    )
+    assert text.count("refutes the claimed epsilon of 1") == 1
+    assert text.endswith("with shuffled labels it finds 10.0%.")
+
+
+def test_a_training_that_learnt_nothing_comes_with_what_usually_causes_it():
+    low, tuned = (
+        Accuracy(value=value, low=value - 0.02, high=value + 0.02, n=900, trainings=1) for value in (0.3, 0.5)
+    )
+    text = said("train", "m", low, tuned, False, PRIVACY)
+    assert "without --scales, an identifier among its columns). No noise" in text

@@ -257,6 +257,12 @@ SCORES: dict[str, Any] = {
 RESULTS = {"attack": ATTACK, "train": TRAIN, "audit": AUDIT, "audit-scores": SCORES}
 
 
+@pytest.fixture(scope="session")
+def of_each_schema() -> dict[str, dict[str, Any]]:
+    """Return one result of each schema, to be left as it is."""
+    return RESULTS
+
+
 @pytest.fixture
 def results() -> dict[str, dict[str, Any]]:
     """Return one result of each schema, fresh for each test."""

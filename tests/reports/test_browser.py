@@ -1,35 +1,33 @@
-"""The report on a claims file in a real headless Chromium: no message, no scroll sideways, both colour schemes."""
+"""Pages of every kind in a real headless Chromium, at two widths and in both colour schemes: one browser for all."""
 
 import html
 import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpzv_audit.cli import main
+from dpzv_audit.results import read
+from reports import svg
+from reports.content import report_content
+from reports.matrix import DARK, shade_of
+from reports.render import to_html
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
 WIDTHS = (390, 1280)
-HARNESS = """<!doctype html><meta charset="utf-8"><pre id="out"></pre>{frames}
-<script>
-addEventListener("load", () => {{
-  const found = [...document.querySelectorAll("iframe")].map((frame) => {{
-    const page = frame.contentDocument;
-    return {{
-      width: frame.clientWidth,
-      scroll: page.documentElement.scrollWidth,
-      background: frame.contentWindow.getComputedStyle(page.body).backgroundColor,
-      figures: [...page.querySelectorAll("svg[role=img]")].map((svg) => svg.getAttribute("aria-label")),
-      height: page.documentElement.scrollHeight,
-    }};
-  }});
-  document.getElementById("out").textContent = JSON.stringify(found);
-}});
-</script>"""
+SCHEMES = ("light", "dark")
+TALLEST = 6000
+"""Pixels of a page about an attack at the smaller width."""
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --hide-scrollbars --enable-logging=stderr --virtual-time-budget=8000"
+)
+FRAME = '<iframe style="border:0;height:900px;width:{width}px" srcdoc="{page}"></iframe>'
 CLAIMS = """
 [[claim]]
 name = "a name that goes on and on without any room to break it anywhere: {long}"
@@ -47,10 +45,35 @@ delta = 1e-3
 adversary = "colluding-clients"
 config = {{ batch_size = 128, epochs = 10 }}
 """
+CELLS = [
+    {
+        "attack": attack,
+        "adversary": "client",
+        "method": method,
+        "epsilon": 1.0 if method == "dpzv" else None,
+        "state": "measured",
+        "metric": "labels found",
+        "success": success,
+        "low": success - 0.02,
+        "high": success + 0.02,
+        "reference": 0.107,
+        "trainings": 9,
+        "clear": success > 0.2,
+        "damage": max(0.0, success - 0.107) / 0.893,
+        "control": 0.1,
+        "controls_hold": True,
+        "accuracy": 0.9,
+        "run": f"cells/{attack}-{method}/report.html",
+    }
+    for attack, success in (("label_direct", 0.98), ("label_norm", 0.1), ("label_completion_active", 0.62))
+    for method in ("dpzv", "syn-zoo-vfl", "compressed")
+]
+MATRIX = {"schema": "dpzv-audit/matrix/1", "dataset": "digits", "sentence": "9 cells measured.", "cells": CELLS}
+ATTACKS = {"schema": "dpzv-audit/attacks/1", "method": "dpzv", "mounted": 9, "attacks": CELLS[:3], "confidence": 0.95}
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def verified(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     rng = np.random.default_rng(0)
     np.savetxt(folder / "in.csv", rng.normal(1.0, 1.0, 1000))
@@ -61,29 +84,74 @@ def page(tmp_path_factory):
     return (run / "report.html").read_text()
 
 
-def measured(page, folder, *flags):
-    """What a browser says of the page in frames of all widths, and its console."""
-    frames = "".join(
-        f'<iframe style="border:0;height:900px;width:{width}px" srcdoc="{html.escape(page)}"></iframe>'
-        for width in WIDTHS
-    )
+def in_scheme(page: str, scheme: str) -> str:
+    """Return a page as it is in a scheme where the browser's own is light."""
+    return page if scheme == "light" else re.sub("prefers-color-scheme: ?dark", "prefers-color-scheme:light", page)
+
+
+def looked_at(pages, folder: Path):
+    """Return what a browser says of pages in all widths and schemes, by (page, width, scheme), and its console."""
+    places = [(name, width, scheme) for name in pages for width in WIDTHS for scheme in SCHEMES]
+    frames = "".join(FRAME.format(width=w, page=html.escape(in_scheme(pages[name], s))) for name, w, s in places)
     path = folder / "harness.html"
-    path.write_text(HARNESS.format(frames=frames))
-    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-    command += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=5000", *flags, "--dump-dom"]
-    done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=240, check=False)
+    script = Path(__file__).with_name("look.js").read_text("utf-8")
+    path.write_text(f'<!doctype html><meta charset="utf-8"><pre id="out"></pre>{frames}<script>{script}</script>')
+    command = [str(CHROMIUM), *FLAGS.split(), f"--user-data-dir={folder / 'profile'}", "--dump-dom", path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     text = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, flags=re.DOTALL).group(1)
-    return json.loads(html.unescape(text)), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    found = dict(zip(places, json.loads(html.unescape(text)), strict=True))
+    return found, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-@pytest.mark.parametrize(("flags", "background"), [((), 255), (("--blink-settings=preferredColorScheme=0",), 20)])
-def test_the_page_fits_every_width_in_both_schemes(page, tmp_path, flags, background):
-    found, console = measured(page, tmp_path, *flags)
+@pytest.fixture(scope="module")
+def seen(verified, of_each_schema, tmp_path_factory):
+    unclaimed = {**of_each_schema["attack"], "privacy": {"gap": "no-noise", "bounds": []}}
+    more = {"attack without a claim": unclaimed, "attacks": ATTACKS, "matrix": MATRIX}
+    pages = {name: to_html(report_content(*read(result))) for name, result in (of_each_schema | more).items()}
+    return looked_at(pages | {"verify": verified}, tmp_path_factory.mktemp("browser"))
+
+
+def test_pages_say_nothing_to_the_console_and_follow_the_scheme(seen):
+    found, console = seen
     assert console == []
-    assert [frame["width"] for frame in found] == list(WIDTHS)
-    for frame in found:
-        assert frame["scroll"] <= frame["width"]
-        assert f"rgb({background}," in frame["background"]
-        assert len(frame["figures"]) == 2
-        assert all(frame["figures"])
-        assert frame["height"] > 1000
+    for (_, width, scheme), page in found.items():
+        assert page["width"] == width
+        assert page["background"] == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 22, 27)")
+
+
+@pytest.mark.parametrize("fault", ["outside", "broken", "faint", "cut"])
+def test_nothing_overflows_breaks_fades_or_is_cut(seen, fault):
+    """Outside the page; a word broken inside; a contrast below 4.5 to 1; a label that leaves its figure."""
+    assert {place: page[fault][:5] for place, page in seen[0].items() if page[fault]} == {}
+
+
+def test_pages_are_as_wide_as_the_window_and_those_of_attacks_no_scroll_without_end(seen):
+    for (name, width, _), page in seen[0].items():
+        assert page["scroll"] <= width
+        assert page["height"] > 800
+        if name.startswith("attack") and width == min(WIDTHS):
+            assert page["height"] <= TALLEST, name
+
+
+def test_every_page_has_a_figure_with_a_name(seen):
+    assert all(page["figures"] and all(page["figures"]) for page in seen[0].values())
+
+
+@pytest.mark.parametrize("colours", [lambda color: color, svg._DARK.get], ids=SCHEMES)
+def test_numbers_of_a_heat_map_stand_out_on_every_shade(colours):
+    def light(color):
+        parts = (int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
+        return tuple(parts)
+
+    def luminance(color):
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in color]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear)) + 0.05
+
+    page = light("#ffffff" if colours(svg.INK) == svg.INK else "#14161b")
+    for damage in np.linspace(0.0, 1.0, 101):
+        shade = shade_of(damage)
+        below = luminance(
+            [shade * a + (1.0 - shade) * b for a, b in zip(light(colours(svg.ACCENT)), page, strict=True)]
+        )
+        text = luminance(light(colours(svg.ON_ACCENT if damage > DARK else svg.INK)))
+        assert max(text, below) / min(text, below) >= 4.5, damage

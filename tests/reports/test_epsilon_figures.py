@@ -78,10 +78,8 @@ def test_methods_that_no_eye_tells_apart_are_one_line():
 
 def test_the_report_on_a_matrix_holds_it():
     content = report_content(MatrixResult(dataset="digits", cells=CELLS))
-    (section,) = (s for s in content.sections if s.anchor == "matrix")
-    names = [block.name for block in section.blocks if hasattr(block, "svg")]
-    assert names == ["figure-matrix", "figure-label_direct-client"]
-    assert section.blocks[1].caption.startswith("label_direct by the client: success against the epsilon")
+    assert [picture.name for picture in content.pictures] == ["figure-matrix", "figure-label_direct-client"]
+    assert content.pictures[1].caption.startswith("label_direct by the client: success against the epsilon")
 
 
 @pytest.mark.parametrize("cells", [[], CELLS[:1], [cell("dpzv", e, 0.5, low=None) for e in (1.0, 2.0)]])

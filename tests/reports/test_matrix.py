@@ -41,8 +41,9 @@ def heat_map(known):
 
 
 def blocks_of(known):
-    section, *_ = report_content(MatrixResult(cells=[Cell(**cell) for cell in known["cells"]])).sections
-    return section.blocks
+    report = report_content(MatrixResult(cells=[Cell(**cell) for cell in known["cells"]]))
+    section, *_ = report.sections
+    return [*filter(None, [report.deciding]), *section.blocks, *section.folded]
 
 
 def tables(known):
@@ -71,6 +72,11 @@ def test_numbers_lead_to_their_runs_and_nowhere_else():
         page = to_html(report_content(result))
         assert '<td role="cell" class="link blank" data-label="run">' in page
         assert "<a href" not in page.split('id="matrix"')[1]
+
+
+def test_a_map_with_links_is_no_image_to_who_cannot_see_it():
+    assert ' role="group" aria-label="Damage of attacks' in heat_map({"cells": [MEASURED]})
+    assert ' role="img" aria-label="Damage of attacks' in heat_map({"cells": [{**MEASURED, "run": None}]})
 
 
 def test_the_page_has_every_number_of_a_cell():

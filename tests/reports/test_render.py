@@ -136,10 +136,10 @@ def test_rendering_is_deterministic_and_leaves_the_result_alone(name: str, resul
 
 def test_verdicts_use_their_own_words(results: dict[str, dict[str, Any]]) -> None:
     html, markdown = render_html(results["attack"]), render_markdown(results["attack"])
-    assert '<strong class="word alarming">refuted</strong>' in html
-    assert "**Verdict: refuted.**" in markdown
+    assert '<strong class="word alarming">refuted: ε ≤ 1 against the client</strong>' in html
+    assert "**Refuted: ε ≤ 1 against the client.** An audit shows ε of at least 2.137 at 95% confidence" in markdown
     html, markdown = render_html(results["audit"]), render_markdown(results["audit"])
-    assert '<strong class="word">not refuted</strong>' in html
+    assert '<strong class="word">not refuted: ε ≤ 1 against the client</strong>' in html
     assert "That is not a proof of the claim." in markdown
     assert "passed" not in html + markdown
 
@@ -147,8 +147,8 @@ def test_verdicts_use_their_own_words(results: dict[str, dict[str, Any]]) -> Non
 def test_a_verdict_that_does_not_exist_is_not_shown_as_one(results: dict[str, dict[str, Any]]) -> None:
     results["audit"]["privacy"]["verdict"] = "passed"
     html, markdown = render_html(results["audit"]), render_markdown(results["audit"])
-    assert 'class="word' not in html
-    assert "Verdict:" not in markdown
+    assert '<strong class="word">not judged: ε ≤ 1 against the client</strong>' in html
+    assert "passed" not in markdown.partition("##")[0]
     assert "Everything else" in html
     assert "Everything else" in markdown
 
@@ -225,7 +225,7 @@ def test_hostile_text_is_inert_everywhere(results: dict[str, dict[str, Any]]) ->
         source.encode("utf-8")
         markdown = render_markdown(hostile)
         markdown.encode("utf-8")
-        outside = re.sub(r"```json\n.*?\n```", "", markdown, flags=re.DOTALL)
+        outside = re.sub(r"```(?:json|sh)\n.*?\n```", "", markdown, flags=re.DOTALL)
         assert "<" not in outside
         assert "://" not in outside
         assert "\x1b" not in markdown

@@ -8,7 +8,6 @@ import pytest
 from dpzv_audit.cli import main
 from dpzv_audit.results import read
 from reports.content import report_content
-from reports.document import Picture
 
 
 class Kept(dict):
@@ -35,7 +34,7 @@ def result(tmp_path, monkeypatch, capsys):
 
 def pictures(result, drawings=None):
     report = report_content(read(result)[0], drawings=drawings)
-    return [block.svg for section in report.sections for block in section.blocks if isinstance(block, Picture)]
+    return [picture.svg for picture in report.pictures]
 
 
 def test_a_kept_drawing_is_shown_for_what_it_was_drawn_of_alone(result):

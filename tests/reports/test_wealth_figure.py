@@ -41,8 +41,7 @@ def test_the_path_depends_on_the_order_of_the_pairs_and_the_report_says_so():
     turned = replace(given, in_scores=given.in_scores[::-1], out_scores=given.out_scores[::-1])
     one, other = (wealth_by_pairs(s, epsilon=0.5, delta=1e-5, confidence=0.95) for s in (given, turned))
     assert one.log10_wealth != other.log10_wealth
-    section, *_ = report_content(AuditResult(wealth=one)).sections
-    (picture,) = section.blocks
+    (picture,) = report_content(AuditResult(wealth=one)).pictures
     assert "depend on the order of the pairs, here that of the runs" in picture.caption
 
 

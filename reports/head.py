@@ -1,0 +1,433 @@
+"""The head of a page: the verdict and what it is about, why, the strongest success found, and what to do next.
+
+Each kind of result has a function that returns its `Judgement` and its `Step`. A claim that fell comes before anything
+else, and an attack that finds no more than a guess is no alarm.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import singledispatch
+
+from dpzv_audit.comparison import compared, of_these_trainings
+from dpzv_audit.findings import LEAST_TRAININGS, STRONGEST, Interval, damage
+from dpzv_audit.results import (
+    AttackResult,
+    AttacksResult,
+    AuditResult,
+    Cell,
+    ClaimResult,
+    MatrixResult,
+    NegativeControls,
+    Privacy,
+    Reported,
+    Result,
+    Run,
+    ScoresResult,
+    TrainResult,
+    VerifyResult,
+)
+
+from . import verification
+from .document import Judgement, Step
+from .figures import chance_level
+from .matrix import by_damage, column_of_cell
+from .text import clean, lower_bound, number, percent, proportion, upper_bound, verdict_words
+
+RELATIONS = {
+    "replace-label": "one record with another label",
+    "replace-record": "one record replaced",
+    "zero-out": "one record blanked out",
+    "add-remove": "one record more or less",
+}
+"""The relations of neighbours in words."""
+LABELS = "labels found"
+FAILED = ("refuted", "overclaimed")
+_GATE = Step(words="Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml")
+_SETTINGS = frozenset({"--method", "--system", "--sample-rate", "--set", "--defence", "--defence-set"})
+_OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}
+"""Flags of a command line that say what was trained, as `calibrate` takes them too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What one attack found: its success beside `baselines`, the best of what needs no attack."""
+
+    attack: str
+    adversary: str
+    success: Interval
+    baselines: Mapping[str, Interval | float]
+    metric: str = LABELS
+
+    @property
+    def reference(self) -> float:
+        """The best that needs no attack: the largest baseline."""
+        return max((_value(found) for found in self.baselines.values()), default=0.0)
+
+    @property
+    def chance(self) -> float | None:
+        """The best that a guess reaches without seeing anything; None where no baseline says."""
+        return chance_level({name: found for name, found in self.baselines.items() if not isinstance(found, Interval)})
+
+    @property
+    def leaks(self) -> bool:
+        """Whether it lies above everything that needs no attack, as far as its intervals tell."""
+        known = bool(self.baselines)
+        return known and all(compared(self.success, found).side == "above" for found in self.baselines.values())
+
+    @property
+    def undecided(self) -> bool:
+        """Whether more trainings might tell it from what needs no attack: there were too few, and it is not below."""
+        over = self.success.over_trainings
+        few = over is not None and over.low is None
+        return few and not self.leaks and of_these_trainings(self.success)[1] >= self.reference
+
+    @property
+    def shown(self) -> str:
+        """The success as its metric is read: labels in percent."""
+        return share(self.success.value, self.metric)
+
+    @property
+    def much(self) -> str:
+        """The success with its metric, as "98.0% of labels"."""
+        return much(self.success.value, self.metric)
+
+
+def _found(best: Found) -> str:
+    """Return what an attack finds beside what needs none, as a sentence without its full stop."""
+    beside = f", where {share(best.reference, best.metric)} needs no attack" if best.baselines else ""
+    return f"{best.attack} finds {best.much}{beside}"
+
+
+def share(value: float, metric: str) -> str:
+    """Return a success in percent where labels are found, else as a number."""
+    return f"{100.0 * value:.1f}%" if metric == LABELS else proportion(value, 3)
+
+
+def much(value: float, metric: str) -> str:
+    """Return a success with its metric, as "98.0% of labels"."""
+    return f"{share(value, metric)} {'of labels' if metric == LABELS else 'in ' + metric}"
+
+
+def _value(found: Interval | float) -> float:
+    return found.value if isinstance(found, Interval) else found
+
+
+def found_by(result: AttackResult) -> list[Found]:
+    """Return what the attacks of a result found."""
+    if result.success is None:
+        return []
+    own = Found(
+        attack=clean(result.attack),
+        adversary=clean(result.adversary),
+        success=result.success,
+        baselines=result.baselines,
+        metric=clean(result.metric),
+    )
+    return [own]
+
+
+def strongest(found: Sequence[Found]) -> Found | None:
+    """Return the one of most damage: how far it lies between what needs no attack and a perfect attack."""
+    return max(found, key=lambda one: damage(one.success.value, one.reference), default=None)
+
+
+def verdict_on(privacy: Privacy) -> str | None:
+    """Return the verdict on a claimed epsilon in its own word; None where nothing is claimed."""
+    return None if privacy.claimed is None else (privacy.conclusion or privacy.verdict)
+
+
+def claim_in_words(privacy: Privacy) -> str:
+    """Return the claim with its adversary, as "ε ≤ 1 against the client"."""
+    against = f" against the {clean(privacy.adversary)}" if privacy.adversary else ""
+    return f"ε ≤ {number(privacy.claimed)}{against}"
+
+
+def why_of(privacy: Privacy, verdict: str) -> str:
+    """Return in one sentence what the verdict on a claim rests on."""
+    lower, upper = privacy.empirical_lower, privacy.upper
+    at = "" if privacy.confidence is None else f" at {percent(privacy.confidence)} confidence"
+    shows = None
+    if lower is not None:
+        shows = f"ε of at least {lower_bound(lower)}{at}"
+        shows += f", {clean(privacy.given)}" if privacy.given and lower > 0.0 else ""
+    theory = (
+        f"the tightest sound bound that theory gives is ε ≤ {upper_bound(upper)}"
+        if upper is not None
+        else _no_bound(privacy)
+    )
+    if verdict == "refuted":
+        return f"An audit shows {shows or 'more than the claim allows'}, more than was claimed; {theory}."
+    if verdict == "overclaimed":
+        above = "" if upper is None else ", above the claim"
+        audit = "no audit was made" if shows is None else f"an audit shows {shows}, which does not refute the claim"
+        return f"{_sentence(theory)}{above}; {audit}."
+    if verdict == "supported":
+        audit = "no audit was made" if shows is None else f"an audit found nothing against it ({shows})"
+        return f"Theory supports the claim: {theory}; {audit}."
+    found = f"an audit shows {shows}, which does not refute the claim" if shows else "no audit was made"
+    return f"{_sentence(found)}; {theory}. That is not a proof of the claim."
+
+
+def _no_bound(privacy: Privacy) -> str:
+    gap = clean(privacy.gap or "")
+    # Of an explanation what is wrong, not yet what would close the gap.
+    meanings = [privacy.gap_explanations.get(name.strip(), "").partition(";")[0] for name in gap.split(",")]
+    meaning = "; ".join(clean(meaning) for meaning in meanings if meaning)
+    if not gap:
+        return "no theory speaks of it"
+    return f"theory gives no sound bound (gap {gap}{': ' + meaning if meaning else ''})"
+
+
+def _fix(result: Run) -> Step:
+    """Return how to make a claim true that fell: the noise that meets it, or a method that has a bound."""
+    privacy = result.privacy
+    words = _line(result)
+    if privacy.gap and "server-state" in privacy.gap and privacy.upper is None:
+        return Step(
+            words="Do not state this epsilon. Train so that theory speaks of it: dpzv-sound closes that gap",
+            command=shlex.join(["dpzv-audit", "train", *_training(result, "dpzv-sound")]),
+        )
+    if privacy.upper is None:
+        return Step(words=f"Do not state an ε against the {clean(privacy.adversary)}: nothing supports one.")
+    claim = ["--epsilon", _typed(privacy.claimed), "--delta", _typed(privacy.delta)]
+    claim += ["--adversary", str(privacy.adversary), "--neighbours", str(privacy.neighbours)]
+    settings = _settings(result.config, words)
+    return Step(
+        words=f"State ε ≤ {upper_bound(privacy.upper)} instead, or add the noise that the claim needs",
+        command=shlex.join(["dpzv-audit", "calibrate", *_training(result), *settings, *claim]),
+    )
+
+
+def _settings(config: Mapping[str, object], words: Sequence[str]) -> list[str]:
+    """Return the settings on which the bound rests as flags, where the command line leaves them to defaults."""
+    flags = {"epochs": "--epochs", "batch_size": "--batch-size"}
+    found = [word for key, flag in flags.items() if key in config for word in (flag, _typed(config[key]))]
+    usual = {"clip": None, "top_model": True, "server_update": "sgd", "sampler": "shuffled"}
+    for key in filter(config.__contains__, usual):
+        if config[key] != usual[key] and f"{key}=" not in " ".join(words):
+            found += ["--set", f"{key}={_typed(config[key])}"]
+    return found
+
+
+def _training(result: Run, method: str = "") -> list[str]:
+    """Return the flags of the command line that say what was trained, or the same by another method."""
+    words = _line(result)
+    found: list[str] = []
+    for place, word in enumerate(words):
+        flag, equals, _ = word.partition("=")
+        if flag in _OF_TRAINING and not (method and flag == "--method"):
+            found += [word] if equals else words[place : place + 2]
+    named = any(word.partition("=")[0] in ("--method", "--system") for word in found)
+    return found if named else ["--method", method or clean(result.method), *found]
+
+
+def _again(words: Sequence[str], flag: str, value: str) -> str:
+    """Return a command line with a flag set to a value."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if not skip and word != flag and not word.startswith(f"{flag}="):
+            kept.append(word)
+        skip = word == flag and not skip
+    return shlex.join([*kept, flag, value])
+
+
+def _line(result: Result, *otherwise: str) -> list[str]:
+    """Return the command line of a run, or another where the result holds none of ours."""
+    found = list(getattr(result, "command_line", None) or [])
+    return found if found[:1] == ["dpzv-audit"] else ["dpzv-audit", *otherwise]
+
+
+def _typed(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _on_claim(result: Run | ScoresResult, verdict: str, step: Step) -> tuple[Judgement, Step]:
+    privacy = result.privacy
+    judgement = Judgement(
+        word=verdict_words(verdict, privacy.verdict_given),
+        about=claim_in_words(privacy),
+        why=why_of(privacy, verdict),
+        alarming=verdict in FAILED,
+    )
+    return judgement, step
+
+
+def _no_claim(result: Run) -> str:
+    """Return what there is instead of a claim, as the second half of a sentence."""
+    lower, upper = result.privacy.empirical_lower, result.privacy.upper
+    audit = "" if not lower else f"; an audit shows ε of at least {lower_bound(lower)}"
+    theory = _no_bound(result.privacy) if upper is None else f"theory gives ε ≤ {upper_bound(upper)}"
+    return f"{theory}{audit}"
+
+
+def _unjudged(result: Run, word: str, about: str) -> Judgement:
+    """Return what stands in the place of a verdict: there is no claim, or the result says nothing of it."""
+    found = _no_claim(result)
+    if result.privacy.claimed is not None:
+        return Judgement(word="not judged", about=claim_in_words(result.privacy), why=f"{_sentence(found)}.")
+    return Judgement(word=word, about=about, why=f"No ε is claimed; {found}.")
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+@singledispatch
+def head_of(result: Reported) -> tuple[Judgement, Step | None]:
+    """Return the verdict of a result, and what to do next."""
+    raise TypeError(f"{type(result).__name__} has no head")
+
+
+@head_of.register
+def _(result: AttackResult) -> tuple[Judgement, Step | None]:
+    verdict = verdict_on(result.privacy)
+    best = strongest(found_by(result))
+    if verdict in FAILED:
+        judgement, step = _on_claim(result, verdict, _fix(result))
+        return (replace(judgement, why=f"{judgement.why} {_found(best)}.") if best and best.leaks else judgement), step
+    words = _line(result, "attack")
+    step = Step(words="Mount the strongest attack too", command=_again(words, "--attack", STRONGEST))
+    if best is None:
+        judgement = Judgement(
+            word="not measured", about=f"{clean(result.attack)} by the {clean(result.adversary)}", why=""
+        )
+        return judgement, step
+    about = " ".join([best.attack, *(["by the", best.adversary] if best.adversary else []), "finds", best.much])
+    why = _found(best)
+    why += f"; {_no_claim(result)}." if verdict is None else f". {why_of(result.privacy, verdict)}"
+    if best.leaks:
+        word = "leaks"
+        step = Step(words="Choose a defence and attack again; for the list", command="dpzv-audit list defences")
+    elif best.undecided:
+        word = "too few trainings to tell"
+        step = Step(words="Train more often", command=_again(words, "--trials", str(LEAST_TRAININGS)))
+    else:
+        word = "no leak seen" if best.baselines else "measured"
+    if verdict is not None and not best.leaks:
+        return _on_claim(result, verdict, _GATE)
+    return Judgement(word=word, about=about, why=why, alarming=best.leaks), step
+
+
+@head_of.register
+def _(result: TrainResult) -> tuple[Judgement, Step | None]:
+    verdict = verdict_on(result.privacy)
+    if verdict in FAILED:
+        return _on_claim(result, verdict, _fix(result))
+    attack = ["dpzv-audit", "attack", *_training(result), "--attack", STRONGEST]
+    step = Step(words="Attack it: a claim that nobody attacked is not tested", command=shlex.join(attack))
+    if verdict is not None:
+        return _on_claim(result, verdict, step)
+    return _unjudged(result, "no claim", f"{clean(result.method) or 'the training'} promises no ε"), step
+
+
+@head_of.register
+def _(result: AuditResult) -> tuple[Judgement, Step | None]:
+    verdict = verdict_on(result.privacy)
+    words = _line(result, "audit", "method", result.method)
+    if verdict in FAILED:
+        return _on_claim(result, verdict, _fix(result))
+    more = Step(words="Look harder", command=_again(words, "--runs", str(2 * _runs(result))))
+    if verdict is None:
+        lower = result.privacy.empirical_lower
+        shown = "no ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
+        return _unjudged(result, "measured", f"{shown} against the {clean(result.adversary)}"), more
+    return _on_claim(result, verdict, _GATE if verdict == "supported" else more)
+
+
+def _runs(result: AuditResult) -> int:
+    runs = [found.n_in for found in result.privacy.estimators]
+    return max(runs, default=1000)
+
+
+@head_of.register
+def _(result: ScoresResult) -> tuple[Judgement, Step | None]:
+    verdict = verdict_on(result.privacy)
+    if verdict == "refuted":
+        return _on_claim(result, verdict, Step(words="Do not state this epsilon: the scores contradict it."))
+    more = Step(words="More scores can show more: see “most it could show” below, and audit again with more.")
+    if verdict is None:
+        lower = max((found.epsilon_lower for found in result.estimators), default=None)
+        about = "ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
+        return Judgement(word="measured", about=about, why=clean(result.meaning)), more
+    return _on_claim(result, verdict, more)
+
+
+def _of_cells(
+    cells: Sequence[Cell], controls: NegativeControls | None, where: str, line: Sequence[str]
+) -> tuple[Judgement, Step | None]:
+    """Return the head of many attacks: how many find more than what needs no attack, and the worst of them."""
+    measured = by_damage(cells)
+    if not measured:
+        return Judgement(word="not measured", about=where, why="No attack was measured."), None
+    leaks = [cell for cell in measured if cell.clear]
+    worst = (leaks or measured)[0]
+    few = (worst.trainings or LEAST_TRAININGS) < LEAST_TRAININGS
+    about = f"{len(leaks)} of {len(measured)} attacks {where} find more than what needs no attack"
+    why = _worst(worst)
+    more = Step(words="Train more often", command=_again(line, "--trials", str(LEAST_TRAININGS)))
+    defend = Step(words="Read the report of the worst, then choose a defence", command="dpzv-audit list defences")
+    if controls is not None and not controls.hold:
+        why = f"Negative controls are not at chance, the worst {clean(controls.worst)}: no number here can be trusted."
+        return Judgement(word="not to be trusted", about=about, why=why, alarming=True), None
+    if leaks:
+        return Judgement(word="leaks", about=about, why=why, alarming=True), more if few else defend
+    return Judgement(word="too few trainings to tell" if few else "no leak seen", about=about, why=why), more
+
+
+def _worst(cell: Cell) -> str:
+    """Return the worst cell in a sentence, and that its trainings tell of no others where they are few."""
+    metric = clean(cell.metric or "success")
+    success, reference = much(cell.success or 0.0, metric), share(cell.reference or 0.0, metric)
+    who = f"{clean(cell.chosen or cell.attack)} by the {clean(cell.adversary)} on {column_of_cell(cell)}"
+    count = cell.trainings or LEAST_TRAININGS
+    few = "One training is" if count == 1 else f"{count} trainings are"
+    others = f" {few} too few to tell of others." if count < LEAST_TRAININGS else ""
+    return f"The worst is {who}: {success}, where {reference} needs no attack.{others}"
+
+
+@head_of.register
+def _(result: MatrixResult) -> tuple[Judgement, Step | None]:
+    where = f"on {clean(result.dataset)}" if result.dataset else "of the matrix"
+    return _of_cells(result.cells, result.negative_controls, where, _line(result, "matrix"))
+
+
+@head_of.register
+def _(result: AttacksResult) -> tuple[Judgement, Step | None]:
+    line = _line(result, "attack", "--attack", "all")
+    where = f"on {clean(result.method)}" if result.method else "of the training"
+    return _of_cells(result.attacks, result.negative_controls, where, line)
+
+
+@head_of.register
+def _(result: VerifyResult) -> tuple[Judgement, Step | None]:
+    gravest = verification.gravest(result)
+    of_it = [claim for claim in result.claims if claim.verdict == gravest]
+    about = f"{len(of_it)} of {len(result.claims)} claims" + (f" {gravest}" if result.failed else "")
+    first = next(iter(of_it), None)
+    if len(result.claims) == 1 and first is not None:
+        about = f"the claim “{clean(first.name)}” is {gravest}"
+    why = verification.MEANINGS[gravest]
+    if first is not None:
+        why = f"{clean(first.name)}: {clean(first.sentence)}"
+    if result.interrupted:
+        why += " The run was interrupted: the evidence is partial."
+    judgement = Judgement(word=verification.word_of(result), about=about, why=why, alarming=result.failed)
+    return judgement, None if first is None else _step_of_claim(result, first)
+
+
+def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> Step:
+    """Return what to do about the gravest claim of a file."""
+    if claim.verdict in FAILED and claim.form == "method":
+        found = claim.claim
+        words = ["dpzv-audit", "calibrate", "--method", str(found.get("method"))]
+        for key in ("dataset", "epsilon", "delta", "adversary", "neighbours"):
+            if found.get(key) is not None:
+                words += [f"--{key}", _typed(found[key])]
+        return Step(words="Take the claim back, or find the noise that it needs", command=shlex.join(words))
+    if claim.verdict in FAILED:
+        return Step(words="Take the claim back, or change what it is about and verify again.")
+    if claim.verdict == "inconclusive":
+        return Step(words="Give it more evidence: more trials, or scores of more runs; --strict fails until then.")
+    return Step(words="Run it with every change", command=shlex.join(["dpzv-audit", "verify", result.claims_file]))

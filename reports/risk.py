@@ -1,0 +1,174 @@
+"""What a bound on a trade-off curve means for one record: how well the best test of an adversary can do.
+
+A trade-off curve f gives the least false negative rate at each false positive rate. From it follow the advantage
+max 1 - a - f(a), the true positive rate 1 - f(a) at a small rate a of false positives, and the Bayes risk
+min (1 - p) a + p f(a), the least chance of a wrong guess where the first world has prior p (Kulynych et al., 2025,
+appendix D). An upper bound on privacy loss bounds all three in one direction, an audit in the other.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .document import Row
+from .text import MISSING, lower_bound, percent, upper_bound
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from dpzv_audit.findings import EmpiricalBound, UpperBound
+    from dpzv_audit.results import Privacy, Tradeoff
+
+RATES = (0.01, 0.001)
+"""False positive rates at which true positive rates are told."""
+RARE = 0.1
+"""The prior of the second Bayes risk; that of the first is one half."""
+CASES = {
+    "replace-label": "Of a record with two possible labels, equally likely,",
+    "replace-record": "Of two records, one of them in the data, equally likely,",
+    "zero-out": "Of a record that is there or blanked out, equally likely,",
+    "add-remove": "Of a record that is in the data or not, equally likely,",
+}
+"""What the test decides, by the relation of neighbours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Risk:
+    """The advantage, true positive rates at `RATES`, and Bayes risks at even odds and at the prior `RARE`."""
+
+    advantage: float
+    found: tuple[float, ...]
+    wrong: float
+    wrong_if_rare: float
+
+    @property
+    def right(self) -> float:
+        """The chance of a right guess at even odds."""
+        return 1.0 - self.wrong
+
+
+def risk_from_mu(mu: float) -> Risk:
+    """Return the risk from the Gaussian trade-off curve, mu-GDP; `mu` >= 0."""
+    import numpy as np
+
+    from dpzv_audit.accounting import delta_from_mu, gaussian_tradeoff
+
+    # The Bayes risk at prior p is p (1 - delta(epsilon)) with e^epsilon the odds (1 - p) / p.
+    even, rare = delta_from_mu([0.0, np.log((1.0 - RARE) / RARE)], mu)
+    return Risk(
+        advantage=float(even),
+        found=tuple(float(1.0 - beta) for beta in gaussian_tradeoff(np.array(RATES), mu)),
+        wrong=float(0.5 * (1.0 - even)),
+        wrong_if_rare=float(RARE * (1.0 - rare)),
+    )
+
+
+def risk_from_epsilon(epsilon: float, delta: float) -> Risk:
+    """Return the risk from the lowest trade-off curve that (`epsilon`, `delta`) allows; both at least 0."""
+    import numpy as np
+
+    from dpzv_audit.accounting import epsilon_delta_tradeoff
+
+    # The curve is straight between these rates.
+    small = np.exp(-epsilon)
+    corners = np.array([0.0, (1.0 - delta) * small / (1.0 + small), 1.0 - delta, 1.0])
+    return risk_from_points(corners, epsilon_delta_tradeoff(corners, epsilon, delta))
+
+
+def risk_from_points(alpha: "ArrayLike", beta: "ArrayLike") -> Risk:
+    """Return the risk from tests with these false positive and false negative rates, and from mixtures of two.
+
+    `alpha` rises from 0 to 1.
+    """
+    import numpy as np
+
+    across, down = np.asarray(alpha, float), np.asarray(beta, float)
+    return Risk(
+        advantage=max(0.0, float((1.0 - across - down).max())),
+        found=tuple(max(rate, float(1.0 - np.interp(rate, across, down))) for rate in RATES),
+        wrong=min(0.5, float(0.5 * (across + down).min())),
+        wrong_if_rare=min(RARE, float(((1.0 - RARE) * across + RARE * down).min())),
+    )
+
+
+def at_most(bound: "UpperBound | None") -> Risk | None:
+    """Return the most that a sound bound allows; None where there is none."""
+    if bound is None or bound.epsilon is None or not bound.sound:
+        return None
+    if bound.mu is not None and 0.0 <= bound.mu < math.inf:
+        return risk_from_mu(bound.mu)
+    # A file may hold anything.
+    if not (0.0 <= bound.epsilon.upper < math.inf and 0.0 <= bound.delta <= 1.0):
+        return None
+    return risk_from_epsilon(bound.epsilon.upper, bound.delta)
+
+
+def at_least(privacy: "Privacy", tradeoff: "Tradeoff | None") -> tuple[Risk | None, str]:
+    """Return what the audit shows the best test to do at least, and what that takes as given or rests on.
+
+    That is the curve of the largest bound that may refute the claim, where this is one on a trade-off curve; else the
+    upper end of the band about the measured curve, which takes nothing as given.
+    """
+    best: EmpiricalBound | None = next(
+        (found for found in privacy.estimators if found.epsilon_lower == privacy.empirical_lower), None
+    )
+    if best is not None and best.mu_lower is not None and best.mu_lower < math.inf and not best.assumes:
+        given = privacy.given or "from the Gaussian curve that the audit shows"
+        return risk_from_mu(max(0.0, best.mu_lower)), f"{given}, at {percent(best.confidence)} confidence"
+    band = None if tradeoff is None else tradeoff.empirical_high
+    if tradeoff is None or not band:
+        return None, ""
+    words = "from the band of the measured curve"
+    confidence = "" if tradeoff.confidence is None else f", at {percent(tradeoff.confidence)} confidence"
+    return risk_from_points(tradeoff.alpha, band), f"{words}{confidence}"
+
+
+def rows(low: Risk | None, high: Risk | None) -> "list[Row]":
+    """Return the risks as rows: from the audit at least, in theory at most, and of a blind guess.
+
+    Of a chance to be wrong the audit gives the most and theory the least: there the words say so.
+    """
+
+    def row(what: str, least: float | None, most: float | None, blind: float, *, falls: bool = False) -> Row:
+        shown = MISSING if least is None else (upper_bound if falls else lower_bound)(_digits(least))
+        allowed = "no bound" if most is None else (lower_bound if falls else upper_bound)(_digits(most))
+        signs = ("≤ ", "≥ ") if falls else ("≥ ", "≤ ")
+        return {
+            "risk": what,
+            "shown by the audit": shown if least is None else signs[0] + shown,
+            "allowed by theory": allowed if most is None else signs[1] + allowed,
+            "a blind guess": upper_bound(blind),
+        }
+
+    def of(risk: Risk | None, name: str) -> float | None:
+        return None if risk is None else float(getattr(risk, name))
+
+    found: list[Row] = [row("advantage (true less false positives)", of(low, "advantage"), of(high, "advantage"), 0.0)]
+    for place, rate in enumerate(RATES):
+        least, most = (None if risk is None else risk.found[place] for risk in (low, high))
+        found.append(row(f"true positives at {percent(rate)} false ones", least, most, rate))
+    found.append(row("right guess at even odds", of(low, "right"), of(high, "right"), 0.5))
+    rare = of(low, "wrong_if_rare"), of(high, "wrong_if_rare")
+    found.append(row(f"Bayes risk, prior {percent(RARE)}: wrong guess", *rare, RARE, falls=True))
+    return found
+
+
+def _digits(value: float) -> float:
+    """Return a value at the nine digits to which the curves are right: 0.5 is not 0.5001 for a last digit."""
+    return float(f"{value:.9g}")
+
+
+def in_words(adversary: str | None, neighbours: str | None, low: Risk | None, high: Risk | None) -> str:
+    """Return the chance of a right guess as a sentence; "" where neither an audit nor theory speaks."""
+    if low is None and high is None:
+        return ""
+    case = CASES.get(neighbours or "", "Of two neighbouring worlds, equally likely,")
+    parts = []
+    if low is not None:
+        parts.append(f"at least {math.floor(_digits(100.0 * low.right))} times in 100 (the audit shows it)")
+    if high is None:
+        parts.append("and no theory limits how often")
+    else:
+        parts.append(f"at most {math.ceil(_digits(100.0 * high.right))} times in 100 (theory shows it)")
+    who = f"the {adversary}" if adversary else "the adversary"
+    return f"{case} {who} can tell which it is {', '.join(parts)}. A blind guess is right 50 times in 100."

@@ -1,0 +1,143 @@
+"""The head of a page: a claim that fell comes first, no badge stands without its object, chance is no alarm."""
+
+import copy
+import shlex
+
+import pytest
+
+from dpzv_audit.findings import Interval, OverTrainings
+from dpzv_audit.results import AttackResult, AttacksResult, MatrixResult, read
+from reports.content import report_content
+from reports.document import Judgement
+from reports.head import Found, head_of, strongest
+from reports.svg import ACCENT
+
+CELL = {"attack": "label_direct", "adversary": "client", "method": "m", "metric": "labels found", "state": "measured"}
+
+
+def head(result):
+    return head_of(read(result)[0])
+
+
+def drawn_without_style(svg):
+    return svg.split("</style>", 1)[1]
+
+
+def changed(result, **privacy):
+    return {**copy.deepcopy(result), "privacy": {**result["privacy"], **privacy}}
+
+
+def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
+    judgement, step = head(results["attack"])
+    assert (judgement.word, judgement.about, judgement.alarming) == ("refuted", "ε ≤ 1 against the client", True)
+    assert judgement.why.startswith("An audit shows ε of at least 2.137 at 95% confidence, more than was claimed; ")
+    assert judgement.why.endswith("the tightest sound bound that theory gives is ε ≤ 5.813.")
+    assert step.command.startswith("dpzv-audit calibrate --method dpzv --batch-size 64 --set clip=1 ")
+
+
+@pytest.mark.parametrize(
+    ("privacy", "word", "why"),
+    [
+        ({"conclusion": "supported", "upper": 0.9}, "supported", "Theory supports the claim: the tightest sound bound"),
+        ({"conclusion": "overclaimed"}, "overclaimed", "is ε ≤ 5.813, above the claim; an audit shows ε of at least"),
+        ({"conclusion": "inconclusive", "upper": None}, "inconclusive", "no theory speaks of it. That is not a proof"),
+        ({"upper": None, "gap": "server-state"}, "not refuted", "(gap server-state: The server's updates use the"),
+    ],
+)
+def test_a_verdict_stands_with_its_object_and_its_reason(privacy, word, why, results):
+    result = changed(results["audit"], empirical_lower=0.5, verdict="not refuted", **{"upper": 5.8127, **privacy})
+    judgement, step = head(result)
+    assert (judgement.word, judgement.about) == (word, "ε ≤ 1 against the client")
+    assert judgement.alarming == (word == "overclaimed")
+    assert why in judgement.why
+    assert step is not None
+
+
+def interval(value, low, high, trainings=9):
+    few = trainings < 8
+    over = OverTrainings(count=trainings, least=low, most=high, low=None if few else low, high=None if few else high)
+    return Interval(value=value, low=low, high=high, n=900, over_trainings=over)
+
+
+def attacked(success, baselines=None):
+    line = ["dpzv-audit", "attack", "--method", "m", "--attack", "a", "--trials", "2"]
+    return AttackResult(
+        method="m",
+        attack="a",
+        adversary="client",
+        success=success,
+        baselines=baselines or {"majority": 0.107},
+        command_line=line,
+    )
+
+
+def test_an_attack_without_a_claim_leaks_finds_nothing_or_has_too_few_trainings():
+    leaks, _ = head_of(attacked(interval(0.9, 0.88, 0.92)))
+    assert leaks == Judgement(
+        word="leaks",
+        about="a by the client finds 90.0% of labels",
+        why="a finds 90.0% of labels, where 10.7% needs no attack; no theory speaks of it.",
+        alarming=True,
+    )
+    nothing, step = head_of(attacked(interval(0.09, 0.08, 0.11)))
+    assert (nothing.word, nothing.alarming) == ("no leak seen", False)
+    assert step.command == "dpzv-audit attack --method m --trials 2 --attack strongest"
+    few, step = head_of(attacked(interval(0.5, 0.05, 0.9, trainings=2), {"features": interval(0.4, 0.3, 0.5, 2)}))
+    assert (few.word, few.alarming) == ("too few trainings to tell", False)
+    assert step.command == "dpzv-audit attack --method m --attack a --trials 8"
+
+
+def test_a_success_below_guessing_has_no_colour_of_alarm():
+    for success, alarming in ((interval(0.09, 0.08, 0.1), False), (interval(0.9, 0.88, 0.92), True)):
+        report = report_content(attacked(success))
+        (tile,) = (tile for tile in report.tiles if tile.label == "Strongest success")
+        assert tile.alarming == alarming
+        assert (ACCENT in drawn_without_style(report.deciding.svg)) == alarming
+
+
+def test_the_strongest_is_that_of_most_damage():
+    weak = Found(attack="a", adversary="client", success=interval(0.95, 0.9, 1.0), baselines={"features": 0.94})
+    strong = Found(attack="b", adversary="client", success=interval(0.5, 0.4, 0.6), baselines={"majority": 0.1})
+    assert strongest([weak, strong]) is strong
+    assert strongest([]) is None
+
+
+def test_many_attacks_are_judged_by_the_worst_and_by_their_controls():
+    cells = [
+        {**CELL, "success": s, "reference": 0.1, "damage": s, "clear": s > 0.5, "trainings": 9} for s in (0.2, 0.9)
+    ]
+    for found in (MatrixResult(cells=cells, dataset="digits"), AttacksResult(attacks=cells, method="m")):
+        judgement, step = head_of(found)
+        assert judgement.word == "leaks"
+        assert judgement.about.startswith("1 of 2 attacks on ")
+        assert "label_direct by the client on m: 90.0% of labels, where 10.0% needs no attack." in judgement.why
+        assert step.command == "dpzv-audit list defences"
+    controls = {
+        "tests": 7,
+        "smallest_p": 1e-5,
+        "together_p": 7e-5,
+        "false_alarm": 1e-3,
+        "hold": False,
+        "worst": "a on m",
+    }
+    assert head_of(MatrixResult(cells=cells, negative_controls=controls))[0].word == "not to be trusted"
+    few = [{**cell, "trainings": 2, "clear": False} for cell in cells]
+    assert head_of(MatrixResult(cells=few))[0].word == "too few trainings to tell"
+    assert head_of(MatrixResult())[0].word == "not measured"
+
+
+def test_a_training_without_a_claim_says_so_and_is_to_be_attacked(results):
+    result = results["train"] | {"command_line": ["dpzv-audit", "train", "--method", "vafl", "--epochs", "3"]}
+    judgement, step = head(result)
+    assert (judgement.word, judgement.about) == ("no claim", "vafl promises no ε")
+    assert step.command == "dpzv-audit attack --method vafl --attack strongest"
+
+
+def test_no_command_but_ours_is_ever_proposed(results):
+    hostile = ["rm", "-rf", "/", "; reboot"]
+    for name in ("attack", "train", "audit"):
+        for privacy in ({}, {"claimed": None, "verdict": None}):
+            _, step = head(changed(results[name], **privacy) | {"command_line": hostile})
+            words = shlex.split(step.command)
+            assert words[0] == "dpzv-audit"
+            assert not {"rm", "; reboot"} & set(words)

@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+from riskcal import analysis
+
+from dpzv_audit.findings import EmpiricalBound, EpsilonRange, UpperBound
+from dpzv_audit.results import Privacy, Tradeoff
+from reports import risk
+
+EVEN = 0.5
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.268, 1.257, 5.0, 30.0])
+def test_gaussian_risk_is_that_of_riskcal(mu):
+    found = risk.risk_from_mu(mu)
+    assert found.advantage == pytest.approx(analysis.get_advantage_from_gdp(mu), rel=1e-9)
+    assert found.found == pytest.approx(1.0 - analysis.get_beta_from_gdp(mu, np.array(risk.RATES)), rel=1e-9)
+    assert found.wrong == pytest.approx(analysis.get_bayes_risk_from_gdp(mu, EVEN), abs=1e-12)
+    assert found.wrong_if_rare == pytest.approx(analysis.get_bayes_risk_from_gdp(mu, risk.RARE), abs=1e-12)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.0), (0.5, 1e-5), (1.0, 0.1), (4.0, 1e-3), (40.0, 0.0)])
+def test_risk_of_epsilon_and_delta_is_that_of_riskcal(epsilon, delta):
+    found = risk.risk_from_epsilon(epsilon, delta)
+    assert found.advantage == pytest.approx(analysis.get_advantage_from_adp(epsilon, delta), rel=1e-9)
+    rates = 1.0 - analysis.get_beta_from_adp(epsilon, delta, np.array(risk.RATES))
+    assert found.found == pytest.approx(rates, rel=1e-9)
+    alpha = np.linspace(0.0, 1.0, 100_001)
+    beta = analysis.get_beta_from_adp(epsilon, delta, alpha)
+    for prior, wrong in ((EVEN, found.wrong), (risk.RARE, found.wrong_if_rare)):
+        assert wrong == pytest.approx(((1.0 - prior) * alpha + prior * beta).min(), abs=1e-5)
+
+
+def test_nothing_told_is_a_blind_guess():
+    nothing = risk.risk_from_mu(0.0)
+    assert (nothing.advantage, nothing.wrong, nothing.wrong_if_rare) == (0.0, 0.5, 0.1)
+    assert nothing.found == pytest.approx(risk.RATES)
+    straight = risk.risk_from_points([0.0, 0.5, 1.0], [1.0, 0.6, 0.0])
+    assert (straight.advantage, straight.wrong, straight.wrong_if_rare) == (0.0, 0.5, pytest.approx(0.1))
+    assert straight.found == pytest.approx(risk.RATES)
+
+
+def bound(**more):
+    given = {"accountant": "a", "adversary": "client", "neighbours": "replace-label", "delta": 1e-5, "sound": True}
+    return UpperBound(epsilon=EpsilonRange(lower=1.0, estimate=1.0, upper=1.0), **given | more)
+
+
+def test_the_upper_risk_is_of_a_sound_bound_alone():
+    assert risk.at_most(bound(mu=0.5)) == risk.risk_from_mu(0.5)
+    assert risk.at_most(bound()) == risk.risk_from_epsilon(1.0, 1e-5)
+    assert risk.at_most(bound(sound=False, gap="known-ids")) is None
+    assert risk.at_most(None) is None
+
+
+def estimator(name, epsilon_lower, mu_lower, assumes=""):
+    return EmpiricalBound(
+        name=name,
+        epsilon_lower=epsilon_lower,
+        delta=1e-5,
+        confidence=0.95,
+        claim_kind="epsilon-delta" if mu_lower is None else "trade-off",
+        assumes=assumes,
+        mu_lower=mu_lower,
+        threshold_rule="",
+        directions=1,
+        looks=1,
+        n_in=9,
+        n_out=9,
+        ceiling=9.0,
+    )
+
+
+def test_the_lower_risk_takes_nothing_as_given_that_the_verdict_does_not():
+    band = Tradeoff(alpha=[0.0, 0.25, 1.0], empirical=[1.0, 0.2, 0.0], empirical_high=[1.0, 0.5, 0.0], confidence=0.9)
+    curve, joint = estimator("curve", 2.0, 0.5), estimator("joint", 2.0, None)
+    low, words = risk.at_least(Privacy(empirical_lower=2.0, estimators=[curve], given="given Gaussian noise"), band)
+    assert (low, words) == (risk.risk_from_mu(0.5), "given Gaussian noise, at 95% confidence")
+    for other in (joint, estimator("gaussian", 2.0, 0.5, assumes="Gaussian scores")):
+        low, words = risk.at_least(Privacy(empirical_lower=2.0, estimators=[other]), band)
+        assert low is not None
+        assert low.advantage == 0.25
+        assert low.found == pytest.approx((0.02, 0.002))
+        assert words == "from the band of the measured curve, at 90% confidence"
+    assert risk.at_least(Privacy(empirical_lower=2.0, estimators=[joint]), None) == (None, "")
+
+
+def test_rows_never_overstate():
+    low, high = risk.risk_from_mu(0.5523), risk.risk_from_mu(1.2573)
+    advantage, at_1, at_01, right, rare = risk.rows(low, high)
+    assert advantage == {
+        "risk": "advantage (true less false positives)",
+        "shown by the audit": "≥ 0.2175",
+        "allowed by theory": "≤ 0.4705",
+        "a blind guess": "0",
+    }
+    for row, name, value in ((at_1, "shown by the audit", low.found[0]), (at_01, "shown by the audit", low.found[1])):
+        assert float(str(row[name]).removeprefix("≥ ")) <= value
+    assert str(right["shown by the audit"]).startswith("≥ 0.6")
+    assert float(str(rare["shown by the audit"]).removeprefix("≤ ")) >= low.wrong_if_rare
+    assert float(str(rare["allowed by theory"]).removeprefix("≥ ")) <= high.wrong_if_rare
+    assert {str(row["allowed by theory"]) for row in risk.rows(low, None)} == {"no bound"}
+    sentence = risk.in_words("client", "replace-label", low, high)
+    assert sentence == (
+        "Of a record with two possible labels, equally likely, the client can tell which it is at least 60 times in "
+        "100 (the audit shows it), at most 74 times in 100 (theory shows it). A blind guess is right 50 times in 100."
+    )
+    assert risk.in_words("client", None, None, None) == ""
