@@ -34,8 +34,12 @@ MISTAKEN = """\
 from toolz import identity
 
 
-def release(world, rng):
+def noisy(world, rng):
     return identity(world + rng.laplace(0.0, 0.2))
+
+
+def release():
+    return noisy
 """
 CLAIMS = """\
 [[claim]]
@@ -364,6 +368,11 @@ def from_a_tag(folder: Path, **given: str) -> None:
     ran = repository.use(claims="claims.toml", arguments="", **given)
     told("a tag, code without trust", ran)
     must(ran.outputs["exit-code"] == "2" and "--trust-code" in ran.annotations[0], "code must not run without trust")
+
+    (workspace / "release.py").write_text("raise SystemExit(7)\n")
+    ran = repository.use(claims="claims.toml", arguments="--check", **given)
+    told("a tag, a check of the same claims, whose code cannot be imported", ran)
+    must(not ran.failed and not ran.outputs["sarif"], "a check must pass, without verdicts")
 
 
 def told(what: str, ran: Ran) -> None:
