@@ -4,7 +4,8 @@
 
 What pyproject.toml asks for must have a floor, no ceiling, and a pin that meets the floor. Every package that follows
 from it here must be installed as it is pinned, or be pinned by what asks for it (as torch does with CUDA). With
-all extras, nothing may be pinned that follows from none of them.
+all extras, nothing may be pinned that follows from none of them. requirements.lock, which has the hashes of what
+dpzv-audit needs without extras on every system, must have the same versions.
 """
 
 import re
@@ -20,6 +21,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = "dpzv-audit"
 PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!+]+)(?: *;.*)?")
+LOCKED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.MULTILINE)
 EXTRAS = ("test", "docs", "dev", "text", "dask", "flower")
 
 
@@ -100,6 +102,18 @@ def lock_mistakes(packages: dict[str, Requirement], pinned: dict[str, Version]) 
     return mistakes
 
 
+def hash_mistakes(text: str, packages: set[str], pinned: dict[str, Version]) -> list[str]:
+    """Return what is wrong with requirements.lock, a line each: a version that is not the pin, or a package too few."""
+    locked = {canonicalize_name(name): Version(version) for name, version in LOCKED.findall(text)}
+    cure = "make it anew by the command at its head"
+    mistakes = [
+        f"requirements.lock: {name} is {version}, constraints.txt has {pinned[name]}; {cure}"
+        for name, version in locked.items()
+        if pinned.get(name, version) != version
+    ]
+    return mistakes + [f"requirements.lock: lacks {name}; {cure}" for name in sorted(packages - locked.keys())]
+
+
 def main(extras: list[str]) -> int:
     """Print what is wrong, a line each; 1 if anything is."""
     pinned = pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
@@ -107,6 +121,8 @@ def main(extras: list[str]) -> int:
     chosen = tuple(extras) or EXTRAS
     packages = needed(chosen)
     mistakes = floor_mistakes(asked(project), pinned) + lock_mistakes(packages, pinned)
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    mistakes += hash_mistakes(lock, set(needed(())), pinned)
     if set(chosen) >= set(EXTRAS):
         mistakes += [f"constraints.txt: nothing needs {name}" for name in sorted(set(pinned) - set(packages))]
     print("\n".join(mistakes) or f"{len(packages)} packages installed as locked, {len(pinned)} pinned")

@@ -61,3 +61,14 @@ def test_what_follows_is_walked_through_extras(lock):
     assert {"torch", "numpy", "pytest", "hypothesis", "mkdocs-material", "ruff", "iniconfig"} <= set(found)
     assert "distributed" not in found
     assert "dpzv-audit" not in found
+
+
+def test_the_lock_with_hashes_has_the_versions_that_were_tested(lock):
+    pinned = lock.pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    packages = set(lock.needed(()))
+    assert {"torch", "numpy", "pydantic-core"} <= packages
+    assert lock.hash_mistakes(text, packages, pinned) == []
+    older = text.replace(f"numpy=={pinned['numpy']} ", "numpy==1.26.0 ")
+    assert "numpy is 1.26.0, constraints.txt has" in lock.hash_mistakes(older, packages, pinned)[0]
+    assert "lacks numpy" in lock.hash_mistakes(text.replace("\nnumpy==", "\n# numpy=="), packages, pinned)[0]

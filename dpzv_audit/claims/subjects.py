@@ -197,7 +197,8 @@ def data_key(claim: Claim, access: Access) -> str:
 def check_claim(claim: Claim, access: Access) -> None:
     """Raise `InputError` in one line where a claim cannot be run, as far as that can be told without planning it.
 
-    Imports no code of the user's, keeps no data, and takes no more time or memory the larger the sizes it names.
+    Needs no trust: imports no code of the user's and fetches nothing. Keeps no data, and takes no more time or memory
+    the larger the sizes it names.
     """
     if isinstance(claim, ScoresClaim):
         access.scores(claim)
@@ -210,7 +211,8 @@ def check_claim(claim: Claim, access: Access) -> None:
         check_system(claim, access)
         return
     if not isinstance(claim, MechanismClaim):
-        check_trained(claim, access)
+        # A model on a hub is fetched by a training alone: its name takes no trust here.
+        check_trained(claim, replace(access, trust_code=True))
         return
     if claim.planted:
         check_planted(claim)

@@ -1,5 +1,6 @@
 """The files that others copy from: examples, the action, the hooks, the snippets of the CI page."""
 
+import json
 import os
 import re
 import shlex
@@ -48,7 +49,7 @@ def test_the_flags_of_action_hooks_and_page_exist(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()  # as in the checkout that the hooks run in
     monkeypatch.chdir(tmp_path)
     action = (ROOT / "action.yml").read_text()
-    command = re.search(r"dpzv-audit (verify .+?)\\\n", action, flags=re.DOTALL).group(1)
+    command = re.search(r"dpzv-audit\" (verify .+?)\\\n", action, flags=re.DOTALL).group(1)
     parses(shlex.split(command))
     for entry, arguments in re.findall(
         r"entry: dpzv-audit (.+)\n(?:.+\n)*?  args: \[(.+)\]", (ROOT / ".pre-commit-hooks.yaml").read_text()
@@ -62,32 +63,79 @@ def test_the_flags_of_action_hooks_and_page_exist(tmp_path, monkeypatch):
         parses(shlex.split(line))
 
 
-def test_the_action_hands_no_input_to_the_shell_as_code():
-    script = (ROOT / "action.yml").read_text().partition("runs:")[2]
-    for block in re.findall(r"run: (?:\|\n((?:        .+\n?)+)|(.+))", script):
-        assert "${{" not in "".join(block), "inputs reach a script through the environment alone"
+def scripts():
+    """Yield name and text of action.yml and of every workflow."""
+    yield "action.yml", (ROOT / "action.yml").read_text()
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        yield path.name, path.read_text()
 
 
-def test_the_action_keeps_what_was_refuted_though_the_gate_fails_and_lets_no_log_command_through(tmp_path):
-    """Its script, run with a `dpzv-audit` that speaks as GitHub does and fails."""
+def test_no_workflow_hands_an_expression_to_the_shell_as_code():
+    for name, text in scripts():
+        for block in re.findall(r"^ *(?:- )?run: (?:[|>]-?\n((?: {8,}.+\n|\n)+)|(.+))", text, flags=re.MULTILINE):
+            assert "${{" not in "".join(block), f"{name}: what is given reaches a script through the environment alone"
+
+
+def test_what_others_wrote_is_pinned_by_its_commit_and_workflows_begin_with_no_permission():
+    for name, text in scripts():
+        for used in re.findall(r"uses: (.+)", text):
+            assert re.fullmatch(r"\./[\w./-]*|[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", used), f"{name}: {used}"
+        assert name == "action.yml" or re.search(r"^permissions: \{\}$", text, flags=re.MULTILINE), name
+
+
+def verified(folder, tool):
+    """Run the action's verification with `tool`, a script in the place of `dpzv-audit`; return how it ended."""
     action = (ROOT / "action.yml").read_text()
-    assert re.search(r"- if: always\(\)\n      uses: actions/cache/save@v4\n", action)
+    assert re.search(r"- if: always\(\) .*\n      uses: actions/cache/save@", action)
     script = re.search(r"- id: verify\n(?:.*\n)*?      run: \|\n((?:        .*\n)+)", action).group(1)
-    tool = tmp_path / "dpzv-audit"
-    tool.write_text('#!/bin/sh\necho "::error::$*"\nexit 1\n')
-    tool.chmod(0o755)
-    settings = {"CLAIMS": "c.toml", "MINUTES": "", "ARGUMENTS": "--strict", "LEDGER": "l.jsonl", "OUT": str(tmp_path)}
-    done = subprocess.run(
+    (folder / "env" / "bin").mkdir(parents=True)
+    (folder / "env" / "bin" / "dpzv-audit").write_text(f"#!/bin/sh\n{tool}\n")
+    (folder / "env" / "bin" / "dpzv-audit").chmod(0o755)
+    (folder / "env" / "bin" / "python").symlink_to(sys.executable)
+    settings = {"CLAIMS": "c.toml", "MINUTES": "", "ARGUMENTS": "--strict\n--seed 3", "LEDGER": "l.jsonl"}
+    places = {"WORK": str(folder), "HOME": str(folder), "ACTION": str(ROOT), "GITHUB_OUTPUT": str(folder / "output")}
+    return subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", script],
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_OUTPUT": str(tmp_path / "output"), **settings},
-        capture_output=True,
+        env={"PATH": os.environ["PATH"], **settings, **places},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    assert done.returncode == 1, done.stderr
-    first, said, last = done.stdout.splitlines()
+
+
+def test_the_action_lets_no_command_of_a_log_through_and_says_itself_what_is_wrong(tmp_path):
+    """A tool that speaks as GitHub does, on both streams, and ends without verdicts."""
+    hostile = 'echo "::error::$*"; echo "::add-mask::x" >&2; echo "dpzv-audit: error: c.toml:7: 9%" >&2; exit 2'
+    done = verified(tmp_path, hostile)
+    assert done.returncode == 2, done.stdout
+    first, *said, last, shown = done.stdout.splitlines()
     token = first.removeprefix("::stop-commands::")
     assert re.fullmatch("[0-9a-f]{32}", token)
     assert last == f"::{token}::"
-    assert said.startswith("::error::verify c.toml --out ")
-    assert said.endswith(" --ledger l.jsonl --strict")
+    assert shown == "::error file=c.toml,line=7,title=dpzv-audit verify ended with exit code 2::9%25"
+    masked, given, error = sorted(said)
+    assert (masked, error) == ("::add-mask::x", "dpzv-audit: error: c.toml:7: 9%")
+    assert given.startswith("::error::verify c.toml --out ")
+    assert given.endswith(" --ledger l.jsonl --strict --seed 3")
+    assert (tmp_path / "output").read_text() == "exit-code=2\n"
+
+
+def test_the_action_shows_what_fails_at_its_line_and_a_name_is_never_a_command(tmp_path):
+    def result(level, text, verdict):
+        place = {"artifactLocation": {"uri": "a%2Cb/c%3A.toml"}, "region": {"startLine": 4}}
+        found = {"level": level, "message": {"text": text}, "locations": [{"physicalLocation": place}]}
+        return {**found, "properties": {"verdict": verdict}}
+
+    results = [result("error", "x\n::error::y\r50%", "refuted"), result("none", "z", "supported")]
+    results.append(result("warning", "w", "overclaimed"))
+    (tmp_path / "kept.sarif").write_text(json.dumps({"runs": [{"results": results}]}))
+    done = verified(tmp_path, f"cp {tmp_path}/kept.sarif {tmp_path}/claims.sarif; exit 1")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[2:] == [
+        "::error file=a%2Cb/c%3A.toml,line=4,title=privacy claim refuted::x%0A::error::y%0D50%25",
+        "::warning file=a%2Cb/c%3A.toml,line=4,title=privacy claim overclaimed::w",
+    ]
+    outputs = dict(line.split("=") for line in (tmp_path / "output").read_text().splitlines())
+    assert outputs.keys() == {"exit-code", "junit", "sarif", "report"}
+    assert outputs["exit-code"] == "1"

@@ -307,7 +307,6 @@ def test_folders_lie_below_the_claims_file(around, key, given, check):
         ('data_dir = "claims.toml"', "data_dir is 'claims.toml', which is a regular file, must be a folder below"),
         ('data_dir = "data"', "leads to .*, must lie below"),
         ('config = { transformer = "model" }', "whose config.json lies elsewhere"),
-        ('config = { transformer = "some/model" }', "a name on a hub, which is fetched, needs trust_code"),
     ],
 )
 def test_what_lies_in_a_folder_lies_below_the_claims_file_too(around, line, says):
@@ -315,6 +314,13 @@ def test_what_lies_in_a_folder_lies_below_the_claims_file_too(around, line, says
     for act in (Gate.check, Gate.prepare):
         with pytest.raises(InputError, match=says):
             act(gate_of(around, DATA + line))
+
+
+def test_a_model_on_a_hub_needs_trust_to_be_fetched_and_none_to_be_named(around):
+    made = gate_of(around, DATA.replace('"mnist"', '"digits"') + 'config = { transformer = "some/model" }')
+    made.check()
+    with pytest.raises(InputError, match="a name on a hub, which is fetched, needs trust_code"):
+        made.prepare()
 
 
 def test_the_root_may_be_moved_by_the_user_alone(around, tmp_path):

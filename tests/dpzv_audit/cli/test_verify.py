@@ -628,11 +628,63 @@ def test_a_reader_who_has_gone_is_no_refuted_claim(command):
     assert (done.returncode, done.stderr) == (3, b"")
 
 
-def test_a_check_validates_and_runs_nothing(folder, capsys):
-    assert main(["verify", write(folder, FILE), "--check", "--ledger", "ledger.jsonl"]) == 0
-    assert "2 claims, all of them valid" in " ".join(capsys.readouterr().out.split())
-    assert sorted(path.name for path in folder.iterdir()) == ["claims.toml", "in.csv", "out.csv"]
-    write(folder, FILE.replace("out.csv", "absent.csv"))
+UNTRUSTED = """
+[[claim]]
+name = "code of the repository"
+mechanism = "theirs:mechanism"
+epsilon = 1.0
+
+[[claim]]
+name = "a training of the repository"
+system = "theirs:train"
+epsilon = 1.0
+
+[[claim]]
+name = "scores"
+scores = { in = "in.csv", out = "out.csv" }
+epsilon = 1.0
+
+[[claim]]
+name = "a method"
+method = "vafl"
+kind = "attack"
+attack = "label_direct"
+success_at_most = 0.5
+"""
+WATCHED = """
+import os, sys
+
+def watch(event, arguments):
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    starts = ("subprocess.Popen", "os.fork", "os.exec", "os.posix_spawn", "os.system", "socket.connect", "socket.bind")
+    changes = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate")
+    if writes or event in (*starts, *changes):
+        seen.append(f"{event} {arguments}")
+
+seen = []
+from dpzv_audit.cli import main
+sys.addaudithook(watch)
+code = main(sys.argv[1:])
+assert "theirs" not in sys.modules
+assert not seen, seen
+sys.exit(code)
+"""
+
+
+def test_a_check_needs_no_trust_writes_nothing_and_runs_nothing(folder):
+    """In a process whose files, processes and sockets are watched, beside code that would say that it was imported."""
+    (folder / "theirs.py").write_text("raise SystemExit(7)\n")
+    (folder / "watched.py").write_text(WATCHED)
+    write(folder, UNTRUSTED)
+    before = sorted(path.name for path in folder.iterdir())
+    env = {**os.environ, "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), "GITHUB_STEP_SUMMARY": "sum.md"}
+    command = [sys.executable, "-B", "watched.py", "verify", "claims.toml", "--check"]
+    command += ["--ledger", "l.jsonl", "--junit", "j.xml", "--sarif", "s.sarif", "--out", "runs"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "claims.toml: 4 claims, all of them valid\n"
+    assert sorted(path.name for path in folder.iterdir()) == before
+    (folder / "out.csv").unlink()
     assert main(["verify", "claims.toml", "--check"]) == 2
 
 
