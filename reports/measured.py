@@ -96,6 +96,7 @@ def settings_of(result: Result) -> dict[str, Row]:
     line = found.get("command_line")
     data = found.get("data", {})
     digests = data.pop("digests", {})
+    data.pop("hints", None)  # beside the accuracy that they are about
     data |= {f"note {i}": note for i, note in enumerate(data.pop("notes", []), start=1)}
     run = {"schema": result.SCHEMA, "command_line": shlex.join(line) if line else None}
     run |= {key: found.get(key) for key in _OF_THE_RUN}
