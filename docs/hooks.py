@@ -1,6 +1,7 @@
 """Fills in, when the site is built, what the code knows better than a page: settings, adversaries, what there is."""
 
 import importlib
+import json
 import pkgutil
 import re
 import sys
@@ -84,9 +85,63 @@ def modules(package: str) -> str:
     return "\n\n".join(f"::: {name}" for name in sorted(found))
 
 
+def kind(found: Mapping[str, Any]) -> str:
+    """A JSON schema's type in words, with links to the parts that it names."""
+    if "$ref" in found:
+        name = found["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "const" in found:
+        return f"`{json.dumps(found['const'])}`"
+    if "enum" in found:
+        return ", ".join(f"`{json.dumps(one)}`" for one in found["enum"])
+    for several in ("anyOf", "oneOf"):
+        if several in found:
+            return " or ".join(dict.fromkeys(map(kind, found[several])))
+    if found.get("type") == "array":
+        if "prefixItems" in found:
+            return f"list of ({', '.join(map(kind, found['prefixItems']))})"
+        return f"list of {kind(found.get('items', {}))}"
+    if found.get("type") == "object":
+        inner = found.get("additionalProperties")
+        return f"object of {kind(inner)}" if isinstance(inner, dict) else "object"
+    return str(found.get("type", "anything"))
+
+
+def part_of_schema(name: str, found: Mapping[str, Any]) -> str:
+    """One object of a JSON schema: its sentence and its keys as a Markdown table."""
+    lines = [f"### {name}", "", found.get("description", ""), ""]
+    if "properties" not in found:
+        return "\n".join([*lines, kind(found)])
+    lines += ["| key | type | |", "|---|---|---|"]
+    required = found.get("required", ())
+    for key, value in found["properties"].items():
+        said = " ".join(value.get("description", "").split())
+        needed = "required. " if key in required and "const" not in value else ""
+        lines.append(f"| `{key}` | {cell(kind(value))} | {cell(needed + said)} |")
+    return "\n".join(lines)
+
+
+def schema(of: str) -> str:
+    """Every object of the JSON schema `of` results or of a transcript's manifest, as it follows from the models."""
+    if of == "results":
+        from dpzv_audit.results import REPORTED, schema_of_results
+
+        parts = schema_of_results()["$defs"]
+        first = [model.__name__ for model in REPORTED.values()]
+    else:
+        from dpzv_audit.systems.transcript import schema_of_transcripts
+
+        whole = schema_of_transcripts()
+        parts = {"manifest.json": whole, **whole.get("$defs", {})}
+        first = ["manifest.json"]
+    assert isinstance(parts, dict)
+    return "\n\n".join(part_of_schema(name, parts[name]) for name in [*first, *sorted({*parts} - {*first})])
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for every page."""
     markdown = re.sub(r"<!-- settings of ([\w-]+) -->", lambda found: settings(found[1]), markdown)
     markdown = re.sub(r"<!-- facts of the attack (\w+) -->", lambda found: attack(found[1]), markdown)
     markdown = re.sub(r"<!-- modules of ([\w.]+) -->", lambda found: modules(found[1]), markdown)
+    markdown = re.sub(r"<!-- schema of (\w+) -->", lambda found: schema(found[1]), markdown)
     return markdown.replace("<!-- methods -->", methods()).replace("<!-- attacks -->", attacks())

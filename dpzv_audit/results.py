@@ -233,10 +233,11 @@ class Staleness(Part):
 
 
 class Data(Part):
-    """The data set's partition, notes on it, and digests of its files."""
+    """The data set's partition, notes on it, hints at what usually keeps it from being learnt, and digests."""
 
     partition: str | None = None
     notes: list[str] = []
+    hints: list[str] = []
     digests: dict[str, str] = {}
 
 

@@ -100,6 +100,7 @@ def settings_of(result: Result) -> dict[str, Row]:
     found = result.model_dump(exclude_unset=True)
     data = found.get("data", {})
     digests = data.pop("digests", {})
+    data.pop("hints", None)  # beside the accuracy that they are about
     data |= {f"note {i}": note for i, note in enumerate(data.pop("notes", []), start=1)}
     run: dict[str, object] = {"schema": result.SCHEMA}
     run |= {key: found.get(key) for key in _OF_THE_RUN}

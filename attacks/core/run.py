@@ -114,7 +114,7 @@ def attacked_run(
         grants.append(granted or few_labels(spec, data.labels, setting))
 
     def part(one: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], list[Any]]:
-        recorder = ViewRecorder(looks, kinds=spec.reads)
+        recorder = ViewRecorder(looks, kinds=spec.reads, senders=spec.reads_of)
         log = BatchLog(answers, attacked)
         some = data.of_replicas(places.start, places.stop)
         watching = [watch(one, some.labels)] if watch else []

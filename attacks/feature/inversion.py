@@ -5,7 +5,7 @@ The decoder is ridge regression on records whose features the server knows. For 
 <x_i, x_k> + 1 for a linear layer under a Gaussian direction. With known x_k these are linear equations in x_i.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import Message, View
+from mechanisms.core.context import dtype_of
 
 from ..core import needs
 from ..core.contract import (
@@ -37,28 +39,38 @@ from ..core.run import attacked_run
 
 # Ridge penalty a known record, on standardised inputs.
 PENALTY = 1e-2
+# Bytes of the normal equations of as many records as are summed at once, and of those that are solved at once.
+EQUATIONS = 1 << 27
+SOLVED = 1 << 24
+# Records that are decoded at once.
+ROWS = 4096
 SENT = {"last": (False,), "first": (True,), "both": (False, True)}
 """Embeddings that a decoder may read, by the name of the option: whether each is the first that was sent."""
 
 
 def infer(view: View, known: Knowledge) -> "Reconstruction":
     """Decode every record of client 1 whose features are unknown, from the embeddings that it sent."""
-    inputs = torch.cat([sent_embeddings(view, known, first=first) for first in _read(known)], 2)
-    measured = known.method.differences(known.config)
-    if measured is not None and measured.pairs:
-        inputs = torch.cat((inputs, from_jacobians(view, known)), 2)
     some, features = _known_features(known)
-    seen = inputs[:, some]
-    mean = seen.mean(1, keepdim=True)
-    deviation = seen.std(1, keepdim=True) + 1e-9
-    rows = (inputs - mean) / deviation
-    seen = rows[:, some]
-    gram = seen.mT @ seen + PENALTY * len(some) * torch.eye(seen.shape[2]).to(seen)
-    centre = features.mean(0)
-    weights = torch.linalg.solve(gram, seen.mT @ (features - centre))
     free = torch.ones(known.records, dtype=torch.bool, device=some.device)
     free[some] = False
-    return Reconstruction(rows[:, free] @ weights + centre, free.nonzero().squeeze(1).cpu())
+    ids = free.nonzero().squeeze(1)
+    centre = features.mean(0)
+    measured = known.method.differences(known.config)
+
+    def decoded(k: int) -> Tensor:
+        inputs = [sent_embeddings(view, known, k, first=first) for first in _read(known)]
+        if measured is not None and measured.pairs:
+            inputs.append(from_jacobians(view, known, k))
+        rows = inputs[0] if len(inputs) == 1 else torch.cat(inputs, 1)
+        seen = rows[some]
+        # In place: with many columns the rows of one training are most of what is held.
+        rows.sub_(seen.mean(0)).div_(seen.std(0) + 1e-9)
+        seen = rows[some]
+        gram = seen.T @ seen + PENALTY * len(some) * torch.eye(seen.shape[1]).to(seen)
+        weights = torch.linalg.solve(gram, seen.T @ (features - centre))
+        return torch.cat([rows[piece] @ weights + centre for piece in ids.split(ROWS)])
+
+    return Reconstruction(ids.cpu(), len(known.replicas), decoded)
 
 
 def _read(known: Knowledge) -> tuple[bool, ...]:
@@ -76,46 +88,45 @@ def _known_features(known: Knowledge) -> tuple[Tensor, Tensor]:
     return some.ids, some.features.flatten(1).double()
 
 
-def sent_embeddings(view: View, known: Knowledge, *, first: bool = False) -> Tensor:
-    """Return the latest embedding of each record at client 1, or the `first` that it sent, (K, N, width)."""
+def sent_embeddings(view: View, known: Knowledge, k: int, *, first: bool = False) -> Tensor:
+    """Return the latest embedding (N, width) of each record at client 1 in training `k` of a view, or the `first`."""
     measured = known.method.differences(known.config)
+    two_sided = measured is not None and measured.two_sided
     latest: Tensor | None = None
     mail = _mail(view)
     for message in reversed(mail) if first else mail:
-        payload = message.payload.double()
+        payload = message.payload[k : k + 1].double()
         if message.kind == "table":
-            latest = payload.clone()
+            latest = payload[0].clone()
             continue
         if latest is None:
-            latest = payload.new_zeros(len(payload), known.records, payload.shape[-1])
+            latest = payload.new_zeros(known.records, payload.shape[-1])
         if message.ids is not None:
-            sent = kept_of(payload, two_sided=measured is not None and measured.two_sided)
-            latest.scatter_(1, message.ids.unsqueeze(2).expand(-1, -1, latest.shape[2]), sent)
+            sent = kept_of(payload, two_sided=two_sided)[0]
+            latest.scatter_(0, message.ids[k].unsqueeze(1).expand(-1, latest.shape[1]), sent)
     if latest is None:
         raise InputError("the view holds no embedding of client 1")
     return latest
 
 
-def from_jacobians(view: View, known: Knowledge) -> Tensor:
-    """Features (K, N, d) from inner products of Jacobian products with those of known records of the same batch.
+def from_jacobians(view: View, known: Knowledge, k: int) -> Tensor:
+    """Features (N, d) from inner products of Jacobian products with those of known records of the same batch.
 
-    A known record is estimated from the others, so that a decoder may learn from it. Records that never met a known
-    one get zeros.
+    Of training `k` of the view. A known record is estimated from the others, so that a decoder may learn from it.
+    Records that never met a known one get zeros.
     """
     some, features = _known_features(known)
     place = torch.full((known.records,), -1, device=some.device)
     place[some] = torch.arange(len(some), device=some.device)
-    pairs = [(m.payload, m.ids) for m in _mail(view) if m.kind == "embeddings" and m.ids is not None]
     step = 2.0 * known.differences.smoothing
-    # The normal equations of as many records as are solved for at once take 128 MiB.
-    at_once = max(1, 2**27 // (8 * features.shape[1] ** 2))
-    found = []
-    for k in range(len(pairs[0][0])):
-        moves = [((sent[k, 0] - sent[k, 1]).double() / step, ids[k]) for sent, ids in pairs]
-        for start in range(0, known.records, at_once):
-            block = range(start, min(start + at_once, known.records))
-            found.append(_block_from_jacobians(moves, block, place, features))
-    return torch.cat(found).view(-1, known.records, features.shape[1])
+    moves = []
+    for message in _mail(view):
+        if message.kind == "embeddings" and message.ids is not None:
+            sent, ids = message.payload[k], message.ids[k]
+            moves.append(((sent[0] - sent[1]).double() / step, ids))
+    at_once = max(1, EQUATIONS // (8 * features.shape[1] ** 2))
+    blocks = (range(start, min(start + at_once, known.records)) for start in range(0, known.records, at_once))
+    return torch.cat([_block_from_jacobians(moves, block, place, features) for block in blocks])
 
 
 def _block_from_jacobians(
@@ -126,6 +137,8 @@ def _block_from_jacobians(
     `batches` are Jacobian products (B, width) and the ids (B,) that they are about.
     """
     d = features.shape[1]
+    # A share of the block at a time where products and solutions need as much memory as the equations themselves.
+    few = max(1, SOLVED // (8 * d**2))
     gram = features.new_zeros(len(block), d, d)
     right = features.new_zeros(len(block), d)
     for moves, ids in batches:
@@ -140,12 +153,15 @@ def _block_from_jacobians(
         products = moves[rows] @ moves[inside].T / shared.clamp(min=1.0) - 1.0
         others = (ids[rows, None] != ids[inside][None]).double() * (shared > 0)
         places = ids[rows] - block.start
-        gram.index_add_(0, places, torch.einsum("bi,ip,iq->bpq", others, x, x))
+        for at, weights in zip(places.split(few), others.split(few), strict=True):
+            gram.index_add_(0, at, torch.einsum("bi,ip,iq->bpq", weights, x, x))
         right.index_add_(0, places, (others * products) @ x)
-    met = gram.diagonal(dim1=1, dim2=2).sum(1) > 0
+    diagonal = gram.diagonal(dim1=1, dim2=2)
+    met = diagonal.sum(1) > 0
+    diagonal.add_(1.0)
     solved = torch.zeros_like(right)
-    system = gram[met] + torch.eye(d).to(gram)
-    solved[met] = torch.linalg.solve(system, right[met].unsqueeze(2)).squeeze(2)
+    for some in met.nonzero().squeeze(1).split(few):
+        solved[some] = torch.linalg.solve(gram[some], right[some].unsqueeze(2)).squeeze(2)
     return solved
 
 
@@ -155,65 +171,59 @@ def _mail(view: View) -> list[Message]:
 
 def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, reconstruct, and compare; the control permutes the client's records before training."""
+    check_memory(memory_needed(setting), f"{spec.name} over {setting.trials} trainings")
     run = attacked_run(spec, setting)
     dataset = setting.dataset
     train = dataset.train
     confidence = setting.confidence
-    truth = torch.from_numpy(train.features[0]).flatten(1).double()
-    found: Reconstruction = spec.infer(run.view, run.known)
-    success, _ = _correlation(found, truth, confidence)
-    compared = quality(dataset, found, confidence)
+    scored = score(dataset, spec.infer(run.view, run.known), confidence)
     rows = []
-    for what, measured in compared.items():
+    for what, measured in scored.quality.items():
         rows.append({"what": what, **{name: one.value for name, one in measured.items()}})
     outcome = AttackOutcome(
-        success=success,
+        success=scored.success,
         baselines={MEAN: 0.0},
         controls={},
         trained=run.trained,
         plan=run.plan,
         metric="correlation of reconstructed with true features, about the mean record",
-        measures=compared.get(RECONSTRUCTED, {}),
+        measures=scored.quality.get(RECONSTRUCTED, {}),
         curves={"quality of reconstructed pictures": rows} if rows else {},
-        pictures=pictures(dataset, found, compared),
+        pictures=scored.pictures,
         at_once=run.at_once,
     )
     if setting.pilot:
         return outcome
+    again_at_once = run.at_once
+    del run  # the messages of the control's trainings take as much memory again
     # An order of its own for each method: controls of several methods that shared one would share its luck.
     own = crc32(setting.method.name.encode())
-    order = stream(setting.seed, Purpose.CONTROL, 0, own).permutation(len(truth))
+    order = stream(setting.seed, Purpose.CONTROL, 0, own).permutation(len(train))
     block: np.ndarray = np.ascontiguousarray(train.features[0][order])
     moved = replace(dataset, train=replace(train, features=(block, *train.features[1:])))
-    again = attacked_run(spec, replace(setting.of_control(run.at_once), dataset=moved))
-    by_chance, shares = _correlation(spec.infer(again.view, again.known), truth, confidence)
+    again = attacked_run(spec, replace(setting.of_control(again_at_once), dataset=moved))
+    against = score(dataset, spec.infer(again.view, again.known), confidence, pictured=False)
     control = at_chance(
-        by_chance,
+        against.success,
         what="trained on the client's records in another order, compared with the true ones: must be 0",
         expected=0.0,
-        test=by_bets(shares, 0.0, least=-1.0, what="groups of records"),
+        test=by_bets(against.shares, 0.0, least=-1.0, what="groups of records"),
     )
     return replace(outcome, controls={"other_records": control}, at_once=again.at_once)
 
 
-def _correlation(found: "Reconstruction", truth: Tensor, confidence: float) -> tuple[Interval, np.ndarray]:
-    """Return the correlation over all coordinates about the mean record, and the share (groups,) of each group.
-
-    By records the interval is Student's over groups of records, means over trials: each group has many.
-    """
-    real = (truth - truth.mean(0))[found.ids]
-    guess = found.features.cpu() - truth.mean(0)
-    norms = torch.linalg.vector_norm(guess.flatten(1), dim=1) * torch.linalg.vector_norm(real)
-    products = (guess * real).sum(2) / norms.clamp(min=1e-300).unsqueeze(1)
-    # Records are what varies: twenty groups of them, each with its share of the one correlation.
-    groups = min(GROUPS, products.shape[1])
-    n = products.shape[1] // groups * groups
-    sums = products[:, :n].unflatten(1, (groups, -1)).sum(2).numpy()
-    shares = sums * groups * (products.shape[1] / n)
-    by_group = t_interval(shares.mean(0).clip(-1.0, 1.0), n, confidence)
-    value, low, high = np.clip((by_group.value, by_group.low, by_group.high), -1.0, 1.0).tolist()
-    over = over_trainings(shares.mean(1), confidence, least=-1.0)
-    return replace(by_group, value=value, low=low, high=high, over_trainings=over), shares.mean(0)
+def memory_needed(setting: AttackSetting) -> int:
+    """Return the most bytes that client 1's messages of all trainings take, and decoding one training beside them."""
+    config = setting.config
+    values = torch.finfo(dtype_of(config)).bits // 8
+    measured = setting.method.differences(config)
+    pairs = measured is not None and measured.pairs
+    # A client that takes turns with the others sends less.
+    sent = setting.rounds * config.batch_size * config.embedding * (2 if pairs else 1)
+    width = int(np.prod(setting.dataset.shapes[0]))
+    read = config.embedding + (width if pairs else 0)
+    decoding = 8 * setting.records * (2 * read + width) + (2 * EQUATIONS if pairs else 0)
+    return values * setting.trials * (sent + setting.records * config.embedding) + decoding
 
 
 def features_to_fit(setting: AttackSetting) -> str | None:
@@ -252,15 +262,26 @@ SPEC = AttackSpec(
     needs=(needs.own_protocol, features_to_fit, needs.one_batch_size),
     least_success=-1.0,
     reveals="features",
+    reads=("table", "embeddings"),
+    reads_of=(ATTACKER,),
+    memory=memory_needed,
 )
 
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Features (K, n, d) of the records `ids` (n,) that the server did not know; ids in the machine's memory."""
+    """Features of the records `ids` (n,) that the server did not know, in the machine's memory, by training.
 
-    features: Tensor
+    They are decoded, to (n, d), when they are asked for: those of all `trials` together would be many.
+    """
+
     ids: Tensor
+    trials: int
+    decoded: Callable[[int], Tensor]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Yield the features of each training."""
+        return (self.decoded(k).cpu() for k in range(self.trials))
 
 
 RECONSTRUCTED = "reconstructed"
@@ -279,67 +300,132 @@ SHOWN = 8
 GROUPS = 20
 
 
-def quality(dataset: VerticalDataset, found: Reconstruction, confidence: float) -> dict[str, dict[str, Interval]]:
-    """Return PSNR in dB and SSIM of reconstructed pictures, and those of the mean record; nothing without pictures.
+@dataclass(frozen=True)
+class Scored:
+    """Success of reconstructions; each group's share of it (groups,), means over trainings; and for pictures more.
 
-    Pixels are scaled to [0, 1] by their least and largest value. A group of records has the PSNR of its mean squared
-    error; intervals are over groups, means over trials.
+    `quality` has PSNR in dB and SSIM of reconstructed pictures and of the mean record, nothing without pictures;
+    `pictures` are some records of the first training beside their reconstructions.
     """
-    shape = dataset.picture(0)
-    if shape is None:
-        return {}
-    block = dataset.train.features[0].astype(np.float64)
-    low = float(block.min())
-    range_ = float(np.ptp(block)) or 1.0
 
-    def planes(records: np.ndarray) -> np.ndarray:
-        return (records.reshape(len(records), -1, *shape) - low) / range_
+    success: Interval
+    shares: np.ndarray
+    quality: Mapping[str, Mapping[str, Interval]]
+    pictures: Pictures | None
 
-    real = planes(block[found.ids.numpy()])
-    mean = np.broadcast_to(planes(block.mean(0)[None]), real.shape)
-    guesses = {RECONSTRUCTED: [planes(one) for one in found.features.cpu().numpy()], MEAN: [mean]}
-    measured = {}
-    for what, trials in guesses.items():
-        errors = _groups(np.stack([((one - real) ** 2).mean((1, 2, 3)) for one in trials]))
-        decibels = -10.0 * np.log10(np.maximum(errors, 1e-300))
-        likeness = _groups(np.stack([ssim(one, real) for one in trials]))
-        measured[what] = {
-            name: t_interval(of.mean(0), len(real), confidence) for name, of in ((PSNR, decibels), (SSIM, likeness))
-        }
-    return measured
+
+def score(dataset: VerticalDataset, found: Reconstruction, confidence: float, *, pictured: bool = True) -> Scored:
+    """Compare reconstructions with the true features, one training at a time; `pictured` as pictures too."""
+    ids = found.ids
+    truth = torch.from_numpy(dataset.train.features[0]).flatten(1).double()
+    mean = truth.mean(0)
+    real = truth[ids] - mean
+    album = Album.of(dataset, ids.numpy()) if pictured else None
+    shares, marks, shown = [], [], np.empty(0)
+    for features in found:
+        shares.append(_shares(features - mean, real))
+        if album is not None:
+            marks.append(album.marks(features.numpy()))
+            shown = features[:SHOWN].numpy() if len(marks) == 1 else shown
+    success = _correlation(np.stack(shares), len(ids), confidence)
+    of_groups = np.stack(shares).mean(0)
+    if album is None:
+        return Scored(success, of_groups, {}, None)
+    quality = {RECONSTRUCTED: _intervals(marks, len(ids), confidence)}
+    quality[MEAN] = _intervals([album.marks(album.mean)], len(ids), confidence)
+    return Scored(success, of_groups, quality, album.beside(shown, quality))
+
+
+def _shares(guess: Tensor, real: Tensor) -> np.ndarray:
+    """Return each group's share (groups,) of the correlation of `guess` (n, d) with `real`, both about the mean record.
+
+    Records are what varies: twenty groups of them; what is left over of `n` records is in none.
+    """
+    norms = torch.linalg.vector_norm(guess) * torch.linalg.vector_norm(real)
+    products = (guess * real).sum(1) / norms.clamp(min=1e-300)
+    groups = min(GROUPS, len(products))
+    n = len(products) // groups * groups
+    sums: np.ndarray = products[:n].unflatten(0, (groups, -1)).sum(1).numpy()
+    return sums * groups * (len(products) / n)
+
+
+def _correlation(shares: np.ndarray, records: int, confidence: float) -> Interval:
+    """Return the correlation by `shares` (K, groups), means over trainings, of the groups of so many `records`.
+
+    By records the interval is Student's over groups of records: each group has many.
+    """
+    groups = shares.shape[1]
+    by_group = t_interval(shares.mean(0).clip(-1.0, 1.0), records // groups * groups, confidence)
+    value, low, high = np.clip((by_group.value, by_group.low, by_group.high), -1.0, 1.0).tolist()
+    over = over_trainings(shares.mean(1), confidence, least=-1.0)
+    return replace(by_group, value=value, low=low, high=high, over_trainings=over)
+
+
+Marks = tuple[np.ndarray, np.ndarray]
+"""Mean squared errors and structural similarities of groups of pictures, (groups,) each."""
+
+
+@dataclass(frozen=True)
+class Album:
+    """The true pictures (n, channels, height, width) of some records, whose pixels were scaled to [0, 1].
+
+    `low` and `range_` are what scaled them, `mean` the mean record for each of them (n, d), `ids` their numbers.
+    """
+
+    real: np.ndarray
+    mean: np.ndarray
+    low: float
+    range_: float
+
+    @classmethod
+    def of(cls, dataset: VerticalDataset, ids: np.ndarray) -> "Album | None":
+        """Return the pictures of the records `ids` at client 1; None where its block is no picture."""
+        shape = dataset.picture(0)
+        if shape is None:
+            return None
+        block = dataset.train.features[0].astype(np.float64)
+        low = float(block.min())
+        range_ = float(np.ptp(block)) or 1.0
+        real = (block[ids].reshape(len(ids), -1, *shape) - low) / range_
+        flat = block.reshape(len(block), -1)
+        return cls(real, np.broadcast_to(flat.mean(0), (len(ids), flat.shape[1])), low, range_)
+
+    def planes(self, features: np.ndarray) -> np.ndarray:
+        """Return features (n, d) as pictures, scaled as the true ones are."""
+        return (features.reshape(len(features), *self.real.shape[1:]) - self.low) / self.range_
+
+    def marks(self, features: np.ndarray) -> Marks:
+        """Return how close pictures of `features` (n, d) come to the true ones."""
+        guess = self.planes(features)
+        return _groups(((guess - self.real) ** 2).mean((1, 2, 3))), _groups(ssim(guess, self.real))
+
+    def beside(self, shown: np.ndarray, measured: Mapping[str, Mapping[str, Interval]]) -> Pictures:
+        """Return the first records beside the reconstructions `shown` of them and the mean record."""
+
+        def greys(planes: np.ndarray) -> np.ndarray:
+            return np.asarray(np.clip(planes.mean(1).reshape(len(planes), -1), 0.0, 1.0))
+
+        rows = {"original": greys(self.real[: len(shown)])}
+        for what, guess in ((RECONSTRUCTED, shown), (MEAN, self.mean[: len(shown)])):
+            psnr, likeness = (measured[what][name].value for name in (PSNR, SSIM))
+            rows[f"{what}: PSNR {psnr:.1f} dB, SSIM {likeness:.2f}"] = greys(self.planes(guess))
+        height, width = self.real.shape[2:]
+        return Pictures((height, width), rows)
+
+
+def _intervals(marks: Sequence[Marks], records: int, confidence: float) -> dict[str, Interval]:
+    """Return PSNR in dB and SSIM over groups of `records`, means over trainings.
+
+    A group of records has the PSNR of its mean squared error.
+    """
+    errors, likeness = (np.stack(kind) for kind in zip(*marks, strict=True))
+    decibels = -10.0 * np.log10(np.maximum(errors, 1e-300))
+    return {name: t_interval(of.mean(0), records, confidence) for name, of in ((PSNR, decibels), (SSIM, likeness))}
 
 
 def _groups(values: np.ndarray) -> np.ndarray:
-    """Means (K, groups) of values (K, n) over groups of records; the last group takes what is left over."""
-    parts = np.array_split(values, min(GROUPS, values.shape[1]), axis=1)
-    return np.stack([part.mean(1) for part in parts], 1)
-
-
-def pictures(
-    dataset: VerticalDataset, found: Reconstruction, measured: Mapping[str, Mapping[str, Interval]]
-) -> Pictures | None:
-    """Return some records of the first trial, their reconstructions and the mean record; None without pictures."""
-    shape = dataset.picture(0)
-    if shape is None:
-        return None
-    block = dataset.train.features[0].astype(np.float64)
-    low = float(block.min())
-    range_ = float(np.ptp(block)) or 1.0
-
-    def greys(records: np.ndarray) -> np.ndarray:
-        planes = records.reshape(len(records), -1, shape[0] * shape[1]).mean(1)
-        return np.asarray(np.clip((planes - low) / range_, 0.0, 1.0))
-
-    ids = found.ids[:SHOWN].numpy()
-    guesses = {
-        RECONSTRUCTED: found.features[0, :SHOWN].cpu().numpy(),
-        MEAN: np.broadcast_to(block.mean(0), (len(ids), *block.shape[1:])),
-    }
-    rows = {"original": greys(block[ids])}
-    for what, guess in guesses.items():
-        psnr, likeness = (measured[what][name].value for name in (PSNR, SSIM))
-        rows[f"{what}: PSNR {psnr:.1f} dB, SSIM {likeness:.2f}"] = greys(guess)
-    return Pictures(shape, rows)
+    """Return means (groups,) of values (n,) over groups of records; the last group takes what is left over."""
+    return np.array([part.mean() for part in np.array_split(values, min(GROUPS, len(values)))])
 
 
 def ssim(guess: np.ndarray, real: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ from ..limits import MOST_RECORDS
 from ..loading import importable
 from .file import OwnClaim, SystemAttackClaim, SystemClaim
 from .subjects import Access
-from .trained import attacked, loaded, sizes_of
+from .trained import attacked, facts_of, loaded, sizes_of
 
 TRAININGS = 64
 """Trainings of a system that is attacked, each a block of its own: no two of them are cheaper side by side, and the
@@ -162,7 +162,7 @@ def _release_of(
     )
     against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
     theory = partial(theory_of, method, config, deployment, delta=claim.delta, enough=claim.epsilon, **against)
-    facts = {"system": claim.system, "data": {"digests": data.digests, "partition": data.partition}}
+    facts = {"system": claim.system, "data": facts_of(data)}
     games = _games_on(claim, method, config, data, access, seed)
     return replace(games, theory=theory, facts={**facts, **games.facts})
 

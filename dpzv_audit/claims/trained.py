@@ -15,7 +15,7 @@ from mechanisms.methods.dpzv import scalar_config
 
 from ..data import load, load_csv
 from ..data.vertical import VerticalDataset
-from ..errors import InputError
+from ..errors import InputError, with_options
 from ..evidence.choosing import named, strongest, worst_client
 from ..evidence.games import TRAINED_BLOCK, games_of, label_game, scored_block, theory_of
 from ..evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
@@ -124,6 +124,12 @@ def loaded(claim: TrainedClaim | OwnClaim, access: Access) -> VerticalDataset:
     return data
 
 
+def facts_of(data: VerticalDataset) -> dict[str, object]:
+    """Return what a claim's evidence says of its data: digests, partition and, where there are any, hints."""
+    hints = {"hints": [with_options(hint) for hint in data.hints]} if data.hints else {}
+    return {"digests": data.digests, "partition": data.partition, **hints}
+
+
 def _data_named(claim: TrainedClaim | OwnClaim, access: Access) -> str:
     """Return what tells the data of a claim from those of others: what it says of them, and where files lie."""
     said = said_by(claim)
@@ -162,7 +168,7 @@ def method_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
     theory = partial(theory_of, spec, config, deployment, delta=claim.delta, enough=claim.epsilon, **against)
     facts: dict[str, Any] = {"config": config.model_dump(mode="json"), "records": records, "clients": clients}
     if data is not None:
-        facts["data"] = {"digests": data.digests, "partition": data.partition}
+        facts["data"] = facts_of(data)
     labels = label_release(config.defences)
     if labels is not None:
         bound = labels.bound(claim.adversary, claim.neighbours, claim.delta)
@@ -236,7 +242,7 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int, posit
         pools={ATTACKED: Pool(draw=draw, trials=setting.trials, stored=True)},
         facts={
             "config": setting.config.model_dump(mode="json"),
-            "data": {"digests": setting.dataset.digests, "partition": setting.dataset.partition},
+            "data": facts_of(setting.dataset),
             "set_up": mounted[0][0].requires_because if claim.attack != STRONGEST else "",
         },
     )

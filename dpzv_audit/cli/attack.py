@@ -1,5 +1,6 @@
 """`dpzv-audit attack`: train a method, attack it, audit it, account for it, and write the report."""
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -192,6 +193,7 @@ def attack(
         )
         if trials is None and choice.method.offers is None:
             setting = replace(setting, trials=affordable_trials(spec.trials, setting.rounds))
+        _say_memory(output, spec, setting)
         if self_check:
             _self_check(output, spec, setting)
             return
@@ -217,6 +219,14 @@ def attack(
         files = _files_of({folder: found for folder, (_, found) in beside.items()})
         saved = save(result, run, "attack", result.method, result.dataset, spec.name, files=files)
         output.finish(saved, table_from("attack", result))
+
+
+def _say_memory(output: Output, spec: "AttackSpec", setting: "AttackSetting") -> None:
+    """Say on stderr how much memory an attack is going to take, where that is much."""
+    needed = 0 if spec.lacks(setting) else spec.memory_needed(setting)
+    if needed >= MUCH_MEMORY and not output.quiet:
+        advice = "fewer --trials or records need less"
+        print(f"dpzv-audit: {spec.name} takes up to {needed / 1e9:.1f} GB of memory: {advice}", file=sys.stderr)
 
 
 def _clients(given: tuple[int, ...], adversary: str, count: int) -> tuple[int, ...]:
@@ -367,6 +377,9 @@ OF_A_TRANSCRIPT = frozenset(
 )
 """Options of an attack on a recorded training."""
 NOT_WITH_A_TRANSCRIPT = "does not go with --transcript: what was recorded is neither trained nor repeated"
+
+MUCH_MEMORY = 1e9
+"""Bytes from which on a command says what it is going to take."""
 
 FALSE_ALARM = 1e-3
 """Probability with which a self-check's negative control may fail a correct build, at most; a positive one is judged by

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from ..data import DATASETS, DataSpec, VerticalDataset, load, load_csv
 from ..data.download import download
 from ..data.spec import DATA_VARIABLE
 from ..data.text import PretrainedTokenizer
-from ..errors import InputError, unknown_name
+from ..errors import InputError, unknown_name, with_options
 from ..signals import TRIAL_SECONDS
 from ..training_defaults import Preset, dataset_defaults
 from .flags import Count, TrainingFlags, flag, number_in, refuse
@@ -98,6 +99,8 @@ def _json_or_word(text: str) -> Any:
 def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None = None) -> VerticalDataset:
     """Return the data that `flags` name, fetched first with `--download` (a progress bar on stderr unless `quiet`).
 
+    Hints at what in a table usually keeps a model from learning go to stderr too, a line for each.
+
     Text is read by the tokenizer of `transformer`, a folder or a name on the Hugging Face hub, where it is given.
     Raises `InputError` in one line that names the flag or the file for a wrong one, for flags that do not go together
     and for training records of one class alone, and what `dpzv_audit.data.download.download` raises.
@@ -106,6 +109,8 @@ def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None 
         data = _load_named(flags, quiet=quiet, transformer=transformer)
     else:
         data = _load_csv(flags.csv, flags)
+        for hint in () if quiet else data.hints:
+            print(f"dpzv-audit: hint: {with_options(hint, flag)}", file=sys.stderr)
     first = int(data.train.labels[0])
     if (data.train.labels == first).all():
         found = f"all {len(data.train)} training records are of class {first}"

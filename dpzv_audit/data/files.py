@@ -23,6 +23,7 @@ from ..files import data_digest, open_plain
 MUCH_MEMORY = 1_000_000_000
 """Bytes of memory that nobody should be surprised by."""
 _told: set[str] = set()
+CHUNK = 1 << 20
 
 
 @contextmanager
@@ -53,6 +54,20 @@ def file_digest(path: Path, algorithm: str = "sha256") -> str:
     new = partial(hashlib.new, algorithm, usedforsecurity=False)
     with reading(path), open_plain(path) as file:
         return hashlib.file_digest(file, new).hexdigest()
+
+
+def unpacked_digest(path: Path, algorithm: str, limit: int) -> str | None:
+    """Return the digest of what the gzipped file at `path` holds; None if it is broken or holds more than `limit`."""
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    with reading(path), open_plain(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
+        try:
+            while chunk := unpacked.read(CHUNK):
+                digest.update(chunk)
+                if unpacked.tell() > limit:
+                    return None
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            return None
+    return digest.hexdigest()
 
 
 def check_size(path: Path, limit: int, *, advice: str = "") -> int:

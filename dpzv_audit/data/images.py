@@ -32,16 +32,14 @@ SHAPES = ((60_000, 28, 28), (60_000,), (10_000, 28, 28), (10_000,))
 
 @dataclass(frozen=True, kw_only=True)
 class IdxFile:
-    """What an original file must be: name without `.gz`, dimensions, and the MD5 of it gzipped and plain.
+    """What an original file must be: name without `.gz`, dimensions, and the MD5 of what it holds once unpacked.
 
-    `md5_plain` is None where only the gzipped file has a published MD5: then a plain one is refused. `url` is
-    where the gzipped one can be had.
+    The MD5 of a gzipped file would depend on who packed it: gzip stores a name and a time. `url` is where to get it.
     """
 
     name: str
     shape: tuple[int, ...]
-    md5_gzip: str
-    md5_plain: str | None
+    md5: str
     url: str | None = None
 
     @property
@@ -68,17 +66,9 @@ class IdxFiles(NamedTuple):
 def declared_idx_files(name: str) -> IdxFiles:
     """Return the files of the data set `name` as `sets/NAME.toml` declares them."""
     found = []
-    plain = declared(name, "md5_plain", tuple[str, ...]) or (None,) * len(SHAPES)
-    remote = declared(name, "source", Source).remote
-    for file, shape, md5 in zip(remote, SHAPES, plain, strict=True):
-        idx = IdxFile(
-            name=file.name.removesuffix(".gz"),
-            shape=shape,
-            md5_gzip=file.digest,
-            md5_plain=md5,
-            url=file.url,
-        )
-        found.append(idx)
+    for file, shape in zip(declared(name, "source", Source).remote, SHAPES, strict=True):
+        assert file.unpacked is not None, f"sets/{name}.toml must say what {file.name} holds"
+        found.append(IdxFile(name=file.name.removesuffix(".gz"), shape=shape, md5=file.unpacked, url=file.url))
     return IdxFiles(*found)
 
 
@@ -95,8 +85,12 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     if not any((folder / name).is_file() for name in names):
         raise request.spec.missing(folder / f"{files.train_images.name}.gz")
 
+    digests = {}
+
     def read(file: IdxFile) -> Pixels:
-        return read_idx(request.found(find_idx(folder, file)), file)
+        content = read_idx_bytes(find_idx(folder, file), file)
+        digests[file.name] = hashlib.sha256(content).hexdigest()  # the same however the file is packed
+        return _array(content, file)
 
     def records(of_images: IdxFile, of_labels: IdxFile) -> Records:
         labels = read(of_labels).astype(np.int64)
@@ -114,12 +108,18 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
         records(*files[:2]),
         records(*files[2:]),
         held=f"{all_of // count} of the {all_of} {what} each",
+        digests=digests,
         columns=width,  # a run of whole rows is a picture; one that ends within a row is not
     )
 
 
 def read_idx(path: Path, expected: IdxFile) -> Pixels:
-    """Return the array in the file at `path`, which must be `expected`, gzipped or plain.
+    """Return the array in the file at `path`; raises what `read_idx_bytes` raises."""
+    return _array(read_idx_bytes(path, expected), expected)
+
+
+def read_idx_bytes(path: Path, expected: IdxFile) -> bytes:
+    """Return the unpacked content of the file at `path`, which must be `expected`, gzipped or not.
 
     Raises `InputError` naming the file, what was found and what would be right, if the file is unreadable, truncated,
     corrupted, too long, or has another magic number, other dimensions or another MD5. At most one byte more than the
@@ -128,12 +128,14 @@ def read_idx(path: Path, expected: IdxFile) -> Pixels:
     # gzip never makes a file more than 0.1% longer, so whatever passes this limit is another file
     stored = read_bounded(path, expected.size + expected.size // 100 + 4096)
     try:
-        content = _checked(stored, expected)
+        return _checked(stored, expected)
     except ValueError as error:
-        right = f"put the original {expected.name}.gz (md5 {expected.md5_gzip}) in its place"
+        right = f"put the original {expected.name} in its place, gzipped or not"
         raise InputError(f"{path}: {error}; {right}") from error
-    pixels = np.frombuffer(content, np.uint8, offset=len(expected.header))
-    return pixels.reshape(expected.shape)
+
+
+def _array(content: bytes, file: IdxFile) -> Pixels:
+    return np.frombuffer(content, np.uint8, offset=len(file.header)).reshape(file.shape)
 
 
 def find_idx(folder: Path, expected: IdxFile) -> Path:
@@ -151,11 +153,9 @@ def find_idx(folder: Path, expected: IdxFile) -> Path:
 def _checked(stored: bytes, expected: IdxFile) -> bytes:
     """Return the content of a file, unpacked; `ValueError` says why it is not the `expected` one."""
     content = stored
-    md5 = expected.md5_plain
     if stored.startswith(GZIP_MARK):
         try:
             content = inflated(stored, expected.size, kind="gzip")
-            md5 = expected.md5_gzip
         except ValueError as error:
             raise ValueError(f"{error}, must unpack to {expected.size} bytes") from error
     right = expected.header
@@ -171,11 +171,9 @@ def _checked(stored: bytes, expected: IdxFile) -> bytes:
         raise ValueError(f"is truncated: {size} bytes, must be {expected.size}")
     if size > expected.size:
         raise ValueError(f"goes on after its last record, must have {expected.size} bytes")
-    if md5 is None:
-        raise ValueError("is unpacked, and only the gzipped file has a published md5")
-    digest = hashlib.md5(stored, usedforsecurity=False).hexdigest()
-    if digest != md5:
-        raise ValueError(f"md5 is {digest}, must be {md5}")
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if digest != expected.md5:
+        raise ValueError(f"md5 of what it holds is {digest}, must be {expected.md5}")
     return content
 
 

@@ -8,6 +8,7 @@ encoding depends on another row. `sets/NAME.toml` declares a published table: co
 import csv
 import hashlib
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import numpy as np
 from ..errors import InputError, check_count, check_positive, unknown_name
 from ..files import first_not_utf8, open_plain
 from .files import bounded_lines, check_size, file_digest, memory_available, reading
+from .hints import hints_of, is_identifier
 from .spec import DataRequest, declared
 from .vertical import FloatArray, Records, VerticalDataset, array_digest, equal_runs, split_records
 
@@ -144,12 +146,16 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Encoded rows of the file at `path`: `blocks[name]`, float32 (N, width), by column; label cells; line numbers."""
+    """Encoded rows of the file at `path`: `blocks[name]`, float32 (N, width), by column; label cells; line numbers.
+
+    `identifiers` are the columns that look like identifiers by their first rows.
+    """
 
     path: Path
     blocks: dict[str, FloatArray]
     labels: tuple[str, ...]
     lines: tuple[int, ...]
+    identifiers: tuple[str, ...] = ()
 
     def records(self, groups: Groups, classes: Mapping[str, int]) -> Records:
         """Return a block for each group of columns, (N, sum of their widths), and the class of each row.
@@ -181,6 +187,7 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     parts: dict[str, list[FloatArray]] = {column.name: [] for column in columns}
     labels: list[str] = []
     lines: list[int] = []
+    identifiers: tuple[str, ...] = ()
     width = sum(column.width for column in columns)
     free = memory_available()
     with reading(path):
@@ -196,13 +203,20 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
             for column in columns:
                 name = column.name
                 parts[name].append(_encoded(column, names.index(name), chunk))
+            if not labels:
+                identifiers = tuple(column.name for column in columns if _identifies(column, names, chunk))
             place = names.index(label)
             labels += (intern(row[place]) for _, row in chunk)  # one string a class, not one a row
             lines += (line for line, _ in chunk)
         if not labels:
             raise ValueError("has no rows, must have at least one")
     blocks = {name: np.concatenate(blocks) for name, blocks in parts.items()}
-    return Table(path, blocks, tuple(labels), tuple(lines))
+    return Table(path, blocks, tuple(labels), tuple(lines), identifiers)
+
+
+def _identifies(column: Column, names: Sequence[str], rows: list[Line]) -> bool:
+    place = names.index(column.name)
+    return is_identifier(column.name, [row[place] for _, row in rows], words=not isinstance(column, Number))
 
 
 def _check_features(rows: int, width: int, free: int | None) -> None:
@@ -244,8 +258,9 @@ def _encoded(column: Column, place: int, chunk: list[Line]) -> FloatArray:
 def _rows(path: Path, layout: Layout) -> Iterator[Line]:
     """Yield (0, column names), then (line number, cells) of each row, as many cells as names."""
     with reading(path), io.TextIOWrapper(open_plain(path), "utf-8-sig", newline="") as file:
+        lines = bounded_lines(file, LINE_LIMIT, "characters")
         reader = csv.reader(
-            bounded_lines(file, LINE_LIMIT, "characters"),
+            _quoted_once(lines) if layout.header else lines,
             delimiter=layout.separator,
             skipinitialspace=True,
             strict=True,
@@ -267,6 +282,22 @@ def _rows(path: Path, layout: Layout) -> Iterator[Line]:
         except UnicodeDecodeError as error:
             place = first_not_utf8(path) + 1
             raise ValueError(f"byte {place} is not UTF-8 text ({error.reason})") from error
+
+
+QUOTED_TWICE = re.compile(r"""(?:^|[,;\t|])\s*"?(""[^",;\t|]+"")(?=$|["\s,;\t|])""")
+
+
+def _quoted_once(lines: Iterator[str]) -> Iterator[str]:
+    """Yield `lines`; `ValueError` for a header whose names are quoted twice, as in a file that was exported twice."""
+    for header in islice(lines, 1):
+        if found := QUOTED_TWICE.search(header.strip()):
+            name = found[1][2:-2]
+            raise ValueError(
+                f'line 1 quotes column names twice ({found[1]}): must be {name} or "{name}"; '
+                "remove the doubled quotes, there and in the rows below, or export the table again"
+            )
+        yield header
+    yield from lines
 
 
 def _header(row: list[str], layout: Layout) -> list[str]:
@@ -441,6 +472,11 @@ def load_csv(
     train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=1)
     plain = ", ".join(name for name in known if name not in {*categories, *scales})
     notes = (f"used as they are, for want of a scaling constant: {plain}",)
+    largest = {
+        column.name: max(float(np.abs(table.blocks[column.name]).max()) for table in tables)
+        for column in columns
+        if isinstance(column, Number)
+    }
     fitted = (f"the set of classes was read off the label column {label!r}",)
     named_files = zip(("csv", "test"), sources, strict=False)
     return VerticalDataset(
@@ -451,6 +487,7 @@ def load_csv(
         partition=f"{len(held)} clients, columns: {'; '.join(map(', '.join, held))}",
         digests={f"{part}/{file.name}": file_digest(file) for part, file in named_files},
         notes=notes if plain else (),
+        hints=hints_of(tables[0].identifiers, largest, scales),
         fitted=fitted if classes is None else (),
     )
 

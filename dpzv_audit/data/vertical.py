@@ -65,10 +65,11 @@ class VerticalDataset:
     array) to its SHA-256 as 64 hexadecimal digits. `vocabulary` is the number of token ids (0 .. vocabulary - 1,
     0 for padding) where blocks are int64, None where none is. `notes` are sentences that whoever reads a result
     on these data should know; `fitted` are sentences too, each on something of the preprocessing that was read off the
-    records themselves: a release that no noise covers, so that no bound is sound. `columns` is the width in pixels
-    where a flattened block is a picture, row by row, None where it is none or its shape says so. Raises `InputError`
-    where the two parts differ in clients or in the shape or type of a client's block, or where a label or a token id
-    is out of range.
+    records themselves: a release that no noise covers, so that no bound is sound. `hints` say what in the records
+    usually keeps a model from learning, with options as `dpzv_audit.errors.with_options` reads them. `columns` is the
+    width in pixels where a flattened block is a picture, row by row, None where it is none or its shape says so.
+    Raises `InputError` where the two parts differ in clients or in the shape or type of a client's block, or where a
+    label or a token id is out of range.
     """
 
     name: str
@@ -81,6 +82,7 @@ class VerticalDataset:
     notes: tuple[str, ...] = ()
     columns: int | None = None
     fitted: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)

@@ -18,6 +18,7 @@ from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtyp
 from mechanisms.core.training import NoiseSource
 
 from ..data.vertical import VerticalDataset
+from ..errors import with_options
 from ..halving import shortage
 from ..results import (
     Accuracy,
@@ -139,7 +140,12 @@ def provenance(
         config=config.model_dump(mode="json"),
         seed=case.seed,
         compute={"device": case.device, "threads": threads, "audit_chunk": chunk, **shortage(at_once)},
-        data=Data(partition=dataset.partition, notes=[*dataset.notes, *dataset.fitted], digests=dict(dataset.digests)),
+        data=Data(
+            partition=dataset.partition,
+            notes=[*dataset.notes, *dataset.fitted],
+            hints=[with_options(hint) for hint in dataset.hints],
+            digests=dict(dataset.digests),
+        ),
         versions=versions(),
     )
 

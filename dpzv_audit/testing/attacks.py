@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,8 @@ def _checked(spec: AttackSpec) -> Callable[[View, Knowledge], Any]:
 
 def _arrays(found: Any) -> dict[str, np.ndarray]:
     """Return what an answer holds, by name, as arrays."""
+    if isinstance(found, Reconstruction):
+        found = SimpleNamespace(ids=found.ids, features=torch.stack([*found]))
     parts: dict[Any, Any] = {"scores": found} if isinstance(found, np.ndarray) else {**vars(found)}
     parts |= parts.pop("by_queries", {})
     arrays = {}
@@ -135,10 +138,10 @@ def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:
         require(found.shape == wanted, spec, rule)
         require(np.isfinite(found).all(), spec, "scores must be finite")
     elif isinstance(found, Reconstruction):
-        shape = tuple(found.features.shape)
+        shapes = [tuple(features.shape) for features in found]
         ids = tuple(found.ids.shape)
-        right = len(shape) == 3 and shape[1:2] == ids
-        rule = f"features and ids have shapes {shape} and {ids}, must be (K, n, d) and (n,)"
+        right = len(shapes) == len(known.replicas) and all(len(one) == 2 and one[:1] == ids for one in shapes)
+        rule = f"features and ids have shapes {shapes} and {ids}, must be K times (n, d), and (n,)"
         require(right, spec, rule)
     else:
         scored = isinstance(found, GradientEstimates)

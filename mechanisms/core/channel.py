@@ -268,13 +268,20 @@ class Shelf:
 class ViewRecorder:
     """Records, while a method trains, the view of one adversary: nothing outside it is ever stored.
 
-    Methods never write to a payload after sending it. An adversary that needs only some `kinds` of messages keeps only
-    those.
+    Methods never write to a payload after sending it. An adversary that needs only some `kinds` of messages, or those
+    of some `senders`, keeps only those.
     """
 
-    def __init__(self, adversary: Adversary, *, kinds: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self,
+        adversary: Adversary,
+        *,
+        kinds: tuple[str, ...] | None = None,
+        senders: tuple[int, ...] | None = None,
+    ) -> None:
         self.view = View(adversary)
         self._kinds = kinds
+        self._senders = senders
         self.reads_notes = kinds is None
         self._payloads = Shelf()
         self._ids = Shelf()
@@ -283,6 +290,7 @@ class ViewRecorder:
         """Keep `message` if the adversary sees it, without ids it does not know."""
         adversary = self.view.adversary
         wanted = self._kinds is None or message.kind in self._kinds
+        wanted = wanted and (self._senders is None or message.sender in self._senders)
         if not wanted or not adversary.sees(message):
             return
         payload = self._payloads.keep(message.payload)

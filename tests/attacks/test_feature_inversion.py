@@ -1,5 +1,6 @@
 """Reconstruction of a client's features by the server."""
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 
 from attacks.core.contract import DoesNotApply, SomeFeatures
 from attacks.core.run import attacked_run
-from attacks.feature.inversion import SPEC, Reconstruction, from_jacobians, quality, sent_embeddings, ssim
+from attacks.feature.inversion import SPEC, Reconstruction, from_jacobians, score, sent_embeddings, ssim
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting
@@ -85,7 +86,7 @@ def test_jacobian_products_of_a_linear_client_give_its_features(digits):
     """Without ReLU inner products of h+ - h- are <x, x'> + 1 on average: 330 rounds alone reach 0.48."""
     one = small_setting(SPEC, "dpzv", digits, options={"batch_size": 64, "epochs": 30, "top_model": False}, trials=1)
     run = attacked_run(SPEC, one)
-    found = from_jacobians(run.view, run.known)[0].numpy()
+    found = from_jacobians(run.view, run.known, 0).numpy()
     real = digits.train.features[0].astype(float)
     seen = np.abs(found).sum(1) > 0
     assert seen.mean() > 0.95
@@ -97,10 +98,57 @@ def test_jacobian_products_of_a_linear_client_give_its_features(digits):
 def test_the_last_embedding_is_what_the_server_keeps():
     one = small_setting(SPEC, "vafl", random_dataset(), trials=2)
     run = attacked_run(SPEC, one)
-    latest = sent_embeddings(run.view, run.known)
-    sent = [m for m in run.view.messages if m.sender == 1 and m.kind == "embeddings"]
-    assert torch.allclose(latest[0, sent[-1].ids[0]], sent[-1].payload[0].double())
-    assert latest.shape == (2, 48, 16)
+    sent = [m for m in run.view.messages if m.kind == "embeddings"]
+    assert {m.sender for m in run.view.messages} == {1}
+    for k in range(2):
+        latest = sent_embeddings(run.view, run.known, k)
+        assert torch.allclose(latest[sent[-1].ids[k]], sent[-1].payload[k].double())
+        assert latest.shape == (48, 16)
+
+
+def test_what_is_held_at_once_is_one_training_and_a_block_of_records(monkeypatch):
+    """In blocks of 6 records, of which 2 are solved at once: the same numbers, and no larger equations."""
+    setting = small_setting(SPEC, "dpzv", random_dataset(), trials=3)
+    run = attacked_run(SPEC, setting)
+    whole = [*SPEC.infer(run.view, run.known)]
+    one = 8 * whole[0].shape[1] ** 2
+    monkeypatch.setattr("attacks.feature.inversion.EQUATIONS", 6 * one)
+    monkeypatch.setattr("attacks.feature.inversion.SOLVED", 2 * one)
+    monkeypatch.setattr("attacks.feature.inversion.ROWS", 5)
+    solve, solved = torch.linalg.solve, []
+    monkeypatch.setattr(torch.linalg, "solve", lambda a, b: solved.append(len(a) if a.dim() == 3 else 0) or solve(a, b))
+    alive: list[weakref.ref[torch.Tensor]] = []
+    found = SPEC.infer(run.view, run.known)
+
+    def decoded(k):
+        assert len([one for one in alive if one() is not None]) <= 1  # the one that was just compared
+        features = found.decoded(k)
+        assert torch.allclose(features, whole[k], rtol=1e-9)
+        alive.append(weakref.ref(features))
+        return features
+
+    score(setting.dataset, replace(found, decoded=decoded), 0.95)
+    assert len(alive) == 3
+    assert max(solved) == 2
+    assert solved.count(0) == 3
+
+
+def test_memory_that_is_not_free_is_told_before_any_training(monkeypatch):
+    setting = small_setting(SPEC, "split", random_dataset(), trials=3)
+    needed = SPEC.memory_needed(setting)
+    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: needed - 1)
+    monkeypatch.setattr("attacks.core.contract.train", None)
+    with pytest.raises(MemoryError, match=f"feature_inversion over 3 trainings: {needed} bytes, of {needed - 1} that"):
+        SPEC.mount(replace(setting, with_positive=False))
+
+
+@pytest.mark.parametrize("method", ["split", "dpzv", "vafl"])
+def test_the_view_takes_no_more_memory_than_was_said(method, digits):
+    setting = small_setting(
+        SPEC, method, digits, options={"batch_size": 64, "epochs": 2}, trials=2, with_positive=False
+    )
+    view = attacked_run(SPEC, setting).view
+    assert sum(message.payload.nbytes for message in view.messages) <= SPEC.memory_needed(setting)
 
 
 def test_structural_similarity_of_constant_pictures_is_that_of_their_means():
@@ -130,8 +178,8 @@ def test_peak_signal_to_noise_ratio_has_a_range_of_one(digits):
     digits = replace(digits, train=replace(digits.train, features=tuple(16 * f - 3 for f in digits.train.features)))
     ids = torch.arange(40)
     block = digits.train.features[0]
-    guess = torch.from_numpy(block[:40].reshape(40, -1) + 0.1 * np.ptp(block)).double()[None]
-    measured = quality(digits, Reconstruction(guess, ids), 0.95)["reconstructed"]
+    guess = torch.from_numpy(block[:40].reshape(40, -1) + 0.1 * np.ptp(block)).double()
+    measured = score(digits, Reconstruction(ids, 1, lambda k: guess), 0.95).quality["reconstructed"]
     assert measured["PSNR, dB"].value == pytest.approx(20.0, abs=1e-4)
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,17 @@ def test_a_number_that_moved_is_not_alike():
     assert like("epsilon >= 2.06, accuracy 0.906", "epsilon >= 2.06, accuracy 0.911")
     assert not like("epsilon >= 2.06", "epsilon >= 3.06")
     assert not like("epsilon >= 2.06", "epsilon <= 2.06 or so")
+
+
+def test_the_first_cell_installs_the_package_where_it_is_missing():
+    name = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["name"]
+    for path in FOLDER.glob("*.ipynb"):
+        first, *others = ("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
+        assert first.splitlines()[-2:] == [
+            'if importlib.util.find_spec("dpzv_audit") is None:',
+            f"    %pip install --quiet {name}",
+        ]
+        assert not re.search(r"\bdocs/|[\"']/\w+/", "".join(others)), path  # what lies in a checkout alone
 
 
 def test_notebooks_run_and_show_what_they_print(tmp_path):

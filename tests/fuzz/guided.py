@@ -30,7 +30,7 @@ with atheris.instrument_imports(include=["dpzv_audit", "reports"]):
     from reports.render import to_html
 
 LIMITS = TarLimits(members=5, member_bytes=4096, total_bytes=1 << 16)
-IDX = IdxFile(name="i", shape=(3, 2, 2), md5_gzip="", md5_plain="")
+IDX = IdxFile(name="i", shape=(3, 2, 2), md5="")
 
 
 def _arrays(path):

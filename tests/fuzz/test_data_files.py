@@ -5,6 +5,8 @@ import hashlib
 import io
 import struct
 import tarfile
+import zlib
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -48,8 +50,10 @@ def test_idx_files(withstands):
 
     def read(path):
         stored = path.read_bytes()
+        with suppress(OSError, EOFError, zlib.error):
+            stored = gzip.decompress(stored)
         md5 = hashlib.md5(stored, usedforsecurity=False).hexdigest()  # so that what comes after it is reached
-        read_idx(path, IdxFile(name="images", shape=(3, 2, 2), md5_gzip=md5, md5_plain=md5))
+        read_idx(path, IdxFile(name="images", shape=(3, 2, 2), md5=md5))
 
     withstands(read, content, gzip.compress(content, mtime=0), name="images")
 

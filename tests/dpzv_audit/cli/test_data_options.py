@@ -58,6 +58,17 @@ def test_a_table_of_ones_own(table):
     assert load_data(DataFlags(csv=table, label="y", drop=["kind"])).shapes == ((1,), (1,))
 
 
+def test_hints_at_a_table_go_to_stderr_by_their_flags(table, capsys):
+    flags = DataFlags(csv=table, label="y", columns=["a, kind", "b"], scales=["a=100", "b=200"], **WORDS)
+    data = load_data(flags)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert [line.rpartition(": ")[2] for line in told.err.splitlines()] == ["leave it out (option --drop)"] * 2
+    assert len(data.hints) == 2
+    load_data(flags, quiet=True)
+    assert capsys.readouterr().err == ""
+
+
 def test_five_gigabytes_are_refused_at_once_with_advice(tmp_path, capsys):
     path = tmp_path / "features.csv"
     path.write_text(ROWS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import load_csv
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import InputError, with_options
 
 ROWS = 100
 
@@ -138,3 +138,57 @@ def test_labels_that_are_no_classes_are_refused(tmp_path):
 
 def test_a_missing_file_is_told(tmp_path):
     assert f"{tmp_path / 'absent.csv'}: no such file; must be a CSV file" in refused(tmp_path / "absent.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('""a"",""b"",""y""\n1,2,0\n', "a"),
+        ('"""a""","""b""","""y"""\n1,2,0\n', "a"),
+        ('"a,""b"",""y"""\n"1,2,0"\n', "b"),
+        ('"a;""b"";""y"""\n"1;2;0"\n', "b"),  # told before the separator: with the right one it would come next
+    ],
+)
+def test_names_quoted_twice_are_told_as_such(tmp_path, text, name):
+    path = tmp_path / "twice.csv"
+    path.write_text(text)
+    told = refused(path, categories=[])
+    assert told.startswith(f'{path}: line 1 quotes column names twice (""{name}""): must be {name} or "{name}"; remove')
+
+
+def test_a_quote_within_a_name_is_no_doubled_one(tmp_path):
+    path = tmp_path / "inches.csv"
+    path.write_text('"5"" disk","a ""b"" c","",y\n' + "1,2,3,0\n4,5,6,1\n")
+    assert "names '' twice or not at all" in refused(path, categories=[])
+    path.write_text('"5"" disk","a ""b"" c",y\n' + "1,2,0\n4,5,1\n")
+    assert 'columns: 5" disk; a "b" c' in load_csv(path, label="y").partition
+
+
+def hinted(folder: Path, columns: dict[str, list[object]], **options: object) -> list[str]:
+    path = folder / "hinted.csv"
+    rows = zip(*columns.values(), strict=True)
+    path.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return [with_options(hint) for hint in load_csv(path, label="y", clients=1, **options).hints]
+
+
+def test_identifiers_and_raw_scales_get_a_hint(tmp_path):
+    random = np.random.default_rng(0)
+    plain = {"x": random.uniform(0.0, 1.0, ROWS), "y": random.integers(0, 2, ROWS)}
+    sparse = random.permutation(10**6)[:ROWS]  # no two the same, as amounts may be
+    codes = [f"c{n:04x}" for n in sparse]
+    assert hinted(tmp_path, plain) == []
+    assert hinted(tmp_path, {"amount": sparse, **plain}, scales={"amount": 1e6}) == []
+    for name, cells, options in (
+        ("ID", np.arange(ROWS) + 1, {}),
+        ("row", random.permutation(ROWS), {"scales": {"row": 100.0}}),
+        ("customerID", sparse, {}),
+        ("code", codes, {"categories": ["code"]}),
+    ):
+        (hint,) = hinted(tmp_path, {name: cells, **plain}, **options)
+        assert hint.startswith(f"column '{name}' looks like an identifier (no value occurs twice)")
+        assert hint.endswith("leave it out (option drop)")
+    (hint,) = hinted(tmp_path, {"amount": sparse, "paid": sparse // 10**5, **plain}, scales={"paid": 10.0})
+    largest = f"'amount' reaches {max(sparse):.2g} and 'paid' 0.9"
+    assert hint.startswith(f"numbers are used as they are, and {largest}: on scales so far from 1 clients")
+    assert hint.endswith("(option scales, such as amount=1e+06)")
+    assert hinted(tmp_path, {"amount": sparse // 10**4 - 50, **plain}) == []

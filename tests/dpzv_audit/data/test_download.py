@@ -1,3 +1,4 @@
+import gzip
 import hashlib
 import socket
 import threading
@@ -123,6 +124,20 @@ def test_sha256_is_checked_too_and_another_file_is_replaced(server, tmp_path):
     assert download(table, tmp_path) == (path,)
     assert path.read_bytes() == CONTENT
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_gzipped_anew_is_kept_and_one_that_holds_something_else_replaced(server, tmp_path):
+    table = remotes(server, "/good", unpacked=hashlib.md5(b"inside").hexdigest())
+    path = tmp_path / "tiny-folder" / "file0.bin"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b"inside"))
+    download(table, tmp_path)
+    assert server.asked == []
+    bomb = gzip.compress(bytes(16 * len(CONTENT) + 1))
+    for other in (gzip.compress(b"inside")[:-1], gzip.compress(b"other"), b"inside", bomb):
+        path.write_bytes(other)
+        download(table, tmp_path)
+        assert path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(
