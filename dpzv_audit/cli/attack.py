@@ -15,6 +15,7 @@ from rich.table import Table
 from reports.content import report_content
 from reports.render import to_html
 
+from ..data.files import MUCH_MEMORY
 from ..errors import AuditError, InputError, check_names
 from ..findings import STRONGEST
 from ..results import AttackResult, AttacksResult, Cell
@@ -377,9 +378,6 @@ OF_A_TRANSCRIPT = frozenset(
 )
 """Options of an attack on a recorded training."""
 NOT_WITH_A_TRANSCRIPT = "does not go with --transcript: what was recorded is neither trained nor repeated"
-
-MUCH_MEMORY = 1e9
-"""Bytes from which on a command says what it is going to take."""
 
 FALSE_ALARM = 1e-3
 """Probability with which a self-check's negative control may fail a correct build, at most; a positive one is judged by
