@@ -181,7 +181,11 @@ def _defences(given: str) -> list[str]:
         raise InputError("must be names separated by commas, or all", "defences", given)
     check_names("defences", [one.partition(":")[0] for one in found], DEFENCES)
     for one in found:
-        defence_flags(Cell(defence=one))
+        try:
+            defence_flags(Cell(defence=one))
+        except InputError as error:
+            where = "its setting" if error.field == "defence_set" else error.field
+            raise InputError(f": {InputError(error.rule, where, error.value).words}", "defences", one) from None
     return list(dict.fromkeys(found))
 
 

@@ -175,8 +175,8 @@ def lower_bounds(
     """Return the bounds of all estimators that apply; those that may refute the claim share its error (Bonferroni).
 
     `gaussian` and `curve` take the runs whose scores are Gaussian by construction (see `games.scores`), where there
-    are any and delta over their probability is below 1; else `gaussian` takes all runs and says what it assumes. Of the
-    runs each takes the first `share`.
+    are any and delta over their probability is below 1; else `gaussian` takes all runs and says what it assumes, but
+    not of scores that are discrete. Of the runs each takes the first `share`.
     """
     found = scores.gaussian
     error = 1.0 - confidence
@@ -184,7 +184,7 @@ def lower_bounds(
     on_all = partial(audit_scores, *whole.sides, delta=delta, seed=seed)
     if found is None or delta / found[1].probability >= 1.0:
         general = on_all(confidence=1.0 - error / len(GENERAL_TESTS), estimators=GENERAL_TESTS)
-        return general + on_all(confidence=confidence, estimators=GAUSSIAN_TESTS[:1])
+        return general if scores.discrete else general + on_all(confidence=confidence, estimators=GAUSSIAN_TESTS[:1])
     part = found[0].first(share)
     given = found[1]
     level = 1.0 - error / (len(GENERAL_TESTS) + len(GAUSSIAN_TESTS))

@@ -268,7 +268,7 @@ def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
     """`config` of a method that adds noise of its own; `InputError` for another."""
     if label_release(config.defences) is not None:
         names = ", ".join(defence.name for defence in config.defences)
-        rule = "must be left out: games are played on noised scalars; attack plays the game of labels"
+        rule = "must be left out: games are played on noised scalars; audit defence plays the game of labels"
         raise InputError(rule, "defence", names)
     found = scalar_config(method, config)
     if found is not None:

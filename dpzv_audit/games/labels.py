@@ -76,7 +76,7 @@ class LabelTrials:
 
     def scored(self, arrays: Arrays) -> GameScores:
         """See `Trials.scored`."""
-        return scores_of(arrays)
+        return replace(scores_of(arrays), discrete=True)
 
     def _released(self, labels: np.ndarray, seed: int, first: int) -> np.ndarray:
         """Return what is released of each record (runs, N, classes) for `labels` (runs, N)."""

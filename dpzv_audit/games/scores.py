@@ -43,7 +43,7 @@ class GameScores:
     asked); where it does not, the bound is weaker than the mechanism allows. `fitted` is what results say of a score
     that was fitted: its pairs are not among the scores; `blind` says what it cannot see, "" for nothing. Of `coins` a
     fair coin decided which side each score is on: "in" where it fell on 1. Those of one training may depend on each
-    other.
+    other. Scores that are `discrete` by construction have no Gaussian law, whatever they look like.
     """
 
     in_scores: Column
@@ -55,6 +55,7 @@ class GameScores:
     fitted: dict[str, str] = field(default_factory=dict)
     blind: str = ""
     coins: bool = False
+    discrete: bool = False
 
     @property
     def sides(self) -> tuple[Floats, Floats]:

@@ -1,6 +1,6 @@
-"""Groups records by what clients can send without having seen a label: principal components of each one's features.
+"""Groups records by what clients can send without having seen a label: principal components of their features.
 
-Groups are a function of all features and of nothing else: a label that is replaced moves none of them.
+Groups are a function of features and of nothing else: replacing a label moves none of them.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Groups = NDArray[np.int64]
 Grouping = Literal["k-means", "spectral"]
-# Records of a group at epsilon 1, four times as many at 0.25: a vote of fewer is the noise's.
+# Records of a group at epsilon 1, four times as many at 0.25: in smaller groups noise would decide the vote.
 PER_EPSILON: dict[Grouping, float] = {"k-means": 25.0, "spectral": 60.0}
-# Groups of a graph are smaller where they would be so few that classes share one: chosen on digits and mfeat, at
-# epsilon 0.25 to 4. (60 records after those of MNIST were seen.)
+# Groups of a graph are smaller where there would be so few that classes share one. Both numbers were chosen on digits
+# and mfeat, at epsilon 0.25 to 4; the 60 records above after accuracies on MNIST were seen, too.
 LEAST_PER_EPSILON = 20.0
 PER_CLASS = 5
-# Records of which a graph is made within minutes.
+# A graph of so many records takes minutes.
 MOST_IN_GRAPH = 100_000
 NEIGHBOURS = 10
 # Eigenvectors of a graph of neighbours.
@@ -30,15 +30,15 @@ _LATEST: dict[tuple[bytes, tuple[int, ...], np.dtype[np.float32]], Floats] = {}
 
 
 def grouping_of(records: int) -> Grouping:
-    """Return how so many records are grouped where nobody says: by a graph, or where that takes too long by k-means."""
+    """Return how `records` are grouped by default: by a graph, or by k-means where that would take too long."""
     return "spectral" if records <= MOST_IN_GRAPH else "k-means"
 
 
 def groups_at(records: int, classes: int, epsilon: float, grouping: Grouping) -> int:
-    """Return how many groups to make, at least one for each class, and a record for each.
+    """Return how many groups to make: at least one for each class, at most one for each record.
 
-    There is one for 25 / epsilon records by k-means; of a graph one for 60 / epsilon, and where these are fewer than
-    five for each class, that many, or one for 20 / epsilon records.
+    By k-means there is one for 25 / epsilon records. On a graph there is one for 60 / epsilon; where these are fewer
+    than five for each class, there are that many, but no more than one for 20 / epsilon records.
     """
     wished = records * epsilon / PER_EPSILON[grouping]
     if grouping == "spectral":

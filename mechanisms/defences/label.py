@@ -1,7 +1,7 @@
 """Defences at labels: each is privatised once, before the first round, with epsilon for all that follows.
 
-Groups are of features alone, by what each client can send without having seen a label, and are made before a label is
-read. What is drawn comes from where the run's noise comes from.
+Groups follow from features alone, from what each client can send without having seen a label, and are made before a
+label is read. Draws come from the same source as the run's noise.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ from .private_labels import (
 P = TypeVar("P")
 Sent = NDArray[np.float32]
 Epsilon = Annotated[float, Field(gt=0, le=100)]
-# Privatises labels (N,) of a replica by what is public of its records, such as their groups (N,).
+# Privatises labels (N,) of a replica, given what is public about its records, such as their groups (N,).
 Mechanism = Callable[[Whole, P, BitSource], PrivateLabels]
 
 
@@ -55,7 +55,7 @@ class _LabelDefence(Defence):
     def _each(
         self, data: TrainingData, draws: Draws, mechanism: Mechanism[P], public: Callable[[int], P]
     ) -> TrainingData:
-        """Return the data with labels of each replica by the mechanism, and what is public at its place."""
+        """Return the data with each replica's labels privatised by `mechanism`, given what is `public` at its place."""
         found = []
         labels = data.labels.expand(len(draws.replicas), -1).cpu().numpy().astype(np.int64)
         for place, replica in enumerate(draws.replicas):
@@ -79,7 +79,7 @@ class LabelResponse(_LabelDefence):
 
     name: Literal["label-rr"] = "label-rr"
     correction: bool = False
-    """A loss that knows the chances of responses (forward correction), with smaller gradients; else of the response."""
+    """Whether the loss knows the chances of responses (forward correction), which makes gradients smaller."""
 
     def releases(self) -> LabelRelease:
         """See `Defence.releases`."""
@@ -101,9 +101,9 @@ class LabelResponse(_LabelDefence):
 
 class _Grouped(_LabelDefence):
     groups: Annotated[int, Field(ge=1)] | None = None
-    """Groups of records; by default one for 60 / epsilon records, smaller ones where few (k-means: 25 / epsilon)."""
+    """Groups of records; by default one for 60 / epsilon records (k-means: 25), more where these would be few."""
     grouping: Literal["auto", "k-means", "spectral"] = "auto"
-    """By k-means, or that of a graph's leading eigenvectors: of at most 100,000 records by the latter."""
+    """By k-means, or by the leading eigenvectors of a graph, which `auto` takes for at most 100,000 records."""
     components: Annotated[int, Field(ge=1, le=1000)] = 10
     """Principal components that each client sends of its features."""
 
@@ -111,11 +111,11 @@ class _Grouped(_LabelDefence):
         return grouping_of(records) if self.grouping == "auto" else self.grouping
 
     def _count(self, classes: int, records: int) -> int:
-        """Return how many groups so many records are put into."""
+        """Return how many groups `records` are put into."""
         return self.groups or groups_at(records, classes, self.epsilon, self._grouping(records))
 
     def _groups(self, data: TrainingData, draws: Draws) -> Callable[[int], Whole]:
-        """Return what gives the groups (N,) of the replica at a place: of all one, but where records are selected."""
+        """Return a function from a replica's place to its groups (N,): one for all, unless records are selected."""
         _check_numbers(self.name, data, "group")
         grouping = self._grouping(data.records)
         count = self._count(data.classes, data.records)
@@ -140,7 +140,7 @@ class LabelCluster(_Grouped):
     """What a group releases: one class, or shares of all."""
 
     def response(self, classes: int, records: int) -> Floats:
-        """See `Defence.response`: that of a group of mean size and of one class, the rightest that there is."""
+        """See `Defence.response`: of a group of mean size whose records are of one class, where votes err least."""
         size = records / self._count(classes, records)
         return response_matrix(classes, self.epsilon * size / 2)
 
@@ -155,7 +155,7 @@ class LabelCluster(_Grouped):
 
 
 class LabelResponsePrior(_Grouped):
-    """Randomised response of half of the records, and of the others among what that makes likely in their group."""
+    """Half of the records answer by randomised response, the others among what that makes likely in their group."""
 
     name: Literal["label-rr-prior"] = "label-rr-prior"
 
@@ -179,7 +179,7 @@ class LabelOneShot(_LabelDefence):
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """Delta of the noise."""
     certain: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of the records, those whose two best classes are the farthest apart, that are trained on."""
+    """Share of the records that are trained on: those whose two best classes are the farthest apart."""
     features: FeatureKind = "auto"
     """Features that each client sends: patches of images, components of all else."""
     width: Annotated[int, Field(ge=1, le=4096)] = 192
@@ -209,13 +209,13 @@ class LabelOneShot(_LabelDefence):
 def from_clients(
     data: TrainingData, draws: Draws, own: Callable[[int, Tensor], Tensor], of: Callable[[list[Sent]], P]
 ) -> Callable[[int], P]:
-    """Return what gives what is public at a place, from what all clients sent of the records there.
+    """Return a function from a replica's place to what is public there, made of what all clients sent.
 
     Args:
         data: What is trained on.
-        draws: On whose channel clients send.
-        own: What a client, by number, sends of a block of its features (N, ...): (N, d).
-        of: What is made of that, (N, d) from each client.
+        draws: Holds the channel that clients send on.
+        own: Makes of a client's number and a block of its features (N, ...) what it sends, (N, d).
+        of: Makes of the (N, d) of all clients what is public.
     """
     selection = data.selection
     sent = []

@@ -1,4 +1,4 @@
-"""Labels that are privatised once, before training: all that is computed from them then is post-processing.
+"""Mechanisms that privatise labels once, before training: all that is computed from them is post-processing.
 
 Under `replace-label`, with groups of records fixed beforehand by features alone, each of these is (epsilon, 0). Votes
 of groups are NoiseCluster (Tang et al., PoPETs 2022); shares of groups are their histograms; priors are those of
@@ -31,11 +31,11 @@ _ROWS = 4096
 
 @dataclass(frozen=True)
 class PrivateLabels:
-    """Labels (N,) that took the place of the true ones, and what is known of how they came about.
+    """Private labels (N,) in the place of the true ones, and what is known of how they came about.
 
     Attributes:
         labels: One class for each record.
-        shares: How likely each class is of each record, (N, classes), where more is released than one.
+        shares: How likely each class is for each record, (N, classes), where shares of all classes are released.
         likelihoods: The chance of each record's private label under each true one, (N, classes), where that is known.
     """
 
@@ -57,7 +57,7 @@ def response_matrix(classes: int, epsilon: float) -> Floats:
 
 
 def by_votes(labels: Whole, groups: Whole, classes: int, epsilon: float, bits: BitSource) -> PrivateLabels:
-    """Return of each record the class that its group (N,) voted for.
+    """Return for each record the class that its group (N,) voted for.
 
     A label that is replaced takes one from a count of its group and adds one to another, so a vote by permute and flip
     at half the epsilon a count is (epsilon, 0), and groups share no label.
@@ -67,9 +67,10 @@ def by_votes(labels: Whole, groups: Whole, classes: int, epsilon: float, bits: B
 
 
 def by_shares(labels: Whole, groups: Whole, classes: int, epsilon: float, bits: BitSource) -> PrivateLabels:
-    """Return of each record the shares of classes in its group, from counts with two-sided geometric noise.
+    """Return for each record the shares of classes in its group, from counts with two-sided geometric noise.
 
-    Counts of a group move by 2 in all. Below zero there are none; where nothing is left all classes are as likely.
+    A label that is replaced moves the counts of a group by 2 in all. Noised counts below zero are set to zero; where
+    all are zero, classes are equally likely.
     """
     counts = histogram(labels, groups, classes)
     noised = np.maximum(counts + two_sided_geometric(counts.shape, Fraction(epsilon) / 2, bits), 0).astype(float)
@@ -81,9 +82,9 @@ def by_shares(labels: Whole, groups: Whole, classes: int, epsilon: float, bits: 
 def by_prior(
     labels: Whole, groups: Whole, classes: int, epsilon: float, bits: BitSource, *, first: NDArray[np.bool_]
 ) -> PrivateLabels:
-    """Return responses of the records in `first` (N,), and of the others responses among what those make likely.
+    """Return responses of the records in `first` (N,), and responses of the others among what those make likely.
 
-    Responses of the first give each group a prior; others answer among the classes that serve it best (Ghazi et al.
+    Responses of the first give each group a prior; the others answer among the classes that serve it best (Ghazi et al.
     2021, algorithms 2 and 3). Each label is asked once, at epsilon.
     """
     response = response_matrix(classes, epsilon)
@@ -99,7 +100,7 @@ def by_prior(
 
 @dataclass(frozen=True)
 class Whitened:
-    """Public features that a regression is made of, in the eigenvectors of their second moments, and their clip.
+    """Public features for a regression, rotated to the eigenvectors of their second moments, and their clip.
 
     Attributes:
         rows: (N, p), divided by the root of each one's eigenvalue and a ridge: noise of one size on all sums costs
@@ -116,8 +117,8 @@ class Whitened:
 
     @classmethod
     def of(cls, features: NDArray[np.floating], classes: int) -> "Whitened":
-        """Return features (N, d), and a 1 more, whitened; p is 1 more than the d that are not 0."""
-        # Features that a client has not are 0 everywhere.
+        """Return features (N, d) and a constant, whitened; p is 1 more than the number of columns that are not 0."""
+        # Columns that a client does not have are 0 everywhere.
         held = features[:, features.any(0)]
         rows = np.concatenate((held, np.ones((len(held), 1))), 1).astype(np.float32)
         variances, directions = np.linalg.eigh((rows.T @ rows).astype(np.float64))
@@ -137,19 +138,19 @@ class Whitened:
 
 
 def _spread(classes: int) -> float:
-    """Return the variance of whether a record is of one of so many classes."""
+    """Return the variance of the indicator of one of so many equally likely classes."""
     return (1.0 - 1.0 / classes) / classes
 
 
 def by_regression(
     labels: Whole, public: Whitened, classes: int, epsilon: float, delta: float, bits: BitSource, *, certain: float
 ) -> PrivateLabels:
-    """Return of each record the class that a regression on private statistics gives it.
+    """Return for each record the class that a regression on private statistics gives it.
 
     The statistics are sums of clipped features by class, in whole steps of a grid: a label that is replaced takes its
-    row, of norm R at most, from one sum and adds it to another, so that all sums move by sqrt(2) R; Gaussian noise of
-    that over mu, exact in law, makes them (epsilon, delta). Of records beside the share `certain`, whose two best
-    classes are the farthest apart, nothing is said.
+    row, of norm R at most, from one sum and adds it to another, so that all sums together move by sqrt(2) R. Gaussian
+    noise of sqrt(2) R / mu, exact in law, makes them (epsilon, delta). Only the share `certain` of the records, those
+    whose two best classes are the farthest apart, keep their class; the others are equally likely to be of any.
     """
     multiplier = sqrt(2.0) * _MARGIN / mu_from_epsilon(epsilon, delta)
     grid = Grid.fit(public.clip, public.clip * multiplier, bits=ROW_BITS, records=len(labels))

@@ -400,7 +400,7 @@ def test_a_defence_that_does_not_fit_is_a_dash_with_the_reason(tmp_path, capsys)
     ("given", "words"),
     [
         ("label-r", "--defences is 'label-r': did you mean 'label-rr'"),
-        ("label-rr:epsilom=1", "epsilom"),
+        ("label-rr:epsilom=1", "--defences is 'label-rr:epsilom=1': its setting is 'epsilom': did you mean 'epsilon'"),
         (" , ", "must be names separated by commas, or all"),
     ],
 )

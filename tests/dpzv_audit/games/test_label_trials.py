@@ -56,7 +56,7 @@ class KeptTooOften(LabelResponse):
 
 
 def test_responses_at_more_than_is_said_are_refuted(small):
-    assert lower(KeptTooOften(epsilon=1.0), small, confidence=1 - 1e-4) > 1.0
+    assert lower(KeptTooOften(epsilon=1.0), small, runs=600, confidence=1 - 1e-4) > 1.0
 
 
 def test_the_canary_is_a_record_whose_released_label_is_in_doubt(digits):
@@ -105,6 +105,7 @@ def test_audit_defence_sets_what_it_finds_beside_what_is_promised(tmp_path, caps
     privacy = result["privacy"]
     assert (privacy["claimed"], privacy["upper"], privacy["conclusion"]) == (2.0, 2.0, "supported")
     assert 1.0 < privacy["empirical_lower"] <= 2.0
+    assert "gaussian" not in {bound["name"] for bound in privacy["estimators"]}  # what is released has few values
     assert "record" in result["game"]["canary"]
 
 

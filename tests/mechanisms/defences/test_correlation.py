@@ -75,13 +75,13 @@ def test_embeddings_correlate_less_and_the_first_that_were_sent_still_give_featu
     spec = attack_named("feature_inversion")
     found = {}
     for sent, defences in (("last", ()), ("last", {"name": "dcor"}), ("auto", {"name": "dcor"})):
-        config = METHODS["split"].configure(epochs=12, defences=defences)
+        config = METHODS["split"].configure(epochs=8, defences=defences)
         setting = AttackSetting(
             method=METHODS["split"],
             config=config,
             dataset=load("digits"),
             adversary="server",
-            trials=2,
+            trials=1,
             options={"embeddings": sent},
             pilot=True,
             with_positive=False,

@@ -13,9 +13,8 @@ BLOCK = re.compile(r"```python\n((?:(?!```).)*?mnist.*?)```\n\n```text\n(.*?)```
 
 
 @pytest.mark.skipif("DPZV_AUDIT_DATA" not in os.environ, reason="needs DPZV_AUDIT_DATA")
-@pytest.mark.parametrize(
-    "page", ["docs/defences/confusional-autoencoder.md", pytest.param("docs/defences/dcor.md", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["docs/defences/confusional-autoencoder.md", "docs/defences/dcor.md"])
 def test_the_page_prints_what_its_code_does_on_mnist(page, tmp_path):
     code, printed = BLOCK.findall((ROOT / page).read_text())[-1]
     (tmp_path / "data").symlink_to(os.environ["DPZV_AUDIT_DATA"])
