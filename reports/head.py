@@ -51,51 +51,40 @@ _OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What one attack found: its success beside `baselines`, the best of what needs no attack."""
+    """What one attack found, `value`, beside the best of what needs no attack, and a guess that sees nothing.
+
+    `reference` and `chance` are None where nothing says. `leaks`: it lies above everything that needs no attack, as far
+    as its intervals tell. `undecided`: more trainings might tell it from that.
+    """
 
     attack: str
     adversary: str
-    success: Interval
-    baselines: Mapping[str, Interval | float]
+    value: float
+    reference: float | None
+    chance: float | None
+    leaks: bool
+    undecided: bool
     metric: str = LABELS
 
     @property
-    def reference(self) -> float:
-        """The best that needs no attack: the largest baseline."""
-        return max((_value(found) for found in self.baselines.values()), default=0.0)
-
-    @property
-    def chance(self) -> float | None:
-        """The best that a guess reaches without seeing anything; None where no baseline says."""
-        return chance_level({name: found for name, found in self.baselines.items() if not isinstance(found, Interval)})
-
-    @property
-    def leaks(self) -> bool:
-        """Whether it lies above everything that needs no attack, as far as its intervals tell."""
-        known = bool(self.baselines)
-        return known and all(compared(self.success, found).side == "above" for found in self.baselines.values())
-
-    @property
-    def undecided(self) -> bool:
-        """Whether more trainings might tell it from what needs no attack: there were too few, and it is not below."""
-        over = self.success.over_trainings
-        few = over is not None and over.low is None
-        return few and not self.leaks and of_these_trainings(self.success)[1] >= self.reference
+    def harm(self) -> float:
+        """How far it lies between what needs no attack and a perfect attack."""
+        return damage(self.value, self.reference or 0.0)
 
     @property
     def shown(self) -> str:
         """The success as its metric is read: labels in percent."""
-        return share(self.success.value, self.metric)
+        return share(self.value, self.metric)
 
     @property
     def much(self) -> str:
         """The success with its metric, as "98.0% of labels"."""
-        return much(self.success.value, self.metric)
+        return much(self.value, self.metric)
 
 
 def _found(best: Found) -> str:
     """Return what an attack finds beside what needs none, as a sentence without its full stop."""
-    beside = f", where {share(best.reference, best.metric)} needs no attack" if best.baselines else ""
+    beside = "" if best.reference is None else f", where {share(best.reference, best.metric)} needs no attack"
     return f"{best.attack} finds {best.much}{beside}"
 
 
@@ -114,22 +103,45 @@ def _value(found: Interval | float) -> float:
 
 
 def found_by(result: AttackResult) -> list[Found]:
-    """Return what the attacks of a result found."""
-    if result.success is None:
-        return []
+    """Return what the attacks of a result on its own system found: its own, and another that stands beside it."""
+    others = [_found_by_cell(cell) for cell in result.beside if cell.method == result.method]
+    success, baselines = result.success, result.baselines
+    if success is None:
+        return others
+    over = success.over_trainings
+    reference = max(map(_value, baselines.values()), default=None)
+    leaks = bool(baselines) and all(compared(success, found).side == "above" for found in baselines.values())
+    few = over is not None and over.low is None
     own = Found(
         attack=clean(result.attack),
         adversary=clean(result.adversary),
-        success=result.success,
-        baselines=result.baselines,
+        value=success.value,
+        reference=reference,
+        chance=chance_level({name: found for name, found in baselines.items() if not isinstance(found, Interval)}),
+        leaks=leaks,
+        undecided=few and not leaks and of_these_trainings(success)[1] >= (reference or 0.0),
         metric=clean(result.metric),
     )
-    return [own]
+    return [own, *others]
+
+
+def _found_by_cell(cell: Cell) -> Found:
+    few = cell.trainings is not None and cell.over_low is None
+    return Found(
+        attack=clean(cell.attack),
+        adversary=clean(cell.adversary),
+        value=cell.success or 0.0,
+        reference=cell.reference,
+        chance=None,
+        leaks=bool(cell.clear),
+        undecided=few and not cell.clear and (cell.high or 0.0) >= (cell.reference or 0.0),
+        metric=clean(cell.metric or LABELS),
+    )
 
 
 def strongest(found: Sequence[Found]) -> Found | None:
     """Return the one of most damage: how far it lies between what needs no attack and a perfect attack."""
-    return max(found, key=lambda one: damage(one.success.value, one.reference), default=None)
+    return max(found, key=lambda one: one.harm, default=None)
 
 
 def verdict_on(privacy: Privacy) -> str | None:
@@ -304,7 +316,7 @@ def _(result: AttackResult) -> tuple[Judgement, Step | None]:
         word = "too few trainings to tell"
         step = Step(words="Train more often", command=_again(words, "--trials", str(LEAST_TRAININGS)))
     else:
-        word = "no leak seen" if best.baselines else "measured"
+        word = "measured" if best.reference is None else "no leak seen"
     if verdict is not None and not best.leaks:
         return _on_claim(result, verdict, _GATE)
     return Judgement(word=word, about=about, why=why, alarming=best.leaks), step

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from dpzv_audit.findings import Interval, OverTrainings
-from dpzv_audit.results import AttackResult, AttacksResult, MatrixResult, read
+from dpzv_audit.results import AttackResult, AttacksResult, Cell, MatrixResult, read
 from reports.content import report_content
 from reports.document import Judgement
 from reports.head import Found, head_of, strongest
@@ -95,9 +95,25 @@ def test_a_success_below_guessing_has_no_colour_of_alarm():
         assert (ACCENT in drawn_without_style(report.deciding.svg)) == alarming
 
 
+def found(value, *, reference):
+    options = {"chance": None, "leaks": True, "undecided": False}
+    return Found(attack="a", adversary="client", value=value, reference=reference, **options)
+
+
+def test_another_attack_on_the_same_system_may_be_the_strongest_and_one_on_another_is_not():
+    other = {**CELL, "attack": "b", "method": "m", "success": 0.4, "reference": 0.1, "clear": True, "trainings": 9}
+    plain = {**other, "method": "split", "success": 1.0}
+    result = attacked(interval(0.1, 0.05, 0.15)).model_copy(
+        update={"beside": [Cell.model_validate(one) for one in (other, plain)]}
+    )
+    judgement, _ = head_of(result)
+    assert judgement.about == "b by the client finds 40.0% of labels"
+    assert judgement.alarming
+
+
 def test_the_strongest_is_that_of_most_damage():
-    weak = Found(attack="a", adversary="client", success=interval(0.95, 0.9, 1.0), baselines={"features": 0.94})
-    strong = Found(attack="b", adversary="client", success=interval(0.5, 0.4, 0.6), baselines={"majority": 0.1})
+    weak = found(0.95, reference=0.94)
+    strong = found(0.5, reference=0.1)
     assert strongest([weak, strong]) is strong
     assert strongest([]) is None
 
