@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from ..comparison import compared, of_these_trainings
 from ..findings import LEAST_TRAININGS, Control, Interval, damage
 from ..results import AttackResult, Cell, MatrixResult, NegativeControls, Noise, SelfCheck
-from ..comparison import compared, of_these_trainings
 from .sentences import said
 
 

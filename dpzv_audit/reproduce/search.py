@@ -24,9 +24,9 @@ from mechanisms.core.context import Deployment, RunContext, TrainingData
 from mechanisms.methods.dpzv import scalar_release
 
 from ..accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
+from ..comparison import compared
 from ..evidence.auditing import simulated_outcome
 from ..evidence.bounding import AuditPlan
-from ..comparison import compared
 from ..evidence.privacy import noised
 from ..findings import Interval
 from ..results import Number, Part
