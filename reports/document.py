@@ -63,9 +63,10 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """Preformatted text, such as JSON."""
+    """Preformatted text, such as JSON, or one command."""
 
     text: str
+    command: bool = False
 
 
 def _picture(name: str, svg: str, caption: str) -> Picture:
@@ -176,9 +177,9 @@ class Report:
         self._add((text or "") if caller is None else " ".join(unescape(caller()).split()))
         return ""
 
-    def code(self, text: str) -> None:
-        """Add preformatted text."""
-        self._add(Code(text=text))
+    def code(self, text: str, *, command: bool = False) -> None:
+        """Add preformatted text, or one `command`."""
+        self._add(Code(text=text, command=command))
 
     def picture(self, name: str, svg: str, caption: str) -> None:
         """Add a figure where something was drawn."""

@@ -143,6 +143,8 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
     A claim and an audit whose bars share no value contradict each other. "" where there are fewer than two of the
     three numbers.
     """
+    # No axis reaches an infinite epsilon.
+    claimed, lower, upper = (within(value, 0.0, 1e100) for value in (claimed, lower, upper))
     known = (
         (claimed, "the claim", f"ε ≤ {number(claimed)}"),
         (lower, "the audit, from below", f"ε ≥ {lower_bound(lower)}"),
