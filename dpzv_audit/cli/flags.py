@@ -48,7 +48,7 @@ def takes(command: Command) -> Command:
     parameters.append(_option("config", Path | None, None, {"config": ("FILE", CONFIG_HELP)}))
 
     def bundled(**values: Any) -> None:
-        del values["config"]
+        values.pop("config", None)
         for parameter in parameters[:-1]:
             _check(parameter, values[parameter.name])
         for name, parts in options.items():

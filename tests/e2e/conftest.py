@@ -20,6 +20,11 @@ SMALL = ("--runs", "200", "--trials", "4", "--epochs", "8", "--seed", "0")
 """The main command at a size that takes seconds; the same options in the same order stand in the result."""
 
 
+def without_heartbeat(said: str) -> str:
+    """Return what a process said on stderr without the lines that say on a slow machine how far it is."""
+    return re.sub(r"dpzv-audit: \d+:\d\d:\d\d: .*\n", "", said)
+
+
 @dataclass(frozen=True)
 class Tool:
     """The command; `cache` holds matplotlib's font list, so that it is built once a session, `forked` starts a fork."""
@@ -60,8 +65,7 @@ class Tool:
         """Run with `--json`; return the object on stdout, which must be all there is, with a silent stderr."""
         done = self(*arguments, "--json", **options)
         assert done.returncode == 0, done.stderr
-        # Of a fresh process on a slow machine it also says how far it is.
-        assert re.sub(r"dpzv-audit: \d+:\d\d:\d\d: .*\n", "", done.stderr) == ""
+        assert without_heartbeat(done.stderr) == ""
         value = json.loads(done.stdout)
         assert isinstance(value, dict)
         return value

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from dpzv_audit.cli import main
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import attacks
@@ -10,6 +12,7 @@ COMMAND = ("attack", "--method", "vafl", "--attack", "all", "--adversary", "clie
 NAMES = ("label_norm", "label_direction", "membership_loss")
 
 
+@pytest.mark.usefixtures("planted_positive")
 def test_attacks_that_are_done_outlive_an_interrupt(tmp_path, monkeypatch, capsys):
     """Three attacks are mounted for good; in the place of each other stands the result of another."""
     real = attacks.attack_result

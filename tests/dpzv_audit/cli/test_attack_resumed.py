@@ -2,7 +2,6 @@
 
 import pytest
 
-from attacks import AttackSpec
 from dpzv_audit.cli import main
 from dpzv_audit.store import Store
 
@@ -20,18 +19,10 @@ def bytes_in(out):
     return result.read_bytes()
 
 
+@pytest.mark.usefixtures("planted_positive")
 @pytest.mark.parametrize("what", ATTACKS)
 def test_an_attack_that_is_interrupted_after_every_step_does_each_once(what, tmp_path, monkeypatch, capsys):
     command = [*SMALL, *ATTACKS[what]]
-    control = AttackSpec.positive_control
-    found = []
-
-    def once(spec, setting):
-        """The positive control is the same whatever was interrupted, and takes half of the time."""
-        found.append(found[0] if found else control(spec, setting))
-        return found[0]
-
-    monkeypatch.setattr(AttackSpec, "positive_control", once)
     assert main([*command, "--out", str(tmp_path / "whole")]) == 0
     steps = []
     write = Store.write
@@ -56,6 +47,7 @@ def test_an_attack_that_is_interrupted_after_every_step_does_each_once(what, tmp
     assert [path.parent for path in out.rglob("result.json")] == [*out.iterdir()]  # all that was kept is forgotten
 
 
+@pytest.mark.usefixtures("planted_positive")
 def test_without_resume_nothing_of_an_earlier_run_is_taken_up(tmp_path, monkeypatch):
     command = [*SMALL, "--method", "split", "--out", str(tmp_path)]
     write = Store.write
