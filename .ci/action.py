@@ -281,12 +281,9 @@ class _Job:
 def without_network() -> list[str]:
     """Return what runs a command without any network; nothing where that is not allowed here."""
     command = ["unshare", "--net", "--map-root-user"]
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*command, "true"], capture_output=True, check=False).returncode
-    ):
+    if shutil.which("unshare") is None:
         return []
-    return command
+    return command if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0 else []
 
 
 def _copy(source: Path, target: Path) -> None:
