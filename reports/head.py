@@ -201,9 +201,11 @@ def _fix(result: Run) -> Step:
             command=shlex.join(["dpzv-audit", "train", *_training(result, "dpzv-sound")]),
         )
     if privacy.upper is None:
-        return Step(words=f"Do not state an ε against the {clean(privacy.adversary)}: nothing supports one.")
-    claim = ["--epsilon", _typed(privacy.claimed), "--delta", _typed(privacy.delta)]
-    claim += ["--adversary", str(privacy.adversary), "--neighbours", str(privacy.neighbours)]
+        why = "the audit contradicts it" if verdict_on(privacy) == "refuted" else "no sound bound supports it"
+        return Step(words=f"Do not state {claim_in_words(privacy)}: {why}.")
+    parts: dict[str, object] = {"--epsilon": privacy.claimed, "--delta": privacy.delta}
+    parts |= {"--adversary": privacy.adversary, "--neighbours": privacy.neighbours}
+    claim = [word for flag, value in parts.items() if value is not None for word in (flag, _typed(value))]
     settings = _settings(result.config, words)
     return Step(
         words=f"State ε ≤ {upper_bound(privacy.upper)} instead, or add the noise that the claim needs",
