@@ -1,9 +1,11 @@
 """Every attack on a built-in method: those done before an interrupt are kept, and an epsilon is of one relation."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from attacks import attack_named
 from dpzv_audit.cli import main
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import attacks
@@ -25,7 +27,7 @@ def test_attacks_that_are_done_outlive_an_interrupt(tmp_path, monkeypatch, capsy
         mounted.append(spec.name)
         name = spec.name if spec.name in NAMES else NAMES[0]
         if name not in kept:
-            kept[name] = real(spec, setting, plan)
+            kept[name] = real(attack_named(name), replace(setting, options={}), plan)
         return kept[name].model_copy(update={"attack": spec.name})
 
     monkeypatch.setattr(attacks, "attack_result", result)
