@@ -498,7 +498,7 @@ class AttackSpec:
         one_view: Whether the view of one training suffices, so that it can be mounted on one that was recorded.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
         reads_of: Parties whose messages it reads, to keep no others; None: everybody's.
-        memory: The most bytes that it takes beside the training, where that can be much.
+        memory: About how many bytes it takes beside the training, where that can be much.
         answers: The kind of answers that its guesses are about where it cannot name records; None: the method's own.
         in_pilot: Options of its own with which a pilot takes less time.
         reveals: What it finds out; `gradients` are about no record.
@@ -595,7 +595,7 @@ class AttackSpec:
         return setting.with_positive and "positive" not in controls
 
     def memory_needed(self, setting: AttackSetting) -> int:
-        """Return the most bytes that the attack or its positive control takes beside a training, 0 if little."""
+        """Return about how many bytes the attack or its positive control takes beside a training, 0 if few."""
         if self.memory is None:
             return 0
         needed = self.memory(setting)

@@ -213,13 +213,14 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
 
 def memory_needed(setting: AttackSetting) -> int:
-    """Return the most bytes that client 1's messages of all trainings take, and decoding one training beside them."""
+    """Return about how many bytes client 1's messages of all trainings take, with the decoding of one training."""
     config = setting.config
     values = torch.finfo(dtype_of(config)).bits // 8
     measured = setting.method.differences(config)
     pairs = measured is not None and measured.pairs
-    # A client that takes turns with the others sends less.
-    sent = setting.rounds * config.batch_size * config.embedding * (2 if pairs else 1)
+    # Clients that take turns share the rounds: evenly, or about so.
+    rounds = setting.rounds if config.all_at_once else -(-setting.rounds // setting.dataset.clients)
+    sent = rounds * config.batch_size * config.embedding * (2 if pairs else 1)
     width = int(np.prod(setting.dataset.shapes[0]))
     read = config.embedding + (width if pairs else 0)
     decoding = 8 * setting.records * (2 * read + width) + (2 * EQUATIONS if pairs else 0)
@@ -369,7 +370,7 @@ Marks = tuple[np.ndarray, np.ndarray]
 class Album:
     """The true pictures (n, channels, height, width) of some records, whose pixels were scaled to [0, 1].
 
-    `low` and `range_` are what scaled them, `mean` the mean record for each of them (n, d), `ids` their numbers.
+    `low` and `range_` are what scaled them, `mean` (n, d) has the mean record for each of them.
     """
 
     real: np.ndarray

@@ -227,7 +227,7 @@ def _say_memory(output: Output, spec: "AttackSpec", setting: "AttackSetting") ->
     needed = 0 if spec.lacks(setting) else spec.memory_needed(setting)
     if needed >= MUCH_MEMORY and not output.quiet:
         advice = "fewer --trials or records need less"
-        print(f"dpzv-audit: {spec.name} takes up to {needed / 1e9:.1f} GB of memory: {advice}", file=sys.stderr)
+        print(f"dpzv-audit: {spec.name} takes about {needed / 1e9:.1f} GB of memory: {advice}", file=sys.stderr)
 
 
 def _clients(given: tuple[int, ...], adversary: str, count: int) -> tuple[int, ...]:

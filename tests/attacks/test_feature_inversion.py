@@ -153,7 +153,7 @@ def test_the_command_says_what_is_going_to_be_much_and_nothing_else(monkeypatch,
     command._say_memory(Output(quiet=True), SPEC, setting)
     assert capsys.readouterr().err == ""
     command._say_memory(Output(), SPEC, setting)
-    said = f"dpzv-audit: feature_inversion takes up to {needed / 1e9:.1f} GB of memory: "
+    said = f"dpzv-audit: feature_inversion takes about {needed / 1e9:.1f} GB of memory: "
     assert capsys.readouterr().err == said + "fewer --trials or records need less\n"
 
 
