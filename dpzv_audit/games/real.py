@@ -183,13 +183,12 @@ class RealTrials:
         game = self.game
         if game.canary != "worst-case":
             return {}
-        # Of parts that move together the first makes a record's whole difference, as it was aimed to.
-        silent = CanaryClient(()) if game.config.all_at_once else None
-        return {
-            m: (silent if m > 1 else None)
-            or CanaryClient(records, game.others, game.first_pass_repeats if m == 1 else 1)
-            for m in range(1, self.dataset.clients + 1)
-        }
+        first = CanaryClient(records, game.others, game.first_pass_repeats)
+        rest = range(2, self.dataset.clients + 1)
+        if game.config.all_at_once:
+            # Of parts that move together the first makes a record's whole difference, as it was aimed to.
+            return {1: first, **{m: CanaryClient(()) for m in rest}}
+        return {1: first, **{m: CanaryClient(records, game.others) for m in rest}}
 
     def _play(self, dataset: VerticalDataset, replicas: Sequence[int]) -> Rows:
         """Train `replicas`, each in its world, and score them."""

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -56,6 +56,15 @@ _START = 0
 """Seed of a model's start, which is public and the same in every run."""
 _CALIBRATED: dict[tuple[float, float, int, int], float] = {}
 """Noise multipliers that Opacus found, by target epsilon and delta, epochs and batches: its search takes seconds."""
+
+
+@cache
+def _epsilon(accountant: str, history: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    """Return what Opacus's `accountant` says of steps: it takes seconds, and many variants of a training share them."""
+    made = create_accountant(accountant)
+    made.history = list(history)
+    with _quiet():
+        return float(made.get_epsilon(delta))
 
 
 def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -212,27 +221,27 @@ class OpacusTraining:
         return OneRun(watched.told[coins], watched.told[~coins], self, engine)
 
     def claimed(self, delta: float) -> float:
-        """Return the epsilon that Opacus's own accountant claims at a `delta`.
+        """Return the epsilon that Opacus's own accountant claims at a `delta`, the larger one of the two worlds.
 
         Where ids are known nothing is sampled in secret: it is then what the accountant says of every step that a
         record may be in at a sample rate of 1, all of a Poisson loader, one for each pass of a shuffled one.
         """
-        return self.claim_of(self._engine, delta)
+        return max(self.claim_of(engine, delta) for engine in self._engines)
 
     def claim_of(self, engine: PrivacyEngine, delta: float) -> float:
         """Return the epsilon that the accountant of an `engine` that trained claims; see `claimed`."""
-        accountant = engine.accountant
+        history = tuple(map(tuple, engine.accountant.history))
         if self.known_ids:
-            accountant = create_accountant(accountant.mechanism())
-            history = engine.accountant.history
-            steps = [count if self.poisson_sampling else self.epochs for *_, count in history]
-            accountant.history = [(noise, 1.0, own) for (noise, *_), own in zip(history, steps, strict=True)]
-        with _quiet():
-            return float(accountant.get_epsilon(delta))
+            history = tuple(
+                (noise, 1.0, steps if self.poisson_sampling else self.epochs) for noise, _, steps in history
+            )
+        return _epsilon(engine.accountant.mechanism(), history, delta)
 
     @cached_property
-    def _engine(self) -> PrivacyEngine:
-        return self._train(np.array([True]), 0)[1]
+    def _engines(self) -> list[PrivacyEngine]:
+        """Engines that trained with the canary and, where it may be absent, without: batches may be as many or not."""
+        worlds = (True, False) if self.neighbours == "add-remove" else (True,)
+        return [self._train(np.array([world]), 0)[1] for world in worlds]
 
     @cached_property
     def _records(self) -> tuple[Record | None, Record | None]:

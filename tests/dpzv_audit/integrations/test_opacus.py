@@ -64,41 +64,24 @@ def test_a_run_follows_from_its_generator_and_touches_no_other():
     assert subject.run(1, np.random.default_rng(2)) != one
 
 
-def test_the_claim_is_that_of_opacus():
+def test_the_claim_is_that_of_opacus_in_the_world_that_claims_more():
+    """Forty records are four batches a pass, and with the canary five; with a canary in both worlds they are five."""
     from opacus.accountants import PRVAccountant
 
-    subject = training(count=40, batch_size=10, epochs=3)
-    accountant = PRVAccountant()
-    # The canary makes 41 records: five batches a pass.
-    accountant.history = [(1.0, 0.2, 15)]
-    assert subject.claimed(1e-5) == pytest.approx(accountant.get_epsilon(1e-5))
-
-
-def audited(subject, runs, alpha=1e-3):
-    """The largest epsilon that is certified at `alpha`, of those estimators that may refute."""
-    out, inside = scores(subject, runs)
-    found = audit_scores(inside, out, delta=1e-5, confidence=1 - alpha, estimators=("joint",), seed=0)
-    return max(bound.epsilon_lower for bound in found)
+    for neighbours, batches in (("add-remove", 4), ("zero-out", 5)):
+        accountant = PRVAccountant()
+        accountant.history = [(1.0, 1 / batches, 3 * batches)]
+        subject = training(count=40, batch_size=10, epochs=3, neighbours=neighbours)
+        assert subject.claimed(1e-5) == pytest.approx(accountant.get_epsilon(1e-5))
 
 
 def test_a_divisor_that_follows_from_the_number_of_records_is_refuted():
     """Opacus 1.6 divides by int(D q): 1 of three records and 2 of four. Its issues 571 and 819."""
     options = {"batch_size": 2, "noise_multiplier": 10.0, "score": "size"}
     wrong = training(count=3, model=lambda: nn.Linear(6, 20), **options)
-    right = training(count=38, model=lambda: nn.Linear(6, 20), **{**options, "batch_size": 20})
-    assert audited(wrong, 150) > 10 * wrong.claimed(1e-5)
-    # A true claim is refuted by luck with probability 1e-3, at this seed it is not.
-    assert audited(right, 150) <= right.claimed(1e-5)
-
-
-@pytest.mark.parametrize("given", [{"neighbours": "zero-out"}, {"epochs": 2}])
-def test_correct_trainings_are_not_refuted_and_tell_something(given):
-    """False refutations have probability 1e-3 each, at this seed there is none."""
-    subject = training(count=38, batch_size=13, noise_multiplier=0.8, **given)
-    out, inside = scores(subject, 150)
-    assert inside.mean() > out.mean()
-    found = audit_scores(inside, out, delta=1e-5, confidence=0.999, estimators=("joint",), seed=0)
-    assert found[0].epsilon_lower <= subject.claimed(1e-5)
+    out, inside = scores(wrong, 100)
+    (bound,) = audit_scores(inside, out, delta=1e-5, confidence=0.9999, estimators=("joint",))
+    assert bound.epsilon_lower > 5 * wrong.claimed(1e-5)
 
 
 @pytest.mark.parametrize(

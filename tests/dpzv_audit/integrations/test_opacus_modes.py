@@ -90,12 +90,12 @@ def test_a_target_epsilon_is_what_opacus_makes_of_it(monkeypatch):
 
     monkeypatch.setattr(engine, "make_private_with_epsilon", counted)
     monkeypatch.setattr(opacus, "_CALIBRATED", {})
-    subject = training(target_epsilon=1.0, target_delta=1e-3, batch_size=10, epochs=2)
+    subject = training(count=15, target_epsilon=1.0, target_delta=1e-3, batch_size=10, epochs=2)
     assert subject.claimed(1e-3) == pytest.approx(1.0, abs=0.02)
     first = subject.run(1, np.random.default_rng(1))
     assert subject.run(1, np.random.default_rng(1)) == first
-    (noise,) = (entry[0] for entry in subject._engine.accountant.history)
-    known = training(noise_multiplier=noise, batch_size=10, epochs=2)
+    (noise,) = (entry[0] for entry in subject._engines[0].accountant.history)
+    known = training(count=15, noise_multiplier=noise, batch_size=10, epochs=2)
     assert known.run(1, np.random.default_rng(1)) == pytest.approx(first)
     assert asked == [1.0]
 
