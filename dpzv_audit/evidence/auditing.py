@@ -190,21 +190,27 @@ def hunted_outcome(
 ) -> AuditOutcome:
     """Look on pilots for the variant and the score of the mechanism at `path` that tell most, and audit that one.
 
-    `pilot` runs in each world of each variant choose; what is chosen is run anew. Raises as `mechanism_outcome`.
+    `pilot` runs in each world of each variant choose; what is chosen is run anew. A warning says which variants failed
+    and were left out. Raises as `mechanism_outcome`, where all of them fail.
     """
     trials = MechanismTrials(path, seed, trial_seconds)
     names = variants_of(path)
     stage = audit.reporter("pilots", len(names))
     found = hunted(trials, runs=pilot, delta=delta, epsilon=epsilon, done=lambda number, name: stage(number, note=name))
-    best = found[0]
+    best = found.candidates[0]
     chosen = trials.of_variant(best.variant, best.column)
+    scores = len(found.candidates)
     facts: dict[str, Plain] = {
-        "hunted": f"{len(names)} variants, {len(found)} scores in all, by pilots of {pilot} + {pilot} runs each",
+        "hunted": f"{len(names)} variants, {scores} scores in all, by pilots of {pilot} + {pilot} runs each",
         "variant": best.variant,
         "score of the view": (best.column or 0) + 1,
-        "pilots said": "; ".join(f"{one.variant}: {one.lower:.3g}" for one in found[:3]),
+        "pilots said": "; ".join(f"{one.variant}: {one.lower:.3g}" for one in found.candidates[:3]),
     }
-    return _of_mechanism(chosen, audit, epsilon=epsilon, delta=delta, facts=facts)
+    warnings = []
+    if found.failures:
+        name, error = next(iter(found.failures.items()))
+        warnings = [f"{len(found.failures)} of {len(names)} variants failed and were left out, first {name!r}: {error}"]
+    return _of_mechanism(chosen, audit, epsilon=epsilon, delta=delta, facts=facts, warned=warnings)
 
 
 def _of_mechanism(
@@ -214,6 +220,7 @@ def _of_mechanism(
     epsilon: float | None,
     delta: float,
     facts: Mapping[str, Plain] | None = None,
+    warned: Sequence[str] = (),
 ) -> AuditOutcome:
     path, seed, exactly_gaussian = trials.path, trials.seed, trials.exactly_gaussian
     audit, not_kept = _kept(trials, audit)
@@ -221,7 +228,7 @@ def _of_mechanism(
     epsilon = replace(trials).claimed(delta) if epsilon is None else epsilon
     found = bounded(trials, audit, delta=delta)
     scores = found.scores
-    warnings = scores.warnings
+    warnings = [*warned, *scores.warnings]
     game: dict[str, Plain] = {
         "mechanism": path,
         "canary": "as the mechanism has it: the worlds are its own",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..errors import AuditError, InputError
 from ..seeds import Purpose, stream
 from ..statistics.fixed import fixed_test
 from .mechanism import MechanismTrials, mechanism_from
@@ -42,6 +42,14 @@ class Candidate:
         return self.lower - (self.claimed or 0.0), self.gap
 
 
+@dataclass(frozen=True)
+class Hunted:
+    """All candidates by what pilots say of them, the best first; and what ended the pilots of others, by variant."""
+
+    candidates: list[Candidate]
+    failures: dict[str, AuditError]
+
+
 def variants_of(path: str, folder: Path | None = None) -> list[str]:
     """Return the names of a mechanism's variants; `InputError` where `variants()` gives none."""
     own = getattr(mechanism_from(path, folder), "variants", None)
@@ -56,26 +64,43 @@ def variants_of(path: str, folder: Path | None = None) -> list[str]:
 
 def hunted(
     trials: MechanismTrials, *, runs: int, delta: float, epsilon: float | None, done: Callable[[int, str], None]
-) -> list[Candidate]:
-    """Return all candidates by what pilots of `runs` runs in each world say of them, the best first.
+) -> Hunted:
+    """Rank all candidates by pilots of `runs` runs in each world.
 
-    `done` hears how many variants are, and the name of the best so far. What `trials` may raise is raised.
+    A variant that fails is left out: not every training runs on every data set, an empty batch for one. Where all fail,
+    what the first one failed with is raised. `done` hears how many variants are, and the name of the best so far.
     """
     found: list[Candidate] = []
+    failures: dict[str, AuditError] = {}
     for number, name in enumerate(variants_of(trials.path, trials.folder), start=1):
-        one = trials.of_variant(name)
-        claimed = one.claimed(delta) if epsilon is None else epsilon
-        arrays, failure = one.played(0, runs, pilot_streams(trials.seed, number))
-        if failure is not None:
-            raise failure
-        columns: list[int | None] = [None]
-        if "in_features" in arrays:
-            columns = list(range(arrays["in_features"].shape[1]))
-        for column in columns:
-            inside, out = (_column(arrays, side, column) for side in ("in", "out"))
-            found.append(Candidate(name, column, _lower(inside, out, delta), claimed, _gap(inside, out)))
-        done(number, max(found, key=lambda one: one.rank).variant)
-    return sorted(found, key=lambda one: one.rank, reverse=True)
+        try:
+            found += _piloted(trials, number, name, runs=runs, delta=delta, epsilon=epsilon)
+        except AuditError as error:
+            failures[name] = error
+        found.sort(key=lambda one: one.rank, reverse=True)
+        done(number, found[0].variant if found else "")
+    if not found:
+        raise next(iter(failures.values()))
+    return Hunted(found, failures)
+
+
+def _piloted(
+    trials: MechanismTrials, number: int, name: str, *, runs: int, delta: float, epsilon: float | None
+) -> list[Candidate]:
+    """Return the candidates of the variant `name`, by its pilots."""
+    one = trials.of_variant(name)
+    claimed = one.claimed(delta) if epsilon is None else epsilon
+    arrays, failure = one.played(0, runs, pilot_streams(trials.seed, number))
+    if failure is not None:
+        raise failure
+    columns: list[int | None] = [None]
+    if "in_features" in arrays:
+        columns = list(range(arrays["in_features"].shape[1]))
+    sides = [[_column(arrays, side, column) for side in ("in", "out")] for column in columns]
+    return [
+        Candidate(name, column, _lower(*scores, delta), claimed, _gap(*scores))
+        for column, scores in zip(columns, sides, strict=True)
+    ]
 
 
 def pilot_streams(seed: int, number: int) -> Callable[[int, int | None], np.random.Generator]:

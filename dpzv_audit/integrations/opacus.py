@@ -190,7 +190,7 @@ class OpacusTraining:
                 add(count, batch, ", all alike", alike(self.data, count))
                 if self.data[0][0].is_floating_point():
                     add(count, batch, ", huge", huge(self.data, count))
-        return found or {"as it is": replace(self, score="view")}
+        return found
 
     def divisor_for(self, canaries: int) -> int:
         """Return by what Opacus divides a sum of gradients, where some canaries are left out with half of them."""

@@ -80,7 +80,7 @@ def alike(data: "Dataset[Record]", count: int) -> "Dataset[Any]":
 def blank(data: "Dataset[Record]", count: int) -> "Dataset[Any]":
     """Return `count` records whose features are 0, with the target of the first."""
     features, target = data[0]
-    return TensorDataset(torch.zeros(count, *features.shape), torch.as_tensor(target).repeat(count))
+    return TensorDataset(features.new_zeros(count, *features.shape), torch.stack([torch.as_tensor(target)] * count))
 
 
 def huge(data: "Dataset[Record]", count: int) -> "Dataset[Any]":

@@ -29,11 +29,11 @@ GHOST = {"grad_sample_mode": "ghost"}
 def test_other_ways_of_clipping_leave_a_canary_as_much_as_the_noise_hides(given):
     """N(-+mu^2/2, mu^2) in whole batches, mu = 1 or 2 at a noise multiplier of 1, whatever the others are.
 
-    Kolmogorov-Smirnov at 1e-5 for each of 8 samples of 100 scores, which follow from a fixed seed.
+    Kolmogorov-Smirnov at 1e-5 for each of 8 samples of 50 scores, which follow from a fixed seed.
     """
     subject = training(**given, poisson_sampling=False)
     mu = 2.0 if given["neighbours"] == "replace-record" else 1.0
-    for sign, found in zip((-1.0, 1.0), scores(subject, 100), strict=True):
+    for sign, found in zip((-1.0, 1.0), scores(subject, 50), strict=True):
         assert stats.kstest(found, stats.norm(sign * mu**2 / 2, mu).cdf).pvalue > 1e-5
 
 
@@ -90,12 +90,12 @@ def test_a_target_epsilon_is_what_opacus_makes_of_it(monkeypatch):
 
     monkeypatch.setattr(engine, "make_private_with_epsilon", counted)
     monkeypatch.setattr(opacus, "_CALIBRATED", {})
-    subject = training(count=15, target_epsilon=1.0, target_delta=1e-3, batch_size=10, epochs=2)
-    assert subject.claimed(1e-3) == pytest.approx(1.0, abs=0.02)
+    subject = training(target_epsilon=1.0, target_delta=1e-2, epochs=2)
+    assert subject.claimed(1e-2) == pytest.approx(1.0, abs=0.02)
     first = subject.run(1, np.random.default_rng(1))
     assert subject.run(1, np.random.default_rng(1)) == first
     (noise,) = (entry[0] for entry in subject._engines[0].accountant.history)
-    known = training(count=15, noise_multiplier=noise, batch_size=10, epochs=2)
+    known = training(noise_multiplier=noise, epochs=2)
     assert known.run(1, np.random.default_rng(1)) == pytest.approx(first)
     assert asked == [1.0]
 
@@ -116,6 +116,25 @@ def test_a_named_canary_that_the_data_do_not_have_is_one_line():
     words = TensorDataset(torch.zeros(3, 6, dtype=torch.long), torch.arange(3))
     with pytest.raises(InputError, match="canary is 'input', needs features that are not whole numbers"):
         training(data=words, canary="input").run(1, np.random.default_rng(0))
+
+
+def test_every_variant_of_a_training_runs():
+    """On numbers and on words; sizes are those at which a batch more or less begins, as far as there are records."""
+    words = TensorDataset(torch.randint(9, (20, 2)), torch.arange(20) % 2)
+    embed = {"data": words, "model": lambda: nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(4, 2))}
+    found = {}
+    for kind, given in (("numbers", {"data": records(20)}), ("words", embed)):
+        for name, variant in training(batch_size=10, **given).variants().items():
+            view = variant.run(1, np.random.default_rng(0))
+            assert view.shape == (2,)
+            assert np.isfinite(view).all(), name
+            found.setdefault(name, set()).add(kind)
+    only = [name for name, kinds in found.items() if "words" not in kinds]
+    assert only == ["4 records, batches of 2, huge", "16 records, batches of 8, huge"]
+    assert {"3 records, batches of 2", "19 records, batches of 10, blank", "1 record, batches of 1, some empty"} <= set(
+        found
+    )
+    assert "29 records, batches of 10" not in found
 
 
 def one_training(canaries=300, **given):
