@@ -96,11 +96,11 @@ def _piloted(
     columns: list[int | None] = [None]
     if "in_features" in arrays:
         columns = list(range(arrays["in_features"].shape[1]))
-    sides = [[_column(arrays, side, column) for side in ("in", "out")] for column in columns]
-    return [
-        Candidate(name, column, _lower(*scores, delta), claimed, _gap(*scores))
-        for column, scores in zip(columns, sides, strict=True)
-    ]
+    found: list[Candidate] = []
+    for column in columns:
+        inside, out = (_column(arrays, side, column) for side in ("in", "out"))
+        found.append(Candidate(name, column, _lower(inside, out, delta), claimed, _gap(inside, out)))
+    return found
 
 
 def pilot_streams(seed: int, number: int) -> Callable[[int, int | None], np.random.Generator]:
