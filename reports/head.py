@@ -84,7 +84,7 @@ class Found:
 
 def _found(best: Found) -> str:
     """Return what an attack finds beside what needs none, as a sentence without its full stop."""
-    beside = "" if best.reference is None else f", where {share(best.reference, best.metric)} needs no attack"
+    beside = "" if best.reference is None else f" ({share(best.reference, best.metric)} without an attack)"
     return f"{best.attack} finds {best.much}{beside}"
 
 
@@ -197,7 +197,7 @@ def _fix(result: Run) -> Step:
     words = _line(result)
     if privacy.gap and "server-state" in privacy.gap and privacy.upper is None:
         return Step(
-            words="Do not state this epsilon. Train so that theory speaks of it: dpzv-sound closes that gap",
+            words="Do not state this epsilon. Train with dpzv-sound instead, which closes that gap",
             command=shlex.join(["dpzv-audit", "train", *_training(result, "dpzv-sound")]),
         )
     if privacy.upper is None:
@@ -313,10 +313,10 @@ def _(result: AttackResult) -> tuple[Judgement, Step | None]:
     why += f"; {_no_claim(result)}." if verdict is None else f". {why_of(result.privacy, verdict)}"
     if best.leaks:
         word = "leaks"
-        step = Step(words="Choose a defence and attack again; for the list", command="dpzv-audit list defences")
+        step = Step(words="Choose a defence from this list, and attack again", command="dpzv-audit list defences")
     elif best.undecided:
         word = "too few trainings to tell"
-        step = Step(words="Train more often", command=_again(words, "--trials", str(LEAST_TRAININGS)))
+        step = Step(words="Repeat it with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
     else:
         word = "measured" if best.reference is None else "no leak seen"
     if verdict is not None and not best.leaks:
@@ -330,7 +330,8 @@ def _(result: TrainResult) -> tuple[Judgement, Step | None]:
     if verdict in FAILED:
         return _on_claim(result, verdict, _fix(result))
     attack = ["dpzv-audit", "attack", *_training(result), "--attack", STRONGEST]
-    step = Step(words="Attack it: a claim that nobody attacked is not tested", command=shlex.join(attack))
+    why = ", to see what leaks" if verdict is None else ": a claim is not tested until it has been attacked"
+    step = Step(words=f"Attack it{why}", command=shlex.join(attack))
     if verdict is not None:
         return _on_claim(result, verdict, step)
     return _unjudged(result, "no claim", f"{clean(result.method) or 'the training'} promises no ε"), step
@@ -342,7 +343,7 @@ def _(result: AuditResult) -> tuple[Judgement, Step | None]:
     words = _line(result, "audit", "method", result.method)
     if verdict in FAILED:
         return _on_claim(result, verdict, _fix(result))
-    more = Step(words="Look harder", command=_again(words, "--runs", str(2 * _runs(result))))
+    more = Step(words="Audit it with more runs", command=_again(words, "--runs", str(2 * _runs(result))))
     if verdict is None:
         lower = result.privacy.empirical_lower
         shown = "no ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
@@ -360,7 +361,7 @@ def _(result: ScoresResult) -> tuple[Judgement, Step | None]:
     verdict = verdict_on(result.privacy)
     if verdict == "refuted":
         return _on_claim(result, verdict, Step(words="Do not state this epsilon: the scores contradict it."))
-    more = Step(words="More scores can show more: see “most it could show” below, and audit again with more.")
+    more = Step(words="Audit again with more scores: they can show more (see “most it could show” below).")
     if verdict is None:
         lower = max((found.epsilon_lower for found in result.estimators), default=None)
         about = "ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
@@ -378,9 +379,9 @@ def _of_cells(
     leaks = [cell for cell in measured if cell.clear]
     worst = (leaks or measured)[0]
     few = (worst.trainings or LEAST_TRAININGS) < LEAST_TRAININGS
-    about = f"{len(leaks)} of {len(measured)} attacks {where} find more than what needs no attack"
+    about = f"{len(leaks)} of {len(measured)} attacks {where} find more than can be found without an attack"
     why = _worst(worst)
-    more = Step(words="Train more often", command=_again(line, "--trials", str(LEAST_TRAININGS)))
+    more = Step(words="Repeat it with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
     defend = Step(words="Read the report of the worst, then choose a defence", command="dpzv-audit list defences")
     if controls is not None and not controls.hold:
         why = f"Negative controls are not at chance, the worst {clean(controls.worst)}: no number here can be trusted."
@@ -397,8 +398,8 @@ def _worst(cell: Cell) -> str:
     who = f"{clean(cell.chosen or cell.attack)} by the {clean(cell.adversary)} on {column_of_cell(cell)}"
     count = cell.trainings or LEAST_TRAININGS
     few = "One training is" if count == 1 else f"{count} trainings are"
-    others = f" {few} too few to tell of others." if count < LEAST_TRAININGS else ""
-    return f"The worst is {who}: {success}, where {reference} needs no attack.{others}"
+    others = f" {few} too few to say how others would go." if count < LEAST_TRAININGS else ""
+    return f"The worst is {who}: {success} ({reference} without an attack).{others}"
 
 
 @head_of.register
@@ -424,7 +425,7 @@ def _(result: VerifyResult) -> tuple[Judgement, Step | None]:
         about = f"the claim “{clean(first.name)}” is {gravest}"
     why = verification.MEANINGS[gravest]
     if first is not None:
-        why = f"{clean(first.name)}: {clean(first.sentence)}"
+        why = f"“{clean(first.name)}”: {clean(first.sentence)}"
     if result.interrupted:
         why += " The run was interrupted: the evidence is partial."
     judgement = Judgement(word=verification.word_of(result), about=about, why=why, alarming=result.failed)
@@ -439,9 +440,13 @@ def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> Step:
         for key in ("dataset", "epsilon", "delta", "adversary", "neighbours"):
             if found.get(key) is not None:
                 words += [f"--{key}", _typed(found[key])]
-        return Step(words="Take the claim back, or find the noise that it needs", command=shlex.join(words))
+        return Step(words="Withdraw the claim, or find the noise that it needs", command=shlex.join(words))
     if claim.verdict in FAILED:
-        return Step(words="Take the claim back, or change what it is about and verify again.")
+        return Step(words="Withdraw the claim, or change the system that it is about and verify again.")
     if claim.verdict == "inconclusive":
-        return Step(words="Give it more evidence: more trials, or scores of more runs; --strict fails until then.")
-    return Step(words="Run it with every change", command=shlex.join(["dpzv-audit", "verify", result.claims_file]))
+        return Step(
+            words="Gather more evidence: more trials, or scores of more runs. Until then, verify --strict fails."
+        )
+    return Step(
+        words="Verify the claims with every change", command=shlex.join(["dpzv-audit", "verify", result.claims_file])
+    )

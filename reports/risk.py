@@ -24,10 +24,10 @@ RATES = (0.01, 0.001)
 RARE = 0.1
 """The prior of the second Bayes risk; that of the first is one half."""
 CASES = {
-    "replace-label": "Of a record with two possible labels, equally likely,",
-    "replace-record": "Of two records, one of them in the data, equally likely,",
-    "zero-out": "Of a record that is there or blanked out, equally likely,",
-    "add-remove": "Of a record that is in the data or not, equally likely,",
+    "replace-label": "Given a record with one of two equally likely labels,",
+    "replace-record": "Given two records, either of them equally likely to be in the data,",
+    "zero-out": "Given a record that is equally likely to be there or blanked out,",
+    "add-remove": "Given a record that is equally likely to be in the data or not,",
 }
 """What the test decides, by the relation of neighbours."""
 
@@ -162,13 +162,13 @@ def in_words(adversary: str | None, neighbours: str | None, low: Risk | None, hi
     """Return the chance of a right guess as a sentence; "" where neither an audit nor theory speaks."""
     if low is None and high is None:
         return ""
-    case = CASES.get(neighbours or "", "Of two neighbouring worlds, equally likely,")
+    case = CASES.get(neighbours or "", "Given two neighbouring worlds, equally likely,")
     parts = []
     if low is not None:
-        parts.append(f"at least {math.floor(_digits(100.0 * low.right))} times in 100 (the audit shows it)")
+        parts.append(f"at least {math.floor(_digits(100.0 * low.right))} times in 100 (by the audit)")
     if high is None:
-        parts.append("and no theory limits how often")
+        parts.append("no theory limits how often")
     else:
-        parts.append(f"at most {math.ceil(_digits(100.0 * high.right))} times in 100 (theory shows it)")
+        parts.append(f"at most {math.ceil(_digits(100.0 * high.right))} times in 100 (by theory)")
     who = f"the {adversary}" if adversary else "the adversary"
-    return f"{case} {who} can tell which it is {', '.join(parts)}. A blind guess is right 50 times in 100."
+    return f"{case} {who} can tell which it is {' and '.join(parts)}. A blind guess is right 50 times in 100."

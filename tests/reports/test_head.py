@@ -76,7 +76,7 @@ def test_an_attack_without_a_claim_leaks_finds_nothing_or_has_too_few_trainings(
     assert leaks == Judgement(
         word="leaks",
         about="a by the client finds 90.0% of labels",
-        why="a finds 90.0% of labels, where 10.7% needs no attack; no theory speaks of it.",
+        why="a finds 90.0% of labels (10.7% without an attack); no theory speaks of it.",
         alarming=True,
     )
     nothing, step = head_of(attacked(interval(0.09, 0.08, 0.11)))
@@ -126,7 +126,7 @@ def test_many_attacks_are_judged_by_the_worst_and_by_their_controls():
         judgement, step = head_of(found)
         assert judgement.word == "leaks"
         assert judgement.about.startswith("1 of 2 attacks on ")
-        assert "label_direct by the client on m: 90.0% of labels, where 10.0% needs no attack." in judgement.why
+        assert "label_direct by the client on m: 90.0% of labels (10.0% without an attack)." in judgement.why
         assert step.command == "dpzv-audit list defences"
     controls = {
         "tests": 7,

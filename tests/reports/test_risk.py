@@ -100,7 +100,7 @@ def test_rows_never_overstate():
     assert {str(row["allowed by theory"]) for row in risk.rows(low, None)} == {"no bound"}
     sentence = risk.in_words("client", "replace-label", low, high)
     assert sentence == (
-        "Of a record with two possible labels, equally likely, the client can tell which it is at least 60 times in "
-        "100 (the audit shows it), at most 74 times in 100 (theory shows it). A blind guess is right 50 times in 100."
+        "Given a record with one of two equally likely labels, the client can tell which it is at least 60 times in "
+        "100 (by the audit) and at most 74 times in 100 (by theory). A blind guess is right 50 times in 100."
     )
     assert risk.in_words("client", None, None, None) == ""
