@@ -216,7 +216,7 @@ def attack(
                 stage = reporter("attacks beside it", 1)
                 beside = answer()
                 stage(1)
-                result = with_beside(result, [cell for cell, _ in beside.values()])
+                result = with_beside(result, [cell for cell, _ in beside.values()], setting.config.sampler)
         files = _files_of({folder: found for folder, (_, found) in beside.items()})
         saved = save(result, run, "attack", result.method, result.dataset, spec.name, files=files)
         output.finish(saved, table_from("attack", result))

@@ -108,7 +108,6 @@ def matrix(
     from ..checkpoints import run_key
     from .matrix_cells import CELL_FILE, TRIALS, Cells, CellTask, check_task, clear_cell, strongest_tasks
 
-    data = replace(data, preset=data.preset or "paper") if data.csv is None else data
     chosen_methods, codes = _methods(methods, flags.out)
     chosen_attacks = _names("attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)

@@ -244,11 +244,14 @@ def _setting(task: CellTask) -> AttackSetting:
         except InputError as error:
             raise DoesNotApply(f"{cell.noise} noise does not apply to {cell.method}: {error.words}") from error
         settings = [f"dp={cell.noise}"]
+    data = task.data
     if cell.method.startswith(PREFIX):
         training = TrainingFlags(
             system=cell.method.removeprefix(PREFIX), defence=defence, defence_settings=its_settings
         )
     else:
+        if data.csv is None:
+            data = replace(data, preset=data.preset or "paper")
         training = TrainingFlags(
             method=cell.method,
             epochs=flags.epochs,
@@ -265,7 +268,7 @@ def _setting(task: CellTask) -> AttackSetting:
                 raise DoesNotApply(f"{cell.defence} does not apply to {cell.method}: {error.words}") from error
     choice = choose(
         training,
-        task.data,
+        data,
         quiet=True,
         require=partial(spec.check, cell.adversary),
         seed=flags.seed,

@@ -200,6 +200,8 @@ def published_by_simulation(result: AttackResult | AuditResult, sampler: object)
     tables = ["attacks", "utility", "audits", "outside", *(["score_files"] if "game" in found else [])]
     outside = {part: why for table in tables for part, why in _PARTS[table].items()}
     there = {part: why for part, why in outside.items() if not part.startswith("/") or part.split("/")[1] in found}
+    if isinstance(result, AttackResult):  # folders of what stands beside it
+        there |= {cell.run.partition("/")[0]: there["/beside"] for cell in result.beside if cell.run}
     public = ("/attack", "/adversary", "/metric", "/attack_setting", "environment.json")
     return _section(words, {}, there | _seed_of(sampler), public)
 

@@ -19,8 +19,14 @@ from dpzv_audit.claims.subjects import Access
 from dpzv_audit.cli import app
 
 ROOT = Path(__file__).parents[3]
-FILES = sorted(path for path in (ROOT / "examples").rglob("*.toml") if path.parent.name not in ("extension", "flower"))
-"""All but those of the example of an outside package, which must be installed: `tests/e2e/test_extension.py`."""
+APART = ("extension", "flower")
+FILES = sorted(
+    path
+    for path in (ROOT / "examples").rglob("*.toml")
+    if path.parent.name not in APART and path.name != "options.toml"
+)
+"""All claims files but those of the example of an outside package, which must be installed:
+`tests/e2e/test_extension.py`."""
 
 
 def parses(arguments):

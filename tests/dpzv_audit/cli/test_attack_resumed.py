@@ -8,7 +8,7 @@ from dpzv_audit.store import Store
 SMALL = ("attack", "--dataset", "breast-cancer", "--epochs", "1", "--trials", "2", "--quiet")
 MEMBERSHIP = ("--attack-set", "pool=128", "--attack-set", "shadows=2")
 ATTACKS = {
-    "scalars of any client, with an audit": ("--method", "dpzv", "--runs", "24", "--chunk", "16"),
+    "scalars of any client, with an audit": ("--method", "dpzv", "--alone", "--runs", "24", "--chunk", "16"),
     "pictures": ("--method", "vafl", "--attack", "feature_inversion", "--dataset", "digits", "--clients", "2"),
     "half of the records": ("--method", "split", "--attack", "membership_loss", *MEMBERSHIP),
 }
