@@ -59,6 +59,8 @@ def test_commands_stand_in_fences(name):
 SMALL = {
     "attack": "--epochs 1 --trials 2 --runs 64",
     "audit": "--runs 64",
+    "audit method": "--runs 64 --epochs 1",
+    "audit --method dpzv": "--runs 64 --epochs 1",
     "reproduce": "--epochs 1 --trials 1 --records 500",
     "train": "--epochs 1 --no-controls",
 }
@@ -80,7 +82,9 @@ def test_commands_in_sentences_run_at_a_small_size(command, tmp_path, forked):
     environment = blocks.prepare(tmp_path, start=forked)
     block = blocks.Block(page=ROOT / "README.md", line=0, language="sh", text=f"dpzv-audit {command}")
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
-    ran = blocks.run(block, tmp_path, environment, extra=SMALL.get(command.split()[0], ""), limit=600)
+    ran = blocks.run(
+        block, tmp_path, environment, extra=SMALL.get(command, SMALL.get(command.split()[0], "")), limit=600
+    )
     assert ran.code == 0, ran.text
 
 

@@ -92,6 +92,7 @@ def test_every_command_of_the_page_about_it_runs(copy, name):
     assert os.listdir(copy[0] / "dpzv-runs")
 
 
+@pytest.mark.slow
 def test_coverage_is_measured_as_the_page_says(copy):
     pytest.importorskip("coverage")
     (block,) = (block for block in blocks.blocks(ROOT / "CONTRIBUTING.md") if "coverage run" in block.text)

@@ -76,6 +76,7 @@ def mounted(system, attack, *, trials=3, seed=5, **options):
         trials=trials,
         seed=seed,
         options=options,
+        with_positive=False,  # it is the same whatever is attacked
     )
     return spec.mount(setting)
 

@@ -20,13 +20,9 @@ from dpzv_audit.cli import app
 
 ROOT = Path(__file__).parents[3]
 APART = ("extension", "flower")
-FILES = sorted(
-    path
-    for path in (ROOT / "examples").rglob("*.toml")
-    if path.parent.name not in APART and path.name != "options.toml"
-)
-"""All claims files but those of the example of an outside package, which must be installed:
-`tests/e2e/test_extension.py`."""
+EXAMPLES = (ROOT / "examples").rglob("*.toml")
+FILES = sorted(path for path in EXAMPLES if path.parent.name not in APART and path.name != "options.toml")
+"""Claims; those of the example of an outside package must be installed: `tests/e2e/test_extension.py`."""
 
 
 def parses(arguments):
