@@ -47,6 +47,9 @@ _GATE = Step(words="Put the claim into a file, and check it with every change", 
 _SETTINGS = frozenset({"--method", "--system", "--sample-rate", "--set", "--defence", "--defence-set"})
 _OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}
 """Flags of a command line that say what was trained, as `calibrate` takes them too."""
+_OF_NOISE = frozenset({"--epsilon", "--delta", "--calibration", "--sigma", "--clip", "--max-grad-norm"})
+_AS_TRAINED = _OF_TRAINING | _OF_NOISE | {"--preset", "--epochs", "--batch-size"}
+"""The same, and those with which `attack` trains the same system again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,13 +227,13 @@ def _settings(config: Mapping[str, object], words: Sequence[str]) -> list[str]:
     return found
 
 
-def _training(result: Run, method: str = "") -> list[str]:
-    """Return the flags of the command line that say what was trained, or the same by another method."""
+def _training(result: Run, method: str = "", flags: frozenset[str] = _OF_TRAINING) -> list[str]:
+    """Return those of `flags` that the command line gives and that say what was trained, or the same by a `method`."""
     words = _line(result)
     found: list[str] = []
     for place, word in enumerate(words):
         flag, equals, _ = word.partition("=")
-        if flag in _OF_TRAINING and not (method and flag == "--method"):
+        if flag in flags and not (method and flag == "--method"):
             found += [word] if equals else words[place : place + 2]
     named = any(word.partition("=")[0] in ("--method", "--system") for word in found)
     return found if named else ["--method", method or clean(result.method), *found]
@@ -329,7 +332,7 @@ def _(result: TrainResult) -> tuple[Judgement, Step | None]:
     verdict = verdict_on(result.privacy)
     if verdict in FAILED:
         return _on_claim(result, verdict, _fix(result))
-    attack = ["dpzv-audit", "attack", *_training(result), "--attack", STRONGEST]
+    attack = ["dpzv-audit", "attack", *_training(result, flags=_AS_TRAINED), "--attack", STRONGEST]
     why = ", to see what leaks" if verdict is None else ": a claim is not tested until it has been attacked"
     step = Step(words=f"Attack it{why}", command=shlex.join(attack))
     if verdict is not None:

@@ -498,7 +498,6 @@ class AttackSpec:
         one_view: Whether the view of one training suffices, so that it can be mounted on one that was recorded.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
         reads_of: Parties whose messages it reads, to keep no others; None: everybody's.
-        memory: About how many bytes it takes beside the training, where that can be much.
         answers: The kind of answers that its guesses are about where it cannot name records; None: the method's own.
         in_pilot: Options of its own with which a pilot takes less time.
         reveals: What it finds out; `gradients` are about no record.
@@ -532,7 +531,6 @@ class AttackSpec:
     one_view: bool = False
     reads: tuple[str, ...] | None = None
     reads_of: tuple[int, ...] | None = None
-    memory: Callable[[AttackSetting], int] | None = None
     answers: str | None = None
     in_pilot: Mapping[str, Option] = field(default_factory=dict)
     reveals: Literal["labels", "membership", "features", "gradients"] = "labels"
@@ -593,13 +591,6 @@ class AttackSpec:
     def misses_positive(self, setting: AttackSetting, controls: Collection[str]) -> bool:
         """Return whether a positive control is asked for that is not among the `controls` so far."""
         return setting.with_positive and "positive" not in controls
-
-    def memory_needed(self, setting: AttackSetting) -> int:
-        """Return about how many bytes the attack or its positive control takes beside a training, 0 if few."""
-        if self.memory is None:
-            return 0
-        needed = self.memory(setting)
-        return max(needed, self.memory(self.positive.setting(setting))) if setting.with_positive else needed
 
     def positive_control(self, setting: AttackSetting) -> Control:
         """Mount the attack where it must succeed, by the same path as everything else."""

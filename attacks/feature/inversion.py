@@ -265,7 +265,6 @@ SPEC = AttackSpec(
     reveals="features",
     reads=("table", "embeddings"),
     reads_of=(ATTACKER,),
-    memory=memory_needed,
 )
 
 

@@ -1,6 +1,5 @@
 """`dpzv-audit attack`: train a method, attack it, audit it, account for it, and write the report."""
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -15,7 +14,6 @@ from rich.table import Table
 from reports.content import report_content
 from reports.render import to_html
 
-from ..data.files import MUCH_MEMORY
 from ..errors import AuditError, InputError, check_names
 from ..findings import STRONGEST
 from ..results import AttackResult, AttacksResult, Cell
@@ -194,7 +192,6 @@ def attack(
         )
         if trials is None and choice.method.offers is None:
             setting = replace(setting, trials=affordable_trials(spec.trials, setting.rounds))
-        _say_memory(output, spec, setting)
         if self_check:
             _self_check(output, spec, setting)
             return
@@ -220,14 +217,6 @@ def attack(
         files = _files_of({folder: found for folder, (_, found) in beside.items()})
         saved = save(result, run, "attack", result.method, result.dataset, spec.name, files=files)
         output.finish(saved, table_from("attack", result))
-
-
-def _say_memory(output: Output, spec: "AttackSpec", setting: "AttackSetting") -> None:
-    """Say on stderr how much memory an attack is going to take, where that is much."""
-    needed = 0 if spec.lacks(setting) else spec.memory_needed(setting)
-    if needed >= MUCH_MEMORY and not output.quiet:
-        advice = "fewer --trials or records need less"
-        print(f"dpzv-audit: {spec.name} takes about {needed / 1e9:.1f} GB of memory: {advice}", file=sys.stderr)
 
 
 def _clients(given: tuple[int, ...], adversary: str, count: int) -> tuple[int, ...]:

@@ -234,7 +234,7 @@ class TrainingChoice:
     def noises_scalars(self) -> bool:
         """Whether it is a built-in method that answers clients with noised scalars."""
         scalars = self.method.offers is None and self.method.downlink != "gradient"
-        return scalars and self.method.draws(self.config)
+        return scalars and self.method.protection(self.config).draws
 
 
 @dataclass(frozen=True)

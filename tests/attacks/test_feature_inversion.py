@@ -1,6 +1,5 @@
 """Reconstruction of a client's features by the server."""
 
-import importlib
 import weakref
 from dataclasses import replace
 
@@ -10,8 +9,7 @@ import torch
 
 from attacks.core.contract import DoesNotApply, SomeFeatures
 from attacks.core.run import attacked_run
-from attacks.feature.inversion import SPEC, Reconstruction, from_jacobians, score, sent_embeddings, ssim
-from dpzv_audit.cli.output import Output
+from attacks.feature.inversion import SPEC, Reconstruction, from_jacobians, memory_needed, score, sent_embeddings, ssim
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting
@@ -137,24 +135,11 @@ def test_what_is_held_at_once_is_one_training_and_a_block_of_records(monkeypatch
 
 def test_memory_that_is_not_free_is_told_before_any_training(monkeypatch):
     setting = small_setting(SPEC, "split", random_dataset(), trials=3)
-    needed = SPEC.memory_needed(setting)
+    needed = memory_needed(setting)
     monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: needed - 1)
     monkeypatch.setattr("attacks.core.contract.train", None)
     with pytest.raises(MemoryError, match=f"feature_inversion over 3 trainings: {needed} bytes, of {needed - 1} that"):
         SPEC.mount(replace(setting, with_positive=False))
-
-
-def test_the_command_says_what_is_going_to_be_much_and_nothing_else(monkeypatch, capsys):
-    command = importlib.import_module("dpzv_audit.cli.attack")
-    setting = small_setting(SPEC, "split", random_dataset(), trials=3)
-    needed = SPEC.memory_needed(setting)
-    command._say_memory(Output(), SPEC, setting)
-    monkeypatch.setattr(command, "MUCH_MEMORY", needed)
-    command._say_memory(Output(quiet=True), SPEC, setting)
-    assert capsys.readouterr().err == ""
-    command._say_memory(Output(), SPEC, setting)
-    said = f"dpzv-audit: feature_inversion takes about {needed / 1e9:.1f} GB of memory: "
-    assert capsys.readouterr().err == said + "fewer --trials or records need less\n"
 
 
 @pytest.mark.parametrize("method", ["split", "dpzv", "vafl"])
@@ -163,7 +148,7 @@ def test_the_view_takes_no_more_memory_than_was_said(method, digits):
         SPEC, method, digits, options={"batch_size": 64, "epochs": 2}, trials=2, with_positive=False
     )
     view = attacked_run(SPEC, setting).view
-    assert sum(message.payload.nbytes for message in view.messages) <= SPEC.memory_needed(setting)
+    assert sum(message.payload.nbytes for message in view.messages) <= memory_needed(setting)
 
 
 def test_structural_similarity_of_constant_pictures_is_that_of_their_means():

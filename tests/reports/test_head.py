@@ -111,6 +111,13 @@ def test_another_attack_on_the_same_system_may_be_the_strongest_and_one_on_anoth
     assert judgement.alarming
 
 
+def test_what_was_trained_is_attacked_as_it_was_trained():
+    line = "dpzv-audit train --method dpzv --preset paper --epochs 3 --clip=2 --seed 4 --no-controls"
+    _, step = head({"schema": "dpzv-audit/train/1", "method": "dpzv", "command_line": line.split()})
+    proposed = "dpzv-audit attack --method dpzv --preset paper --epochs 3 --clip=2 --attack strongest"
+    assert step.command == proposed
+
+
 def test_the_strongest_is_that_of_most_damage():
     weak = found(0.95, reference=0.94)
     strong = found(0.5, reference=0.1)
@@ -146,7 +153,7 @@ def test_a_training_without_a_claim_says_so_and_is_to_be_attacked(results):
     result = results["train"] | {"command_line": ["dpzv-audit", "train", "--method", "vafl", "--epochs", "3"]}
     judgement, step = head(result)
     assert (judgement.word, judgement.about) == ("no claim", "vafl promises no ε")
-    assert step.command == "dpzv-audit attack --method vafl --attack strongest"
+    assert step.command == "dpzv-audit attack --method vafl --epochs 3 --attack strongest"
 
 
 def test_no_command_but_ours_is_ever_proposed(results):
