@@ -26,20 +26,21 @@ def unscaled(gradient: Tensor, scale: float) -> Tensor | None:
     return whole if bool(torch.isfinite(whole).all()) else None
 
 
-def stacked(tensors: list[Tensor]) -> list[NDArray[Any] | None]:
-    """Return copies of tensors whose numbers are all finite, and None for the others.
+def stacked(tensors: list[Tensor]) -> list[tuple[list[int], NDArray[Any]]]:
+    """Return copies of tensors whose numbers are all finite: places in the list, and their numbers (n, ...) in a block.
 
-    Those of one shape and type are copied and looked at together, which costs a fraction of one at a time.
+    Those of one shape and type are copied and looked at together, which costs a fraction of one at a time; where one
+    of them has another number none is returned.
     """
     alike: dict[tuple[Any, ...], list[int]] = {}
     for place, tensor in enumerate(tensors):
         if tensor.is_cpu and tensor.is_floating_point() and tensor.element_size() >= 4:
             alike.setdefault((tensor.shape, tensor.dtype), []).append(place)
-    found: list[NDArray[Any] | None] = [None] * len(tensors)
+    found = []
     for places in alike.values():
-        block = torch.stack([tensors[place].detach() for place in places]).numpy()
+        with torch.no_grad():
+            block = torch.stack([tensors[place] for place in places]).numpy()
         flat = block.reshape(-1)
         if flat.size and isfinite(np.vdot(flat, flat)):
-            for place, numbers in zip(places, block, strict=True):
-                found[place] = numbers
+            found.append((places, block))
     return found

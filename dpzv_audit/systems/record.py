@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -108,6 +108,7 @@ class Tensors:
     def __init__(self, memory: int = _MEMORY) -> None:
         self._memory = memory
         self._here: dict[str, NDArray[Any]] = {}
+        self._blocks: list[tuple[Sequence[str], NDArray[Any]]] = []  # what is here as it lies, and its arrays' names
         self._bytes = 0
         self._written: dict[str, _Place] = {}
         self._file: IO[bytes] | None = None
@@ -118,8 +119,16 @@ class Tensors:
 
     def add(self, name: str, values: NDArray[Any]) -> None:
         """Keep an array in the order of C, which nobody may change any more."""
-        self._here[name] = values
-        self._bytes += values.nbytes
+        self._keep([name], [values], values)
+
+    def add_rows(self, names: Sequence[str], block: NDArray[Any]) -> None:
+        """Keep the rows of an array (n, ...) in the order of C as arrays of their own, n `names` for them."""
+        self._keep(names, block, block)
+
+    def _keep(self, names: Sequence[str], arrays: Iterable[NDArray[Any]], block: NDArray[Any]) -> None:
+        self._here.update(zip(names, arrays, strict=True))
+        self._blocks.append((names, block))
+        self._bytes += block.nbytes
         if self._bytes > self._memory:
             self._spill()
 
@@ -138,11 +147,14 @@ class Tensors:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115
             weakref.finalize(self, _close, self._file)
         number = self._end
-        for name, values in self._here.items():
-            self._written[name] = _Place(number, self._end, values.dtype, values.shape)
-            self._end += values.nbytes
-        _write(self._file, list(self._here.values()))
+        for names, _ in self._blocks:
+            first = self._here[names[0]]
+            for name in names:
+                self._written[name] = _Place(number, self._end, first.dtype, first.shape)
+                self._end += first.nbytes
+        _write(self._file, [block for _, block in self._blocks])
         self._here = {}
+        self._blocks = []
         self._bytes = 0
 
     def _read(self, place: "_Place") -> NDArray[Any]:
@@ -319,18 +331,26 @@ class Recorder:
             waiting, self._waiting = self._waiting, []
             self._waiting_bytes = 0
             checked: dict[int, _Ids] = {}  # a gradient has the very ids of its embeddings
-            together = self._layer.stacked([one[1] for one in waiting])
+            start = len(self._messages)
+            alike = {}  # of messages whose numbers are finite, by place
+            for places, block in self._layer.stacked([one[1] for one in waiting]):
+                self._tensors.add_rows([f"m{start + place}" for place in places], block)
+                alike.update(dict.fromkeys(places, block.shape[1:]))
             try:
-                for (head, values, version, ids), found in zip(waiting, together, strict=True):
+                for place, (head, values, version, ids) in enumerate(waiting):
                     if values._version != version:
                         right = "must stay as they passed it: change a copy"
                         raise InputError(f" were changed in place behind the cut, {right}")
-                    if found is None:
+                    shape = alike.get(place)
+                    if shape is None:
                         found = finite_numbers(values)
                     known = checked.get(id(ids))
                     if known is None:
                         known = checked[id(ids)] = self._known(ids)
-                    self._add(head, found, known)
+                    if shape is None:
+                        self._add(head, found, known)
+                    else:
+                        self._tell(head, shape, known)
             except InputError as error:
                 raise error.placed(_words(*head)) from None
 
@@ -389,15 +409,18 @@ class Recorder:
 
     def _add(self, head: "_Head", values: NDArray[Any], known: "_Ids | None") -> None:
         """Keep a message of checked numbers about records of `known` ids; `InputError` where they do not fit."""
-        kind = head[3]
-        if kind in PER_RECORD:
+        self._tell(head, values.shape, known)
+        self._tensors.add(self._messages[-1].tensor, values)
+
+    def _tell(self, head: "_Head", shape: tuple[int, ...], known: "_Ids | None") -> None:
+        """Note a message of numbers of this shape, kept by its place among messages; errors as `_add`."""
+        if head[3] in PER_RECORD:
             if known is None:
                 raise InputError(" has no ids: which record each row is about must be said")
-            if values.ndim == 0 or len(values) != known.rows:
-                rows = f"{known.rows} ids for a tensor of shape {values.shape}"
+            if not shape or shape[0] != known.rows:
+                rows = f"{known.rows} ids for a tensor of shape {shape}"
                 raise InputError(f" has {rows}, must have one for each row")
         name = f"m{len(self._messages)}"
-        self._tensors.add(name, values)
         self._messages.append(Sent(*head, name, known.name if known else ""))
 
     def note(self, party: int, name: str, tensor: "Tensor | ArrayLike") -> None:
