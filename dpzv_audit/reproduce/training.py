@@ -191,8 +191,8 @@ def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDat
 
 
 def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Frozen:
-    # Under privatised labels the control has those labels too.
-    apart = {"client_rate", "server_rate", "momentum"}
+    # Under privatised labels the control has those labels too; its table is of pictures that nothing moves.
+    apart = {"client_rate", "server_rate", "momentum", "shift"}
     server = config.model_dump(mode="json", include=set(TrainingConfig.model_fields) - apart)
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 

@@ -7,6 +7,7 @@ import torch
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
+from mechanisms.controls import frozen_clients
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import moved
 
@@ -98,6 +99,16 @@ def test_a_run_with_moved_pictures_repeats():
     first, again, still = (train(data, configured(shift=shift), seed=1) for shift in (2, 2, 0))
     assert torch.equal(first.server.flat, again.server.flat)
     assert not torch.equal(first.server.flat, still.server.flat)
+
+
+def test_pictures_of_frozen_clients_do_not_move():
+    """So that rows of a table share this control whether theirs move or not."""
+    moving, still = (
+        frozen_clients(pictures(), configured(shift=shift), RunContext(seed=1, replicas=(0, 1)), rate=0.2)
+        for shift in (2, 0)
+    )
+    assert np.array_equal(moving.correct, still.correct)
+    assert moving.train_accuracy == still.train_accuracy
 
 
 @pytest.mark.parametrize("data", ["rows of a table", "pictures of two widths"])
