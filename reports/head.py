@@ -190,7 +190,7 @@ def _no_bound(privacy: Privacy) -> str:
     meanings = [privacy.gap_explanations.get(name.strip(), "").partition(";")[0] for name in gap.split(",")]
     meaning = "; ".join(clean(meaning) for meaning in meanings if meaning)
     if not gap:
-        return "no theory speaks of it"
+        return "no theorem covers it"
     return f"theory gives no sound bound (gap {gap}{': ' + meaning if meaning else ''})"
 
 

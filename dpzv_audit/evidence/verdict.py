@@ -58,7 +58,7 @@ def decide(*, refuted: bool, theory: bool, upper: float | None, claimed: float |
         refuted: whether its test says so at the error rate of the whole file.
         theory: whether theory speaks about this claim at all: an accountant answered, be it "no sound bound".
         upper: the tightest *sound* upper bound on epsilon against this adversary; None where there is none.
-        claimed: the claimed epsilon; None for a claim about an attack, of which no theory speaks.
+        claimed: the claimed epsilon; None for a claim about an attack, which no theorem covers.
     """
     if refuted:
         return "refuted"
@@ -124,7 +124,7 @@ def supports(upper: float, claimed: float) -> bool:
 NO_NOISE = "no-noise"
 NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"
 NO_RELEASE = "no-release"
-NO_RELEASE_WHY = "the system states no release, so no theory speaks of it"
+NO_RELEASE_WHY = "the system states no release, so no theorem covers it"
 NO_PROMISE = "no-promise"
 NO_PROMISE_WHY = "what the defences do to messages promises nothing, so no upper bound is known"
 _UNACCOUNTED = {NO_NOISE: NO_NOISE_WHY, NO_RELEASE: NO_RELEASE_WHY, NO_PROMISE: NO_PROMISE_WHY}

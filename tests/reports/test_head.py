@@ -40,7 +40,7 @@ def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
     [
         ({"conclusion": "supported", "upper": 0.9}, "supported", "Theory supports the claim: the tightest sound bound"),
         ({"conclusion": "overclaimed"}, "overclaimed", "is ε ≤ 5.813, above the claim; an audit shows ε of at least"),
-        ({"conclusion": "inconclusive", "upper": None}, "inconclusive", "no theory speaks of it. That is not a proof"),
+        ({"conclusion": "inconclusive", "upper": None}, "inconclusive", "no theorem covers it. That is not a proof"),
         ({"upper": None, "gap": "server-state"}, "not refuted", "(gap server-state: The server's updates use the"),
     ],
 )
@@ -76,7 +76,7 @@ def test_an_attack_without_a_claim_leaks_finds_nothing_or_has_too_few_trainings(
     assert leaks == Judgement(
         word="leaks",
         about="a by the client finds 90.0% of labels",
-        why="a finds 90.0% of labels (10.7% without an attack); no theory speaks of it.",
+        why="a finds 90.0% of labels (10.7% without an attack); no theorem covers it.",
         alarming=True,
     )
     nothing, step = head_of(attacked(interval(0.09, 0.08, 0.11)))
