@@ -390,7 +390,8 @@ def _of_cells(
         why = f"Negative controls are not at chance, the worst {clean(controls.worst)}: no number here can be trusted."
         return Judgement(word="not to be trusted", about=about, why=why, alarming=True), None
     if leaks:
-        return Judgement(word="leaks", about=about, why=why, alarming=True), more if few else defend
+        open_question = few and (worst.success or 0.0) < 1.0  # more trainings cannot make it worse than everything
+        return Judgement(word="leaks", about=about, why=why, alarming=True), more if open_question else defend
     return Judgement(word="too few trainings to tell" if few else "no leak seen", about=about, why=why), more
 
 

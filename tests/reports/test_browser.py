@@ -106,7 +106,8 @@ def looked_at(pages, folder: Path):
 @pytest.fixture(scope="module")
 def seen(verified, of_each_schema, tmp_path_factory):
     unclaimed = {**of_each_schema["attack"], "privacy": {"gap": "no-noise", "bounds": []}}
-    more = {"attack without a claim": unclaimed, "attacks": ATTACKS, "matrix": MATRIX}
+    others = {**of_each_schema["attack"], "beside": [{**CELLS[0], "clients": [3]}, CELLS[1]]}
+    more = {"attack without a claim": unclaimed, "attack beside others": others, "attacks": ATTACKS, "matrix": MATRIX}
     pages = {name: to_html(report_content(*read(result))) for name, result in (of_each_schema | more).items()}
     return looked_at(pages | {"verify": verified}, tmp_path_factory.mktemp("browser"))
 

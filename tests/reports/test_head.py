@@ -146,6 +146,9 @@ def test_many_attacks_are_judged_by_the_worst_and_by_their_controls():
     assert head_of(MatrixResult(cells=cells, negative_controls=controls))[0].word == "not to be trusted"
     few = [{**cell, "trainings": 2, "clear": False} for cell in cells]
     assert head_of(MatrixResult(cells=few))[0].word == "too few trainings to tell"
+    leaks = [{**cells[0], "success": success, "clear": True, "trainings": 2} for success in (0.9, 1.0)]
+    proposed = [head_of(AttacksResult(attacks=[cell], method="m"))[1] for cell in leaks]
+    assert ["--trials" in step.command for step in proposed] == [True, False]
     assert head_of(MatrixResult())[0].word == "not measured"
 
 
