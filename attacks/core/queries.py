@@ -7,10 +7,11 @@ whose difference over the smoothing it is.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -61,15 +62,19 @@ class QueryingClient:
             return None
         number, query = divmod(turn.own_round, self.queries)
         # One dummy output per batch, one direction per query.
-        c = DUMMY_STD * self._draw(turn, number, 0)
-        step = self.smoothing * self._draw(turn, number, 1 + query)
+        c = DUMMY_STD * self._drawn(turn, number, 0)
+        step = self.smoothing * self._drawn(turn, number, 1 + query)
         return torch.stack((c, c + step) if self.one_sided else (c + step, c - step), 1)
 
-    def _draw(self, turn: Turn, number: int, which: int) -> Tensor:
+    def _drawn(self, turn: Turn, number: int, which: int) -> Tensor:
         key = (turn.client, number, which)
-        shape = turn.shape[2:]
-        rows = [stream(self.seed, Purpose.ATTACK, k, *key).standard_normal(shape) for k in self.replicas]
-        return torch.from_numpy(np.stack(rows)).to(device=turn.device, dtype=turn.dtype)
+        rows = _normals(self.seed, tuple(self.replicas), key, tuple(turn.shape[2:]))
+        return torch.from_numpy(rows).to(device=turn.device, dtype=turn.dtype)
+
+
+@lru_cache(maxsize=8)  # a batch's dummy output is asked for with every query about it
+def _normals(seed: int, replicas: tuple[int, ...], key: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    return np.stack([stream(seed, Purpose.ATTACK, k, *key).standard_normal(shape) for k in replicas])
 
 
 def querying_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
