@@ -6,10 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
 from .errors import InputError
+
+_LIBRARY = str(Path(os.__file__).parent)
+"""Python's own library."""
 
 
 @contextmanager
@@ -78,12 +82,21 @@ def function_at(path: str, what: str, right: str, folder: Path | None = None) ->
 
 
 def words_of(error: BaseException) -> str:
-    """Return what went wrong in code of the user's, in one short line."""
+    """Return what went wrong in code of the user's, in one short line, and in which line of it where that is known."""
     try:
         said = " ".join(str(error).split())
     except Exception:  # its own fault too
         said = ""
-    return short(f"{type(error).__name__}: {said}" if said else type(error).__name__)
+    return short(f"{type(error).__name__}: {said}" if said else type(error).__name__) + _line_of(error)
+
+
+def _line_of(error: BaseException) -> str:
+    """Return " (file:line)", the innermost line of neither an installed package nor this project; "" for none."""
+    ours = Path(__file__).parent.parent
+    packages = tuple(str(ours / name) for name in ("dpzv_audit", "attacks", "mechanisms", "reports"))
+    lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [at for at in lines if not at[0].startswith(("<", _LIBRARY, *packages)) and "site-packages" not in at[0]]
+    return f" ({Path(own[-1][0]).name}:{own[-1][1]})" if own else ""
 
 
 def short(text: str) -> str:

@@ -341,11 +341,11 @@ SHORT = {"area under the ROC curve": "AUC"}
 
 def _table_of_all(result: AttacksResult) -> Table:
     """Return the attacks that were mounted, the largest first."""
-    kinds = {"success": "number", "chance": "number", "control": "number", "epsilon": "number"}
+    kinds = {"success": "number", "no attack": "number", "control": "number", "epsilon": "number"}
     recorded = any(cell.permutation_p is not None for cell in result.attacks)
     if recorded:  # nothing is trained again: a test by permutation stands in the place of controls and games
-        kinds = {"success": "number", "chance": "number", "permutation p": "number"}
-    title = f"{result.method}, {result.dataset}: success, the largest first"
+        kinds = {"success": "number", "no attack": "number", "permutation p": "number"}
+    title = f"{result.method}, {result.dataset}: by how far success exceeds what needs no attack"
     table = table_of({"attack, adversary": "name", **kinds, "success is": "text"}, title)
     for cell in result.attacks:
         if cell.state == "measured":

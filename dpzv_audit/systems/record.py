@@ -28,6 +28,13 @@ SERVER = 0
 """Number of the party that holds the labels."""
 PER_RECORD = ("embeddings", "gradient", "prediction")
 """Kinds of messages of which each row is about one record, so that they need ids."""
+_MEANT = {
+    "embedding": "embeddings",
+    "gradients": "gradient",
+    "predictions": "prediction",
+    "scalars": "scalar",
+    "loss": "losses",
+}
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _MEMORY = 1 << 30
 _GATHERED = 512
@@ -255,10 +262,9 @@ class Recorder:
         if layer.is_compiling():
             where = f"the cut of client {client} stands in code that torch.compile compiles"
             raise InputError(f"{where}: must stand outside, behind the compiled bottom model")
-        if client not in self._numbers or not isinstance(round, int) or round < -1:
-            self._refuse(client, round)
-
         given: Any = ids
+        if client not in self._numbers or not isinstance(round, int) or round < -1 or _needs_gradient(given):
+            self._refuse(client, round)
 
         # One function for all that is done on the way, since in a training each further call is one that is not cached.
         def passed(values: "Tensor") -> "Tensor":
@@ -311,7 +317,10 @@ class Recorder:
         if client not in self._numbers:
             right = f"must be one of 1 to {self.clients}: party 0 keeps its own"
             raise InputError(f"cut of client {client}, {right}")
-        _check_round(round, f"the cut of client {client}")
+        where = f"the cut of client {client}"
+        _check_round(round, where)
+        right = "must be places in task.labels: record.cut(client, round, ids) is the layer that embeddings pass"
+        raise InputError(f"{where} in round {round} gets embeddings as its ids, {right}")
 
     def _held(self, ids: Any) -> "Tensor | NDArray[Any]":
         """Return a copy of ids, the same one where the cut before, another client's say, was given the same."""
@@ -395,6 +404,8 @@ class Recorder:
             raise InputError(f"{what}: {right}")
         if not _KIND.fullmatch(kind):
             raise InputError(f"{what}: the kind must be a word of small letters, digits and dashes")
+        if kind in _MEANT:
+            raise InputError(f"{what}: no attack reads this kind, did you mean {_MEANT[kind]!r}?")
         _check_round(round, what)
         self._flush()
         head = (round, sender, receiver, kind)
@@ -512,6 +523,10 @@ def _check_round(round: int, what: str) -> None:
 
 def _words(round: int, sender: int, receiver: int, kind: str) -> str:
     return f"a {kind!r} of round {round} from party {sender} to party {receiver}"
+
+
+def _needs_gradient(values: Any) -> bool:
+    return getattr(values, "requires_grad", False) is True
 
 
 def _array(values: "Tensor | ArrayLike") -> NDArray[Any]:

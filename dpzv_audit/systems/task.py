@@ -93,7 +93,8 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
     """
     if not isinstance(answer, Mapping) or not {"features", "labels"} <= set(answer) <= set(KEYS):
         found = ", ".join(map(str, answer)) if isinstance(answer, Mapping) else type(answer).__name__
-        raise InputError(f"{name} gives {found}, must give a dictionary of features, labels and at most {KEYS[2:]}")
+        also = ", ".join(KEYS[2:])
+        raise InputError(f"{name} gives {found}, must give a dictionary of features, labels and at most {also}")
     try:
         whole = _records(answer["features"], answer["labels"])
         if "test_features" in answer:
