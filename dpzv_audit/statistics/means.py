@@ -49,7 +49,10 @@ def chance_of_means(t: float, mu: float, n_in: int, n_out: int) -> float:
 
 
 def mu_of_means(t: float, n_in: int, n_out: int, error: float) -> float:
-    """Return the mu >= 0 that means `t` standard errors apart prove at `error` in (0, 0.2]; 0 for none."""
+    """Return the mu >= 0 that means `t` standard errors apart prove at `error` in (0, 1); 0 for none.
+
+    At an error above a quarter it may be less than they prove.
+    """
     if t == 0.0 or chance_of_means(t, 0.0, n_in, n_out) > error:
         return 0.0
     low = 0.0
