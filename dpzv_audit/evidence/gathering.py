@@ -299,11 +299,11 @@ def full_looks(
     """
     each = share / (len(GENERAL_TESTS) + len(on_gaussian))
 
-    def look(name: TestName, part: GameScores, delta: float, assumes: str = "") -> Look:
+    def look(name: TestName, part: GameScores, delta: float, assumes: str | None = None) -> Look:
         error = asked.alpha * each
-        test = fixed_test(*part.sides, name=name, delta=delta, design_error=error, seed=asked.seed)
+        test = fixed_test(*part.sides, name=name, delta=delta, design_error=error, seed=asked.seed, assumes=assumes)
         weight = 0.0 if assumes else each
-        return Look(stage=stage, weight=weight, test=test, p_value=test.p_value(asked.epsilon), assumes=assumes)
+        return Look(stage=stage, weight=weight, test=test, p_value=test.p_value(asked.epsilon), assumes=assumes or "")
 
     looks = [look(name, scores, asked.delta) for name in GENERAL_TESTS]
     if on_gaussian:

@@ -201,6 +201,9 @@ def coverage_check(
                 delta=delta,
                 confidence=confidence,
                 estimators=(name,),
+                # Of another family nothing is taken for Gaussian.
+                exactly_gaussian=True,
+                built=True,
                 family=mechanism.family,
                 seed=seed * audits + audit,
             )

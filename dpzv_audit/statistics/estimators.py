@@ -98,8 +98,8 @@ def audit_scores(
         confidence: chance, in (0, 1), that any *one* bound is at most the true epsilon.
         estimators: names from `ESTIMATORS`.
         exactly_gaussian: the scores are Gaussian with one variance by construction of the mechanism; lets the
-            bound of `gaussian` refute an (epsilon, delta) claim if a test of normality does not object. That takes 500
-            scores a side, and the refutation is one given Gaussian noise.
+            bound of `gaussian` rest on their means too, and refute an (epsilon, delta) claim, if a test of normality
+            does not object. That takes 500 scores a side, and the refutation is one given Gaussian noise.
         built: it is the tool's own game that makes them Gaussian, so that the test needs fewer scores.
         family: the trade-off curves that `curve` and `one-run-fdp` fit: a name from `FAMILIES`, or a family such as
             `sampled_family` makes.

@@ -250,14 +250,14 @@ def _one_round(pair: str, rate: float, noise: float) -> tuple[Floats, Floats, Fl
     mesh = _CELL * spread
     edges: Floats = np.multiply(mesh, np.arange(math.floor(loss[0] / mesh), math.ceil(loss[-1] / mesh) + 1))
     z = np.concatenate([[-np.inf], round_.inverse(edges[1:-1]), [np.inf]])
-    p, q = (sum(w * _between((z - mean) / noise) for mean, w in part) for part in means)
+    p, q = (sum(w * masses_between((z - mean) / noise) for mean, w in part) for part in means)
     # Of each cell's Q mass, `upper` goes to its upper edge: then the P mass e^loss Q comes out right as well.
     share = np.clip((p * np.exp(-edges[:-1]) - q) / math.expm1(mesh), 0.0, q)
     q_mesh = np.append(q - share, 0.0) + np.append(0.0, share)
     return edges, q_mesh * np.exp(edges), q_mesh
 
 
-def _between(z: Floats) -> Floats:
+def masses_between(z: Floats) -> Floats:
     """Return the normal masses between neighbouring deviates, with their digits kept in both tails."""
     left = np.diff(ndtr(z))
     right = -np.diff(ndtr(-z))

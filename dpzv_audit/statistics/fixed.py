@@ -6,6 +6,10 @@
 Phi^-1(1 - FPR) - Phi^-1(FNR) for a mu-Gaussian-DP view (Dong, Roth and Su, JRSS B 2022, definition 2.6) at the same
 limits.
 
+Counts of n scores prove a mu of about 2 Phi^-1(1 - 1/n) at most. Of scores that are Gaussian by construction `gaussian`
+spends half of its error on the difference of their means (`means`), which has no such end and nearly always proves
+more.
+
 The bounds grow with the error they may make. The least error at which a bound passes a claim is a p-value: under a true
 claim a bound at error u passes it with probability at most u, for every u at once, since rule and split of the error
 were fixed on the pilot. That is what Holm's method needs (Holm, Scand. J. Statist. 6, 1979). The exact test of both
@@ -38,11 +42,14 @@ from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtr
 from ..errors import check_count, check_names, check_positive, check_probability
 from .binomial import CONFINED, LEAST_P, Counts, Floats, p_value, upper_limit
 from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
+from .means import chance_of_means, mu_of_means, standard_errors_apart
 from .settings import AuditSettings, Proof, check_scores
 from .thresholds import LEAST_A_SIDE, Pilot, Rule, choose_rule, error_counts, pilot_size, split_pilot
 
 TestName = Literal["joint", "clopper-pearson", "gaussian", "curve"]
 
+ON_MEANS = 0.5
+"""Share of the error of `gaussian` that goes to the means of scores which are Gaussian by construction."""
 TOO_FEW = f"none: fewer than {LEAST_A_SIDE} scores on a side leave nothing to test after a pilot"
 _DEVIATES = np.linspace(-7.0, 7.0, 281)
 
@@ -96,6 +103,10 @@ class FixedTest(Counts):
         return self.family.proves(self.provable(error), self.delta)
 
     def proved(self, error: float) -> float:
+        """Return the theta that is proved at `error`, 0 for none."""
+        return self.counts_prove(error)
+
+    def counts_prove(self, error: float) -> float:
         """Return the theta that the counts prove at `error`, 0 for none."""
         if self.n_in == 0:
             return 0.0
@@ -116,7 +127,7 @@ class FixedTest(Counts):
             return largest_provable(self.family, self.n_in, self.n_out, error)
         none = replace(self, false_positives=0, false_negatives=0)
         ways = product((True, False), _LIMITS[self.name][1])
-        return max(replace(none, strict_on_fpr=tail, share=share).proved(error) for tail, share in ways)
+        return max(replace(none, strict_on_fpr=tail, share=share).counts_prove(error) for tail, share in ways)
 
     def least_p_value(self, epsilon: float) -> float:
         """Return the least p-value of the claimed `epsilon` that any counts of as many scores give."""
@@ -149,15 +160,11 @@ class FixedTest(Counts):
 
     def p_value(self, epsilon: float) -> float:
         """Return the least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none is."""
-        theta = check_positive("epsilon", epsilon)
-        if self.family.claim_kind == "trade-off":
-            from ..accounting.gaussian import mu_from_epsilon
-
-            theta = float(mu_from_epsilon(epsilon, self.delta))
+        theta = self.claimed(epsilon)
         if self.n_in == 0:
             return 1.0
         if self.name in _LIMITS:
-            return _least_error(lambda error: self.proved(error) > theta)
+            return _least_error(lambda error: self.counts_prove(error) > theta)
         seen = oriented(self.family, self)
         top = self.family.at(_last_above(self.family, *seen.rates))
         if theta > top:
@@ -165,6 +172,15 @@ class FixedTest(Counts):
         null = self.family.of(theta)
         through = self.family.of(top)
         return _least_error(lambda error: p_value(null, seen, through, error) <= error)
+
+    def claimed(self, epsilon: float) -> float:
+        """Return the theta that a claimed `epsilon` > 0 stands for."""
+        theta = check_positive("epsilon", epsilon)
+        if self.family.claim_kind == "epsilon-delta":
+            return theta
+        from ..accounting.gaussian import mu_from_epsilon
+
+        return float(mu_from_epsilon(epsilon, self.delta))
 
     @property
     def rule(self) -> str:
@@ -206,6 +222,64 @@ class FixedTest(Counts):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeansTest(FixedTest):
+    """`gaussian` for scores that are Gaussian by construction: the errors of a rule, and beside them the means.
+
+    The means of all `scores`, the pilot's too, lie `apart` standard errors from each other; None where a test of
+    normality objects: they then take no part, and their share of the error is not spent.
+    """
+
+    scores: tuple[int, int]
+    apart: float | None
+
+    @property
+    def by_means(self) -> bool:
+        """Whether the means take part."""
+        return self.n_in > 0 and self.apart is not None
+
+    def proved(self, error: float) -> float:
+        """Return the mu that counts or means prove at `error`, 0 for none."""
+        found = self.counts_prove((1.0 - ON_MEANS) * error)
+        if self.n_in == 0 or self.apart is None:
+            return found
+        return max(found, min(mu_of_means(self.apart, *self.scores, ON_MEANS * error), self.family.most))
+
+    def provable(self, error: float) -> float:
+        """Return the largest mu that as many scores prove: with means the largest that is looked for."""
+        return self.family.most if self.by_means else super().provable((1.0 - ON_MEANS) * error)
+
+    def least_p_value(self, epsilon: float) -> float:
+        """Return the least p-value of the claimed `epsilon` that as many scores give."""
+        mu = self.claimed(epsilon)
+        if self.by_means and mu < self.family.most:
+            return chance_of_means(math.inf, mu, *self.scores) / ON_MEANS
+        return super().least_p_value(epsilon)
+
+    def p_value(self, epsilon: float) -> float:
+        """Return the least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none is."""
+        found = super().p_value(epsilon) / (1.0 - ON_MEANS)
+        mu = self.claimed(epsilon)
+        if self.n_in > 0 and self.apart and mu < self.family.most:
+            found = min(found, chance_of_means(self.apart, mu, *self.scores) / ON_MEANS)
+        return min(1.0, found)
+
+    @property
+    def rule(self) -> str:
+        """The rule with its errors and what the means are, as one sentence."""
+        return f"{super().rule}{self._means}" if self.by_means else super().rule
+
+    def spending(self, error: float) -> str:
+        """Return the rule, how it came about and how the `error` is spent on it and on the means, as one sentence."""
+        spent = super().spending((1.0 - ON_MEANS) * error)
+        return f"{spent}{self._means}, with the other {ON_MEANS * error:.3g} of the error" if self.by_means else spent
+
+    @property
+    def _means(self) -> str:
+        inside, outside = self.scores
+        return f"; the means of all {inside} + {outside} scores, {self.apart:.4g} standard errors apart"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CurveTest(FixedTest):
     """Bound theta of the family `curves` as `curve` bounds mu."""
 
@@ -241,6 +315,7 @@ def fixed_test(
     delta: float,
     design_error: float,
     seed: int = 0,
+    assumes: str | None = None,
 ) -> FixedTest:
     """Choose a rule on a random pilot of both sides and count its errors on the rest.
 
@@ -253,6 +328,8 @@ def fixed_test(
         delta: the delta of (epsilon, delta), in (0, 1).
         design_error: the error, in (0, 1), at which the rule is meant to prove most; costs power, never validity.
         seed: draws the pilot. Fix it first.
+        assumes: of scores that are Gaussian with one variance by construction "", or why a test of that objects. None
+            of all others.
 
     Raises:
         InputError: empty, many-dimensional or infinite scores, or a number out of range.
@@ -261,14 +338,32 @@ def fixed_test(
     test = FixedTest(name=name, delta=check_probability("delta", delta), n_in=0, n_out=0)
     error = check_probability("design_error", design_error)
     seed = check_count("seed", seed, least=0)
-    return counted(test, check_scores("in_scores", in_scores), check_scores("out_scores", out_scores), error, seed)
+    inside = check_scores("in_scores", in_scores)
+    outside = check_scores("out_scores", out_scores)
+    return with_means(counted(test, inside, outside, error, seed), inside, outside, assumes)
+
+
+def with_means(test: FixedTest, inside: Floats, outside: Floats, assumes: str | None) -> FixedTest:
+    """Return `test`, with the means of its scores beside it if it is `gaussian`; `assumes` as for `fixed_test`.
+
+    Which share of the error is the counts' does not depend on what the test of normality said.
+    """
+    if test.name != "gaussian" or assumes is None:
+        return test
+    apart = None if assumes else standard_errors_apart(inside, outside)
+    return MeansTest(**vars(test), scores=(inside.size, outside.size), apart=apart)
 
 
 def unseen(n_in: int, n_out: int, *, name: TestName, delta: float) -> FixedTest:
-    """Return the test of so many scores as it is before they are seen, without the pilots that choose its rule."""
-    if min(n_in, n_out) < LEAST_A_SIDE:
-        return FixedTest(name=name, delta=delta, n_in=0, n_out=0)
-    return FixedTest(name=name, delta=delta, n_in=n_in - pilot_size(n_in), n_out=n_out - pilot_size(n_out))
+    """Return the test of so many scores as it is before they are seen, without the pilots that choose its rule.
+
+    `gaussian` is that of scores which are Gaussian by construction.
+    """
+    rest = (0, 0)
+    if min(n_in, n_out) >= LEAST_A_SIDE:
+        rest = n_in - pilot_size(n_in), n_out - pilot_size(n_out)
+    test = FixedTest(name=name, delta=delta, n_in=rest[0], n_out=rest[1])
+    return MeansTest(**vars(test), scores=(n_in, n_out), apart=0.0) if name == "gaussian" else test
 
 
 def counted(test: FixedTest, inside: Floats, outside: Floats, error: float, seed: int) -> FixedTest:
@@ -294,18 +389,22 @@ def fixed_bound(name: TestName, inside: Floats, outside: Floats, settings: Audit
     allows them. `joint` and `clopper-pearson` bound epsilon of any mechanism. `curve` bounds theta of
     `settings.family`, `gaussian` mu, which refutes a claim of mu-Gaussian-DP whatever the mechanism; its epsilon
     holds only for a view that is exactly Gaussian: `assumes` says so unless `exactly_gaussian` is set and a test of
-    normality does not object. `mu_lower` is theta for the Gaussian family, else None.
+    normality does not object. Then its mu rests on that too, by the means, which need independent sides. `mu_lower` is
+    theta for the Gaussian family, else None.
     """
     test = FixedTest(name=name, delta=settings.delta, n_in=0, n_out=0)
     if name == "curve":
         test = CurveTest(**vars(test), curves=settings.family)
     test = counted(test, inside, outside, settings.error, settings.seed)
+    assumes = settings.assumption(test.family, inside, outside)
+    test = with_means(test, inside, outside, assumes if settings.exactly_gaussian else None)
     return Proof(
         family=test.family,
         proved=test.proved(settings.error),
         provable=test.provable(settings.error),
         rule=test.spending(settings.error),
         looks=min(test.n_in, 1),
+        assumes=assumes,
     )
 
 

@@ -123,6 +123,7 @@ def test_a_bound_on_one_count_of_participations_pays_for_it():
         confidence=0.95,
         estimators=("gaussian",),
         exactly_gaussian=True,
+        built=True,
     )[0]
     assert bound.epsilon_lower == alone.epsilon_lower
 

@@ -144,19 +144,18 @@ def test_a_hunt_finds_the_divisor_within_a_minute(tmp_path, monkeypatch, capsys)
     [
         (1, 1.0, 0.8),
         pytest.param(1, 0.5, 0.8, marks=pytest.mark.slow),
-        pytest.param(1, 2.0, 0.7, marks=pytest.mark.slow),
-        *(pytest.param(100, noise, 0.5, marks=pytest.mark.slow) for noise in (0.5, 1.0, 2.0)),
+        pytest.param(1, 2.0, 0.8, marks=pytest.mark.slow),
+        *(pytest.param(100, noise, 0.9, marks=pytest.mark.slow) for noise in (0.5, 1.0, 2.0)),
     ],
 )
 def test_given_gaussian_noise_most_of_the_truth_is_certified(monkeypatch, steps, noise, least):
-    """10,000 scores a side, at 95%. `gaussian` counts, and no counts of 10,000 certify more than 50.5: see the guide.
+    """10,000 scores a side, at 95%, of mus from 1/2 to 20.
 
-    Of drawn Gaussian scores it certifies 0.94 +- 0.02 of the truth at mu = 1 and 0.88 +- 0.05 at mu = 1/2, so that one
-    step with a noise multiplier of 2 falls below 0.7 with probability 1e-4 and below 0.8 once in twenty-five.
+    Of drawn Gaussian scores the means certify 0.94 +- 0.03 of the truth at mu = 1/2, which is below 0.8 with
+    probability 7e-6, and 0.98 +- 0.01 from mu = 5 on.
     """
     monkeypatch.syspath_prepend(EXAMPLE)
     import power
 
     truth, found = power.certified(noise, steps)
-    assert found["gaussian"] > min(least * truth, 50.0)
-    assert max(found["gaussian"], found["sequential-gaussian"]) > least * truth
+    assert found["gaussian"] > least * truth
