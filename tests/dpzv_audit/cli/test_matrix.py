@@ -124,6 +124,7 @@ def test_who_deviates_can_do_what_an_honest_client_does(tmp_path, capsys):
     """The active attack finds less than gradients tell: the strongest of a malicious client is that of any client."""
     attacks = "label_direct,label_completion_active"
     arguments = ("matrix", "--methods", "vafl", "--attacks", attacks, "--trials", "1", "--epochs", "1")
+    arguments += ("--dataset", "breast-cancer")
     code, printed, _ = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
     assert code == 0
     heads = {c["adversary"]: c for c in json.loads(printed)["cells"] if c["attack"] == "strongest"}
@@ -205,6 +206,7 @@ def test_mistakes_are_one_line_before_anything_runs(change, message, tmp_path, c
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.ci
 def test_baselines_get_noise_on_the_channels_asked_for_at_every_epsilon(tmp_path, capsys):
     """VAFL loses its labels without noise, and with noise on embeddings; noise on gradients at epsilon 1 hides them."""
     arguments = [a if a != "dpzv,vafl" else "vafl,zoo-vfl" for a in SMALL]
