@@ -137,6 +137,7 @@ def test_an_interrupted_matrix_keeps_finished_cells_and_no_half_ones(tool, tmp_p
     assert_ended(process)
 
 
+@pytest.mark.ci
 def test_a_closed_terminal_costs_verify_nothing_that_it_has(tool, tmp_path):
     """The system sends SIGHUP, and whatever is written to the terminal from then on fails."""
     (tmp_path / "claims.toml").write_text(
@@ -173,6 +174,7 @@ def at_own_terminal():
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+@pytest.mark.ci
 def test_nohup_is_kept(tool, tmp_path):
     """A signal that was ignored from the start goes on being ignored."""
     out = tmp_path / "runs"

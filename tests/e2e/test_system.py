@@ -170,6 +170,7 @@ def test_the_game_certifies_an_epsilon_of_a_system(tool, folder):
     assert "refutes the claimed epsilon of 4" in " ".join(refuted.stdout.split())
 
 
+@pytest.mark.ci
 def test_a_claimed_epsilon_is_put_to_the_game(tool, folder):
     """One line of a build: no noise, so refuted, although no release is stated; and too bold to be tested, so told."""
     plain = '[[claim]]\nname = "plain"\nsystem = "our_vfl:train"\nepsilon = 2.0\n'
@@ -269,6 +270,7 @@ def train(task, record, seed):
 """
 
 
+@pytest.mark.ci
 def test_predictions_of_an_evaluation_reach_the_attacks_that_read_them(tool, tmp_path):
     """Labels that features do not tell, learnt by heart: one logit of two classes is served for each record."""
     answer = 'record.sent(0, 0, 1, "prediction", top(torch.cat(h, 1)), ids)'
