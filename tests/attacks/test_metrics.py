@@ -63,7 +63,6 @@ def test_low_rates_allow_for_trials_of_different_sizes():
     [
         (8, 64, 1.0, 0.0),
         pytest.param(64, 256, 1.0, 0.0, marks=pytest.mark.ci),
-        (16, 128, 2.0, 0.5),
         pytest.param(64, 128, 2.0, 0.5, marks=pytest.mark.ci),
         (1, 700, 2.0, 0.0),
     ],

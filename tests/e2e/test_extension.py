@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.ci  # each command is a process of its own, which imports the package anew
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "extension"
 PACKAGE = "dpzv-audit-orchard 1.0"
 SMALL = ("--dataset", "orchard", "--epochs", "1", "--seed", "0")
@@ -71,7 +72,6 @@ def test_attack_accounts_its_noise_by_what_it_states(tool, here):
     assert bound["mu"] == pytest.approx(math.sqrt(3) * 2.0 / 40.0)
 
 
-@pytest.mark.ci
 def test_audit_takes_the_data_set_and_says_where_a_method_has_no_game(tool, here, refused):
     given = ("audit", *SMALL, "--runs", "40")
     result = tool.json(*given, "--method", "dpzv", cwd=here, env=environment(here))
@@ -80,7 +80,6 @@ def test_audit_takes_the_data_set_and_says_where_a_method_has_no_game(tool, here
     assert "masked" in refused(done, 2)
 
 
-@pytest.mark.ci
 def test_train_resumes(tool, here):
     given = (
         "train",
@@ -99,7 +98,6 @@ def test_train_resumes(tool, here):
     assert again["utility"] == whole["utility"]
 
 
-@pytest.mark.ci
 def test_verify_in_workers_audits_again_where_data_or_code_changed(tool, here):
     given = ("verify", "claims.toml", "--jobs", "2", "--cache", "cache")
 
@@ -121,7 +119,6 @@ def test_verify_in_workers_audits_again_where_data_or_code_changed(tool, here):
     assert not verified()[0]
 
 
-@pytest.mark.ci
 def test_a_matrix_holds_it_and_resumes(tool, here):
     given = ("matrix", "--methods", "masked,vafl", "--attacks", "label_largest", *SMALL, "--trials", "2", "--jobs", "2")
     result = tool.json(*given, cwd=here, env=environment(here))
@@ -131,7 +128,6 @@ def test_a_matrix_holds_it_and_resumes(tool, here):
     assert again["cells"] == result["cells"]
 
 
-@pytest.mark.ci
 def test_a_broken_package_is_one_line_and_stops_no_other_command(tool, here, refused):
     (here / "site" / "dpzv_audit_orchard" / "masked.py").write_text("import nowhere_at_all\n")
     said = refused(tool("train", "--method", "masked", *SMALL, cwd=here, env=environment(here)), 2)

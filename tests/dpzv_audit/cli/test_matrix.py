@@ -120,11 +120,11 @@ def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, 
         assert other == max(rivals, key=lambda c: (c["clear"], c["damage"]))
 
 
+@pytest.mark.ci
 def test_who_deviates_can_do_what_an_honest_client_does(tmp_path, capsys):
     """The active attack finds less than gradients tell: the strongest of a malicious client is that of any client."""
     attacks = "label_direct,label_completion_active"
     arguments = ("matrix", "--methods", "vafl", "--attacks", attacks, "--trials", "1", "--epochs", "1")
-    arguments += ("--dataset", "breast-cancer")
     code, printed, _ = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
     assert code == 0
     heads = {c["adversary"]: c for c in json.loads(printed)["cells"] if c["attack"] == "strongest"}

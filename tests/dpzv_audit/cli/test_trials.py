@@ -151,6 +151,7 @@ def test_processes_give_the_numbers_of_one(attack, monkeypatch):
     assert len(there[2]) == REHEARSED + PILOTS + 8
 
 
+@pytest.mark.ci
 def test_threads_of_a_cluster_give_the_numbers_of_one_process(attack):
     """Each training has a process of its own there: generators are seeded for a whole process."""
     distributed = pytest.importorskip("distributed")
