@@ -3,6 +3,7 @@
 A comment on the line above a fenced block says how its commands are tested (`tests/docs/test_commands.py`):
 
     <!-- run: now -->                   by the ordinary tests, as printed; what a console block shows is compared
+                                        (of pages that take long by `pytest -m ci`, which .ci/run runs)
     <!-- run: now with --trials 2 -->   by the ordinary tests with these arguments added; as printed by `pytest -m slow`
     <!-- run: slow -->                  by `pytest -m slow`, as printed: also what no comment means
     <!-- run: small with --epochs 1 --> by the ordinary tests with these arguments added; as printed, which takes long,

@@ -9,6 +9,7 @@ import torch
 from attacks import ATTACKS
 from attacks.label.denoised import Visited, along_and_across, fitted, from_known, likeliest, names_of
 from dpzv_audit.data import load
+from dpzv_audit.data.vertical import sample_of_training
 
 from .conftest import random_dataset, small_setting
 
@@ -86,6 +87,7 @@ def test_an_axis_that_turns_is_followed():
     assert found.square().mean((0, 2)).numpy() == pytest.approx(1.0)
 
 
+@pytest.mark.ci
 def test_marvell_falls_to_all_visits_together(cancer):
     """Four trainings from fixed seeds: plain attacks are near chance, and all visits together name the labels."""
     marvell = {"name": "marvell", "power": 4.0}
@@ -96,6 +98,7 @@ def test_marvell_falls_to_all_visits_together(cancer):
     assert adaptive.baselines["features alone, trained on permuted labels"].value < 0.75
 
 
+@pytest.mark.ci
 def test_max_norm_hides_norms_and_no_labels(cancer):
     adaptive = mounted(DENOISED, cancer, {"name": "max-norm"}).success.value
     assert mounted(NORM, cancer, {"name": "max-norm"}).success.value < 0.7
@@ -106,12 +109,13 @@ def test_max_norm_hides_norms_and_no_labels(cancer):
 @pytest.mark.parametrize("defence", [(), ({"name": "sparsify", "keep": 0.1},), ({"name": "discretise", "bins": 2},)])
 def test_ten_classes_behind_compression_are_read_better_than_cluster_by_cluster(defence, digits):
     options = {"epochs": 6}
-    adaptive = mounted(DENOISED, digits, *defence, trials=1, options=options)
+    some = sample_of_training(digits, 600)
+    adaptive = mounted(DENOISED, some, *defence, trials=1, options=options)
     assert adaptive.metric == "labels found"
     assert adaptive.success.value > 0.5
-    assert adaptive.success.value >= mounted(ENUMERATION, digits, *defence, trials=1, options=options).success.value
+    assert adaptive.success.value >= mounted(ENUMERATION, some, *defence, trials=1, options=options).success.value
     # Three records of each class are granted, and not guessed.
-    assert adaptive.success.n <= 1408 - 30
+    assert adaptive.success.n <= 600 - 30
 
 
 def test_it_finds_nothing_of_labels_dealt_at_random():

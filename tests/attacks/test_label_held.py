@@ -22,32 +22,50 @@ CODED, SIGNATURE = ATTACKS["label_coded"], ATTACKS["label_signature"]
 REORDERED = "the same scalars in another order"
 
 
-def on_digits(spec, digits, **options):
+def on_digits(spec, digits, trials=32, **options):
     options = {"epochs": 120, "batch_size": 64, **options}
-    return small_setting(spec, data=digits, options=options, trials=32, with_positive=False)
+    return small_setting(spec, data=digits, options=options, trials=trials, with_positive=False)
 
 
-@pytest.mark.parametrize(("epsilon", "least"), [(10.0, 0.95), (1.0, 0.45)])
-def test_codes_find_a_whole_batch_under_noise(epsilon, least, digits):
-    """640 own rounds about 64 records: 0.999 and 0.469; a standard error over 32 trainings of 0.01 at most."""
-    outcome = CODED.mount(on_digits(CODED, digits, epsilon=epsilon, calibration="paper"))
-    assert outcome.success.n == 32 * 64
+@pytest.mark.parametrize(
+    ("epsilon", "least", "trials"),
+    [
+        (1.0, 0.38, 8),
+        pytest.param(10.0, 0.95, 32, marks=pytest.mark.ci),
+        pytest.param(1.0, 0.45, 32, marks=pytest.mark.ci),
+    ],
+)
+def test_codes_find_a_whole_batch_under_noise(epsilon, least, trials, digits):
+    """640 own rounds about 64 records: 0.999 and 0.469; a standard error over 32 trainings of 0.01 at most.
+
+    It is 0.02 over 8: what is asked for lies more than four below.
+    """
+    outcome = CODED.mount(on_digits(CODED, digits, trials, epsilon=epsilon, calibration="paper"))
+    assert outcome.success.n == trials * 64
     assert outcome.success.value >= least
     assert outcome.baselines[REORDERED].value < 0.15
     assert outcome.controls["shuffled_labels"].holds
 
 
-def test_signatures_find_a_batch_under_a_top_model(digits):
+@pytest.mark.parametrize("trials", [4, pytest.param(32, marks=pytest.mark.ci)])
+def test_signatures_find_a_batch_under_a_top_model(trials, digits):
     """640 own rounds, one known label of each class: 0.98 in the mean of 32 trainings."""
-    outcome = SIGNATURE.mount(on_digits(SIGNATURE, digits, calibration="none", server_rate=0.05, top_model=True))
-    assert outcome.success.n == 32 * 54
+    setting = on_digits(SIGNATURE, digits, trials, calibration="none", server_rate=0.05, top_model=True)
+    outcome = SIGNATURE.mount(setting)
+    assert outcome.success.n == trials * 54
     assert outcome.success.value >= 0.95
     assert outcome.baselines[REORDERED].value < 0.15
     assert outcome.controls["shuffled_labels"].holds
 
 
 @pytest.mark.parametrize(
-    ("spec", "method"), [(CODED, "zoo-vfl"), (CODED, "syn-zoo-vfl"), (CODED, "cascaded"), (SIGNATURE, "zoo-vfl")]
+    ("spec", "method"),
+    [
+        (CODED, "zoo-vfl"),
+        pytest.param(CODED, "syn-zoo-vfl", marks=pytest.mark.ci),
+        (CODED, "cascaded"),
+        pytest.param(SIGNATURE, "zoo-vfl", marks=pytest.mark.ci),
+    ],
 )
 def test_two_losses_without_a_clip_tell_as_much(spec, method, digits):
     setting = small_setting(spec, method, digits, options={"epochs": 120, "batch_size": 64}, with_positive=False)
@@ -55,6 +73,7 @@ def test_two_losses_without_a_clip_tell_as_much(spec, method, digits):
     assert outcome.success.value >= 0.9
 
 
+@pytest.mark.ci
 def test_where_all_work_on_one_batch_any_client_holds_that():
     """Of its 64 records 54 are guessed in every training: known labels are of the batch that client 1 draws."""
     setting = small_setting(SIGNATURE, "syn-zoo-vfl", load("digits"), options={"epochs": 120, "batch_size": 64})

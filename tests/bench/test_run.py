@@ -64,6 +64,7 @@ def test_the_bare_products_of_a_step_are_its_products_and_nothing_else(bench):
     assert len(steps) == 4  # the one above, two before and the one that is captured: bare products take no step
 
 
+@pytest.mark.ci
 def test_the_command_measures_a_section_and_writes_the_page(tmp_path):
     page = tmp_path / "page.md"
     command = [sys.executable, str(BENCH / "run.py"), "estimators", "--quick", "--output", str(page)]
@@ -88,6 +89,7 @@ def test_a_round_with_noise_on_a_grid_is_measured_beside_one_with_float_noise(be
     assert all(0.5 < row.ratio < 1.5 for row in found)
 
 
+@pytest.mark.ci
 def test_throughput_is_measured_on_workers_too(bench, monkeypatch):
     import throughput
 

@@ -18,6 +18,24 @@ from .loaded import blocks
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {str(page.relative_to(ROOT)): page for page in blocks.pages()}
 RUN_NOW = [name for name, page in PAGES.items() if any(b.runs(slow=False) for b in blocks.blocks(page))]
+LONG = {
+    "README.md",
+    "docs/ci.md",
+    "docs/guide/audits.md",
+    "docs/guide/own-system.md",
+    "docs/results/cascaded-table2-mnist.md",
+    "docs/results/cost-of-soundness.md",
+    "docs/results/czofo-order.md",
+    "docs/results/czofo-readings.md",
+    "docs/results/czofo-table3.md",
+    "docs/results/czofo-table4.md",
+    "docs/results/czofo-table5.md",
+    "docs/results/direct-mnist.md",
+    "docs/results/dpzv-figure4-memory.md",
+    "docs/results/dpzv-table1-mnist.md",
+    "docs/results/rates.md",
+}
+"""Pages whose commands take longer than a few seconds also at their small size, or do what those of another page do."""
 RUN_SLOW = [name for name, page in PAGES.items() if any(b.runs(slow=True) for b in blocks.blocks(page))]
 
 
@@ -117,7 +135,7 @@ def go_through(page, folder, *, slow, start=()):
                 assert plain(ran.text) == plain(block.printed), f"{block.where} is stale: python docs/tour.py {page}"
 
 
-@pytest.mark.parametrize("name", RUN_NOW)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.ci) if n in LONG else n for n in RUN_NOW])
 def test_commands_run_as_printed_or_at_a_small_size(name, tmp_path, forked):
     go_through(PAGES[name], tmp_path, slow=False, start=forked)
 
@@ -146,6 +164,10 @@ def test_what_runs_elsewhere_says_where(name):
             file = block.why.split()[0]
             known = name in (ROOT / file).read_text() or file in block.text
             assert known, f"{block.where}: {file} knows nothing of {name}"
+
+
+def test_pages_that_take_long_are_pages():
+    assert set(RUN_NOW) >= LONG
 
 
 def test_a_comment_that_nobody_knows_is_refused(tmp_path):

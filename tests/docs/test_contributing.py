@@ -58,6 +58,7 @@ def commands_about(name):
     return [line for line in found if re.match(r"(dpzv-audit|pytest) ", line) and name in line]
 
 
+@pytest.mark.ci
 def test_the_method_of_the_page_trains(copy):
     command = commands_about("signed")[0]
     assert command.startswith("dpzv-audit train --method signed")
@@ -67,6 +68,7 @@ def test_the_method_of_the_page_trains(copy):
     assert re.search(r"bytes down +│ +5,808 ", shown), shown
 
 
+@pytest.mark.ci
 def test_the_attack_of_the_page_passes_its_self_check(copy):
     command = commands_about("label_largest")[0]
     assert command.endswith("--self-check")

@@ -132,6 +132,7 @@ def test_a_wrong_alpha_is_told(tmp_path):
     assert "dpzv_audit_alpha is '3', must be a number between 0 and 0.5" in text
 
 
+@pytest.mark.ci
 def test_the_example_project_passes_its_own_audit(tmp_path):
     for file in ("noisy_vfl.py", "test_privacy.py"):
         (tmp_path / file).write_text((EXAMPLE / file).read_text())

@@ -73,6 +73,7 @@ def test_every_example_parses(tool, name):
         context.command.get_command(context, name).make_context(name, arguments[1:], parent=context)
 
 
+@pytest.mark.ci
 def test_cheap_examples_run_as_printed(tool, scores, main_run):
     ran = []
     for name in ("account", "audit", "list", "report"):

@@ -53,6 +53,7 @@ def content(held):
     return [(m.round, m.sender, m.receiver, m.kind, held.tensors[m.tensor], held.tensors[m.ids]) for m in held.messages]
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not GLOO, reason="torch.distributed is without gloo here")
 def test_two_processes_record_what_one_does(parties):
     whole, single = content(load(parties / "whole")), content(in_one_process())

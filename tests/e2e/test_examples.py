@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
     ("name", "verdict"),
     [
         # True claim: refuted with probability at most 1e-4 at this confidence (fixed seed).
-        ("laplace_mean", "inconclusive"),
+        pytest.param("laplace_mean", "inconclusive", marks=pytest.mark.ci),
         # Its epsilon is 4. Missed with probability at most 6.1e-5: of 50,000 pilots of 100 + 100 such scores, none cut
         # within 0.25 of the places, in units of the scale, beyond which the test of the other 1,900 + 1,900 misses with
         # more than 2e-8 (binomial tails of both counts); 0 of 50,000 is at most 6e-5 at 95%.
@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
         # lie 12.7 standard deviations apart: of 223 fits on 400 + 400 views, each with the cut that its pilot of
         # 100 + 100 chose, the worst errs on 4 of 10,000 further views. Were it 15% on both sides, 375 times as much, a
         # miss would still have probability below 1e-9 (binomial tails).
-        ("noisy_regression", "refuted"),
+        pytest.param("noisy_regression", "refuted", marks=pytest.mark.ci),
     ],
 )
 def test_a_mechanism_from_outside_gets_its_verdict(tool, tmp_path, name, verdict):

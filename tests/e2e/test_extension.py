@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.ci  # each command is a process of its own, which imports the package anew
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "extension"
 PACKAGE = "dpzv-audit-orchard 1.0"
 SMALL = ("--dataset", "orchard", "--epochs", "1", "--seed", "0")

@@ -56,6 +56,7 @@ epsilon = 1.0
 """
 
 
+@pytest.mark.ci
 def test_a_cached_verify_and_a_check_of_scores_load_no_torch(tool, tmp_path):
     (tmp_path / "claims.toml").write_text(CLAIMS)
     for side in ("in", "out"):

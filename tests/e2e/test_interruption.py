@@ -55,6 +55,7 @@ def communicated(process: subprocess.Popen) -> tuple[str, str]:
     return printed, without_heartbeat(said)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("main_run")  # its run has built matplotlib's font list, which is larger than the limit
 def test_a_full_disk_is_one_line_and_leaves_no_run_folder(tool, refused, tmp_path):
     out = tmp_path / "runs"
@@ -100,8 +101,8 @@ def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path, number):
     ("number", "jobs", "group"),
     [
         (signal.SIGINT, "1", False),
-        (signal.SIGTERM, "2", True),
-        (signal.SIGHUP, "2", False),
+        pytest.param(signal.SIGTERM, "2", True, marks=pytest.mark.ci),
+        pytest.param(signal.SIGHUP, "2", False, marks=pytest.mark.ci),
     ],
 )
 def test_an_interrupted_audit_says_how_to_go_on(tool, tmp_path, number, jobs, group):
@@ -118,6 +119,7 @@ def test_an_interrupted_audit_says_how_to_go_on(tool, tmp_path, number, jobs, gr
     assert_ended(process)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("group", [False, True])
 def test_an_interrupted_matrix_keeps_finished_cells_and_no_half_ones(tool, tmp_path, group):
     out = tmp_path / "runs"
@@ -135,6 +137,7 @@ def test_an_interrupted_matrix_keeps_finished_cells_and_no_half_ones(tool, tmp_p
     assert_ended(process)
 
 
+@pytest.mark.ci
 def test_a_closed_terminal_costs_verify_nothing_that_it_has(tool, tmp_path):
     """The system sends SIGHUP, and whatever is written to the terminal from then on fails."""
     (tmp_path / "claims.toml").write_text(
@@ -171,6 +174,7 @@ def at_own_terminal():
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+@pytest.mark.ci
 def test_nohup_is_kept(tool, tmp_path):
     """A signal that was ignored from the start goes on being ignored."""
     out = tmp_path / "runs"
@@ -224,6 +228,7 @@ def wait_for_training(process: subprocess.Popen) -> None:
     assert process.poll() is None, process.communicate()
 
 
+@pytest.mark.ci
 def test_an_interrupted_training_goes_on_to_the_same_numbers(tool, tmp_path):
     training = ("train", "--method", "vafl", "--epochs", "200", "--no-controls", "--out", str(tmp_path / "runs"))
     process = started(tool, *training)

@@ -28,7 +28,9 @@ def test_the_loop_needs_at_most_ten_lines():
     assert 0 < len(code) <= MOST_LINES
 
 
-@pytest.mark.parametrize(("attack", "least"), [("label_direction", 0.99), ("label_norm", 0.9)])
+@pytest.mark.parametrize(
+    ("attack", "least"), [("label_direction", 0.99), pytest.param("label_norm", 0.9, marks=pytest.mark.ci)]
+)
 def test_labels_leak_without_noise_and_hide_with_it(tool, folder, attack, least):
     options = ("--attack", attack, "--trials", "8", "--out", folder / "runs")
     clear = tool.json("attack", "--system", "our_vfl:train", *options, cwd=folder)
@@ -114,6 +116,7 @@ def small(tmp_path):
     return tmp_path
 
 
+@pytest.mark.ci
 def test_all_attacks_share_one_error_rate_and_the_largest_comes_first(tool, small):
     options = ("--system", "small:train", "--trials", "2", "--adversary", "client", "--out", small / "runs")
     every = tool.json("attack", "--attack", "all", *options, cwd=small)
@@ -146,6 +149,7 @@ def test_what_belongs_to_one_attack_does_not_go_with_all(tool, small):
     assert "--self-check goes with one attack, not with --attack all" in refusal(done, 2)
 
 
+@pytest.mark.ci
 def test_the_game_certifies_an_epsilon_of_a_system(tool, folder):
     """Without noise near its ceiling, and little with it; a claim of 4 is refuted in one line of a gate."""
     options = ("--out", folder / "runs")
@@ -166,6 +170,7 @@ def test_the_game_certifies_an_epsilon_of_a_system(tool, folder):
     assert "refutes the claimed epsilon of 4" in " ".join(refuted.stdout.split())
 
 
+@pytest.mark.ci
 def test_a_claimed_epsilon_is_put_to_the_game(tool, folder):
     """One line of a build: no noise, so refuted, although no release is stated; and too bold to be tested, so told."""
     plain = '[[claim]]\nname = "plain"\nsystem = "our_vfl:train"\nepsilon = 2.0\n'
@@ -216,6 +221,7 @@ def test_a_system_is_trained_alone_beside_the_majority(tool, small):
     assert "system:silent:train returns nothing that predicts" in refusal(done, 2)
 
 
+@pytest.mark.ci
 def test_systems_stand_in_a_matrix_with_numbers_of_their_own(tool, small):
     noisy = SMALL.replace("(bottom(x[m][ids]))", "(bottom(x[m][ids]) + 9 * torch.randn(len(ids), 4))")
     (small / "noisy.py").write_text(noisy)
@@ -264,6 +270,7 @@ def train(task, record, seed):
 """
 
 
+@pytest.mark.ci
 def test_predictions_of_an_evaluation_reach_the_attacks_that_read_them(tool, tmp_path):
     """Labels that features do not tell, learnt by heart: one logit of two classes is served for each record."""
     answer = 'record.sent(0, 0, 1, "prediction", top(torch.cat(h, 1)), ids)'

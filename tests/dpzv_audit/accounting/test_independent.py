@@ -94,7 +94,7 @@ def test_agrees_with_pld_within_both_errors(rate, noise, rounds, delta, replace)
     assert upper - lower <= max(0.02 * upper, 0.02)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     rate=st.floats(math.log(1e-4), math.log(0.9)).map(math.exp),
     noise=st.floats(math.log(0.5), math.log(20.0)).map(math.exp),

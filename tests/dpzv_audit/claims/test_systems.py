@@ -342,6 +342,7 @@ def test_a_claim_without_a_table_keeps_the_digest_that_it_had():
 DIGEST = "b2ff81257d60a70ae673b47b51b8fe75d996bdc17937de86b7d364fdbc786208"
 
 
+@pytest.mark.ci
 def test_workers_import_the_system_and_find_the_same(folder, verified):
     name = folder[1]
     text = attacked("clear", f"{name}:train") + attacked("noisy", f"{name}:noisy")

@@ -43,6 +43,7 @@ def answer(run):
     return asked
 
 
+@pytest.mark.ci
 def test_theorem_5_1_at_full_size_in_one_command(answer):
     """Certified at 95%: at least 30 by all clients together, 12 by one of seven."""
     all_clients = answer(*FULL_SIZE, *CLAIM, "--adversary", "colluding-clients", "--runs", "10000")
@@ -99,6 +100,7 @@ def test_whether_the_canary_saturated_is_printed(answer):
     assert "saturated: no" in lost["sentence"]
 
 
+@pytest.mark.ci
 def test_jobs_and_interruptions_give_the_same_numbers(answer, tmp_path, monkeypatch):
     alone = answer(*QUICK)
     assert answer(*QUICK, "--jobs", "2")["privacy"]["estimators"] == alone["privacy"]["estimators"]

@@ -13,7 +13,7 @@ GRADIENT = ("--method", "vafl", "--epochs", "1", "--batch-size", "16", "--set", 
 COMMANDS = {
     "train": ("train", *SOUND, "--no-controls"),
     "train, a channel's noise": ("train", *GRADIENT, "--set", "top_model=false", "--no-controls"),
-    "attack": ("attack", *SOUND, "--trials", "2", "--runs", "0"),
+    "attack": ("attack", *SOUND, "--trials", "2", "--runs", "0", "--alone"),
     "audit": ("audit", *SOUND, "--runs", "4"),
     "audit, one run": ("audit", *SOUND, "--canaries", "30"),
 }

@@ -99,23 +99,13 @@ def test_a_failing_thread_fails_the_command(monkeypatch, capsys, logs):
     ],
 )
 @pytest.mark.parametrize("jobs", [(), ("--jobs", "2")])
-def test_whatever_a_mechanism_raises_is_one_line_from_workers_too(tmp_path, body, code, says, jobs):
+def test_whatever_a_mechanism_raises_is_one_line_from_workers_too(tmp_path, forked, body, code, says, jobs):
     (tmp_path / "trap.py").write_text(
         "class Panic(BaseException):\n    pass\n\n\n"
         f"def run(world, rng):\n    {body}\n\n\ndef build():\n    return run\n"
     )
     (tmp_path / "claims.toml").write_text('[[claim]]\nname = "c"\nmechanism = "trap:build"\nepsilon = 1.0\n')
-    command = [
-        sys.executable,
-        "-m",
-        "dpzv_audit",
-        "verify",
-        "claims.toml",
-        "--trust-code",
-        "--no-cache",
-        "--quiet",
-        *jobs,
-    ]
+    command = [*forked, "verify", "claims.toml", "--trust-code", "--no-cache", "--quiet", *jobs]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (code, "")

@@ -120,6 +120,7 @@ def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, 
         assert other == max(rivals, key=lambda c: (c["clear"], c["damage"]))
 
 
+@pytest.mark.ci
 def test_who_deviates_can_do_what_an_honest_client_does(tmp_path, capsys):
     """The active attack finds less than gradients tell: the strongest of a malicious client is that of any client."""
     attacks = "label_direct,label_completion_active"
@@ -205,6 +206,7 @@ def test_mistakes_are_one_line_before_anything_runs(change, message, tmp_path, c
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.ci
 def test_baselines_get_noise_on_the_channels_asked_for_at_every_epsilon(tmp_path, capsys):
     """VAFL loses its labels without noise, and with noise on embeddings; noise on gradients at epsilon 1 hides them."""
     arguments = [a if a != "dpzv,vafl" else "vafl,zoo-vfl" for a in SMALL]

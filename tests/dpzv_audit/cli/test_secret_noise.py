@@ -123,18 +123,6 @@ SIMULATIONS = {
 }
 
 
-@pytest.mark.parametrize("command", SIMULATIONS)
-def test_a_simulation_is_seeded_says_so_and_is_not_to_be_published(command, run):
-    result, folder = run(*SIMULATIONS[command])
-    if "vafl" not in SIMULATIONS[command]:
-        assert (result["noise"]["from"], result["noise"]["seed"]) == ("seed", 0)
-        assert "bounds are on the mechanism with secret noise" in result["noise"]["words"]
-        assert "mechanism with secret noise" in (folder / "report.html").read_text()
-        assert "seeded-noise" not in json.dumps(result["privacy"])
-    assert result["published"]["inside_bound"] == {}
-    assert "for the auditor alone" in result["published"]["words"]
-
-
 def places(value, path=""):
     """JSON pointers of everything in a result down to where it is no object."""
     if not isinstance(value, dict) or not value:
@@ -142,10 +130,8 @@ def places(value, path=""):
     return [place for key, inner in value.items() for place in places(inner, f"{path}/{key}")]
 
 
-@pytest.mark.parametrize("command", ["train", *SIMULATIONS])
-def test_every_part_is_inside_outside_or_of_no_record_and_only_one_of_them(command, run):
-    train = ("train", "--method", "dpzv-sound", "--epochs", "1")
-    result, folder = run(*(train if command == "train" else SIMULATIONS[command]))
+def every_part_is_of_one_list(result, folder):
+    """Whether a place of a result, or a file beside it, is inside the bound, outside, or of no record: one of them."""
     published = result["published"]
     lists = [published["inside_bound"], published["not_inside"], published["of_no_record"]]
     stored = json.loads((folder / "result.json").read_text())
@@ -160,13 +146,30 @@ def test_every_part_is_inside_outside_or_of_no_record_and_only_one_of_them(comma
         assert len(named) == 1, (place, named)
 
 
+@pytest.mark.parametrize("command", SIMULATIONS)
+def test_a_simulation_is_seeded_says_so_and_is_not_to_be_published(command, run):
+    result, folder = run(*SIMULATIONS[command])
+    if "vafl" not in SIMULATIONS[command]:
+        assert (result["noise"]["from"], result["noise"]["seed"]) == ("seed", 0)
+        assert "bounds are on the mechanism with secret noise" in result["noise"]["words"]
+        assert "mechanism with secret noise" in (folder / "report.html").read_text()
+        assert "seeded-noise" not in json.dumps(result["privacy"])
+    assert result["published"]["inside_bound"] == {}
+    assert "for the auditor alone" in result["published"]["words"]
+    every_part_is_of_one_list(result, folder)
+
+
+def test_every_part_of_a_training_is_inside_outside_or_of_no_record(run):
+    every_part_is_of_one_list(*run("train", "--method", "dpzv-sound", "--epochs", "1"))
+
+
 @pytest.mark.parametrize(
     ("command", "sampler"),
     # label_direct reads batches of one size.
     [("train", "poisson"), ("train", "uniform"), ("train", "shuffled"), ("attack", "uniform"), ("attack", "shuffled")],
 )
 def test_the_seed_from_which_secret_ids_follow_is_not_called_public(sampler, command, run):
-    less = ("--trials", "1") if command == "train" else ("--trials", "2", "--runs", "0")
+    less = ("--trials", "1") if command == "train" else ("--trials", "2", "--runs", "0", "--alone")
     result, _ = run(command, "--epochs", "1", "--set", f"sampler={sampler}", "--set", "sigma=1.0", *less)
     published, secret = result["published"], sampler != "shuffled"
     for part in ("/seed", "/command_line", "environment.json"):

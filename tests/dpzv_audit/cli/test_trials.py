@@ -138,6 +138,7 @@ def test_trainings_that_send_other_messages_are_one_line(attack):
     assert "of training 3 is 'scalar' of round 9 from 0 to 1, of training 1 none: all trainings must send" in words
 
 
+@pytest.mark.ci
 def test_processes_give_the_numbers_of_one(attack, monkeypatch):
     import torch
 
@@ -150,6 +151,7 @@ def test_processes_give_the_numbers_of_one(attack, monkeypatch):
     assert len(there[2]) == REHEARSED + PILOTS + 8
 
 
+@pytest.mark.ci
 def test_threads_of_a_cluster_give_the_numbers_of_one_process(attack):
     """Each training has a process of its own there: generators are seeded for a whole process."""
     distributed = pytest.importorskip("distributed")
@@ -163,6 +165,7 @@ def test_threads_of_a_cluster_give_the_numbers_of_one_process(attack):
         assert there[1][key] == here[key]
 
 
+@pytest.mark.ci
 def test_a_training_that_took_its_process_down_is_done_by_another(attack):
     """The count has gone past the place by then: only who dies again and again has failed."""
     code, _, seeds = attack("--executor", "loky", AT=str(REHEARSED + PILOTS + 8), WHAT="ends its process")

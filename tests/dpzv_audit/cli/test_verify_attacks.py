@@ -13,6 +13,8 @@ from mechanisms import METHODS
 
 MANY_CLASSES = {"label_direct", "label_probe", "label_inversion"}
 ON_SYSTEMS_ALONE = {"label_served"}
+LONG = {"label_completion", "label_completion_active"}
+"""Attacks that fit models of their own for seconds."""
 ON_GRADIENTS = ("completion_active", "corrected", "denoised", "direction", "enumeration", "inversion", "norm")
 DPZV = ("dpzv", {"calibration": "none"})
 ON = {f"label_{name}": ("vafl", {}) for name in ON_GRADIENTS}
@@ -62,7 +64,13 @@ def verified(tmp_path, monkeypatch, capsys):
     return verify
 
 
-@pytest.mark.parametrize("attack", sorted(set(ATTACKS) - ON_SYSTEMS_ALONE))
+@pytest.mark.parametrize(
+    "attack",
+    [
+        pytest.param(name, marks=pytest.mark.ci) if name in LONG else name
+        for name in sorted(set(ATTACKS) - ON_SYSTEMS_ALONE)
+    ],
+)
 def test_every_attack_is_verified_and_kept(verified, attack):
     entry = verified(attack, "--cache", "cache")
     assert not entry["missing"]

@@ -86,6 +86,7 @@ def ended(process, code):
     return json.loads(printed), said
 
 
+@pytest.mark.ci
 def test_an_interrupt_by_hand_leaves_a_partial_report_and_goes_on_in_workers(folder):
     whole = ended(started(folder, "--no-cache"), 0)[0]
     for path in (folder / "blocks").iterdir():

@@ -40,7 +40,14 @@ def lower(defence, dataset, runs=RUNS, confidence=0.95):
     return largest_gating(found.bounds)
 
 
-@pytest.mark.parametrize(("name", "least"), [("label-rr", 0.6), ("label-rr-prior", 0.3), ("label-cluster", 0.2)])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        pytest.param("label-rr", 0.6, marks=pytest.mark.ci),
+        pytest.param("label-rr-prior", 0.3, marks=pytest.mark.ci),
+        ("label-cluster", 0.2),
+    ],
+)
 def test_a_good_part_of_epsilon_is_seen_and_no_more(name, least, small):
     """At 1 - 1e-4 a bound is above the truth in at most one of 10,000 audits."""
     assert least < lower(defence_of(name, epsilon=1.0), small, confidence=1 - 1e-4) <= 1.0

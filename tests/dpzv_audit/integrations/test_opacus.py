@@ -119,6 +119,7 @@ def test_an_audit_takes_at_most_ten_lines():
     assert len(ast.unparse(tree).replace("\n\n", "\n").splitlines()) <= 10
 
 
+@pytest.mark.ci
 def test_the_example_is_audited_by_the_installed_command(tmp_path, monkeypatch, capsys):
     from dpzv_audit.cli import main
 

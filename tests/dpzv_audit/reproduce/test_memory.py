@@ -33,6 +33,7 @@ def result():
     return table, reproduce(table, Setting(load=lambda keywords: pytest.fail("no data are needed"), epochs=1, seeds=1))
 
 
+@pytest.mark.ci
 def test_in_place_takes_about_its_model_and_first_order_several(result):
     mezo, vafl = result[1].to_json()["rows"]
     both = mezo["model_megabytes"] + mezo["activations_megabytes"]
@@ -42,6 +43,7 @@ def test_in_place_takes_about_its_model_and_first_order_several(result):
     assert vafl["peak_megabytes"] > 2 * vafl["model_megabytes"]
 
 
+@pytest.mark.ci
 def test_the_figure_gives_every_ratio(result):
     table, found = result
     drawn = table.figures["figure"](found)

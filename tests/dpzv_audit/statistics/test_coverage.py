@@ -34,10 +34,11 @@ def test_every_estimator_covers_every_mechanism_it_speaks_about():
     assert all((row.allowed is None) == (row.estimator == "bayes") for row in rows)
 
 
-def test_cheap_estimators_cover_in_more_audits():
-    # 80 audits a cell, false alarm below 1e-4 over all cells together.
+@pytest.mark.parametrize("audits", [25, pytest.param(80, marks=pytest.mark.ci)])
+def test_cheap_estimators_cover_in_more_audits(audits):
+    # False alarm below 1e-4 over all cells together.
     rows = coverage_check(
-        audits=80, n=300, estimators=["clopper-pearson", "one-run", "sequential-gaussian"], false_alarm=1e-4
+        audits=audits, n=300, estimators=["clopper-pearson", "one-run", "sequential-gaussian"], false_alarm=1e-4
     )
     assert [row for row in rows if not row.passed] == []
 
@@ -93,13 +94,14 @@ def test_wrong_options_are_named(options, words):
         coverage_check(**options)
 
 
-def test_joint_covers_its_worst_cases():
+@pytest.mark.parametrize("audits", [15, pytest.param(40, marks=pytest.mark.ci)])
+def test_joint_covers_its_worst_cases(audits):
     # Four-point mechanisms at their own delta and responses are tight for it; false alarm 1e-4 over all four cells.
     worst = {0.1: [four_point_mechanism(1.0, 0.1), four_point_mechanism(3.0, 0.1)]}
     worst[1e-5] = [response_mechanism(1.0), response_mechanism(3.0)]
     for delta, mechanisms in worst.items():
         rows = coverage_check(
-            audits=40, n=200, delta=delta, estimators=["joint"], mechanisms=mechanisms, false_alarm=5e-5
+            audits=audits, n=200, delta=delta, estimators=["joint"], mechanisms=mechanisms, false_alarm=5e-5
         )
         assert [row for row in rows if not row.passed] == []
         assert all(row.mean > 0.1 for row in rows)

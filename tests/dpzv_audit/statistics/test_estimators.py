@@ -77,9 +77,9 @@ def test_allowed_count_is_the_exact_binomial_tail():
     ],
     ids=["mu=0.388", "mu=1", "mu=3", "mu=0", "paired", "rounded", "laplace", "response"],
 )
-def test_coverage_of_mechanisms_with_known_epsilon(scores, parameter, epsilon, names):
+@pytest.mark.parametrize("audits", [40, pytest.param(150, marks=pytest.mark.ci)])
+def test_coverage_of_mechanisms_with_known_epsilon(scores, parameter, epsilon, names, audits):
     # Eight cells, up to three estimators each: together a correct build fails with probability below 3e-4.
-    audits = 150
     bounds = [audit_scores(*scores(seed, parameter), delta=DELTA, estimators=names) for seed in range(audits)]
     for place in range(len(names)):
         exceeded = sum(bound[place].epsilon_lower > epsilon + 1e-12 for bound in bounds)
