@@ -60,7 +60,11 @@ def test_data_are_a_data_set_or_arrays():
         ({"attack": "label_dirction"}, InputError, "label_dirction"),
         ({"trials": 0}, InputError, "trials is 0"),
         ({"data": {"features": []}}, InputError, "data gives features, must give a dictionary of features, labels"),
-        ({"train": lambda task, record, seed: 1 / 0}, AuditError, "raised ZeroDivisionError: division by zero"),
+        (
+            {"train": lambda task, record, seed: 1 / 0},
+            AuditError,
+            r"raised ZeroDivisionError: division by zero \(test_attack_system\.py:\d+\)",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line(given, error, words):

@@ -397,3 +397,16 @@ def test_messages_of_cuts_wait_no_longer_than_there_is_memory(memory):
         assert len(record._waiting) < 256
         assert record._waiting_bytes <= memory
     assert [values[0, 0] for values in of(record, "embeddings")] == list(range(300))
+
+
+def test_embeddings_in_the_place_of_ids_are_refused():
+    record = Recorder(records=N, clients=1)
+    with pytest.raises(InputError, match="cut of client 1 in round 2 gets embeddings as its ids, must be places in"):
+        record.cut(1, 2, torch.ones(3, 2, requires_grad=True) * 2)
+
+
+@pytest.mark.parametrize(("kind", "meant"), [("gradients", "gradient"), ("embedding", "embeddings")])
+def test_a_kind_that_is_nearly_one_that_attacks_read_is_refused(kind, meant):
+    record = Recorder(records=N, clients=1)
+    with pytest.raises(InputError, match=f"no attack reads this kind, did you mean '{meant}'"):
+        record.sent(0, 0, 1, kind, [[1.0]], [0])
