@@ -14,7 +14,7 @@ import numpy as np
 from ..accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon, tightest_sound
 from ..findings import EmpiricalBound, UpperBound, Verdict
 from ..statistics.estimators import can_refute
-from ..statistics.fixed import FixedTest
+from ..statistics.fixed import FixedTest, MeansTest
 from ..statistics.one_run import CoinTest
 from ..statistics.sequential import SequentialTest
 
@@ -184,7 +184,7 @@ class Look:
 
     stage: str
     weight: float
-    test: FixedTest | SequentialTest | CoinTest
+    test: MeansTest | FixedTest | SequentialTest | CoinTest
     p_value: float
     assumes: str = ""
 

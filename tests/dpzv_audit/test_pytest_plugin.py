@@ -95,6 +95,7 @@ def test_fine(privacy_system, privacy_audit):
 """
 
 
+@pytest.mark.ci
 def test_claims_on_a_system_fail_and_pass_a_session(tmp_path):
     (tmp_path / "test_ours.py").write_text(SYSTEMS)
     code, text = pytest_in(tmp_path)

@@ -126,6 +126,7 @@ def test_account_contract(tool, noise):
         assert (bound["gap"] is None) == bound["sound"]
 
 
+@pytest.mark.ci
 def test_account_agrees_with_the_main_command(tool, main_run):
     """One release, described to `account` by hand, has the upper bound that the main command prints."""
     privacy = main_run[0]["privacy"]

@@ -67,6 +67,7 @@ def test_two_processes_record_what_one_does(parties):
     assert heads[1::2] == [(number, 0, 1, "gradient") for number in range(44)]
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not GLOO, reason="torch.distributed is without gloo here")
 def test_each_party_saves_what_it_sends_alone(parties):
     for party, kind in ((0, "gradient"), (1, "embeddings")):

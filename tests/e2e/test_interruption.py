@@ -261,6 +261,7 @@ def killed(tool, tmp_path):
     return key
 
 
+@pytest.mark.ci
 def test_the_key_of_secret_noise_survives_a_kill_and_ends_with_the_run(tool, killed, tmp_path):
     resumed = tool.json(*NOISED, "--resume", "--out", tmp_path / "runs")
     assert resumed["resumed_at_epoch"] > 0

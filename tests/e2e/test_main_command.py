@@ -1,6 +1,8 @@
 import json
 import re
 
+import pytest
+
 SMALL = ("--runs", "200", "--trials", "4", "--epochs", "8", "--seed")
 
 
@@ -91,6 +93,7 @@ def measured(result):
     return result["privacy"]["estimators"][0]["epsilon_lower"]
 
 
+@pytest.mark.ci
 def test_the_same_seed_gives_the_same_bytes(tool, main_run, tmp_path):
     """From another folder, without --json, as a module."""
     done = tool("attack", *SMALL, "0", "--quiet", "--out", "runs", cwd=tmp_path, module=True)
@@ -101,6 +104,7 @@ def test_the_same_seed_gives_the_same_bytes(tool, main_run, tmp_path):
     assert first == second
 
 
+@pytest.mark.ci
 def test_another_seed_gives_other_numbers(tool, main_run, tmp_path):
     one, two = (tool.json("attack", *SMALL, seed, "--alone", "--out", tmp_path / seed) for seed in ("0", "1"))
     assert "beside" not in one

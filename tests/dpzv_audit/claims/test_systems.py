@@ -129,6 +129,7 @@ def test_an_attack_refutes_a_system_that_leaks_and_no_other(verified, folder):
     assert verified(text, "--max-trials", "40")[2]["cached"] == ["clear"], "what a budget cut off is not kept"
 
 
+@pytest.mark.ci
 def test_theory_speaks_through_a_release_that_the_claim_or_the_module_states(verified, folder):
     here, name = folder
     of = {"system": f"{name}:noisy", "epsilon": 2.0}
@@ -150,6 +151,7 @@ def test_theory_speaks_through_a_release_that_the_claim_or_the_module_states(ver
     assert (found["given"]["verdict"], found["silent"]["verdict"]) == ("overclaimed", "supported"), "the claim's counts"
 
 
+@pytest.mark.ci
 def test_the_game_refutes_what_is_not_so_private_whatever_is_stated(verified, folder):
     """Without noise: no release is stated, or one that is not kept; and a claim about records, which have labels."""
     system = f"{folder[1]}:train"

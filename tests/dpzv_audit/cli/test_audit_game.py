@@ -169,7 +169,7 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
         CliRunner().invoke(APP, ["--mechanism", "mine_here:wrong", "--runs", "300", "--out", str(tmp_path)]).exception
     )
     assert isinstance(error, AuditError)
-    assert "raised ValueError: no; no run was done before it" in said(error)
+    assert "raised ValueError: no (mine_here.py:8); no run was done before it" in said(error)
 
 
 @pytest.mark.parametrize(

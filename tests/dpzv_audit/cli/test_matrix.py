@@ -369,6 +369,7 @@ def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch
     assert "--trials is 2, must be 16 or more with --self-check" in error
 
 
+@pytest.mark.ci
 def test_defences_stand_beside_a_run_without_each_at_every_epsilon_that_it_takes(tmp_path, capsys):
     """label-rr takes the epsilons, unless its settings say one."""
     small = ("matrix", "--methods", "split", "--attacks", "label_direct", "--trials", "1", "--epochs", "1", "--json")

@@ -146,6 +146,7 @@ def every_part_is_of_one_list(result, folder):
         assert len(named) == 1, (place, named)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("command", SIMULATIONS)
 def test_a_simulation_is_seeded_says_so_and_is_not_to_be_published(command, run):
     result, folder = run(*SIMULATIONS[command])

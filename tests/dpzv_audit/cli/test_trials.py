@@ -88,6 +88,7 @@ REHEARSED = 3
 PILOTS = 4
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("what", "code", "words"),
     [

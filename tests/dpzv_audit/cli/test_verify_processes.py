@@ -139,6 +139,7 @@ def read_to_the_end(descriptor):
         return b""
 
 
+@pytest.mark.ci
 def test_a_budget_ends_what_workers_have_under_way(folder):
     result, said = ended(started(folder, "--cache", "cache", "--jobs", "2", "--max-minutes", "0.001", seconds=100.0), 0)
     assert said == ""

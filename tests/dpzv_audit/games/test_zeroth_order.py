@@ -19,6 +19,7 @@ def scores(draw, runs=4000, seed=0):
     return [draw(World(np.random.default_rng((seed, k)), runs, sign)) for k, sign in enumerate((1.0, -1.0))]
 
 
+@pytest.mark.ci
 def test_the_right_one_is_not_refuted():
     assert stats.binom.sf(MOST, AUDITS, ALPHA) < 1e-4
     plan = AuditPlan(confidence=1.0 - ALPHA)

@@ -168,6 +168,7 @@ def test_the_claim_is_amplified_where_batches_are_secret():
     assert linear(steps=20).claimed(1e-5) == secret.claimed(1e-5)
 
 
+@pytest.mark.ci
 def test_a_claim_that_holds_is_not_refuted_and_noise_that_is_lacking_is_seen(monkeypatch):
     """At 1 - 1e-4. Without noise both worlds separate: 200 runs of each certify far more than is claimed."""
     subject = linear(steps=4, noise_multiplier=2.0, sample_rate=0.9)

@@ -27,6 +27,7 @@ def result(table, digits):
     return reproduce(table, Setting(load=digits, epochs=2, seeds=2))
 
 
+@pytest.mark.ci
 def test_a_row_holds_the_attack_both_baselines_and_the_accuracy_with_its_controls(result, table):
     for row in result.to_json()["rows"]:
         assert row["success"]["n"] == 2 * (1408 - 100)
