@@ -31,8 +31,8 @@ def on_digits(spec, digits, trials=32, **options):
     ("epsilon", "least", "trials"),
     [
         (1.0, 0.38, 8),
-        pytest.param(10.0, 0.95, 32, marks=pytest.mark.ci),
-        pytest.param(1.0, 0.45, 32, marks=pytest.mark.ci),
+        pytest.param(10.0, 0.95, 32, marks=pytest.mark.slow),
+        pytest.param(1.0, 0.45, 32, marks=pytest.mark.slow),
     ],
 )
 def test_codes_find_a_whole_batch_under_noise(epsilon, least, trials, digits):
@@ -47,7 +47,7 @@ def test_codes_find_a_whole_batch_under_noise(epsilon, least, trials, digits):
     assert outcome.controls["shuffled_labels"].holds
 
 
-@pytest.mark.parametrize("trials", [4, pytest.param(32, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("trials", [4, pytest.param(32, marks=pytest.mark.slow)])
 def test_signatures_find_a_batch_under_a_top_model(trials, digits):
     """640 own rounds, one known label of each class: 0.98 in the mean of 32 trainings."""
     setting = on_digits(SIGNATURE, digits, trials, calibration="none", server_rate=0.05, top_model=True)

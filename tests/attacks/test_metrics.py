@@ -62,8 +62,8 @@ def test_low_rates_allow_for_trials_of_different_sizes():
     ("trials", "pairs", "shift", "spread"),
     [
         (8, 64, 1.0, 0.0),
-        pytest.param(64, 256, 1.0, 0.0, marks=pytest.mark.ci),
-        pytest.param(64, 128, 2.0, 0.5, marks=pytest.mark.ci),
+        pytest.param(64, 256, 1.0, 0.0, marks=pytest.mark.slow),
+        pytest.param(64, 128, 2.0, 0.5, marks=pytest.mark.slow),
         (1, 700, 2.0, 0.0),
     ],
 )

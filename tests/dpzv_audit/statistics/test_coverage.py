@@ -34,7 +34,7 @@ def test_every_estimator_covers_every_mechanism_it_speaks_about():
     assert all((row.allowed is None) == (row.estimator == "bayes") for row in rows)
 
 
-@pytest.mark.parametrize("audits", [25, pytest.param(80, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("audits", [25, pytest.param(80, marks=pytest.mark.slow)])
 def test_cheap_estimators_cover_in_more_audits(audits):
     # False alarm below 1e-4 over all cells together.
     rows = coverage_check(
@@ -94,7 +94,7 @@ def test_wrong_options_are_named(options, words):
         coverage_check(**options)
 
 
-@pytest.mark.parametrize("audits", [15, pytest.param(40, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("audits", [15, pytest.param(40, marks=pytest.mark.slow)])
 def test_joint_covers_its_worst_cases(audits):
     # Four-point mechanisms at their own delta and responses are tight for it; false alarm 1e-4 over all four cells.
     worst = {0.1: [four_point_mechanism(1.0, 0.1), four_point_mechanism(3.0, 0.1)]}

@@ -68,7 +68,7 @@ def test_the_curve_sees_more_than_one_threshold_with_two_limits():
 
 
 @pytest.mark.parametrize("kind", ["plain", "swapped", "rounded", "heavy"])
-@pytest.mark.parametrize("audits", [30, pytest.param(100, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("audits", [30, pytest.param(100, marks=pytest.mark.slow)])
 def test_coverage_whatever_the_scores_look_like(kind, audits):
     # Audits at 95%: more than `allowed` with probability at most 2e-5 each, four cells.
     rng, allowed = np.random.default_rng(6), next(k for k in range(audits) if bdtrc(k, audits, 0.05) < 2e-5)
