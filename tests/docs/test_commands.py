@@ -6,6 +6,7 @@ import shlex
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -23,8 +24,11 @@ LONG = {
     "docs/ci.md",
     "docs/guide/audits.md",
     "docs/guide/own-system.md",
-    "docs/results/cascaded-table2-mnist.md",
     "docs/results/cost-of-soundness.md",
+}
+"""Pages whose commands take longer than a few seconds also at their small size."""
+REPEATED = {
+    "docs/results/cascaded-table2-mnist.md",
     "docs/results/czofo-order.md",
     "docs/results/czofo-readings.md",
     "docs/results/czofo-table3.md",
@@ -35,7 +39,16 @@ LONG = {
     "docs/results/dpzv-table1-mnist.md",
     "docs/results/rates.md",
 }
-"""Pages whose commands take longer than a few seconds also at their small size, or do what those of another page do."""
+"""Pages whose one command, `reproduce`, is that of other pages too, which run always."""
+
+
+def sized(name: str) -> Any:
+    """Return the parameter of a page by how long its commands take."""
+    if name in REPEATED:
+        return pytest.param(name, marks=pytest.mark.slow)
+    return pytest.param(name, marks=pytest.mark.ci) if name in LONG else name
+
+
 RUN_SLOW = [name for name, page in PAGES.items() if any(b.runs(slow=True) for b in blocks.blocks(page))]
 
 
@@ -135,7 +148,7 @@ def go_through(page, folder, *, slow, start=()):
                 assert plain(ran.text) == plain(block.printed), f"{block.where} is stale: python docs/tour.py {page}"
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.ci) if n in LONG else n for n in RUN_NOW])
+@pytest.mark.parametrize("name", [*map(sized, RUN_NOW)])
 def test_commands_run_as_printed_or_at_a_small_size(name, tmp_path, forked):
     go_through(PAGES[name], tmp_path, slow=False, start=forked)
 

@@ -43,7 +43,7 @@ def answer(run):
     return asked
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_theorem_5_1_at_full_size_in_one_command(answer):
     """Certified at 95%: at least 30 by all clients together, 12 by one of seven."""
     all_clients = answer(*FULL_SIZE, *CLAIM, "--adversary", "colluding-clients", "--runs", "10000")
