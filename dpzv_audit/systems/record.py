@@ -350,16 +350,13 @@ class Recorder:
                     if values._version != version:
                         right = "must stay as they passed it: change a copy"
                         raise InputError(f" were changed in place behind the cut, {right}")
-                    shape = alike.get(place)
-                    if shape is None:
-                        found = finite_numbers(values)
                     known = checked.get(id(ids))
                     if known is None:
                         known = checked[id(ids)] = self._known(ids)
-                    if shape is None:
-                        self._add(head, found, known)
+                    if place in alike:
+                        self._tell(head, alike[place], known)
                     else:
-                        self._tell(head, shape, known)
+                        self._add(head, finite_numbers(values), known)
             except InputError as error:
                 raise error.placed(_words(*head)) from None
 

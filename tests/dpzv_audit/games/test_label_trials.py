@@ -43,8 +43,8 @@ def lower(defence, dataset, runs=RUNS, confidence=0.95):
 @pytest.mark.parametrize(
     ("name", "least"),
     [
-        pytest.param("label-rr", 0.6, marks=pytest.mark.slow),
-        pytest.param("label-rr-prior", 0.3, marks=pytest.mark.slow),
+        pytest.param("label-rr", 0.6, marks=pytest.mark.ci),
+        pytest.param("label-rr-prior", 0.3, marks=pytest.mark.ci),
         ("label-cluster", 0.2),
     ],
 )
