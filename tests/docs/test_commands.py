@@ -25,6 +25,7 @@ LONG = {
     "docs/guide/audits.md",
     "docs/guide/own-system.md",
     "docs/results/cost-of-soundness.md",
+    "docs/results/rates.md",
 }
 """Pages whose commands take longer than a few seconds also at their small size."""
 REPEATED = {
@@ -37,7 +38,6 @@ REPEATED = {
     "docs/results/direct-mnist.md",
     "docs/results/dpzv-figure4-memory.md",
     "docs/results/dpzv-table1-mnist.md",
-    "docs/results/rates.md",
 }
 """Pages whose one command, `reproduce`, is that of other pages too, which run always."""
 
