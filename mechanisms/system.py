@@ -200,8 +200,8 @@ class System:
             raise SystemFailed(f"{where} raised {words_of(error)}") from error
 
 
-def release_of(stated: Mapping[str, object], records: int, where: str) -> tuple[Release, float]:
-    """Return what is `stated` about a release on `records` records, and the delta; errors open with `where`.
+def release_of(stated: Mapping[str, object], records: int, where: str = "") -> tuple[Release, float]:
+    """Return what is `stated` about a release on `records` records, and the delta; errors follow on `where`.
 
     Raises `InputError` for a key that is missing, unknown or wrong.
     """
@@ -656,8 +656,8 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
 
     Raises:
         InputError: It sends nothing; its messages are the same when its labels are permuted; or differ when nothing
-            does, although it does not state that it is `random`; or its ids name other records than its gradients are
-            about.
+            does, although it does not state that it is `random`; its ids name other records than its gradients are
+            about; or its rounds do not count.
         SystemFailed: As `System.play`.
     """
     drawn = seed_of(seed, 0)
@@ -667,6 +667,10 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
         _classes(answer, len(task.test_labels), system.name)
     if not first.record.messages:
         raise InputError(f"{where} recorded no message: must call record.cut or record.sent where parties send")
+    still = _standing_still(first.record, task.clients)
+    if still is not None:
+        found = f"gradients of more than one batch to client {still}, all in one round"
+        raise InputError(f"{where} sent {found}: round must count batches, as in record.cut({still}, number, ids)")
     other = None
     coupled = False
     if not system.random:
@@ -695,7 +699,19 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
         up=_traffic(first.record, None, down=False),
         coupled=coupled,
         named={client: _named(first.record, client) for client in range(1, task.clients + 1)},
+        apart=apart(first.record.messages, task.clients),
     )
+
+
+def _standing_still(record: Recording, clients: int) -> int | None:
+    """Return a client that got gradients of several batches where everything is of one round; None without one."""
+    if len({one.round for one in record.messages}) > 1:
+        return None
+    for client in range(1, clients + 1):
+        sent = [one.ids for one in record.messages if one.kind == "gradient" and one.receiver == client]
+        if len({record.tensors[name].tobytes() for name in sent}) > 1:
+            return client
+    return None
 
 
 def _named(record: Recording, client: int) -> int:
@@ -795,6 +811,11 @@ def setting_of(system: System, dataset: VerticalDataset) -> tuple[SystemConfig, 
 def told_to_clients(messages: Iterable[Sent], clients: int) -> dict[int, frozenset[str]]:
     """Return the kinds of messages that each of so many clients gets."""
     return {m: frozenset(one.kind for one in messages if one.receiver == m) for m in range(1, clients + 1)}
+
+
+def apart(messages: Iterable[Sent], clients: int) -> frozenset[int]:
+    """Return which of so many clients no message is from or to."""
+    return frozenset(range(1, clients + 1)).difference(*((one.sender, one.receiver) for one in messages))
 
 
 def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:

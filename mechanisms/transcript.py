@@ -14,7 +14,7 @@ from dpzv_audit.systems.task import Task
 from dpzv_audit.systems.transcript import MANIFEST, Transcript
 
 from .core.method import MethodSpec, Offers, Protection, downlink_of, no_noise
-from .system import UNSTATED, Played, SystemConfig, SystemRun, told_to_clients
+from .system import UNSTATED, Played, SystemConfig, SystemRun, apart, told_to_clients
 from .trials import Trials
 
 PREFIX = "transcript:"
@@ -39,7 +39,11 @@ def method_of_transcript(transcript: Transcript) -> MethodSpec:
     name = transcript.folder.resolve().name
     told = told_to_clients(transcript.messages, transcript.clients)
     offers = Offers(
-        told, again=False, public_ids=transcript.manifest.public_ids, encrypted=transcript.manifest.encrypted
+        told,
+        again=False,
+        public_ids=transcript.manifest.public_ids,
+        encrypted=transcript.manifest.encrypted,
+        apart=apart(transcript.messages, transcript.clients),
     )
     protection = Protection(words=UNSTATED)
     return MethodSpec(

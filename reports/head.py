@@ -154,8 +154,12 @@ def verdict_on(privacy: Privacy) -> str | None:
 
 def claim_in_words(privacy: Privacy) -> str:
     """Return the claim with its adversary, as "ε ≤ 1 against the client"."""
-    against = f" against the {clean(privacy.adversary)}" if privacy.adversary else ""
-    return f"ε ≤ {number(privacy.claimed)}{against}"
+    return f"ε ≤ {number(privacy.claimed)} {_against(privacy)}"
+
+
+def _against(privacy: Privacy) -> str:
+    """Return the adversary; scores in files name none, and speak about everybody who could have made them."""
+    return f"against {'the ' + clean(privacy.adversary) if privacy.adversary else 'whoever can compute these scores'}"
 
 
 def why_of(privacy: Privacy, verdict: str) -> str:
@@ -366,8 +370,10 @@ def _(result: ScoresResult) -> tuple[Judgement, Step | None]:
         return _on_claim(result, verdict, Step(words="Do not state this epsilon: the scores contradict it."))
     more = Step(words="Audit again with more scores: they can show more (see “most it could show” below).")
     if verdict is None:
-        lower = max((found.epsilon_lower for found in result.estimators), default=None)
-        about = "ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
+        # As the meaning: a bound that assumes something stands there only where no other does.
+        bounds = [found for found in result.estimators if not found.assumes] or result.estimators
+        lower = max((found.epsilon_lower for found in bounds), default=None)
+        about = "ε" if lower is None else f"ε ≥ {lower_bound(lower)} {_against(result.privacy)}"
         return Judgement(word="measured", about=about, why=clean(result.meaning)), more
     return _on_claim(result, verdict, more)
 

@@ -75,8 +75,8 @@ class AttackSetting:
     the positive control, which is the same whatever the method, is left out (a matrix runs it once per attack).
     A `pilot` is mounted to choose by, without the control that is another training.
     `first` is the number of the first replica; `at_once` how many trainings at a time are known to fit into memory,
-    None where nothing is known. `clients` are those that look where clients do: by default client 1, or of colluding
-    clients all.
+    None where nothing is known. `clients` are those that look where clients do: by default the first, or of colluding
+    clients all, of those that exchange messages.
     """
 
     method: MethodSpec
@@ -100,8 +100,13 @@ class AttackSetting:
     @property
     def parties(self) -> tuple[int, ...]:
         """Return the clients that look where clients do."""
-        everyone = range(1, self.dataset.clients + 1)
-        return self.clients or (tuple(everyone) if self.adversary == COLLUDING else (ATTACKER,))
+        return self.clients or (self.everyone if self.adversary == COLLUDING else self.everyone[:1])
+
+    @property
+    def everyone(self) -> tuple[int, ...]:
+        """Return the clients that may look: a block of features that the label party holds is not one's."""
+        apart = frozenset() if self.method.offers is None else self.method.offers.apart
+        return tuple(m for m in range(1, self.dataset.clients + 1) if m not in apart)
 
     @property
     def client(self) -> int:

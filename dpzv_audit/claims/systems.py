@@ -69,9 +69,9 @@ def check_system(claim: OwnClaim, access: Access) -> None:
 
 def _check_release(claim: SystemClaim, records: int) -> None:
     try:
-        release_of(claim.release, records, "it")
+        release_of(claim.release, records)
     except InputError as error:
-        raise InputError(f": {error.words}", "release") from error
+        raise InputError(error.words, "release") from error
 
 
 def _names_data(claim: OwnClaim) -> bool:

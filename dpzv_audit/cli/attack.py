@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The name under which every attack that applies is mounted."""
+USUAL = "label_direct"
+"""The attack on a built-in method where none is named."""
 OF_A_SYSTEM = {"trials": 8, "shadows": 16}
 """Trainings of each attack on a system, and shadow trainings of those on membership, where `all` are mounted: each is a
 training of the user's own, which may take long."""
@@ -41,7 +43,7 @@ def attack(
     *,
     ctx: typer.Context,
     training: TrainingFlags,
-    attack: str = "label_direct",
+    attack: str | None = None,
     data: DataFlags,
     transcript: Path | None = None,
     labels: Path | None = None,
@@ -78,7 +80,8 @@ def attack(
 
     Options:
         attack NAME|strongest|all: Attack to mount, see `dpzv-audit list attacks`; or the one that does most harm in a
-            pilot of all that apply; or all that apply, which share one error rate.
+            pilot of all that apply; or all that apply, which share one error rate. By default label_direct, with
+            --system or --transcript all.
         transcript DIR: Instead of --method: a recorded training that cannot be repeated, with --labels; its folder, as
             docs/reference/transcript.md says.
         labels FILE: With --transcript: the true labels in order of the record ids, CSV with a column label, one number
@@ -110,6 +113,9 @@ def attack(
     from ..evidence.training import attack_result
     from ..execution.executor import alongside
 
+    of_system = training.system is not None
+    if attack is None:
+        attack = ALL if of_system or transcript is not None else USUAL
     recorded = None
     if transcript is not None:
         recorded = Recorded(transcript, labels)
@@ -124,7 +130,6 @@ def attack(
         kept_none = () if training.system is not None else ("resume",)
         refuse(flags_given(ctx), ("runs", "chunk", "confidence", "out", *kept_none), why)
     clients = tuple(dict.fromkeys(client or ()))
-    of_system = training.system is not None
     if attack in (ALL, STRONGEST):
         given = flags_given(ctx)
         one = ("rule", "estimator", "self_check", "runs", "chunk")

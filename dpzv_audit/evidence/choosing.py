@@ -49,7 +49,7 @@ def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:
     """
     if setting.adversary not in ALONE or len(setting.clients) == 1:
         return [setting]
-    among = setting.clients or range(1, setting.dataset.clients + 1)
+    among = setting.clients or setting.everyone
     every = [replace(setting, clients=(m,)) for m in among]
     return [one for one in every if spec.lacks(one) is None] or every[:1]
 

@@ -41,7 +41,7 @@ def _beside(success: Interval, other: float | Interval) -> str:
     trainings = success.over_trainings
     if found.side is None:
         few = trainings is not None and trainings.low is None
-        return "with too few trainings to tell it from" if few else "not to be told from"
+        return "with too few trainings to tell it from" if few else "not distinguishable from"
     if trainings is None:
         return found.side
     if not found.of_these:

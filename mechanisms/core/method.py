@@ -128,7 +128,7 @@ class Offers:
     `architectures` are those of the models, by client; `named` says how many records the messages that each client
     sees are about by their ids. A transcript has messages alone, and is not trained `again`; where its ids travelled in
     the clear (`public_ids`) an eavesdropper knows them too, and where its messages were `encrypted` it saw their
-    lengths and times alone.
+    lengths and times alone. Clients `apart` exchange nothing: their features are the label party's own.
 
     What it states about its noise is held against messages by kind: `down` from the server, of kinds that tell of
     labels, and `up` to it. `coupled`: a gradient depends on labels of other records.
@@ -145,6 +145,7 @@ class Offers:
     down: Mapping[str, Traffic] = field(default_factory=dict)
     up: Mapping[str, Traffic] = field(default_factory=dict)
     coupled: bool = False
+    apart: frozenset[int] = frozenset()
 
     def told_to(self, clients: Iterable[int] | None = None) -> frozenset[str]:
         """Return the kinds of messages that some `clients`, by default all, are told."""

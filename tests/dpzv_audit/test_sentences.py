@@ -40,8 +40,12 @@ def attacked(*args, **rest):
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (0.0, 0.675, "not to be told from the 10.7% of guessing without an attack, not to be told from the 21.3% of b"),
-        (0.15, 0.3, "above the 10.7% of guessing without an attack, not to be told from the 21.3% of b"),
+        (
+            0.0,
+            0.675,
+            "not distinguishable from the 10.7% of guessing without an attack, not distinguishable from the 21.3% of b",
+        ),
+        (0.15, 0.3, "above the 10.7% of guessing without an attack, not distinguishable from the 21.3% of b"),
         (0.5, 0.6, "above the 10.7% of guessing without an attack, above the 21.3% of b"),
         (0.01, 0.015, "below the 10.7% of always guessing the commonest label, below the 21.3% of b"),
     ],
@@ -67,7 +71,7 @@ def test_an_area_stands_beside_what_the_attack_finds_where_nothing_was_learnt():
         metric="area under the ROC curve",
         chance=0.5,
     )
-    words = "above the 0.500 of knowing nothing, not to be told from the 0.967 of the same on an untrained bottom model"
+    words = "above the 0.500 of knowing nothing, not distinguishable from the 0.967 of the same on an untrained bottom"
     assert words in found
     assert "constant" not in found
 
@@ -102,13 +106,13 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
         (
             trained(0.9, 0.89, 0.91, 16, 0.3, 1.0, (0.6, 0.97)),
             "(89.0% to 91.0% by records of these 16 trainings, which reach 30.0% to 100.0%; the mean of others "
-            "60.0% to 97.0%), in each of these trainings above the 10.7% of guessing without an attack, not to be "
-            "told from the 78.0% of b; with shuffled labels it finds 10.0%. ",
+            "60.0% to 97.0%), in each of these trainings above the 10.7% of guessing without an attack, not "
+            "distinguishable from the 78.0% of b; with shuffled labels it finds 10.0%. ",
         ),
         (
             # One training that found little: of these it is not said, of their average it is.
             trained(0.9, 0.89, 0.91, 16, 0.05, 1.0, (0.6, 0.97)),
-            "on average over trainings above the 10.7% of guessing without an attack, not to be told from the 78.0% ",
+            "on average over trainings above the 10.7% of guessing without an attack, not distinguishable from the 78",
         ),
         (
             # All eight trainings found every label: so far from every baseline that no further training is asked.

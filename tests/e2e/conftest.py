@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "dpzv-audit"
 SMALL = ("--runs", "200", "--trials", "4", "--epochs", "8", "--seed", "0")
@@ -27,7 +28,7 @@ def without_heartbeat(said: str) -> str:
 
 @dataclass(frozen=True)
 class Tool:
-    """The command; `cache` holds matplotlib's font list, so that it is built once a session, `forked` starts a fork."""
+    """The command; `cache` holds matplotlib's font list, so that it is built once, `forked` starts a fork."""
 
     cache: Path
     forked: tuple[str, ...]
@@ -82,9 +83,18 @@ def refusal(done, code):
 
 
 @pytest.fixture(scope="session")
-def tool(tmp_path_factory, forked):
+def shared(tmp_path_factory, worker_id):
+    """A folder of all workers of pytest."""
+    base = tmp_path_factory.getbasetemp()
+    return base if worker_id == "master" else base.parent
+
+
+@pytest.fixture(scope="session")
+def tool(shared, forked):
     assert SCRIPT.exists(), f"the console script is not installed at {SCRIPT}"
-    return Tool(tmp_path_factory.mktemp("matplotlib"), tuple(forked))
+    cache = shared / "matplotlib"
+    cache.mkdir(exist_ok=True)
+    return Tool(cache, tuple(forked))
 
 
 @pytest.fixture(scope="session")
@@ -93,8 +103,12 @@ def refused():
 
 
 @pytest.fixture(scope="session")
-def main_run(tool, tmp_path_factory):
-    """The main command, small, with `--json`: what it printed, and its run folder."""
-    out = tmp_path_factory.mktemp("main") / "dpzv-runs"
-    printed = tool.json("attack", *SMALL, "--out", out, fresh=True)
+def main_run(tool, shared):
+    """The main command, small, with `--json`: what it printed, and its run folder; workers share one run."""
+    kept = shared / "main.json"
+    with FileLock(shared / "main.lock"):
+        if not kept.exists():
+            printed = tool.json("attack", *SMALL, "--out", shared / "main" / "dpzv-runs", fresh=True)
+            kept.write_text(json.dumps(printed))
+    printed = json.loads(kept.read_text())
     return printed, Path(printed["run"])

@@ -80,7 +80,7 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(tool, tmp_path, number):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.ci)])
 def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path, number):
     training = ("train", "--method", "vafl", "--epochs", "2000", "--no-controls", "--out", str(tmp_path / "runs"))
     process = started(tool, *training)

@@ -68,7 +68,7 @@ def two_party(task, record, seed, *, batch=60, epochs=3, top=True):
     return {"predict": predict, "clients": dict(enumerate(bottoms, start=1))}
 
 
-def mounted(system, attack, *, trials=3, seed=5, **options):
+def mounted(system, attack, *, adversary=None, trials=3, seed=5, **options):
     spec = ATTACKS[attack]
     config = SystemConfig(top_model=system.top_model)
     method = method_of(system, rehearse(system, TASK, seed), TASK)
@@ -76,7 +76,7 @@ def mounted(system, attack, *, trials=3, seed=5, **options):
         method=method,
         config=config,
         dataset=DATA,
-        adversary=spec.adversaries[0],
+        adversary=adversary or spec.adversaries[0],
         trials=trials,
         seed=seed,
         options=options,
@@ -156,7 +156,8 @@ def test_a_label_party_with_features_of_its_own_is_attacked_by_the_others():
     outcome = mounted(system, "label_direction")
     assert outcome.success.value > 0.99
     assert outcome.controls["shuffled_labels"].holds
-    assert mounted(system, "label_completion", **QUICK["label_completion"]).success.value > 0.8
+    pooled = mounted(system, "label_completion", adversary="colluding-clients", **QUICK["label_completion"])
+    assert pooled.success.value > 0.8, "without the features of the label party, which does not collude"
 
 
 def test_an_attack_says_which_line_would_unlock_it():
@@ -311,6 +312,22 @@ def test_ids_that_name_other_records_are_refused(named):
     else:
         with pytest.raises(InputError, match=r"ids must be places in task\.labels, those of the batch in its order"):
             rehearse(system, TASK, 0)
+
+
+@pytest.mark.parametrize(("batches", "epochs"), [(1, 3), (2, 1)])
+def test_a_round_that_does_not_count_batches_is_refused(batches, epochs):
+    def training(task, record, seed):
+        x, y = task.torch()
+        bottom, top = nn.Linear(x[0].shape[1], 4), nn.Linear(4, task.classes)
+        for ids in torch.arange(64).chunk(batches) * epochs:
+            nn.functional.cross_entropy(top(record.cut(1, 0, ids)(bottom(x[0][ids]))), y[ids]).backward()
+
+    if batches == 1:
+        assert rehearse(System("whole", training), TASK, 0).told_to([1]) == {"gradient"}
+    else:
+        right = r"gradients of more than one batch to client 1, all in one round: round must count batches"
+        with pytest.raises(InputError, match=right):
+            rehearse(System("still", training), TASK, 0)
 
 
 @pytest.mark.parametrize("scope", ["record", "batch"])

@@ -53,6 +53,13 @@ def test_a_verdict_stands_with_its_object_and_its_reason(privacy, word, why, res
     assert step is not None
 
 
+def test_scores_speak_about_whoever_can_compute_them(results):
+    against = "against whoever can compute these scores"
+    assert head(results["audit-scores"])[0].about == f"ε ≤ 1 {against}"
+    unclaimed = {key: value for key, value in results["audit-scores"].items() if key != "claim"}
+    assert head(unclaimed)[0].about == f"ε ≥ 2.137 {against}"
+
+
 def interval(value, low, high, trainings=9):
     few = trainings < 8
     over = OverTrainings(count=trainings, least=low, most=high, low=None if few else low, high=None if few else high)

@@ -268,6 +268,7 @@ def test_a_thread_is_left_to_its_end():
 
 
 DATA = METHOD.replace('"dpzv-sound"', '"dpzv-sound"\ndataset = "mnist"')
+DIGITS = DATA.replace('"mnist"', '"digits"')
 
 
 @pytest.fixture
@@ -293,31 +294,34 @@ def around(tmp_path):
 @pytest.mark.parametrize("key", ["data_dir", "transformer"])
 @pytest.mark.parametrize("check", [True, False])
 def test_folders_lie_below_the_claims_file(around, key, given, check):
-    line = f'data_dir = "{given}"' if key == "data_dir" else f'config = {{ transformer = "{given}" }}'
-    made = gate_of(around, DATA + line)
+    line = f'{DATA}data_dir = "{given}"' if key == "data_dir" else f'{DIGITS}config = {{ transformer = "{given}" }}'
+    made = gate_of(around, line)
     with pytest.raises(InputError, match=f"claims.toml:.*{key} is .*lies elsewhere, must lie below .*root DIR"):
         made.check() if check else made.prepare()
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("text", "says"),
     [
-        ('data_dir = "circle"', "data_dir is 'circle', which cannot be followed"),
-        ('data_dir = "absent"', "data_dir is 'absent', which is nothing, must be a folder below"),
-        ('data_dir = "claims.toml"', "data_dir is 'claims.toml', which is a regular file, must be a folder below"),
-        ('data_dir = "data"', "leads to .*, must lie below"),
-        ('config = { transformer = "model" }', "whose config.json lies elsewhere"),
+        (f'{DATA}data_dir = "circle"', "data_dir is 'circle', which cannot be followed"),
+        (f'{DATA}data_dir = "absent"', "data_dir is 'absent', which is nothing, must be a folder below"),
+        (
+            f'{DATA}data_dir = "claims.toml"',
+            "data_dir is 'claims.toml', which is a regular file, must be a folder below",
+        ),
+        (f'{DATA}data_dir = "data"', "leads to .*, must lie below"),
+        (f'{DIGITS}config = {{ transformer = "model" }}', "whose config.json lies elsewhere"),
     ],
 )
-def test_what_lies_in_a_folder_lies_below_the_claims_file_too(around, line, says):
+def test_what_lies_in_a_folder_lies_below_the_claims_file_too(around, text, says):
     (around / "claims.toml").write_text("")
     for act in (Gate.check, Gate.prepare):
         with pytest.raises(InputError, match=says):
-            act(gate_of(around, DATA + line))
+            act(gate_of(around, text))
 
 
 def test_a_model_on_a_hub_needs_trust_to_be_fetched_and_none_to_be_named(around):
-    made = gate_of(around, DATA.replace('"mnist"', '"digits"') + 'config = { transformer = "some/model" }')
+    made = gate_of(around, DIGITS + 'config = { transformer = "some/model" }')
     made.check()
     with pytest.raises(InputError, match="a name on a hub, which is fetched, needs trust_code"):
         made.prepare()

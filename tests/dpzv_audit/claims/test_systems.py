@@ -218,10 +218,10 @@ def test_who_sees_too_few_labels_plays_no_game(folder):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"sigma": None}, "release: it does not say sigma, must say channel, clip, clip_scope"),
-        ({"noize": 1.0}, "release: it: TypeError"),
-        ({"sampler": "round-robin"}, "release: it: sampler is 'round-robin'"),
-        ({"batch_size": 91}, "release: it: batch_size is 91, must lie in [1, dataset_size = "),
+        ({"sigma": None}, "release does not say sigma, must say channel, clip, clip_scope"),
+        ({"noize": 1.0}, "release: TypeError"),
+        ({"sampler": "round-robin"}, "release: sampler is 'round-robin'"),
+        ({"batch_size": 91}, "release: batch_size is 91, must lie in [1, dataset_size = "),
         ({"delta": 1e-5}, "release holds delta, must leave it to the claim's own key delta"),
     ],
 )

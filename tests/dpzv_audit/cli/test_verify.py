@@ -163,6 +163,7 @@ epsilon = 1.0
 """
 
 
+@pytest.mark.ci
 def test_results_are_the_same_bytes_in_another_folder_in_workers_and_from_the_cache(folder, capsys, monkeypatch):
     found = []
     for name, more in (("a", ()), ("b", ("--jobs", "2", "--no-cache", "--junit", "b.xml")), ("a", ("--cache", "../c"))):
