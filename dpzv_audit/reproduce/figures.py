@@ -73,23 +73,26 @@ def accuracy_by_label_epsilon(result: TableResult[TrainingRow | PrivateRow]) -> 
     chart.settings |= {"xticks": epsilons, "xticklabels": [*map("{:g}".format, epsilons)]}
     for index, (label, value) in enumerate(levels.items()):
         chart.level(f"{label}  {value:.1f}", value, color=INK, ls=LINES[1 + index % (len(LINES) - 1)], lw=1.0)
-    return line_figure(result, chart, {name: sorted(points) for name, points in lines.items()}, f"{what} by epsilon")
+    drawn = {name: sorted(points) for name, points in lines.items()}
+    return line_figure(result, chart, drawn, f"{what} by epsilon", named=len(levels))
 
 
-def line_figure(result: TableResult[R], chart: Chart, lines: Mapping[str, Points], subject: str) -> str:
-    """Return lines of accuracies on `chart` as SVG, each by its name and last value."""
+def line_figure(
+    result: TableResult[R], chart: Chart, lines: Mapping[str, Points], subject: str, *, named: int = 0
+) -> str:
+    """Return lines of accuracies on `chart`, which `named` so many levels, as SVG, each by its name and last value."""
     drawn = {label: points for label, points in lines.items() if points}
     if not drawn:
         return ""
     for index, (label, points) in enumerate(drawn.items()):
         turn, place = divmod(index, len(LINES))
-        marker = "os"[turn % 2] if len(points) < 8 else ""
+        marker = "osD^"[turn % 4] if len(points) < 8 else ""
         look = {"color": _COLOURS[(index + turn) % 3], "ls": LINES[place], "lw": 1.5, "marker": marker}
         name = "\n".join(wrap(f"{label}  {points[-1][1]:.1f}", 48, break_on_hyphens=False))
         chart.line(name, points, ms=4, **look)
     ends = "; ".join(f"{label} {points[-1][1]:.1f}" for label, points in drawn.items())
     wrapped = sum(len(label) > 42 for label in drawn)
-    return chart.draw(result.table, f"{subject}. At the right end: {ends}", 2.8 + 0.2 * (len(drawn) + wrapped))
+    return chart.draw(result.table, f"{subject}. At the right end: {ends}", 2.8 + 0.2 * (len(drawn) + wrapped + named))
 
 
 def interval_figure(result: TableResult[AttackRow], rows: Mapping[str, Mapping[str, Interval]], subject: str) -> str:

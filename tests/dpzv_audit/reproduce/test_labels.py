@@ -45,7 +45,7 @@ def test_every_table_has_every_epsilon_and_every_kind_of_training(name):
     by_series = {}
     for item in items:
         by_series.setdefault(item.tags.get("series"), []).append(item.tags.get("epsilon"))
-    assert by_series[None] == [None, None, None]
+    assert by_series[None] == [None] * 4
     of_epsilon = {series: found for series, found in by_series.items() if series is not None}
     assert {row.rpartition(", ")[0] for row in ROWS[1:]} <= of_epsilon.keys()
     assert all(found == EPSILONS for found in of_epsilon.values())
