@@ -340,7 +340,7 @@ def _files_of(results: Mapping[str, AttackResult]) -> dict[str, str | bytes]:
     return files
 
 
-SHORT = {"area under the ROC curve": "AUC"}
+SHORT = {"area under the ROC curve": "AUC", "labels found": "labels"}
 """What metrics are called in a table."""
 
 
@@ -351,7 +351,7 @@ def _table_of_all(result: AttacksResult) -> Table:
     if recorded:  # nothing is trained again: a test by permutation stands in the place of controls and games
         kinds = {"success": "number", "no attack": "number", "permutation p": "number"}
     title = f"{result.method}, {result.dataset}: by how far success exceeds what needs no attack"
-    table = table_of({"attack, adversary": "name", **kinds, "success is": "text"}, title)
+    table = table_of({"attack, adversary": "text", **kinds, "metric": "name"}, title)
     for cell in result.attacks:
         if cell.state == "measured":
             metric = cell.metric or ""
