@@ -104,9 +104,8 @@ class AttackSetting:
 
     @property
     def everyone(self) -> tuple[int, ...]:
-        """Return the clients that may look: a block of features that the label party holds is not one's."""
-        apart = frozenset() if self.method.offers is None else self.method.offers.apart
-        return tuple(m for m in range(1, self.dataset.clients + 1) if m not in apart)
+        """Return the clients that may look: those that exchange messages."""
+        return self.method.exchanging(self.dataset.clients)
 
     @property
     def client(self) -> int:

@@ -184,7 +184,8 @@ def _games_on(
     coins = records - given_labels(records, data.classes)
     assert method.offers is not None
     named = method.offers.named
-    seen = named.get(1, 0) if adversary == "client" else max(named.values(), default=0)
+    first, *_ = method.exchanging(data.clients)
+    seen = named.get(first, 0) if adversary == "client" else max(named.values(), default=0)
     if min(seen, coins) < LEAST_COINS:
         few = f"messages that the {adversary} sees are about {seen:,} of {records:,} records, by their ids"
         why = f"{few}, and {coins:,} labels are not given: a game needs {LEAST_COINS} of both"

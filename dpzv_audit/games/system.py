@@ -68,8 +68,9 @@ class SystemGame:
         by_coin = np.take_along_axis(public.candidates, coins[:, None], 1)[:, 0]
         labels = np.where(public.given >= 0, public.given, by_coin)
         data = TrainingData.of(self.dataset, dtype=dtype_of(self.config), device="cpu", labels=labels[None])
-        clients = range(1, 2 if self.adversary == "client" else self.dataset.clients + 1)
-        recorder = ViewRecorder(Adversary(self.adversary, tuple(clients)))
+        clients = self.method.exchanging(self.dataset.clients)
+        clients = clients[:1] if self.adversary == "client" else clients
+        recorder = ViewRecorder(Adversary(self.adversary, clients))
         train(self.method, data, self.config, seed=self.seed, replicas=(number,), observers=(recorder,))
         return recorder.view
 

@@ -208,6 +208,11 @@ class MethodSpec:
     defaults: Mapping[str, object] = field(default_factory=dict)
     offers: Offers | None = None
 
+    def exchanging(self, clients: int) -> tuple[int, ...]:
+        """Return which of so many clients exchange messages: all, but for features that the label party holds."""
+        apart = frozenset() if self.offers is None else self.offers.apart
+        return tuple(m for m in range(1, clients + 1) if m not in apart)
+
     def configure(self, **options: object) -> TrainingConfig:
         """Return the configuration with this method's defaults and the given `options`; `InputError` on a wrong one.
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -158,6 +159,14 @@ def test_a_label_party_with_features_of_its_own_is_attacked_by_the_others():
     assert outcome.controls["shuffled_labels"].holds
     pooled = mounted(system, "label_completion", adversary="colluding-clients", **QUICK["label_completion"])
     assert pooled.success.value > 0.8, "without the features of the label party, which does not collude"
+
+
+@pytest.mark.parametrize(("adversary", "parties"), [("client", (2,)), ("colluding-clients", (2, 3))])
+def test_the_label_party_is_none_of_the_clients_that_look(adversary, parties):
+    method = replace(METHODS["split"], offers=Offers({}, apart=frozenset({1})))
+    setting = AttackSetting(method=method, config=SystemConfig(), dataset=DATA, adversary=adversary)
+    assert setting.dataset.clients == 3
+    assert setting.parties == parties
 
 
 def test_an_attack_says_which_line_would_unlock_it():
