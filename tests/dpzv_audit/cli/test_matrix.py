@@ -96,6 +96,7 @@ def test_several_epsilons_are_columns_of_methods_that_claim_one(tmp_path, capsys
     assert {c["state"] for c in found if c["adversary"] != "colluding-clients"} == {"measured"}
 
 
+@pytest.mark.ci
 def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, capsys):
     both = "label_direct,label_scalar"
     arguments = ("matrix", "--methods", "dpzv", "--attacks", both, "--trials", "1", "--epochs", "2")
