@@ -12,15 +12,7 @@ SCALES = {"weight_g": 200.0, "length_mm": 100.0, "width_mm": 100.0, "sugar_brix"
 def read(request: DataRequest) -> VerticalDataset:
     """Return the table, its columns dealt out in runs to `request.clients` clients."""
     path = request.find("orchard.csv")
-    scales = {
-        "weight_g": 200.0,
-        "length_mm": 100.0,
-        "width_mm": 100.0,
-        "sugar_brix": 15.0,
-        "acid_g": 10.0,
-        "red": 255.0,
-    }
-    table = load_csv(path, label="kind", clients=request.clients, scales=scales, classes=("apple", "pear", "plum"))
+    table = load_csv(path, label="kind", clients=request.clients, scales=SCALES, classes=KINDS)
     return replace(table, name=request.spec.name)
 
 
