@@ -440,11 +440,11 @@ class _Data(_Strict):
     columns: list[Names] = Field(default_factory=list, max_length=MOST_CLIENTS)
     """With `csv`: the columns of each client, in place of `clients`."""
     categories: Names = Field(default_factory=list)
-    """With `csv`: columns of words, which are hashed; all others are numbers."""
+    """With `csv`: text columns, which are hashed; all others are numbers."""
     scales: dict[Text, Scale] = Field(default_factory=dict)
     """With `csv`: constants that columns of numbers are divided by."""
     classes: Names = Field(default_factory=list)
-    """With `csv`: the labels there can be; without it they are read off the file, which no noise covers."""
+    """With `csv`: all possible labels; without it they are read from the file, which no noise covers."""
     drop: Names = Field(default_factory=list)
     """With `csv`: columns to leave out."""
     test_csv: Text | None = None

@@ -52,14 +52,15 @@ def account(
     --epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
 
     Options:
-        noise_multiplier Z: Instead of --sigma: sigma over the sensitivity (2C/B where a record is replaced, else C/B).
+        noise_multiplier Z: Instead of --sigma: sigma divided by the sensitivity (2C/B if a record is replaced, else
+            C/B).
         neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out, add-remove or all.
         adversary NAME: Against whom: client, colluding-clients, all-but-one, malicious-client, eavesdropper, release,
             server or all (default).
-        everything: Every adversary and every relation: what is asked where neither is named.
-        also KEY=VALUE,...: Another release that is seen too: the same but for these settings, with batches of its own;
-            may be given several times.
-        fast: Only the certified bounds, which are looser and quick.
+        everything: Every adversary and every relation, as when neither is named.
+        also KEY=VALUE,...: Another release that the adversary sees too: the same except for these settings, with
+            batches of its own; may be given several times.
+        fast: Only the certified bounds, which are looser but quick.
         explain: Print each formula with the numbers put in, source and assumptions.
         documentation: Print what a bound can rest on in every case, as Markdown, and nothing else.
         out DIR: Folder that receives the result and its figures.
@@ -161,8 +162,8 @@ def calibrate(
     """Find the noise, rounds or batch size that meet a target.
 
     The target is (epsilon, delta) against one adversary, under one neighbour relation. Only sound bounds count, and the
-    answer is checked by accounting for it again. That a target cannot be reached is an answer too: it says what stands
-    in the way.
+    answer is checked by accounting for it again. For a target that cannot be reached, the answer says what stands in
+    the way.
 
     Example: dpzv-audit calibrate --epsilon 1 --delta 1e-5 --adversary client --batch-size 128
     --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo
@@ -173,7 +174,7 @@ def calibrate(
         adversary NAME: Against whom: client, colluding-clients, all-but-one, malicious-client, eavesdropper, release,
             server.
         neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out or add-remove.
-        solve NAME: What is sought: sigma, rounds or batch-size.
+        solve NAME: What to find: sigma, rounds or batch-size.
     """
     if of.defence:
         raise InputError("must be left out: its epsilon is what it is given", "defence", ", ".join(of.defence))

@@ -79,31 +79,31 @@ def attack(
     Example: dpzv-audit attack --transcript run --labels labels.csv --attack all
 
     Options:
-        attack NAME|strongest|all: Attack to mount, see `dpzv-audit list attacks`; or the one that does most harm in a
-            pilot of all that apply; or all that apply, which share one error rate. By default label_direct, with
-            --system or --transcript all.
-        transcript DIR: Instead of --method: a recorded training that cannot be repeated, with --labels; its folder, as
-            docs/reference/transcript.md says.
+        attack NAME|strongest|all: Attack to mount, see `dpzv-audit list attacks`; strongest is the one that does the
+            most harm in a pilot of all that apply; all mounts all that apply, which share one error rate. By default
+            label_direct; with --system or --transcript, all.
+        transcript DIR: Instead of --method, with --labels: the folder of a recorded training that cannot be repeated,
+            as docs/reference/transcript.md describes it.
         labels FILE: With --transcript: the true labels in order of the record ids, CSV with a column label, one number
-            per line, or .npy. They score the attack; it gets none but those that its threat model grants.
-        adversary NAME: Who attacks; by default the first that the attack is for (often client).
-        client M: Which client attacks, by default the one that finds most in a pilot of each; of colluding-clients once
-            for each that does, by default all.
+            per line, or .npy. They score the attack, which gets only those that its threat model grants.
+        adversary NAME: Who attacks; by default the attack's first adversary (often client).
+        client M: Which client attacks; by default the one that finds most in a pilot of each. With colluding-clients it
+            is given once per client; by default all attack.
         attack_settings KEY=VALUE: An option of the attack; may be given several times.
         queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
-        rule argmin|first-negative: How a label is read off a gradient.
+        rule argmin|first-negative: How a label is read from a gradient.
         estimator ridge|minimum-norm|correlation: How gradients are estimated from scalars.
-        trials N: Trainings with different seeds, run together; by default the attack's own (often 64), fewer of long
-            trainings.
-        self_check: Only run the attack's controls, at a false-alarm rate of 1e-3; exit code 3 where one fails.
-        alone: Leave out what stands beside label_direct where scalars are noised: the strongest other attack on the
+        trials N: Trainings with different seeds, run together; by default the attack's own number (often 64), or fewer
+            if trainings are long.
+        self_check: Only run the attack's controls, at a false-alarm rate of 1e-3; exit code 3 if one fails.
+        alone: Leave out what is shown beside label_direct where scalars are noised: the strongest other attack on the
             same system, and label_direct on split learning, which adds no noise.
-        runs N: Trainings of the audit in each of the two worlds, with the canary and without it, 0 for no audit; by
-            default 2000, of long trainings fewer.
+        runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit; by
+            default 2000, or fewer if trainings are long.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
         confidence X: Confidence of every interval and bound, between 0 and 1.
         resume: Go on where the same command was interrupted or failed. What is done is kept: attacks, pilots, chunks of
-            the audit, with --system every training; of one attack on a method also its trainings with its negative
+            the audit, with --system every training; for one attack on a method also its trainings with its negative
             control, the positive control, and frozen clients.
     """
     from attacks import ATTACKS, AttackSetting, attack_named

@@ -65,7 +65,7 @@ class GameFlags(BoundFlags, WorkerFlags):
     """How many runs an audit makes in each world, and what is made of them.
 
     Options:
-        runs N: Runs in each world; by default 2000, of long trainings fewer, for a planted mechanism its own number.
+        runs N: Runs in each world; by default 2000, fewer if trainings are long, and a planted mechanism's own number.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
         max_minutes X: Stop after X minutes and answer with the runs done by then.
         resume: Go on where an interrupted audit with the same options stopped.
@@ -125,25 +125,24 @@ def audit_method(
     game: GameFlags,
     output: Output,
 ) -> None:
-    """Bound epsilon of a method from below, beside every upper bound.
+    """Bound the epsilon of a method from below, beside every upper bound.
 
     Plays a distinguishing game: a stack of trainings in each of two worlds, which differ in one record. With --simulate
-    the scalars of a training are drawn instead, at any size; with --canaries there is one training alone.
+    the scalars of a training are drawn instead, at any size; with --canaries there is only one training.
 
     Example: dpzv-audit audit method dpzv --epsilon 1 --delta 1e-5 --adversary client
 
     Options:
-        adversary client|colluding-clients|eavesdropper|release: Who tells the worlds apart; by default whom the
-            method's noise stands against: the client, and of dp-zo who sees what is released.
+        adversary client|colluding-clients|eavesdropper|release: Who tells the worlds apart; by default the one that the
+            method's noise is meant to stop: the client, or for dp-zo whoever sees what is released.
         neighbours replace-label|replace-record|add-remove|zero-out: How the two worlds differ in the canary.
         canary worst-case|state|mislabelled|random: The record that differs; see `dpzv-audit list canaries`.
         canary_norm X: Factor by which the features of a state canary are multiplied.
-        canaries M: One training with M canaries of coin-flip labels, whose labels are guessed, instead of many
-            trainings.
-        others zero|saturated: What the records beside the canary contribute: 0 or +C.
+        canaries M: Instead of many trainings, one with M canaries, whose coin-flip labels are guessed.
+        others zero|saturated: What the records other than the canary contribute: 0 or +C.
         simulate: Draw the scalars of a training of any size instead of training; worst-case canary.
         dataset_size D: With --simulate: number of records.
-        rounds T: With --simulate: rounds, all clients together.
+        rounds T: With --simulate: rounds of all clients together.
         device cpu|cuda|auto: Device to compute on.
     """
     from mechanisms.core.config import rounds_of
@@ -185,7 +184,7 @@ def audit_method(
     show(outcome, "audit", game, output)
 
 
-SYSTEM = "A training function of yours; our_vfl:train is `train` in our_vfl.py of this folder. Runs its code."
+SYSTEM = "A training function of yours; our_vfl:train is `train` in our_vfl.py in this folder. Runs its code."
 
 
 @takes
@@ -202,10 +201,10 @@ def audit_system(
     bound: BoundFlags,
     output: Output,
 ) -> None:
-    """Bound epsilon of a training of yours from below, beside what it states.
+    """Bound the epsilon of a training of yours from below, beside what it states.
 
-    Deals each record one of two labels by a fair coin, trains on them, and guesses the coins from what the adversary
-    sees: by a score that is fitted on trainings of its own. One record in ten has a label that the adversary is given.
+    Gives each record one of two labels by a fair coin, trains on them, and guesses the coins from what the adversary
+    sees, by a score that is fitted on other trainings. The adversary is given the labels of one record in ten.
 
     Example: dpzv-audit audit system our_vfl:train
 
@@ -244,17 +243,17 @@ def audit_defence(
     game: GameFlags,
     output: Output,
 ) -> None:
-    """Bound epsilon of labels that are privatised before training from below, beside what they promise.
+    """Bound the epsilon of a defence that privatises labels before training from below, beside what it promises.
 
-    Releases all labels of the data set many times in either of two worlds, in which one record has another label: that
-    of the records whose released label is most in doubt. What a training makes of labels tells no more.
+    Releases all labels of the data set many times in each of two worlds, which differ in the label of one record: the
+    one whose released label is most in doubt. What a training makes of released labels reveals no more.
 
     Example: dpzv-audit audit defence label-cluster --defence-set epsilon=1
 
     Options:
         defence_set KEY=VALUE: A setting of the defence; may be given several times.
-        adversary client|colluding-clients|malicious-client|eavesdropper|release: Whom the bounds are for: all but the
-            server get what the released labels say.
+        adversary client|colluding-clients|malicious-client|eavesdropper|release: Against whom the bounds hold: all but
+            the server learn only what the released labels say.
     """
     from ..evidence.auditing import defence_outcome
     from ..evidence.sections import Case
@@ -289,15 +288,15 @@ def audit_mechanism(
     game: GameFlags,
     output: Output,
 ) -> None:
-    """Bound epsilon of a Python object of yours from below.
+    """Bound the epsilon of a Python object of yours from below.
 
     It is imported and run many times in both worlds. planted:all runs the mechanisms that are wrong on purpose, and
-    exits with 3 where one of them gets another verdict than it must.
+    exits with 3 if one of them does not get the verdict that it must get.
 
     Example: dpzv-audit audit mechanism planted:all
 
     Options:
-        epsilon X: Claimed epsilon; by default what the mechanism's own claimed(delta) says, where it has one.
+        epsilon X: Claimed epsilon; by default what the mechanism's own claimed(delta) says, if it has one.
         delta X: Delta of the claim and of every bound, strictly between 0 and 1.
         exactly_gaussian: The scores are Gaussian by construction, on your word: the gaussian estimator may then refute
             the claim.

@@ -43,10 +43,10 @@ def audit_coverage(
     seed: Whole = 0,
     output: Output,
 ) -> None:
-    """Print coverage and power of estimators where epsilon is known.
+    """Print the coverage and power of estimators on mechanisms of known epsilon.
 
-    Each estimator audits mechanisms of known epsilon many times. Fails where a count of bounds above the truth is one
-    that valid bounds would not have.
+    Each estimator audits each mechanism many times. Fails if bounds exceed the truth more often than valid bounds
+    would.
 
     Example: dpzv-audit audit coverage --estimator joint --audits 100
 
@@ -163,7 +163,7 @@ def audit_score_files(
     options: ScoreFlags,
     output: Output,
 ) -> None:
-    """Bound epsilon from below by two files of scores of any system.
+    """Bound epsilon from below by the scores of any system, given as two files.
 
     Nothing is trained: one file holds an attack's scores on runs with the canary, the other on runs without it, one
     number per run.

@@ -167,7 +167,7 @@ def no_such_option(given: str, known: Collection[str]) -> str:
 
 
 def audit() -> None:
-    """Bound epsilon from below: of a method, a defence, a system of yours, scores or a mechanism.
+    """Bound epsilon from below, for a method, a defence, a system of yours, scores or a mechanism.
 
     Each command trains or reads what it is named after, prints the lower bound, and says whether it refutes a claim.
     `dpzv-audit audit --method NAME`, `--system WHAT`, `--mechanism WHAT`, `--scores IN OUT` and `--calibrate-check` do

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 Said = Mapping[str, tuple[str | None, str]]
 """Metavar and help of options, by name."""
-CONFIG_HELP = (
-    "Options of this command from a TOML file, by their names; those given here win. See docs/guide/config.md."
-)
+CONFIG_HELP = "Read options of this command from a TOML file; those on the command line win. See docs/guide/config.md."
 _ENTRY = re.compile(r"(\w+)(?: (.+?))?: (.+)")
 
 
@@ -168,8 +166,9 @@ class TrainingFlags:
     Options:
         method NAME: Training method; see `dpzv-audit list methods`.
         system MODULE:FUNCTION: Instead of --method: a training function of yours; our_vfl:train is `train` in
-            our_vfl.py of this folder. Runs its code; docs/guide/own-system.md says what it is given.
-        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
+            our_vfl.py in this folder. Runs its code; docs/guide/own-system.md says what it is given.
+        epochs N: Epochs, each D/B rounds of all clients together (D records, B in a batch); by default the method's
+            own.
         batch_size B: Records in a batch; by default the method's own.
         epsilon X: Claimed epsilon, from which the noise follows; by default the method's own.
         delta X: Delta of the claim and of every bound, strictly between 0 and 1.
@@ -177,10 +176,11 @@ class TrainingFlags:
         sigma X: Standard deviation of the noise on the scalar; overrides --calibration, and claims nothing without
             --epsilon.
         clip C: Clipping norm of one record's part in a message; by default the method's own.
-        sample_rate Q: Public chance that a record is in a batch, with --set sampler=poisson; else it is B/D.
+        sample_rate Q: Public probability that a record is in a batch, with --set sampler=poisson; otherwise B/D.
         settings KEY=VALUE: Any other setting of the method; may be given several times.
-        defence NAME: Defence of the labels, see `dpzv-audit list defences`; may be given several times, in turn.
-        defence_settings KEY=VALUE: A setting of the defence, with several NAME.KEY=VALUE; may be given several times.
+        defence NAME: Defence of the labels, see `dpzv-audit list defences`; several are applied in the order given.
+        defence_settings KEY=VALUE: A setting of the defence (NAME.KEY=VALUE with several defences); may be given
+            several times.
     """
 
     method: str | None = "dpzv"

@@ -24,17 +24,17 @@ def hunt(
     game: GameFlags,
     output: Output,
 ) -> None:
-    """Look for the two worlds in which a mechanism gives most away, and audit it there.
+    """Look for the two worlds in which a mechanism gives the most away, and audit it there.
 
     A mechanism names its variants, such as other numbers of records; a training with Opacus has its own. Short pilots
-    choose a variant and a score, and runs that are new test the claim there once, so that looking costs no error.
+    choose a variant and a score, and fresh runs test the claim there once, so that the search costs no error.
 
     Example: dpzv-audit hunt my_training:subject
 
     Options:
         epsilon X: Claimed epsilon; by default what each variant's own claimed(delta) says.
         delta X: Delta of the claim and of every bound, strictly between 0 and 1.
-        pilot N: Runs of each variant in each world by which one is chosen.
+        pilot N: Runs of each variant in each world, from which one variant is chosen.
         trial_seconds X: Most seconds that one run of the mechanism may take.
     """
     from ..evidence.auditing import hunted_outcome

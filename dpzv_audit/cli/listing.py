@@ -37,10 +37,10 @@ def list_what(
     what: WhatArgument,
     as_json: Annotated[bool, "--json"] = False,
 ) -> None:
-    """List what there is to choose from, one per line.
+    """List the names to choose from, one per line.
 
-    What an installed package adds has that package's name behind it. Below a data set stand its partitions with the
-    numbers of clients they take, and its files with their source.
+    A name that another installed package adds is followed by that package's name. Below each data set are its
+    partitions, with the numbers of clients that they take, and its files, with their source.
 
     Example: dpzv-audit list methods
 

@@ -42,7 +42,7 @@ class CellFlags(RunFlags):
         epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
         batch_size B: Records in a batch; by default the method's own.
         seeds N: Trainings with different seeds for each cell, run together.
-        trial_seconds X: What one training of a system may take.
+        trial_seconds X: Most seconds that one training of a system may take.
         confidence X: Confidence of every interval and bound, between 0 and 1.
     """
 
@@ -75,28 +75,27 @@ def matrix(
 ) -> None:
     """Mount every attack on every method, as one table and heat map.
 
-    The attack that does most harm by an adversary is mounted once more, on other trainings: the rows of the strongest.
-    Each cell is a run folder of its own; --resume keeps the finished ones. A dash is an attack
-    that does not apply, with the reason; a cell that fails is shown as such, and the exit code is then 3. With several
-    --epsilons the report draws success against epsilon.
+    For each adversary, the attack that does the most harm is mounted once more, on other trainings: the rows named
+    strongest. Each cell is a run folder of its own; --resume keeps the finished ones. A dash is an attack that does not
+    apply, with the reason; a cell that fails is shown as such, and the exit code is then 3. With several --epsilons the
+    report draws success against epsilon.
 
-    Methods that add no noise by themselves have one column; with --protect one more
-    for each channel and epsilon, with --defences one for each defence that fits, beside that without:
-    those that promise an epsilon have one for each of --epsilons.
+    Methods that add no noise by themselves have one column. --protect adds one for each channel and epsilon, --defences
+    one for each defence that fits; a defence that promises an epsilon has one for each of --epsilons.
 
     Example: dpzv-audit matrix --methods split --attacks label_direct,label_norm --defences all --epsilons 0.25,1,4
 
     Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --trials 3
 
     Options:
-        methods A,B|all: Methods, separated by commas; a training function of yours as system:module:function, such as
-            system:our_vfl:train, on the data that are given, or on its own.
+        methods A,B|all: Methods, separated by commas; a training function of yours is system:module:function, such as
+            system:our_vfl:train, on the data given here or on its own.
         attacks A,B|all: Attacks, separated by commas.
         epsilons X,Y: Claimed epsilons, separated by commas, for methods that claim one.
         preset learned|paper: As for `attack`, but by default paper, so that all methods have settings of one kind.
-        protect A,B: Channels on which baselines get noise for every epsilon, beside a run without: gradient, embedding,
-            embedding-batch.
-        defences A,B|all: Defences, separated by commas, each on every method beside a run without; with settings as
+        protect A,B: Channels on which baselines get noise for every epsilon, beside a run without noise: gradient,
+            embedding, embedding-batch.
+        defences A,B|all: Defences, separated by commas, each on every method, beside a run without it; with settings as
             NAME:KEY=VALUE, such as sparsify:keep=0.1.
         jobs N: Worker processes on this machine, each of which takes the next cell.
         resume: Keep the cells that the same command has finished, and do the rest.

@@ -33,8 +33,8 @@ class DataFlags:
 
     Options:
         dataset NAME: Data set, digits by default; `dpzv-audit list datasets` says what each needs.
-        preset learned|paper: Settings of the training that no flag gives: those under which the data set is learned in
-            spite of the noise (dpzv on digits), or the method's own, from its paper; by default learned.
+        preset learned|paper: Settings that no flag gives: learned (default) takes those with which the data set is
+            learned in spite of the noise (dpzv on digits), paper the method's own, from its paper.
         clients M: Number of clients; by default the data set's own.
         partition NAME: How features are split among the clients; `dpzv-audit list datasets` names the ways.
         subset: Accept files that are not the complete original, where the data set allows it.
@@ -44,11 +44,10 @@ class DataFlags:
         download: Fetch what is missing into the data folder, where a plain URL has it.
         csv FILE: Instead of --dataset: a table of yours; its first line names the columns.
         label COLUMN: With --csv: the column to predict.
-        classes A,B,...: With --csv: the labels there can be; without it they are read off the file, which no noise
-            covers.
-        columns A,B,...: With --csv: the columns of one client; once for each client, instead of --clients.
-        categories A,B,...: With --csv: columns of words, which are hashed; all others are numbers.
-        scales A=X,...: With --csv: constants that numbers are divided by.
+        classes A,B,...: With --csv: all possible labels; without it they are read from the file, which no noise covers.
+        columns A,B,...: With --csv: the columns of one client; given once per client, instead of --clients.
+        categories A,B,...: With --csv: text columns, which are hashed; all others are numbers.
+        scales A=X,...: With --csv: constants by which columns are divided.
         drop A,B,...: With --csv: columns to leave out.
         test_csv FILE: With --csv: test rows, in a file of their own.
         separator C: With --csv: the character between cells, such as ';' or tab; ',' by default.

@@ -40,13 +40,14 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
 
     Options:
         batch_size B: Records in a batch; with --sample-rate the public constant that sums are divided by, 1 by default.
-        dataset_size D: Training records in all.
-        sample_rate Q: Chance that a record is in a Poisson batch, where it and --rounds are public constants; else B/D.
+        dataset_size D: Number of training records.
+        sample_rate Q: Probability that a record is in a Poisson batch, if it and --rounds are public constants; else
+            B/D.
         rounds T: Training rounds of all clients together; each uses one batch.
         clip C: Clipping norm of one record's part in a message.
         sigma X: Standard deviation of the noise on the message.
-        epsilon X: Instead of --sigma: the claimed epsilon, from which the noise is computed, by theorem 5.1 or as the
-            --method does it.
+        epsilon X: Instead of --sigma: the claimed epsilon, from which the noise is computed, by theorem 5.1 of DPZV or
+            as the --method does it.
         delta X: Delta of every bound, strictly between 0 and 1; by default 1e-5, or the method's.
         method NAME: Instead of numbers: a method and its settings.
         dataset NAME: With --method: the data set that is trained on, unless --dataset-size is given; digits by default.
@@ -60,20 +61,20 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         server_update NAME: How the server learns: none (default: no parameters), joint-zo, released (it moves
             by the noised messages alone), frozen, dp-sgd, sgd or zo.
         server_mu X: Gaussian-DP mu of all of the server's own noised updates together.
-        server_noise_multiplier X: Instead of --server-mu: dp-sgd's noise over its clip, on each round's batch.
+        server_noise_multiplier X: Instead of --server-mu: dp-sgd's noise divided by its clip, on each round's batch.
         client_update NAME: How clients step: zeroth-order (default), first-order or frozen.
         clip_rule NAME: How a scalar is clipped: symmetric (default) or paper-one-sided.
         clip_scope NAME: What is clipped: record (default), or batch, one clip over a whole tensor.
         ids NAME: Whether batch ids are secret on the wire (default) or public.
         participations N: Most rounds that any record took part in, where batches are shuffled.
-        schedule FILE: The batches drawn, in place of --participations: a .npy, record numbers by round (-1: empty).
+        schedule FILE: Instead of --participations: the batches drawn, a .npy of record numbers by round (-1: empty).
         participation_cap N: Most rounds that the server lets a record take part in.
         distinct_ids: The server refuses a batch that names a record twice.
         batch_coupling: A layer, such as batch normalisation, mixes the records of a batch.
         data_dependent_side: Scalers, stopping, checkpoints or logs depend on the data too.
         seeded_noise: The noise follows from a seed that others learn.
-        own_rounds_only: --rounds counts the rounds of one of several clients alone.
-        padded: Messages have one length whatever the batch's size.
+        own_rounds_only: --rounds counts only the rounds of one of several clients.
+        padded: Messages have the same length whatever the batch's size.
     """
 
     method: str | None = None
@@ -157,7 +158,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
             )
         sensitivities = {unit.sensitivity(relation) for relation in relations}
         if len(sensitivities) > 1:
-            right = "of a sensitivity that differs by relation: name one relation with --neighbours"
+            right = "but the sensitivity differs by relation: name one relation with --neighbours"
             raise InputError(right, "noise_multiplier", multiplier)
         return multiplier * sensitivities.pop()
 
@@ -257,7 +258,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
 
 def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
     """Return the largest count of a record in the batches of a .npy file, (rounds, B) whole numbers."""
-    wrong = "must hold one array of record numbers, a row a round"
+    wrong = "must hold one array of record numbers, one row per round"
     given = {"dataset_size": dataset_size, "rounds": rounds}
     try:
         with path.open("rb") as file:
@@ -289,7 +290,7 @@ def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
         same = changes.keys().isdisjoint(_SCHEDULE)
         if not same and release.participations is not None and "participations" not in changes:
             raise InputError(
-                f"which is another schedule than the one with {release.participations} "
+                f"which is a different schedule from the one with {release.participations} "
                 "participations: add participations=N, or participations=null for the passes begun",
                 "also",
                 text,

@@ -23,12 +23,12 @@ def report(
 ) -> None:
     """Render run folders again, from their result.json alone.
 
-    Writes report.html, and report.md with its figures, into each folder; nothing trains again.
+    Writes report.html, and report.md with its figures, into each folder; nothing is trained again.
 
     Example: dpzv-audit report dpzv-runs/*-attack-*
 
     Options:
-        formats html|md|json|junit|sarif: What to draw, html and md by default; may be given several times.
+        formats html|md|json|junit|sarif: What to write, html and md by default; may be given several times.
     """
     wanted = tuple(dict.fromkeys(formats or ("html", "md")))
     for run in runs:  # all inputs are checked before anything is written

@@ -26,14 +26,15 @@ def reproduce(
     run: RunFlags,
     output: Output,
 ) -> None:
-    """Run a table or figure of a source paper, ours beside theirs.
+    """Reproduce a table or figure of a source paper, our numbers beside theirs.
 
     Example: dpzv-audit reproduce czofo-table4 --data-dir data --epochs 20 --trials 3
 
     Options:
         data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
-        epochs N: Epochs as the paper counts them, of a search the longest training; by default the table's own.
-        seeds N: Trainings of a row, run as one stack; by default the table's own number.
+        epochs N: Epochs as the paper counts them, for a search those of the longest training; by default the table's
+            own.
+        seeds N: Trainings per row, run as one stack; by default the table's own number.
         records N: Train on N records of each data set, the same for every seed; by default on all.
         row TEXT: Only rows with TEXT in their label; may be given several times.
         resume: Go on where the same command was interrupted: finished rows, then epochs, are kept.

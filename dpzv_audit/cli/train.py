@@ -35,10 +35,10 @@ def train(
 ) -> None:
     """Train a method, or a training of yours, without an attack; report its controls and costs.
 
-    Prints accuracy, bytes, rounds, memory, and the claimed beside the recomputed epsilon. The controls are frozen
+    Prints accuracy, bytes, rounds, memory, and the claimed epsilon beside the recomputed one. The controls are frozen
     clients at the method's own server rate, and at the best rate of a grid. Noise comes from the operating system, so
-    results vary with it from run to run; all else follows from --seed. A training of yours stands beside the majority
-    class alone, and its noise follows from the seeds that it is given.
+    results vary with it from run to run; all else follows from --seed. A training of yours has only the majority class
+    as its control, and its noise follows from the seeds that it is given.
 
     Example: dpzv-audit train --method dpzv --epochs 40
 
@@ -47,11 +47,11 @@ def train(
     Options:
         trials N: Trainings with different seeds, run together.
         no_controls: Skip the frozen-clients controls.
-        resume: Go on where the same command was interrupted; it saves itself after every epoch, with --system after
+        resume: Go on where the same command was interrupted; progress is saved after every epoch, with --system after
             every training.
         confidence X: Confidence of every interval and bound, between 0 and 1.
-        noise_seed N: Draw the noise from this seed, not from the operating system: to be repeated, and no bound is
-            sound.
+        noise_seed N: Draw the noise from this seed, not from the operating system: the run can be repeated, but no
+            bound is sound.
     """
     if training.system is not None:
         if noise_seed is not None:

@@ -113,22 +113,22 @@ def verify(
 
     Each claim is refuted, overclaimed, supported or inconclusive. A true claim is refuted with probability at most
     alpha over all claims of the file together. A warning names each claim that the planned trials could never refute.
-    Exit code 1 for a refuted or overclaimed claim. An unchanged claim is not audited again.
+    The exit code is 1 if a claim is refuted or overclaimed. An unchanged claim is not audited again.
 
     Example: dpzv-audit verify examples/claims.toml --junit junit.xml --sarif claims.sarif
 
     Options:
-        only NAME: Verify the claim of this name alone; may be given several times.
-        alpha X: Largest chance that any true claim of the file is refuted; by default the file's, else 1e-3.
-        max_minutes X: Minutes for the whole file; then the verdicts rest on the evidence there is.
+        only NAME: Verify only the claim of this name; may be given several times.
+        alpha X: Largest probability that any true claim of the file is refuted; by default the file's, else 1e-3.
+        max_minutes X: Most minutes for the whole file; after them the verdicts rest on the evidence there is.
         max_trials N: Most trainings, or runs, for each claim.
         trial_seconds X: Most seconds that one run of a mechanism, or one training of a system, may take.
         strict: Exit with 1 for a claim that is inconclusive, was cut off or was not audited.
-        allow overclaimed: Exit with 0 though a claim is overclaimed.
-        trust_code: Import and run the Python code that the file names; give it for files that you trust alone.
+        allow overclaimed: Exit with 0 even if a claim is overclaimed.
+        trust_code: Import and run the Python code that the file names; give it only for files that you trust.
         root DIR: Folder that paths in the claims file must lie in; by default the file's own.
         ledger FILE: Share one error rate among all runs that use this file, and record their decisions in it.
-        new_ledger: Begin a new ledger, with a new error rate, though another was used at the same path.
+        new_ledger: Begin a new ledger, with a new error rate, even if another was used at the same path.
         no_cache: Audit everything again and keep nothing.
         cache DIR: Folder that evidence is kept in; by default dpzv-audit in the user's cache folder.
         resume: Go on where an interrupted run stopped.

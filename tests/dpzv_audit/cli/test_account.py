@@ -146,7 +146,7 @@ def test_several_releases_compose():
     alone = {b["accountant"]: b for b in answer(flags)["bounds"]}["gdp-exact"]
     assert exact["mu"] > alone["mu"]
     error = run(flags + " --participations 101 --also rounds=468").exception
-    assert "is another schedule than the one with 101 participations: add participations=N" in said(error)
+    assert "is a different schedule from the one with 101 participations: add participations=N" in said(error)
     assert answer(flags + " --participations 101 --also rounds=468,participations=1")
     error = run(flags + " --also rounds").exception
     assert "--also is 'rounds', must be KEY=VALUE" in said(error)
