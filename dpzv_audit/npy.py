@@ -51,7 +51,7 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
         raise
     # The header is a Python literal, which numpy tokenises and parses: each step fails in ways of its own.
     except Exception as error:
-        raise ValueError("has no whole NPY header of format 1.0 or 2.0") from error
+        raise ValueError("has no complete NPY header of format 1.0 or 2.0") from error
     if dtype.hasobject:
         raise ValueError("holds pickled objects, which are never read")
     if min(shape, default=0) < 0 or dtype.itemsize == 0:

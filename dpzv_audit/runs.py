@@ -166,7 +166,7 @@ def load_measured(folder: Path) -> dict[str, float]:
         return {}
     value = _json_of(file, right)
     if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
-        raise InputError(f": is no JSON object of numbers; must be {right}", str(file))
+        raise InputError(f": is not a JSON object of numbers; must be {right}", str(file))
     return value
 
 
@@ -232,7 +232,7 @@ def version_of(package: str) -> str | None:
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def check_out(out: Path) -> None:
@@ -248,7 +248,7 @@ def check_out(out: Path) -> None:
             raise InputError(f"must not be a folder named like a package of the tool: {names}", "out", out)
     there = next((part for part in (folder, *folder.parents) if part.exists()), Path(folder.anchor))
     if not there.is_dir():
-        raise InputError(f"but {there} is no folder; give a folder", "out", out)
+        raise InputError(f"but {there} is not a folder; give a folder", "out", out)
     if not os.access(there, os.W_OK | os.X_OK):
         raise AuditError(f"but {there} cannot be written to (Permission denied); give another ‹out› DIR", "out", out)
 

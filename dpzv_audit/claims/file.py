@@ -129,7 +129,7 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
     except RecursionError:
         raise nested from None
     except ValueError as error:  # also a number longer than Python converts
-        raise InputError(f"{shown}: is no TOML: {error}") from None
+        raise InputError(f"{shown}: is not valid TOML: {error}") from None
     lines = _Lines(key_lines(text), shown)
     tables = ("claim", "defaults")
     for key in data:

@@ -177,7 +177,7 @@ def calibrate(
         solve NAME: What to find: sigma, rounds or batch-size.
     """
     if of.defence:
-        raise InputError("must be left out: its epsilon is what it is given", "defence", ", ".join(of.defence))
+        raise InputError("must be left out: its epsilon is the one that it is given", "defence", ", ".join(of.defence))
     of.refuse_unused()
     epsilon = of.epsilon
     delta = of.delta or DEFAULT_DELTA

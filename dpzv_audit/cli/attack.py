@@ -124,9 +124,7 @@ def attack(
     elif labels is not None:
         raise InputError("goes with ‹transcript› DIR alone", "labels", str(labels))
     if self_check:
-        why = (
-            "does not go with --self-check, which runs the controls alone, at an error of its own, and writes no folder"
-        )
+        why = "does not go with --self-check, which runs only the controls, at its own error rate, and writes no folder"
         kept_none = () if training.system is not None else ("resume",)
         refuse(flags_given(ctx), ("runs", "chunk", "confidence", "out", *kept_none), why)
     clients = tuple(dict.fromkeys(client or ()))
@@ -384,7 +382,7 @@ def _self_check(output: Output, spec: "AttackSpec", setting: "AttackSetting") ->
     """Mount the attack for its controls alone, print them, and fail where one misses what it must give."""
     if setting.trials < FEWEST_TRIALS:
         raise InputError(
-            f"must be {FEWEST_TRIALS} or more with --self-check: by fewer trainings nothing can be told from chance",
+            f"must be {FEWEST_TRIALS} or more with --self-check: with fewer trainings nothing can be told from chance",
             "trials",
             setting.trials,
         )

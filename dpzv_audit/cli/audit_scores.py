@@ -106,7 +106,7 @@ def family_of(text: str) -> CurveFamily:
         raise InputError(f"must be {FAMILY_HELP}", "family", text)
     for key in ("rate", "rounds"):
         if not math.isfinite(number_in(given[key])):
-            raise InputError(f": {given[key]!r} is no number, must be {FAMILY_HELP}", "family", text)
+            raise InputError(f": {given[key]!r} is not a number, must be {FAMILY_HELP}", "family", text)
     rate = float(given["rate"])
     rounds = float(given["rounds"])
     if rounds != int(rounds):

@@ -115,7 +115,7 @@ def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[_Key]:
         rule = f"which cannot be read ({error.strerror or error}), must be a readable TOML file"
         raise InputError(rule, "config", str(path)) from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is no TOML: {error}") from None
+        raise InputError(f"{path}: is not valid TOML: {error}") from None
     from ..claims.file import key_lines
 
     lines = key_lines(text)

@@ -163,7 +163,7 @@ def _word_or_count(text: str) -> Any:
 def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
     if not spec.remote:
         origin = "" if spec.source is None else f": {spec.source.origin}"
-        raise InputError(f"--download cannot fetch {spec.name}, which no plain URL has{origin}")
+        raise InputError(f"--download cannot fetch {spec.name}, for which there is no plain URL{origin}")
     given = flags.data_dir or os.environ.get(DATA_VARIABLE)
     if not given:
         raise InputError(f"--download needs --data-dir DIR, the folder to fetch into, or {DATA_VARIABLE} set")

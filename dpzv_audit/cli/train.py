@@ -123,7 +123,7 @@ def _train(
             if checkpoints is None:
                 raise
             kept = checkpoints.kept(choice.config.epochs)
-            how = f"{kept}; {GO_ON}" if kept else "no epoch was done, so nothing is kept"
+            how = f"{kept}; {GO_ON}" if kept else "no epoch was finished, so nothing is kept"
             raise Interrupted(how) from None
     measured = {
         "wall_seconds": round(time.monotonic() - started, 3),

@@ -265,7 +265,7 @@ class DataSpec:
             raise InputError(f"{needs}; {source.origin}")
         place = Path(value)
         if not place.is_dir():
-            found = "is no folder" if place.exists() else "does not exist"
+            found = "is not a folder" if place.exists() else "does not exist"
             raise InputError(f"which {found}; must be {right}", "data_dir" if data_dir else DATA_VARIABLE, place)
         inner = place / source.folder
         return inner if inner.is_dir() else place

@@ -63,9 +63,9 @@ class Number:
             plain = together.isascii() and "_" not in together
             values = np.array([float(cell if plain else "") for cell in cells])
         except ValueError:
-            reason = "is no number, must be one such as 1000 or -1.5e3"
+            reason = "is not a number, must be one such as 1000 or -1.5e3"
             if self.own:
-                reason += "; ‹categories› is for columns of words, ‹drop› leaves one out"
+                reason += "; ‹categories› is for text columns, ‹drop› leaves one out"
             raise ValueError(reason) from None
         if np.isnan(values).any() or "inf" in together.lower():
             raise ValueError("is no finite number")
@@ -429,7 +429,7 @@ def load_csv(
     sources = [Path(place) for place in (path, test) if place is not None]
     for source in sources:
         if not source.is_file():
-            found = "is no file" if source.exists() else "no such file"
+            found = "is not a file" if source.exists() else "no such file"
             right = "must be a CSV file whose first line names its columns"
             raise InputError(f"{source}: {found}; {right}")
     names = next(_rows(first, layout))[1]

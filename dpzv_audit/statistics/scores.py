@@ -141,8 +141,8 @@ def _read_array(path: Path) -> NDArray[np.generic]:
             return read_npy(file, os.fstat(file.fileno()).st_size)
     except DAMAGED as error:
         raise InputError(
-            f"{path}: is no whole {kind} file of numbers ({_reason(error)}), must be one written by numpy.{writer} "
-            "without pickled objects"
+            f"{path}: is not a complete {kind} file of numbers ({_reason(error)}), must be one written by "
+            f"numpy.{writer} without pickled objects"
         ) from error
 
 

@@ -73,9 +73,9 @@ def test_headers_that_claim_what_is_not_there_are_refused(tmp_path):
     for content, message in (
         (whole[:-1], "is truncated: shape (3, 4) of uint8 takes 12 bytes"),
         (whole.replace(b"(3, 4)", b"(9, 9)"), "is truncated: shape (9, 9) of uint8 takes 81 bytes"),
-        (whole.replace(b"(3, 4)", b"(9**9)"), "entry a.npy at byte 0: has no whole NPY header"),
-        (b"no array", "entry a.npy at byte 0: has no whole NPY header"),
-        (b"", "entry a.npy at byte 0: has no whole NPY header"),
+        (whole.replace(b"(3, 4)", b"(9**9)"), "entry a.npy at byte 0: has no complete NPY header"),
+        (b"no array", "entry a.npy at byte 0: has no complete NPY header"),
+        (b"", "entry a.npy at byte 0: has no complete NPY header"),
     ):
         path.write_bytes(member(content))
         assert message in refused(path, {"a": 12})

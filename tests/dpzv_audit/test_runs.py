@@ -157,7 +157,7 @@ def test_an_out_that_is_a_file_is_the_users_mistake(tmp_path, inner):
         pytest.fail("the block ran")
     assert code_of(caught.value) == 2
     assert str(caught.value).startswith(f"out is {file}")
-    assert "is no folder; give a folder" in str(caught.value)
+    assert "is not a folder; give a folder" in str(caught.value)
     assert file.read_text() == "mine"
 
 
@@ -257,7 +257,7 @@ def test_bytes_of_no_encoding_survive_as_json(tmp_path):
     [
         (b"", "is not JSON"),
         (b'{"schema": "dpzv-audit/attack/1",', "is not JSON .*line 1 column"),
-        (b'{"schema": "dpzv-audit/attack/1", "x": NaN}', "NaN is no JSON number"),
+        (b'{"schema": "dpzv-audit/attack/1", "x": NaN}', "NaN is not a JSON number"),
         (b"\xff\xfe", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
         (b"[1]", "holds a JSON list, must be an object"),

@@ -161,7 +161,7 @@ def test_schedule_is_read(tmp_path):
     assert found["release"]["participations"] == 3
     assert "say the same" in said(run(f"{flags} --schedule {path} --participations 3").exception)
     (tmp_path / "text.npy").write_text("0 1")
-    assert "has no whole NPY header" in said(run(f"{flags} --schedule {tmp_path / 'text.npy'}").exception)
+    assert "has no complete NPY header" in said(run(f"{flags} --schedule {tmp_path / 'text.npy'}").exception)
 
 
 def test_explain_puts_the_numbers_in():

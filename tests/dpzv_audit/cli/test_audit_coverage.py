@@ -121,7 +121,7 @@ def test_families_by_name():
         ("sampled", "family is 'sampled'"),
         ("sampled:rate=2,rounds=3", "family is 'sampled:rate=2,rounds=3': rate is 2.0, must lie"),
         ("sampled:rate=0.1", "family is"),
-        ("sampled:rate=x,rounds=2", "'x' is no number"),
+        ("sampled:rate=x,rounds=2", "'x' is not a number"),
         ("sampled:rate=0.1,rounds=2.5", "whole number"),
         ("sampled:rate=2,rounds=2", "rate is 2"),
         ("sampled:rate=0.1,rounds=2,sigma=1", "family is"),

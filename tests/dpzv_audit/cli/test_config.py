@@ -149,7 +149,7 @@ def test_the_command_line_wins_over_its_file(file, flags, wanted, tmp_path):
             "F:1: clip is 2020-01-01, must be a number, text, true, false or a list",
         ),
         ("batch-size = 1\nbatch_size = 2", "F:2: batch_size and batch-size are one option, must be given once"),
-        ("epochs = ", "F: is no TOML: Invalid value (at end of document)"),
+        ("epochs = ", "F: is not valid TOML: Invalid value (at end of document)"),
         ("\nepochs = 0", "--epochs is 0, must be a whole number of at least 1 (--epochs stands in F:2)"),
         ("[set]\nmomentum = 'x'", "--set momentum is 'x': must be a number (--set momentum stands in F:1)"),
         (

@@ -115,7 +115,7 @@ CSV_MISTAKES = [
     ({"columns": ["a,y", "b,kind"]}, ["--columns is 'y'"]),
     (
         {"categories": []},
-        ["column 'kind': 'x' is no number, must be one", "--categories is for columns of words, --drop"],
+        ["column 'kind': 'x' is not a number, must be one", "--categories is for text columns, --drop"],
     ),
     ({"categories": ["kin"]}, ["--categories is 'kin'", "did you mean 'kind'"]),
     ({"drop": ["y"]}, ["--drop is 'y', the label"]),

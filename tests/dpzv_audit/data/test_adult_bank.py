@@ -120,7 +120,7 @@ def test_groups_hold_every_column_once_and_lists_name_no_value_twice(name, table
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("77516", "many", "adult.data: line 2, column 'fnlwgt': 'many' is no number"),
+        ("77516", "many", "adult.data: line 2, column 'fnlwgt': 'many' is not a number"),
         ("77516, ", "", "adult.data: line 2 has 14 columns, must have 15"),
         ("<=50K", "poor", "adult.data: line 2 has label 'poor', must be one of '<=50K', '>50K'"),
     ],
@@ -136,7 +136,7 @@ def test_bank_with_other_columns_or_separators_is_refused(tmp_path):
     (tmp_path / "bank-full.csv").write_text(f"{BANK_HEADER}\n{BANK_ROW}\n".replace(";", ","))
     assert "bank-full.csv: line 1 cannot be read (';' expected" in refused("bank", tmp_path)
     write_bank(tmp_path, [BANK_ROW, BANK_ROW.replace("2143", "x")])
-    assert "bank-full.csv: line 3, column 'balance': 'x' is no number" in refused("bank", tmp_path)
+    assert "bank-full.csv: line 3, column 'balance': 'x' is not a number" in refused("bank", tmp_path)
 
 
 def test_files_with_other_counts_are_refused(tmp_path):

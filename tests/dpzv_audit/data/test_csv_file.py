@@ -109,7 +109,7 @@ def test_another_separator(tmp_path):
         ({"scales": {"a": -2.0}}, "scale of column 'a' is -2.0, must be a finite number above 0"),
         ({"scales": {"town": 2.0}}, "column 'town' is in categories and in scales"),
         ({"buckets": 1}, "buckets of column 'town' is 1"),
-        ({"categories": []}, "line 2, column 'town': 't0' is no number"),
+        ({"categories": []}, "line 2, column 'town': 't0' is not a number"),
         ({"clients": 5}, "clients is 5, must be at most the 4 columns"),
         ({"clients": 0}, "clients is 0"),
         ({"groups": [["a"], ["b", "town"]]}, "column 'c' is in no client's group, must be in one"),

@@ -230,7 +230,7 @@ def test_missing_folder_names_what_pointed_there(tmp_path, monkeypatch):
     assert refused(absent).startswith(f"data_dir is {absent}, which does not exist; must be the folder")
     file = tmp_path / "file"
     file.write_bytes(b"")
-    assert refused(file).startswith(f"data_dir is {file}, which is no folder")
+    assert refused(file).startswith(f"data_dir is {file}, which is not a folder")
     monkeypatch.setenv(DATA_VARIABLE, str(absent))
     with pytest.raises(InputError, match=f"{DATA_VARIABLE} is .*absent, which does not exist"):
         load("mnist")

@@ -78,10 +78,10 @@ def test_long_files_are_read_in_chunks(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD + "x,red,Bonn,a\n", "line 4, column 'age': 'x' is no number"),
-        (GOOD + ",red,Bonn,a\n", "line 4, column 'age': '' is no number"),
-        (GOOD + "1_000,red,Bonn,a\n", "line 4, column 'age': '1_000' is no number"),
-        (GOOD + "٣,red,Bonn,a\n", "line 4, column 'age': '٣' is no number"),
+        (GOOD + "x,red,Bonn,a\n", "line 4, column 'age': 'x' is not a number"),
+        (GOOD + ",red,Bonn,a\n", "line 4, column 'age': '' is not a number"),
+        (GOOD + "1_000,red,Bonn,a\n", "line 4, column 'age': '1_000' is not a number"),
+        (GOOD + "٣,red,Bonn,a\n", "line 4, column 'age': '٣' is not a number"),
         (GOOD + "nan,red,Bonn,a\n", "line 4, column 'age': 'nan' is no finite number"),
         (GOOD + "1e400,red,Bonn,a\n", "line 4, column 'age': '1e400' is too large, must be at most 3.4e+38"),
         (GOOD + "1e40,red,Bonn,a\n", "line 4, column 'age': '1e40' is too large, must be at most 3.4e+38"),
