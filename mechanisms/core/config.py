@@ -40,7 +40,7 @@ Delta = Annotated[float, Field(gt=0, lt=1)]
 Smoothing = Annotated[Positive, Field(description="Smoothing parameter, mu.")]
 Bits = Literal[1, 2, 4, 8]
 ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "resnet18-stem", "tokens", "transformer"]
-ForwardBits = Annotated[Bits | None, Field(description="Bits a value of the embeddings sent up; all 32 if not given.")]
+ForwardBits = Annotated[Bits | None, Field(description="Bits per value of the embeddings sent up; 32 if not given.")]
 
 
 class TrainingConfig(BaseModel):
@@ -55,7 +55,7 @@ class TrainingConfig(BaseModel):
     batch_size: int = Field(64, ge=1, le=limits.MOST_BATCH)
     """Records in a batch, B; the divisor of every batch mean."""
     epochs: int = Field(8, ge=1, le=limits.MOST_EPOCHS)
-    """Epochs of floor(D/B) rounds in all."""
+    """Epochs, each of floor(D/B) rounds of all clients together."""
     client_rate: ClientRate = 5e-4
     server_rate: ServerRate = 0.005
     momentum: ClientMomentum = 0.9
@@ -77,13 +77,13 @@ class TrainingConfig(BaseModel):
     sampler: SamplerName = "shuffled"
     """How a client draws its batches."""
     sample_rate: Annotated[float, Field(ge=1e-9, le=1)] | None = None
-    """Public chance Q of a record to be in a Poisson batch, not B/D; epochs are floor(1/Q) rounds."""
+    """Public probability Q that a record is in a Poisson batch, instead of B/D; epochs are floor(1/Q) rounds."""
     shift: int = Field(0, ge=0, le=100)
-    """Pixels by which clients move pictures of a batch sideways at most, all alike and drawn in public."""
+    """Most pixels by which clients move the pictures of a batch sideways, all alike and drawn in public."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of the simulation."""
     defences: Annotated[tuple[SerializeAsAny[Defence], ...], BeforeValidator(checked)] = ()
-    """What is done so that the training tells less of labels or features, in turn."""
+    """Defences by which the training reveals less of labels or features, applied in this order."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -188,11 +188,11 @@ class AsyncConfig(TrainingConfig):
     """What methods take whose clients are active one at a time."""
 
     activation: Literal["cyclic", "random"] = "cyclic"
-    """Which client is active: in turn, or q_m."""
+    """Which client is active: in turn, or with probability q_m."""
     activation_probabilities: _ByClient | None = None
     """q_m by client; equal if not given."""
     compute_times: _ByClient | None = None
-    """Time a round takes each client; activation then follows the clock, and staleness with it."""
+    """Time that each client takes per round; activation then follows the clock, and staleness with it."""
     noise: NoiseKind = "grid"
     """In whole steps of a public grid; float: low bits can prove a record (gap floating-point)."""
 
@@ -297,7 +297,7 @@ class BaselineConfig(ProtectedConfig):
     momentum: ClientMomentum = 0.0
     server_momentum: ServerMomentum = 0.0
     embeddings: Literal["stale", "fresh"] = "stale"
-    """Of clients that are not active: what the server's table keeps, or sent anew, of every batch, by all clients."""
+    """Embeddings of clients that are not active: from the server's table, or sent anew by all for every batch."""
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""

@@ -29,9 +29,9 @@ class CompressedConfig(BaselineConfig):
 
     forward_bits: ForwardBits = None
     local_steps: int = Field(1, ge=1, le=MOST_LOCAL_STEPS)
-    """Local steps of a client in a round, Q."""
+    """Local steps of a client per round, Q."""
     local_gradient: Literal["received", "recomputed"] = "received"
-    """Of local steps: what came down; or recomputed in each (the paper), for which clients get labels and all else."""
+    """Gradient of local steps: as received, or recomputed in each (the paper), which gives clients labels and all else."""
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""

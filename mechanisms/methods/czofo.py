@@ -29,15 +29,15 @@ class CZOFOConfig(BaselineConfig):
     answers = "scalar"
 
     directions: int = Field(10, ge=1, le=MOST_DIRECTIONS)
-    """Directions a round, q."""
+    """Directions per round, q."""
     smoothing: Smoothing = 1e-3
     direction: DirectionKind = "gaussian"
     """Distribution of a record's direction."""
     scalars: Literal["batch", "record"] = "batch"
-    """One difference a direction, or one a record too."""
+    """One difference per direction, or one per direction and record."""
     forward_bits: ForwardBits = None
     backward_bits: Bits | None = None
-    """Bits a difference sent down; all 32 if not given."""
+    """Bits per difference sent down; 32 if not given."""
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""

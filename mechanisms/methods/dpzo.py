@@ -46,7 +46,7 @@ class DPZOConfig(DPZVConfig):
     clip: Positive = 1.0
     """Clipping threshold of a record's difference, C."""
     calibration: Literal["sound", "none"] = "sound"
-    """Noise follows from the claim against who sees the releases and no batches, or there is none."""
+    """Noise follows from the claim against an adversary who sees releases but no batches, or there is none."""
     server_update: Literal["joint-zo"] = "joint-zo"
     """All parts of the model step by the released scalar."""
 

@@ -75,9 +75,9 @@ class DPZVConfig(AsyncConfig):
     perturbation: Literal["functional", "in-place"] = "functional"
     """Perturb copies, or in place with u drawn again from its seed (MeZO)."""
     directions: int = Field(1, ge=1, le=MOST_DIRECTIONS)
-    """Own rounds, each with its release, averaged into one step, q."""
+    """Directions averaged into one step, q: each is a round of its own, with its release."""
     participation_cap: int | None = Field(None, ge=1, le=MOST_ROUNDS)
-    """The server ignores a record past so many rounds."""
+    """The server ignores a record after this many rounds."""
     distinct_ids: bool = False
     """The server ignores repetitions of a record within a batch."""
 

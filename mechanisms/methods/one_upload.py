@@ -35,11 +35,11 @@ class OneUploadConfig(TrainingConfig):
     momentum: ClientMomentum = 0.9
     server_momentum: ServerMomentum = 0.9
     bottoms: Literal["features", "local"] = "features"
-    """What clients send: label-free features, or outputs of models that each trained on private labels by itself."""
+    """What clients send: label-free features, or outputs of models that each client trained on private labels."""
     features: FeatureKind = "auto"
-    """Which label-free features: patches of images, principal components of all else."""
+    """Which label-free features: patches of images, principal components of everything else."""
     local_epochs: int | None = Field(None, ge=1)
-    """Epochs, the first of them all, in which clients train before they send; by default half of them."""
+    """The first epochs, in which clients train before they send; by default half of all epochs."""
     forward_bits: ForwardBits = None
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:

@@ -36,7 +36,7 @@ class ZerothOrderConfig(ProtectedConfig):
     synchronous: bool = False
     """All clients in every round, on one batch."""
     server_first_order: bool = False
-    """The server steps by its exact gradient (VFL-Cascaded)."""
+    """The server steps along its exact gradient (VFL-Cascaded)."""
 
     @property
     def all_at_once(self) -> bool:
