@@ -31,7 +31,7 @@ class CompressedConfig(BaselineConfig):
     local_steps: int = Field(1, ge=1, le=MOST_LOCAL_STEPS)
     """Local steps of a client per round, Q."""
     local_gradient: Literal["received", "recomputed"] = "received"
-    """Gradient of local steps: as received, or recomputed in each (the paper), which gives clients labels and all else."""
+    """Gradient of local steps: as received, or recomputed in each (the paper): clients then get labels and all else."""
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""
