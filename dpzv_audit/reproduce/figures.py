@@ -1,6 +1,6 @@
 """Figures of reproduced tables, as SVG: each is a function of the whole result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from textwrap import wrap
 
@@ -72,15 +72,20 @@ def accuracy_by_label_epsilon(result: TableResult[TrainingRow | PrivateRow]) -> 
     epsilons = sorted({point[0] for points in lines.values() for point in points})
     chart.settings |= {"xticks": epsilons, "xticklabels": [*map("{:g}".format, epsilons)]}
     for index, (label, value) in enumerate(levels.items()):
-        chart.level(f"{label}  {value:.1f}", value, color=INK, ls=LINES[1 + index % (len(LINES) - 1)], lw=1.0)
+        chart.level(_named(label, value), value, color=INK, ls=LINES[1 + index % (len(LINES) - 1)], lw=1.0)
     drawn = {name: sorted(points) for name, points in lines.items()}
-    return line_figure(result, chart, drawn, f"{what} by epsilon", named=len(levels))
+    return line_figure(result, chart, drawn, f"{what} by epsilon", levels=levels)
+
+
+def _named(label: str, value: float) -> str:
+    """Return the name of a line with its last value, folded where it is long."""
+    return "\n".join(wrap(f"{label}  {value:.1f}", 48, break_on_hyphens=False))
 
 
 def line_figure(
-    result: TableResult[R], chart: Chart, lines: Mapping[str, Points], subject: str, *, named: int = 0
+    result: TableResult[R], chart: Chart, lines: Mapping[str, Points], subject: str, *, levels: Iterable[str] = ()
 ) -> str:
-    """Return lines of accuracies on `chart`, which `named` so many levels, as SVG, each by its name and last value."""
+    """Return lines of accuracies on `chart`, which has `levels` by name, as SVG, each by its name and last value."""
     drawn = {label: points for label, points in lines.items() if points}
     if not drawn:
         return ""
@@ -88,11 +93,10 @@ def line_figure(
         turn, place = divmod(index, len(LINES))
         marker = "osD^"[turn % 4] if len(points) < 8 else ""
         look = {"color": _COLOURS[(index + turn) % 3], "ls": LINES[place], "lw": 1.5, "marker": marker}
-        name = "\n".join(wrap(f"{label}  {points[-1][1]:.1f}", 48, break_on_hyphens=False))
-        chart.line(name, points, ms=4, **look)
+        chart.line(_named(label, points[-1][1]), points, ms=4, **look)
     ends = "; ".join(f"{label} {points[-1][1]:.1f}" for label, points in drawn.items())
-    wrapped = sum(len(label) > 42 for label in drawn)
-    return chart.draw(result.table, f"{subject}. At the right end: {ends}", 2.8 + 0.2 * (len(drawn) + wrapped + named))
+    rows = sum(1 + (len(label) > 42) for label in (*drawn, *levels))
+    return chart.draw(result.table, f"{subject}. At the right end: {ends}", 2.8 + 0.2 * rows)
 
 
 def interval_figure(result: TableResult[AttackRow], rows: Mapping[str, Mapping[str, Interval]], subject: str) -> str:
