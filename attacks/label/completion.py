@@ -108,7 +108,7 @@ def planted(setting: AttackSetting) -> AttackSetting:
 
 SPEC = AttackSpec(
     name="label_completion",
-    summary="labels off the bottom models of a client, or of colluding ones, given a few (Fu et al. 2022, passive)",
+    summary="labels from the bottom models of a client, or of colluding ones, given a few (Fu et al. 2022, passive)",
     adversaries=("client", COLLUDING),
     infer=infer,
     mounted_by=mount_labels,

@@ -28,8 +28,8 @@ NoiseForm = Literal["exact", "grid", "float"]
 SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
 CHANNELS: dict[Channel, str] = {
     "scalar": "the noised mean of clipped loss differences, from the server to a client",
-    "gradient": "a noised row a record of clipped partial gradients, from the server to a client",
-    "embedding": "a noised row a record of clipped embeddings, from a client to the server",
+    "gradient": "a noised row per record of clipped partial gradients, from the server to a client",
+    "embedding": "a noised row per record of clipped embeddings, from a client to the server",
     "zo-gradient": "CZOFO's gradient estimate, to which no noise is added: the direction is meant to hide it",
 }
 REPLACES: frozenset[str] = frozenset({"replace-label", "replace-record"})

@@ -114,7 +114,7 @@ def _protection(config: DPZOConfig) -> Protection:
 SPEC = replace(
     DPZV,
     name="dp-zo",
-    summary="central training of zeroth order: one clipped, noised scalar a round is all that is released (DPZero)",
+    summary="central training of zeroth order: one clipped, noised scalar per round is all that is released (DPZero)",
     config=DPZOConfig,
     run=DPZORun,
     protection=_protection,

@@ -13,7 +13,7 @@ class VAFLConfig(BaselineConfig):
 
 SPEC = baseline_method(
     name="vafl",
-    summary="asynchronous, first order: one client a round, per-record gradients go down",
+    summary="asynchronous, first order: one client per round, per-record gradients go down",
     config=VAFLConfig,
     run=FirstOrderRun,
     downlink="gradient",

@@ -317,9 +317,9 @@ def test_the_sentence_says_what_few_trainings_allow_to_say():
         "In 1 of them the attack finds more than all that needs no attack, in all 3 trainings and by their records"
         in text
     )
-    assert text.endswith("3 trainings a cell are too few to tell of others: give --trials 8.")
+    assert text.endswith("3 trainings per cell are too few to tell of others: give --trials 8.")
     one = sentence([{**clear, "trainings": 1}], 1)
-    assert one.endswith("One training a cell is too few to tell of others: give --trials 8.")
+    assert one.endswith("One training per cell is too few to tell of others: give --trials 8.")
     many = sentence([clear], 8)
     assert "in all 8 trainings and by their records or on average over trainings" in many
     assert "--trials" not in many
