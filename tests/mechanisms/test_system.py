@@ -245,6 +245,9 @@ def broken(what):
             return {"predict": lambda blocks: blocks[0] * float("nan")}
         if what == "hangs":
             time.sleep(60)
+        if what == "hangs while a class is made":
+            slow = type("Slow", (), {"__set_name__": lambda self, owner, name: time.sleep(60)})
+            type("Made", (), {"slow": slow()})
         if what == "unseeded":
             h = h + torch.from_numpy(np.random.default_rng().standard_normal((8, 3)))
         if what == "ignores labels":
@@ -280,6 +283,7 @@ def broken(what):
         ("predicts words", InputError, "what predict answers holds values of type <U3 and shape .*, must be numbers"),
         ("predicts nan", InputError, "what predict answers holds nan, must be finite"),
         ("hangs", SystemFailed, "the rehearsal took longer than trial_seconds 0.5"),
+        ("hangs while a class is made", SystemFailed, "the rehearsal took longer than trial_seconds 0.5"),
         ("unseeded", InputError, "sent other messages when it was trained again with the same seed"),
         ("ignores labels", InputError, "sent the same messages when its labels were permuted: it ignores task.labels"),
         ("nan", InputError, "holds (nan|inf|-inf), must be finite"),
