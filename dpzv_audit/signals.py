@@ -118,6 +118,17 @@ def can_ring() -> bool:
 
 
 @contextmanager
+def _bare(*kinds: type[BaseException]) -> Iterator[None]:
+    """Raise what is of `kinds` bare: Python 3.11 makes a RuntimeError of it while a class is made, as imports do."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__cause__, kinds):
+            raise error.__cause__ from None
+        raise
+
+
+@contextmanager
 def until(deadline: float | None, raises: type[BaseException] = TimeIsUp) -> Iterator[None]:
     """Raise `raises` in the block once `time.monotonic()` passes `deadline`; None for no limit.
 
@@ -125,7 +136,8 @@ def until(deadline: float | None, raises: type[BaseException] = TimeIsUp) -> Ite
     hears of the timer after it. An outer block of this kind that ends no later ends this one too.
     """
     if deadline is None or not can_ring() or (_open and _open[-1] <= deadline):
-        yield
+        with _bare(raises, TimeIsUp):
+            yield
         return
 
     def ring(number: int, frame: FrameType | None) -> None:
@@ -137,7 +149,8 @@ def until(deadline: float | None, raises: type[BaseException] = TimeIsUp) -> Ite
     left, again = signal.setitimer(signal.ITIMER_REAL, max(deadline - started, _LEAST_SECONDS), 1.0)
     _open.append(deadline)
     try:
-        yield
+        with _bare(raises, TimeIsUp):
+            yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         _open.pop()

@@ -192,17 +192,16 @@ class System:
                 return replace(played, answers=_answers(played.predict, asked))
         except AuditError as error:
             raise error.placed(f"{where}: ") from error
+        except _TooLong:
+            raise SystemFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g}") from None
         except (KeyboardInterrupt, TimeIsUp):
             raise
         except BaseException as error:  # asyncio's and a generator's ends are no Exception
-            # Python 3.11 makes a RuntimeError of what is raised while a class is made, as imports do.
-            if isinstance(error, _TooLong) or isinstance(error.__cause__, _TooLong):
-                raise SystemFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g}") from None
             raise SystemFailed(f"{where} raised {words_of(error)}") from error
 
 
 def release_of(stated: Mapping[str, object], records: int, where: str = "") -> tuple[Release, float]:
-    """Return what is `stated` about a release on `records` records, and the delta; errors follow on `where`.
+    """Return what is `stated` about a release on `records` records, and the delta; errors open with `where`.
 
     Raises `InputError` for a key that is missing, unknown or wrong.
     """

@@ -154,12 +154,8 @@ def verdict_on(privacy: Privacy) -> str | None:
 
 def claim_in_words(privacy: Privacy) -> str:
     """Return the claim with its adversary, as "ε ≤ 1 against the client"."""
-    return f"ε ≤ {number(privacy.claimed)} {_against(privacy)}"
-
-
-def _against(privacy: Privacy) -> str:
-    """Return the adversary; scores in files name none, and speak about everybody who could have made them."""
-    return f"against {'the ' + clean(privacy.adversary) if privacy.adversary else 'whoever can compute these scores'}"
+    against = f" against the {clean(privacy.adversary)}" if privacy.adversary else ""
+    return f"ε ≤ {number(privacy.claimed)}{against}"
 
 
 def why_of(privacy: Privacy, verdict: str) -> str:
@@ -264,11 +260,15 @@ def _typed(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+_OF_SCORES = " against whoever can compute these scores"
+"""Scores in files name no adversary: what they show holds against everybody who could have made them."""
+
+
 def _on_claim(result: Run | ScoresResult, verdict: str, step: Step) -> tuple[Judgement, Step]:
     privacy = result.privacy
     judgement = Judgement(
         word=verdict_words(verdict, privacy.verdict_given),
-        about=claim_in_words(privacy),
+        about=claim_in_words(privacy) + (_OF_SCORES if isinstance(result, ScoresResult) else ""),
         why=why_of(privacy, verdict),
         alarming=verdict in FAILED,
     )
@@ -373,7 +373,7 @@ def _(result: ScoresResult) -> tuple[Judgement, Step | None]:
         # As the meaning: a bound that assumes something stands there only where no other does.
         bounds = [found for found in result.estimators if not found.assumes] or result.estimators
         lower = max((found.epsilon_lower for found in bounds), default=None)
-        about = "ε" if lower is None else f"ε ≥ {lower_bound(lower)} {_against(result.privacy)}"
+        about = "ε" if lower is None else f"ε ≥ {lower_bound(lower)}{_OF_SCORES}"
         return Judgement(word="measured", about=about, why=clean(result.meaning)), more
     return _on_claim(result, verdict, more)
 

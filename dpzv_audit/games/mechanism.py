@@ -182,10 +182,9 @@ class _Runner:
         try:
             with _time_limit(self.seconds * runs):
                 return call()
-        except (_TooLong, Exception, SystemExit) as error:
-            # Python 3.11 makes a RuntimeError of what is raised while a class is made, as imports do.
-            if isinstance(error, _TooLong) or isinstance(error.__cause__, _TooLong):
-                raise MechanismFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g} per run") from None
+        except _TooLong:
+            raise MechanismFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g} per run") from None
+        except (Exception, SystemExit) as error:
             raise MechanismFailed(f"{where} raised {words_of(error)}") from None
 
 
