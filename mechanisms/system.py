@@ -814,8 +814,9 @@ def told_to_clients(messages: Iterable[Sent], clients: int) -> dict[int, frozens
 
 
 def apart(messages: Iterable[Sent], clients: int) -> frozenset[int]:
-    """Return which of so many clients no message is from or to."""
-    return frozenset(range(1, clients + 1)).difference(*((one.sender, one.receiver) for one in messages))
+    """Return which of so many clients no message is from or to; none where there is no message at all."""
+    heard = {party for one in messages for party in (one.sender, one.receiver)}
+    return frozenset(range(1, clients + 1)) - heard if heard else frozenset()
 
 
 def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:

@@ -16,6 +16,7 @@ from attacks import ATTACKS, AttackSetting
 from dpzv_audit.accounting import Release
 from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
+from dpzv_audit.systems.record import Sent
 from mechanisms import METHODS, train
 from mechanisms.core.context import Deployment, TrainingData
 from mechanisms.core.method import Offers
@@ -23,6 +24,7 @@ from mechanisms.system import (
     System,
     SystemConfig,
     SystemFailed,
+    apart,
     data_of,
     method_of,
     rehearse,
@@ -167,6 +169,12 @@ def test_the_label_party_is_none_of_the_clients_that_look(adversary, parties):
     setting = AttackSetting(method=method, config=SystemConfig(), dataset=DATA, adversary=adversary)
     assert setting.dataset.clients == 3
     assert setting.parties == parties
+
+
+def test_who_exchanges_messages_is_none_of_the_label_party():
+    sent = [Sent(0, 3, 0, "embeddings", "m0", "i0"), Sent(0, 0, 3, "gradient", "m1", "i0")]
+    assert apart(sent, 3) == {1, 2}
+    assert apart([], 3) == frozenset(), "a transcript without messages says nothing of who is there"
 
 
 def test_an_attack_says_which_line_would_unlock_it():
