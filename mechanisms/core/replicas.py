@@ -204,6 +204,8 @@ class ServerBatch(NamedTuple):
 _EVALUATION_ROWS = 4096
 # Numbers of 4 bytes in the widest vector register: what a row of a product should be a multiple of.
 _LANES = 16
+# So many outputs are summed one by one, to the same bits: a third of the time of torch's sum over a middle axis.
+_ADDED_UP = range(2, 5)
 
 
 class Pullback(Protocol):
@@ -444,7 +446,14 @@ class SumOfOutputs:
     def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
         """See `Evaluator.forward`."""
         replicas, rows, _ = inputs.shape
-        return inputs.view(replicas, rows, self._clients, -1).sum(2)
+        parts = inputs.view(replicas, rows, self._clients, -1)
+        if self._clients not in _ADDED_UP:
+            return parts.sum(2)
+        first, second, *rest = parts.unbind(2)
+        total = first + second
+        for part in rest:
+            total += part
+        return total
 
     def vjp(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
         """See `Evaluator.vjp`."""

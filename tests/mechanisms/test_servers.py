@@ -27,18 +27,21 @@ def random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_sum_server_sums_and_spreads_the_gradient():
-    server = Server(None, clients=3)
-    rows = random(2, 5, 3 * 4)
+@pytest.mark.parametrize("clients", [1, 2, 3, 4, 5])
+def test_sum_server_sums_and_spreads_the_gradient(clients):
+    server = Server(None, clients=clients)
+    rows = random(2, 5, clients * 4)
+    before = rows.clone()
     nothing = ParameterStack(torch.empty(2, 0), ())
     logits, pullback = server.vjp(nothing, rows)
-    expected = rows[..., 0:4] + rows[..., 4:8] + rows[..., 8:12]
-    assert torch.allclose(logits, expected)
+    assert torch.allclose(logits, sum(rows.split(4, 2)))
     assert torch.equal(server.forward(nothing, rows), logits)
+    logits.zero_()  # storage of its own
+    assert torch.equal(rows, before)
     gradient = random(2, 5, 4, seed=1)
     flat, at_rows = pullback(gradient)
     assert flat.shape == (2, 0)
-    assert torch.equal(at_rows, torch.cat((gradient,) * 3, 2))
+    assert torch.equal(at_rows, torch.cat((gradient,) * clients, 2))
 
 
 @settings(derandomize=True, deadline=None, max_examples=30)
