@@ -441,13 +441,16 @@ class CanaryClient:
     def uploads(self, turn: Turn) -> Tensor:
         """Embeddings (K, 2, B, width), see `mechanisms.core.context.ClientBehaviour.uploads`."""
         ids = turn.batch.ids
-        plus = torch.zeros(*ids.shape, turn.shape[-1], dtype=turn.dtype, device=turn.device)
+        pair = torch.zeros(turn.shape, dtype=turn.dtype, device=turn.device)
         if self._others == "saturated":
             own = self._all_labels.gather(1, ids).unsqueeze(2)
-            plus = self._own_label.gather(1, own.expand(*ids.shape, turn.shape[-1]))
-        canary = torch.isin(ids, self._records).unsqueeze(2)
-        plus = torch.where(canary, self.embedding.unsqueeze(1), plus)
-        return torch.stack((plus, -plus), 1)
+            pair[:, 0] = self._own_label.gather(1, own.expand(*ids.shape, turn.shape[-1]))
+        # To compare with one record takes a tenth of the time of a search.
+        canary = ids == self._records if len(self._records) == 1 else torch.isin(ids, self._records)
+        replicas, places = canary.nonzero(as_tuple=True)
+        pair[replicas, 0, places] = self.embedding[replicas]
+        torch.neg(pair[:, 0], out=pair[:, 1])
+        return pair
 
     def saturates(self, fed: Federation, number: int, config: DPZVConfig) -> bool:
         """Whether what this client sends for the canary still saturates the clip under the server's parameters."""
