@@ -365,6 +365,8 @@ class LabelGuesses:
     `ids` (answers, K, B) says which records those are, or is None where the attacker does not know. An attack that
     guesses records of its choice, not places of batches, gives one answer. `scores` (answers, K, B, classes) are
     what the labels were read off, the larger the likelier; `held_out` (K, n, classes) the same for test records.
+    `less` holds guesses of the same attacker with less to go by, by name, where both share their work: baselines beside
+    those of `AttackSpec.baselines`.
     `unnamed` guesses tell records apart by class first and name the classes then: success under the best names, which
     the truth alone knows, stands beside theirs.
     """
@@ -374,6 +376,7 @@ class LabelGuesses:
     scores: Tensor | None = None
     held_out: Tensor | None = None
     unnamed: bool = False
+    less: "Mapping[str, LabelGuesses]" = field(default_factory=dict)
 
     def about(self, records: Tensor) -> "LabelGuesses":
         """Return of guesses about all records in order those about `records` (K, n) alone."""
@@ -486,7 +489,7 @@ class AttackSpec:
         least_success: The least success that there is, which claims may name: -1 where success is a correlation.
         needs: What a method, configuration and data set must have; the first that they lack is told.
         behave: Clients that the adversary plays in training: none for one that only looks.
-        baselines: The same attacker with less to go by, for attacks on labels.
+        baselines: The same attacker with less to go by, for attacks on labels; see also `LabelGuesses.less`.
         queries: How often a curious client asks about each batch where the user does not say.
         trials: Trainings where the user does not say.
         unsupervised: Whether features alone may give labels away to it, trained on or not: the control's truth is then

@@ -59,9 +59,10 @@ def _attacked(
     What was recorded and cannot be trained again has no such control, and a pilot goes without.
     """
     run = attacked_run(spec, setting)
-    less = {name: _placed(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
     facts: dict[str, Any] = {"trained": run.trained, "plan": run.plan}
     found = _placed(spec.infer(run.view, run.known), run)
+    less = {**spec.baselines(run.view, run.known), **found.less}
+    less = {name: _placed(guesses, run) for name, guesses in less.items()}
     if setting.pilot:
         return found, None, less, facts
     if setting.method.offers is not None and not setting.method.offers.again:

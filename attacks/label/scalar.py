@@ -11,7 +11,7 @@ tell of record i if its label were c, D_tic: then s_t = (1/B) sum_i D_ti,y_i + n
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -56,20 +56,20 @@ class Told:
     ids: Tensor
     noise: float
 
-    def reordered(self, seed: int) -> "Told":
+    def reordered(self, seed: int) -> Tensor:
         """Return the same scalars in another order."""
         order = torch.from_numpy(stream(seed, Purpose.ATTACK, 3).permutation(len(self.scalars)))
-        return Told(self.scalars[order], self.moves, self.ids, self.noise)
+        return self.scalars[order]
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
-    """Return the posterior mean of every record's gradient given all scalars; least against its prior is the label."""
-    return _guesses(told_by(view, known), known)
+    """Return the posterior mean of every record's gradient given all scalars; least against its prior is the label.
 
-
-def with_scalars_mixed_up(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
-    """Return the baseline: the same with the scalars in another order, so that only features and priors are left."""
-    return {SAME_REORDERED: _guesses(told_by(view, known).reordered(known.seed), known)}
+    And the baseline, the same with the scalars in another order, so that only features and priors are left.
+    """
+    told = told_by(view, known)
+    found, reordered = _guesses(told, (told.scalars, told.reordered(known.seed)), known)
+    return replace(found, less={SAME_REORDERED: reordered})
 
 
 def told_by(view: View, known: Knowledge) -> Told:
@@ -117,16 +117,18 @@ def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Told:
     return Told(found.scalars - under.mean((2, 3)), -under, granted(found.ids, "batch ids"), known.sigma)
 
 
-def _guesses(told: Told, known: Knowledge) -> LabelGuesses:
+def _guesses(told: Told, orders: Sequence[Tensor], known: Knowledge) -> list[LabelGuesses]:
+    """Return guesses for each of `orders` (T, K) of the scalars of what is `told`."""
     blocks = [own.features.flatten(1).double().cpu().numpy() for own in known.all_granted(OwnParty)]
     block = np.concatenate(blocks, 1)
     kernels = [fourier_features(block, known.seed, count, width) for count, width in KERNELS]
-    seen = [part.cpu().numpy().swapaxes(0, 1) for part in (told.scalars, told.moves, told.ids)]
-    means = [likeliest_mean(s, m, i, kernels, noise=told.noise) for s, m, i in zip(*seen, strict=True)]
+    scalars = torch.stack([*orders]).permute(2, 0, 1)  # (K, orders, T)
+    seen = [part.cpu().numpy() for part in (scalars, told.moves.transpose(0, 1), told.ids.transpose(0, 1))]
+    means = [likeliest_means(s, m, i, kernels, noise=told.noise) for s, m, i in zip(*seen, strict=True)]
     # A gradient is a prediction less a one-hot label, and what a model learns first is to predict the classes' shares.
-    scores = torch.from_numpy(np.asarray(known.shares) - np.stack(means)).unsqueeze(0)
-    records = torch.arange(scores.shape[2]).expand(1, scores.shape[1], -1)
-    return LabelGuesses(scores.argmax(3), records, scores)
+    scores = torch.from_numpy(np.asarray(known.shares) - np.stack(means, 1)).unsqueeze(1)  # (orders, 1, K, N, c)
+    records = torch.arange(scores.shape[3]).expand(*scores.shape[1:3], -1)
+    return [LabelGuesses(one.argmax(3), records, one) for one in scores]
 
 
 def fourier_features(block: Floats, seed: int, frequencies: int, width: float = 1.0) -> Floats:
@@ -140,46 +142,98 @@ def fourier_features(block: Floats, seed: int, frequencies: int, width: float = 
     return np.asarray(np.concatenate((np.cos(angles), np.sin(angles)), 1) / np.sqrt(frequencies))
 
 
-def likeliest_mean(scalars: Floats, moves: Floats, ids: Floats, kernels: Sequence[Floats], *, noise: float) -> Floats:
-    """Return the posterior mean (N, c) under that of the `kernels` under which the first scalars are likeliest."""
-    first = scalars[:JUDGED], moves[:JUDGED], ids[:JUDGED]
-    likeliest = max(kernels, key=lambda features: posterior(*first, features, noise=noise)[1])
-    return posterior(scalars, moves, ids, likeliest, noise=noise)[0]
+def likeliest_means(
+    orders: Floats, moves: Floats, ids: Floats, kernels: Sequence[Floats], *, noise: float
+) -> list[Floats]:
+    """Return for each of `orders` (n, T) of the scalars the posterior mean (N, c) under the likeliest of the `kernels`.
+
+    That is the one under which its first scalars are likeliest.
+    """
+    judged = Design.of(moves[:JUDGED], ids[:JUDGED], len(kernels[0]), noise=noise)
+    likelihoods = [
+        [posterior.likelihood(scalars[:JUDGED]) for scalars in orders] for posterior in map(judged.under, kernels)
+    ]
+    best = np.argmax(likelihoods, 0)
+    whole = Design.of(moves, ids, len(kernels[0]), noise=noise)
+    means: dict[int, Floats] = {}
+    for kernel in np.unique(best):  # one at a time: each is large
+        posterior = whole.under(kernels[kernel])
+        means |= {place: posterior.mean(orders[place]) for place in np.flatnonzero(best == kernel).tolist()}
+    return [means[place] for place in range(len(orders))]
 
 
-def posterior(scalars: Floats, moves: Floats, ids: Floats, features: Floats, *, noise: float) -> tuple[Floats, float]:
-    """Return the posterior mean (N, c) of gradients about their mean, and the log marginal likelihood of the scalars.
+@dataclass(frozen=True)
+class Design:
+    """Of which gradients about their mean each scalar is a sum, whatever the kernel.
 
-    The likelihood is up to a constant.
-
-    Args:
-        scalars: (T,).
-        moves: v_ti, (T, B, c).
-        ids: (T, B), -1 where a place is padding, whose moves are 0.
-        features: (N, f), whose products are the kernel.
+    Attributes:
+        parts: What each scalar takes of each record's gradient, (T, B, c).
+        ids: (T, B), -1 where a place is padding, whose part is 0.
+        own: The same as a matrix (T, N * c).
+        gram: `own` times its transpose, (T, T).
         noise: Standard deviation of a scalar's error, at least 0.
     """
-    rounds, batch, classes = moves.shape
-    # Gradients sum to 0 over classes: what moves all logits alike tells nothing.
-    centred = (moves - moves.mean(2, keepdims=True)) / batch
-    coarse = noise**2 >= COARSE * batch * np.square(centred).sum((1, 2)).mean()
-    known = features.astype(np.float32 if coarse else np.float64, copy=False)
-    shared = np.empty((rounds, known.shape[1] * classes), known.dtype)
-    for row, i, v in zip(shared, ids, centred.astype(known.dtype, copy=False), strict=True):
-        row[:] = (known[i].T @ v).reshape(-1)
-    columns = (ids[:, :, None] * classes + np.arange(classes)).reshape(-1)
-    row_ends = np.arange(rounds + 1) * (batch * classes)
-    own = csr_array((centred.reshape(-1), columns, row_ends), shape=(rounds, len(features) * classes))
-    prior = 1.0 / classes
-    gram = prior * (SHARED * (shared @ shared.T).astype(np.float64) + (1.0 - SHARED) * (own @ own.T).toarray())
-    # A sliver on the diagonal keeps noise-free systems solvable.
-    gram[np.diag_indices(rounds)] += noise**2 + 1e-9 * gram.trace() / rounds
-    factor = cho_factor(gram, lower=True)
-    weights = cho_solve(factor, scalars)
-    common = features @ (weights @ shared).reshape(-1, classes)
-    alone = (own.T @ weights).reshape(-1, classes)
-    mean = prior * (SHARED * common + (1.0 - SHARED) * alone)
-    return mean, float(-0.5 * scalars @ weights - np.log(factor[0].diagonal()).sum())
+
+    parts: Floats
+    ids: Floats
+    own: csr_array
+    gram: Floats
+    noise: float
+
+    @classmethod
+    def of(cls, moves: Floats, ids: Floats, records: int, *, noise: float) -> "Design":
+        """Return that of `moves` v_ti (T, B, c) of the records `ids` (T, B) among so many `records`."""
+        rounds, batch, classes = moves.shape
+        # Gradients sum to 0 over classes: what moves all logits alike tells nothing.
+        parts = (moves - moves.mean(2, keepdims=True)) / batch
+        columns = (ids[:, :, None] * classes + np.arange(classes)).reshape(-1)
+        row_ends = np.arange(rounds + 1) * (batch * classes)
+        own = csr_array((parts.reshape(-1), columns, row_ends), shape=(rounds, records * classes))
+        return cls(parts, ids, own, (own @ own.T).toarray(), noise)
+
+    def under(self, features: Floats) -> "Posterior":
+        """Return the posterior where products of `features` (N, f) are the kernel."""
+        rounds, batch, classes = self.parts.shape
+        coarse = self.noise**2 >= COARSE * batch * np.square(self.parts).sum((1, 2)).mean()
+        known = features.astype(np.float32 if coarse else np.float64, copy=False)
+        shared = np.empty((rounds, known.shape[1] * classes), known.dtype)
+        for row, i, v in zip(shared, self.ids, self.parts.astype(known.dtype, copy=False), strict=True):
+            row[:] = (known[i].T @ v).reshape(-1)
+        prior = 1.0 / classes
+        gram = prior * (SHARED * (shared @ shared.T).astype(np.float64) + (1.0 - SHARED) * self.gram)
+        # A sliver on the diagonal keeps noise-free systems solvable.
+        gram[np.diag_indices(rounds)] += self.noise**2 + 1e-9 * gram.trace() / rounds
+        return Posterior(self, features, shared, cho_factor(gram, lower=True))
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What scalars of one `design` say of gradients about their mean: a Gaussian process.
+
+    Attributes:
+        design: Of which gradients each scalar is a sum.
+        features: (N, f), whose products are the kernel.
+        shared: What each scalar takes of what records with like features share, (T, f * c).
+        factor: The Cholesky factor of the scalars' covariance, as scipy has it.
+    """
+
+    design: Design
+    features: Floats
+    shared: Floats
+    factor: tuple[Floats, bool]
+
+    def likelihood(self, scalars: Floats) -> float:
+        """Return the log marginal likelihood of `scalars` (T,), up to a constant."""
+        weights = cho_solve(self.factor, scalars)
+        return float(-0.5 * scalars @ weights - np.log(self.factor[0].diagonal()).sum())
+
+    def mean(self, scalars: Floats) -> Floats:
+        """Return the posterior mean (N, c) given `scalars` (T,)."""
+        classes = self.design.parts.shape[2]
+        weights = cho_solve(self.factor, scalars)
+        common = self.features @ (weights @ self.shared).reshape(-1, classes)
+        alone = (self.design.own.T @ weights).reshape(-1, classes)
+        return np.asarray((SHARED * common + (1.0 - SHARED) * alone) / classes)
 
 
 def planted(setting: AttackSetting) -> AttackSetting:
@@ -208,5 +262,4 @@ SPEC = AttackSpec(
         needs.downlink(False, "its server sends gradients, not scalars: label_direct reads them"),
         needs.one_batch_size,
     ),
-    baselines=with_scalars_mixed_up,
 )

@@ -120,7 +120,9 @@ def _arrays(found: Any) -> dict[str, np.ndarray]:
         found = SimpleNamespace(ids=found.ids, features=torch.stack([*found]))
     parts: dict[Any, Any] = {"scores": found} if isinstance(found, np.ndarray) else {**vars(found)}
     parts |= parts.pop("by_queries", {})
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
+    for name, less in parts.pop("less", {}).items():
+        arrays |= {f"{key} of {name}": value for key, value in _arrays(less).items()}
     for key, one in parts.items():
         if one is not None:
             value = one.cpu() if isinstance(one, torch.Tensor) else one

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import multivariate_normal
 
 from attacks.core.run import attacked_run
-from attacks.label.scalar import SPEC, fourier_features, infer, likeliest_mean, posterior, told_by
+from attacks.label.scalar import SPEC, Design, fourier_features, infer, likeliest_means, told_by
 from dpzv_audit.errors import InputError
 
 from .conftest import small_setting
@@ -117,16 +117,21 @@ def test_posterior_mean_is_that_of_the_dense_gaussian(noise, near):
     gram = flat @ covariance @ flat.T
     gram += (noise**2) * np.eye(rounds)
     expected = (covariance @ flat.T @ np.linalg.solve(gram, scalars)).reshape(records, classes)
-    found, likelihood = posterior(scalars, moves, ids, features, noise=noise)
-    assert np.allclose(found, expected, rtol=near, atol=near / 1e3)
+    stated = Design.of(moves, ids, records, noise=noise)
+    near_features = stated.under(features)
+    assert np.allclose(near_features.mean(scalars), expected, rtol=near, atol=near / 1e3)
     density = multivariate_normal(cov=gram).logpdf(scalars) + 0.5 * rounds * np.log(2.0 * np.pi)
-    assert np.isclose(likelihood, density, rtol=near)
-    # Of two kernels that under which the scalars are likelier.
-    other = np.ones((records, 1))
-    assert likelihood != posterior(scalars, moves, ids, other, noise=noise)[1]
-    ranked = sorted((features, other), key=lambda one: posterior(scalars, moves, ids, one, noise=noise)[1])
-    chosen = likeliest_mean(scalars, moves, ids, ranked, noise=noise)
-    assert np.array_equal(chosen, posterior(scalars, moves, ids, ranked[-1], noise=noise)[0])
+    assert np.isclose(near_features.likelihood(scalars), density, rtol=near)
+    # Of two kernels that under which scalars are likelier, whichever comes first; half of them are drawn under each.
+    alike = stated.under(np.ones((records, 1)))
+    roots = [np.tril(one.factor[0]) for one in (near_features, alike)]
+    orders = np.stack([root @ draw for root in roots for draw in generator.standard_normal((5, rounds))])
+    better = [max((near_features, alike), key=lambda one: one.likelihood(order)) for order in orders]
+    assert {one is alike for one in better} == {True, False}
+    for kernels in ((features, alike.features), (alike.features, features)):
+        chosen = likeliest_means(orders, moves, ids, kernels, noise=noise)
+        for mean, one, order in zip(chosen, better, orders, strict=True):
+            assert np.array_equal(mean, one.mean(order))
 
 
 def test_fourier_features_are_a_gaussian_kernel():
