@@ -137,7 +137,7 @@ class OutFlags:
     """What every command that runs something takes.
 
     Options:
-        seed N: Every random stream follows from this number.
+        seed N: Every random number but secret noise follows from this one.
         out DIR: Folder in which the run folder is made.
     """
 

@@ -68,7 +68,7 @@ class Number:
                 reason += "; ‹categories› is for text columns, ‹drop› leaves one out"
             raise ValueError(reason) from None
         if np.isnan(values).any() or "inf" in together.lower():
-            raise ValueError("is no finite number")
+            raise ValueError("is not a finite number")
         with np.errstate(over="ignore"):  # what overflows is refused
             values /= self.scale
         if (np.abs(values) > LARGEST).any():

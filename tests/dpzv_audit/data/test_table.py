@@ -82,7 +82,7 @@ def test_long_files_are_read_in_chunks(tmp_path):
         (GOOD + ",red,Bonn,a\n", "line 4, column 'age': '' is not a number"),
         (GOOD + "1_000,red,Bonn,a\n", "line 4, column 'age': '1_000' is not a number"),
         (GOOD + "٣,red,Bonn,a\n", "line 4, column 'age': '٣' is not a number"),
-        (GOOD + "nan,red,Bonn,a\n", "line 4, column 'age': 'nan' is no finite number"),
+        (GOOD + "nan,red,Bonn,a\n", "line 4, column 'age': 'nan' is not a finite number"),
         (GOOD + "1e400,red,Bonn,a\n", "line 4, column 'age': '1e400' is too large, must be at most 3.4e+38"),
         (GOOD + "1e40,red,Bonn,a\n", "line 4, column 'age': '1e40' is too large, must be at most 3.4e+38"),
         (GOOD + "1,red,Bonn\n", "line 4 has 3 columns, must have 4"),
