@@ -391,6 +391,11 @@ class Cell(Part):
     run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")] | None = None
     """The path of its report below the matrix's folder."""
 
+    @property
+    def harm(self) -> tuple[bool, float, float]:
+        """What cells are ordered by: whether one is clear, then damage, which metrics share, then success."""
+        return bool(self.clear), self.damage or 0.0, self.success or 0.0
+
 
 class AttackResult(Training):
     """The result of `attack`.

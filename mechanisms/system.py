@@ -684,9 +684,9 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
         if _same(first, other):
             raise InputError(f"{where} sent the same messages when its labels were permuted: it ignores task.labels")
         changed = task.labels != permuted.labels
-        unmoved, coupled = _moved(first.record, other.record, changed)
-        if unmoved and coupled:
-            found = "a gradient that changed with labels of records which its ids do not name"
+        misled, coupled = _moved(first.record, other.record, changed)
+        if misled is not None:
+            found = f"client {misled} a gradient that changed with labels of records which its ids do not name"
             rule = "ids must be places in task.labels, those of the batch in its order"
             raise InputError(f"{where} sent {found}: {rule}")
     models = {client: GivenModel(model) for client, model in first.clients.items()}
@@ -777,23 +777,33 @@ def _same(one: Played, other: Played) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _moved(one: Recording, other: Recording, changed: np.ndarray) -> tuple[bool, bool]:
-    """Return how the first gradients of two trainings differ, whose labels `changed` (N,) in one.
+def _moved(one: Recording, other: Recording, changed: np.ndarray) -> tuple[int | None, bool]:
+    """Return a client whose ids name other records, and whether a gradient depends on labels of other records.
 
-    That is whether any of a record whose label changed is the same, and any of another record is not. Both together
-    mean that ids name other records; the second alone, that a gradient depends on labels of other records.
+    Compared are the first gradients that each client got in one round of two trainings, whose labels `changed` (N,) in
+    one. Its ids name other records where some record's gradient is not the same although its label is, and another's
+    is although its label changed; a gradient of zeros tells of no label. The first alone means that a gradient depends
+    on a whole batch, or on a server that has learnt since.
     """
+    coupled: dict[int, bool] = {}
+    rounds = set()
     for first, second in zip(one.messages, other.messages, strict=False):
         before, after = one.tensors[first.tensor], other.tensors[second.tensor]
         if first != second or before.shape != after.shape:
             break
         if first.kind == "gradient" and first.ids:
+            rounds.add(first.round)
+            if len(rounds) > 1 or first.receiver in coupled:
+                break
+            rows = before.reshape(len(before), -1)
             moved = (before != after).reshape(len(before), -1).any(1)
             of_changed = changed[one.tensors[first.ids]]
-            return bool((of_changed & ~moved).any()), bool((moved & ~of_changed).any())
-        if not np.array_equal(before, after):
+            coupled[first.receiver] = bool((moved & ~of_changed).any())
+            if coupled[first.receiver] and (of_changed & ~moved & rows.any(1)).any():
+                return first.receiver, True
+        elif not np.array_equal(before, after):
             break
-    return False, False
+    return None, next(iter(coupled.values()), False)
 
 
 def prepared(system: System, dataset: VerticalDataset, seed: int) -> tuple[MethodSpec, SystemConfig]:

@@ -45,7 +45,7 @@ def environment() -> "Environment":
     found.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile}
     found.tests["sound_at"] = measured.is_sound_at
     shown = (text.lower_bound, text.number, text.p_value, text.percent, text.proportion, text.upper_bound)
-    found.filters |= {function.__name__: function for function in (*shown, text.to_json, text.verdict_words)}
+    found.filters |= {function.__name__: function for function in (*shown, text.the, text.to_json, text.verdict_words)}
     found.filters |= {
         "drawn": Markup,
         "fenced": _fenced,

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from itertools import pairwise
 
 from dpzv_audit.comparison import compared, of_these_trainings
 from dpzv_audit.findings import LEAST_TRAININGS, STRONGEST, Interval, damage
@@ -31,8 +32,8 @@ from dpzv_audit.results import (
 from . import verification
 from .document import Judgement, Step
 from .figures import chance_level
-from .matrix import by_damage, column_of_cell
-from .text import clean, lower_bound, number, percent, proportion, upper_bound, verdict_words
+from .matrix import column_of_cell, worst_first
+from .text import clean, lower_bound, number, percent, proportion, the, upper_bound, verdict_words
 
 RELATIONS = {
     "replace-label": "one record with another label",
@@ -81,14 +82,14 @@ class Found:
 
     @property
     def much(self) -> str:
-        """The success with its metric, as "98.0% of labels"."""
-        return much(self.value, self.metric)
+        """What it finds, as "finds 98.0% of labels"."""
+        return f"{'finds' if self.metric == LABELS else 'reaches'} {much(self.value, self.metric)}"
 
 
 def _found(best: Found) -> str:
     """Return what an attack finds beside what needs none, as a sentence without its full stop."""
     beside = "" if best.reference is None else f" ({share(best.reference, best.metric)} without an attack)"
-    return f"{best.attack} finds {best.much}{beside}"
+    return f"{best.attack} {best.much}{beside}"
 
 
 def share(value: float, metric: str) -> str:
@@ -154,7 +155,7 @@ def verdict_on(privacy: Privacy) -> str | None:
 
 def claim_in_words(privacy: Privacy) -> str:
     """Return the claim with its adversary, as "ε ≤ 1 against the client"."""
-    against = f" against the {clean(privacy.adversary)}" if privacy.adversary else ""
+    against = f" against {the(privacy.adversary)}" if privacy.adversary else ""
     return f"ε ≤ {number(privacy.claimed)}{against}"
 
 
@@ -210,8 +211,10 @@ def _fix(result: Run) -> Step:
     parts |= {"--adversary": privacy.adversary, "--neighbours": privacy.neighbours}
     claim = [word for flag, value in parts.items() if value is not None for word in (flag, _typed(value))]
     settings = _settings(result.config, words)
+    set_up = clean(getattr(result, "attack_setting", {}).get("set_up", "")).partition(":")[0]
+    of_it = f" of this set-up ({set_up})" if set_up else ""
     return Step(
-        words=f"State ε ≤ {upper_bound(privacy.upper)} instead, or add the noise that the claim needs",
+        words=f"State ε ≤ {upper_bound(privacy.upper)}{of_it} instead, or add the noise that the claim needs",
         command=shlex.join(["dpzv-audit", "calibrate", *_training(result), *settings, *claim]),
     )
 
@@ -311,11 +314,9 @@ def _(result: AttackResult) -> tuple[Judgement, Step | None]:
     words = _line(result, "attack")
     step = Step(words="Mount the strongest attack too", command=_again(words, "--attack", STRONGEST))
     if best is None:
-        judgement = Judgement(
-            word="not measured", about=f"{clean(result.attack)} by the {clean(result.adversary)}", why=""
-        )
+        judgement = Judgement(word="not measured", about=f"{clean(result.attack)} by {the(result.adversary)}", why="")
         return judgement, step
-    about = " ".join([best.attack, *(["by the", best.adversary] if best.adversary else []), "finds", best.much])
+    about = " ".join([best.attack, *(["by the", best.adversary] if best.adversary else []), best.much])
     why = _found(best)
     why += f"; {_no_claim(result)}." if verdict is None else f". {why_of(result.privacy, verdict)}"
     if best.leaks:
@@ -350,17 +351,32 @@ def _(result: AuditResult) -> tuple[Judgement, Step | None]:
     words = _line(result, "audit", "method", result.method)
     if verdict in FAILED:
         return _on_claim(result, verdict, _fix(result))
-    more = Step(words="Audit it with more runs", command=_again(words, "--runs", str(2 * _runs(result))))
+    more = _more(result, words)
     if verdict is None:
         lower = result.privacy.empirical_lower
         shown = "no ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
-        return _unjudged(result, "measured", f"{shown} against the {clean(result.adversary)}"), more
+        judgement = _unjudged(result, "measured", f"{shown} against {the(result.adversary)}")
+        if result.privacy.claimed is None and _all_told(result):
+            return replace(judgement, word="leaks", alarming=True), Step(
+                words="The audit tells all that so much evidence can: choose a defence from this list, and audit again",
+                command="dpzv-audit list defences",
+            )
+        return judgement, more
     return _on_claim(result, verdict, _GATE if verdict == "supported" else more)
 
 
-def _runs(result: AuditResult) -> int:
-    runs = [found.n_in for found in result.privacy.estimators]
-    return max(runs, default=1000)
+def _more(result: AuditResult, words: Sequence[str]) -> Step:
+    """Return how to audit with twice the evidence: trainings of a system, whose coins are many; else runs."""
+    if result.method.startswith("system:"):
+        trainings = next((int(b) for a, b in pairwise(words) if a == "--trials" and b.isdecimal()), 2)
+        return Step(words="Audit it with more trainings", command=_again(words, "--trials", str(2 * trainings)))
+    runs = max((found.n_in for found in result.privacy.estimators), default=1000)
+    return Step(words="Audit it with more runs", command=_again(words, "--runs", str(2 * runs)))
+
+
+def _all_told(result: AuditResult) -> bool:
+    """Return whether a lower bound is the largest that its evidence could have given: every guess was right."""
+    return any(0.0 < found.ceiling <= found.epsilon_lower for found in result.privacy.estimators if not found.assumes)
 
 
 @head_of.register
@@ -382,7 +398,7 @@ def _of_cells(
     cells: Sequence[Cell], controls: NegativeControls | None, where: str, line: Sequence[str]
 ) -> tuple[Judgement, Step | None]:
     """Return the head of many attacks: how many find more than what needs no attack, and the worst of them."""
-    measured = by_damage(cells)
+    measured = worst_first(cells)
     if not measured:
         return Judgement(word="not measured", about=where, why="No attack was measured."), None
     leaks = [cell for cell in measured if cell.clear]
@@ -455,7 +471,8 @@ def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> Step:
         return Step(words="Withdraw the claim, or change the system that it is about and verify again.")
     if claim.verdict == "inconclusive":
         return Step(
-            words="Gather more evidence: more trials, or scores of more runs. Until then, verify --strict fails."
+            words="Gather more evidence: more trials, or scores of more runs. Evidence may refute a claim and never "
+            "confirms it: where no theorem covers one it stays inconclusive, and verify --strict fails."
         )
     return Step(
         words="Verify the claims with every change", command=shlex.join(["dpzv-audit", "verify", result.claims_file])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dpzv_audit.results import Cell
@@ -45,14 +46,10 @@ def mounted(cell: Cell) -> str | None:
     return " ".join(part for part in (cell.chosen and clean(cell.chosen), who) if part) or None
 
 
-def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
+def worst_first(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells that were measured: first those that find more than any baseline, both by damage."""
     done = [cell for cell in cells if cell.state == "measured"]
-    return sorted(done, key=lambda cell: -(cell.damage or 0.0))
-
-
-def by_damage(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells that were measured, the worst first."""
-    return _worst_first(sorted(cells, key=_names))
+    return sorted(done, key=attrgetter("harm"), reverse=True)
 
 
 def _names(cell: Cell) -> tuple[str, str]:
@@ -145,7 +142,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
     Attacks down and methods across, or the other way where there are many more methods than attacks. Attacks that
     apply to no method are left out, and so are methods to which none applies.
     """
-    worst = _worst_first(cells)[:5]
+    worst = worst_first(cells)[:5]
     if not worst:
         return ""
     idle = {*never_applied(cells, row_of_cell), *never_applied(cells, method_of)}
@@ -179,7 +176,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
 
 def damages(cells: Sequence[Cell]) -> str:
     """Return the damage of attacks on one training as bars, the worst first, as SVG; "" where none was measured."""
-    worst = _worst_first(cells)[:12]
+    worst = worst_first(cells)[:12]
     if not worst:
         return ""
     bars = {row_of_cell(cell): (max(0.0, cell.damage or 0.0), proportion(cell.damage, 3)) for cell in worst}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .document import Row
-from .text import MISSING, lower_bound, percent, upper_bound
+from .text import MISSING, lower_bound, percent, the, upper_bound
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -170,5 +170,5 @@ def in_words(adversary: str | None, neighbours: str | None, low: Risk | None, hi
         parts.append("no theory limits how often")
     else:
         parts.append(f"at most {math.ceil(_digits(100.0 * high.right))} times in 100 (by theory)")
-    who = f"the {adversary}" if adversary else "the adversary"
+    who = the(adversary or "adversary")
     return f"{case} {who} can tell which it is {' and '.join(parts)}. A blind guess is right 50 times in 100."

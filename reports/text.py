@@ -94,13 +94,19 @@ def percent(value: object) -> str:
 
 def p_value(value: float) -> str:
     """Return a p-value at two significant digits."""
-    return "1" if value >= 1 else f"{value:.1e}"
+    return f"{value:.2g}"
 
 
 def verdict_words(verdict: object, given: object) -> str:
     """Return a verdict as it is shown: one that rests on an assumption alone says so, as no other is "refuted ..."."""
     words = clean(verdict)
     return f"{words} {clean(given)}" if verdict == "refuted" and given else words
+
+
+def the(party: object) -> str:
+    """Return a party with its article, as "the client"; "whoever sees the view" has none."""
+    words = clean(party)
+    return words if words.startswith("whoever ") else f"the {words}"
 
 
 def exact(value: object) -> str:

@@ -20,7 +20,7 @@ from ..checkpoints import run_key
 from ..errors import AuditError, InputError
 from ..evidence.bounding import AuditPlan
 from ..evidence.choosing import fresh_seed
-from ..evidence.matrix import harm, measured_cell
+from ..evidence.matrix import measured_cell
 from ..evidence.training import attack_result
 from ..execution.executor import carry_out, workers_from
 from ..findings import to_jsonable
@@ -143,7 +143,7 @@ def strongest_tasks(tasks: Sequence[CellTask], found: Sequence[Outcome]) -> list
     for of, adversary in rows:
         reach = abilities(adversary)
         rivals = [(task, cell) for task, cell in measured if cell.adversary in reach and of == _variant(cell)]
-        task, cell = max(rivals, key=lambda pair: harm(pair[1]))
+        task, cell = max(rivals, key=lambda pair: pair[1].harm)
         clients = tuple(cell.clients) if cell.adversary in ALONE else ()
         flags = replace(task.flags, seed=fresh_seed(task.flags.seed))
         again.append((adversary, replace(task, flags=flags, clients=clients)))

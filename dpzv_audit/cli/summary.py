@@ -9,7 +9,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.table import Table
 
-from reports.text import percent, verdict_words
+from reports.text import percent, the, verdict_words
 
 from ..errors import one_line
 from ..findings import LEAST_TRAININGS
@@ -36,6 +36,7 @@ def _macros() -> Any:
         "about": partial(three_decimals, rounding=np.rint),
         "percent": percent,
         "one_line": one_line,
+        "the": the,
     }
     made.globals |= {"verdict_words": verdict_words, "least_trainings": LEAST_TRAININGS}
     return made.get_template("terminal.jinja").module

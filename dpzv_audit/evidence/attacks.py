@@ -6,6 +6,7 @@ hold together at 1 - alpha, and the largest may be read off as if it had been th
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 from attacks import AttackSpec
@@ -16,7 +17,7 @@ from ..results import AttackResult, AttacksResult, Cell, read
 from ..store import Store, verified
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import lacking, possible
-from .matrix import harm, measured_cell, negative_controls
+from .matrix import measured_cell, negative_controls
 from .sections import provenance
 from .sentences import said
 from .training import attack_result, case_of
@@ -70,7 +71,7 @@ def attacks_result(
                 store.write(name, found.to_json(), cure="make room and go on with ‹resume›")
         results[folder_of(cell)] = found
         cells.append(measured_cell(cell, found, f"{folder_of(cell)}/report.html"))
-    measured = sorted((cell for cell in cells if cell.state == "measured"), key=harm, reverse=True)
+    measured = sorted((cell for cell in cells if cell.state == "measured"), key=attrgetter("harm"), reverse=True)
     controls = negative_controls(measured)
     sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
     result = AttacksResult(

@@ -30,6 +30,9 @@ from .sections import Case, Provenance, noise_section, provenance, published_by_
 from .sentences import said
 from .verdict import Theory, largest_gating, verdict_on
 
+WHOEVER = "whoever sees the view"
+"""Against whom a bound on a mechanism holds, which names no party: who sees what a run answers."""
+
 
 @dataclass(frozen=True)
 class AuditOutcome:
@@ -233,12 +236,12 @@ def _of_mechanism(
         "mechanism": path,
         "canary": "as the mechanism has it: the worlds are its own",
         "neighbours": "as the mechanism has it",
-        "adversary": "whoever sees what a run answers",
+        "adversary": WHOEVER,
         "score": SCORES[scores.kind],
         **(facts or {}),
         **scores.runs,
     }
-    claim = Claimed(epsilon, delta, "whoever sees the view", "its own")
+    claim = Claimed(epsilon, delta, WHOEVER, "as the mechanism has it")
     theory = Theory()
     privacy = section(theory, claim, found)
     ceiling = max(bound.ceiling for bound in found.bounds if can_refute(bound))
@@ -247,7 +250,7 @@ def _of_mechanism(
     result = AuditResult(
         method=path,
         dataset="its own",
-        adversary="the view's owner",
+        adversary=WHOEVER,
         game={**game, **found.facts},
         privacy=privacy,
         exactly_gaussian=exactly_gaussian,

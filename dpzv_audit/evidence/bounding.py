@@ -199,8 +199,8 @@ def lower_bounds(
     )
     if given.count is not None:
         on = (
-            f"; on the runs with {given.count} participations, which have probability {given.probability:.3g}, "
-            f"at delta {delta:g} / {given.probability:.3g}"
+            f"; on the runs with {given.count} participation{'s' if given.count > 1 else ''}, "
+            f"which have probability {given.probability:.3g}, at delta {delta:g} / {given.probability:.3g}"
         )
         bounds = tuple(replace(bound, delta=delta, threshold_rule=bound.threshold_rule + on) for bound in bounds)
     return on_all(confidence=level, estimators=GENERAL_TESTS) + bounds

@@ -1,6 +1,7 @@
 """One cell of a matrix out of an attack's result, and the whole out of its cells: the `result.json` of `matrix`."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from ..comparison import compared, of_these_trainings
 from ..findings import LEAST_TRAININGS, Control, Interval, damage
@@ -59,11 +60,6 @@ def _value(measured: object) -> float | None:
     return getattr(measured, "value", None)
 
 
-def harm(cell: Cell) -> tuple[bool, float, float]:
-    """Return what cells are ordered by: whether one is clear, then damage, which metrics share, then success."""
-    return bool(cell.clear), cell.damage or 0.0, cell.success or 0.0
-
-
 def _negative(controls: Sequence[Control]) -> float | None:
     """Return what the attack finds where there is nothing, of several the farthest off; None without such a run."""
     found = [c for c in controls if c.kind == "negative"]
@@ -115,7 +111,7 @@ def matrix_result(
     measured = [cell for cell in cells if cell.state == "measured"]
     # What was chosen for its size in one training is told by another, where there is one.
     heads = [cell for cell in measured if cell.chosen] or measured
-    worst = max(heads, key=harm, default=None)
+    worst = max(heads, key=attrgetter("harm"), default=None)
     return MatrixResult(
         dataset=dataset,
         sentence=said("matrix", cells, measured, worst, seeds, controls, LEAST_TRAININGS),

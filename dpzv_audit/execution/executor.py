@@ -144,7 +144,8 @@ class Workers:
 
     def words(self) -> str:
         """Return what a result says about where its chunks ran."""
-        return {"here": "this process", "loky": f"{self.jobs} processes", "dask": "a Dask cluster"}[self.kind]
+        loky = f"{self.jobs} processes" if self.jobs > 1 else "a process of its own"
+        return {"here": "this process", "loky": loky, "dask": "a Dask cluster"}[self.kind]
 
 
 def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) -> Workers:

@@ -335,6 +335,46 @@ def test_ids_that_name_other_records_are_refused(named):
             rehearse(system, TASK, 0)
 
 
+@pytest.mark.parametrize("misled", [1, 2])
+@pytest.mark.parametrize("told", [torch.flip, lambda ids, dims: ids.sort().values])
+def test_ids_of_every_client_must_name_its_own_records(misled, told):
+    """Ids of one client alone that are wrong would blind its audit, whichever client's gradient comes first."""
+
+    def training(task, record, seed):
+        torch.manual_seed(seed)
+        x, y = task.torch()
+        bottoms = [nn.Linear(block.shape[1], 4) for block in x]
+        top = nn.Linear(4 * len(x), task.classes)
+        for number, ids in enumerate(torch.randperm(len(y)).split(64)):
+            said = [told(ids, (0,)) if m == misled else ids for m in range(1, len(x) + 1)]
+            h = [record.cut(m, number, said[m - 1])(bottoms[m - 1](x[m - 1][ids])) for m in range(1, len(x) + 1)]
+            nn.functional.cross_entropy(top(torch.cat(h, 1)), y[ids]).backward()
+
+    with pytest.raises(InputError, match=f"sent client {misled} a gradient that changed with labels of records which"):
+        rehearse(System("one client", training), TASK, 0)
+
+
+def test_a_server_that_learns_between_clients_of_a_round_is_no_sign_of_wrong_ids():
+    """Gradients of the second client depend on all labels; those that are zero, of dead units, on none."""
+
+    def training(task, record, seed):
+        torch.manual_seed(seed)
+        x, y = task.torch()
+        bottoms = [nn.Linear(block.shape[1], 4) for block in x]
+        top = nn.Sequential(nn.ReLU(), nn.Linear(4 * len(x), task.classes))
+        learnt = torch.optim.SGD(top.parameters(), lr=1.0)
+        ids = torch.randperm(len(y))[:64]
+        for client in (1, 2):
+            h = [bottom(block[ids]).detach() for bottom, block in zip(bottoms, x, strict=True)]
+            out = bottoms[client - 1](x[client - 1][ids])
+            dead = -out.abs()  # the top model's ReLU passes nothing back
+            h[client - 1] = record.cut(client, 0, ids)(torch.where((ids % 2 == 0)[:, None], dead, out))
+            nn.functional.cross_entropy(top(torch.cat(h, 1)), y[ids]).backward()
+            learnt.step()
+
+    assert rehearse(System("in turn", training), TASK, 0).told_to([1, 2]) == {"gradient"}
+
+
 @pytest.mark.parametrize(("batches", "epochs"), [(1, 3), (2, 1)])
 def test_a_round_that_does_not_count_batches_is_refused(batches, epochs):
     def training(task, record, seed):

@@ -84,7 +84,7 @@ def test_the_page_has_every_number_of_a_cell():
     (row,) = (line for line in page.splitlines() if line.startswith("| a, client | m |"))
     assert row.startswith("| a, client | m | – | 0.560 | 0.600 (0.500 to 0.700); 3 trainings, 0.550 to 0.650 | 0.100 |")
     many = {**MEASURED, "trainings": 9, "over_low": 0.4, "over_high": 0.8}
-    known = tables({"cells": [many]})["Cells by damage, the worst first"]
+    known = tables({"cells": [many]})["Cells by damage, those above every baseline first"]
     assert known[0][4:9] == (
         "0.600 (0.500 to 0.700); 9 trainings: 0.400 to 0.800",
         "0.100",
@@ -98,7 +98,7 @@ def test_bold_is_what_is_clear():
     unsure = {**MEASURED, "reference_high": 0.55, "clear": False}
     assert "700" in heat_map({"cells": [{**MEASURED, "reference_high": 0.2}]})
     assert "700" not in heat_map({"cells": [unsure]})
-    assert tables({"cells": [unsure]})["Cells by damage, the worst first"][0][5] == "0.100 (to 0.550)"
+    assert tables({"cells": [unsure]})["Cells by damage, those above every baseline first"][0][5] == "0.100 (to 0.550)"
 
 
 def test_noise_that_no_method_has_a_channel_for_is_named_once_and_not_drawn():
