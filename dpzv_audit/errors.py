@@ -192,6 +192,11 @@ def unknown_name(what: str, value: str, known: Iterable[str], of: str = "") -> I
     return InputError(f": {hint}must be one of {', '.join(names)}{of}", what, value)
 
 
+def article(word: str) -> str:
+    """Return the indefinite article before a word."""
+    return "an" if word[:1].lower() in tuple("aeiou") else "a"
+
+
 # What may begin a command to the service that keeps the log of a CI run.
 #
 # GitHub obeys a line that begins with "::NAME ...::", after spaces too, and "##[NAME]" anywhere in a line; Azure obeys

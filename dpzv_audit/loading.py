@@ -1,5 +1,6 @@
 """Finds the user's own code: a function by the name `package.module:function`, on the import path or in a folder."""
 
+import difflib
 import importlib
 import os
 import sys
@@ -59,16 +60,20 @@ def module_at(path: str, what: str, right: str, folder: Path | None = None) -> t
     module_name, separator, name = path.partition(":")
     if not separator or not module_name or not name:
         raise InputError(f"must be {right}", what, path)
-    if module_name.endswith(".py"):
+    if module_name.endswith(".py") or module_name.startswith(".") or "/" in module_name or os.sep in module_name:
         file = Path(module_name)
-        raise InputError(f"must be {file.stem}:{name}, in the folder {file.resolve().parent}", what, path)
+        stem = file.name.removesuffix(".py")
+        raise InputError(f"must be {stem}:{name}, in the folder {file.resolve().parent}", what, path)
     with importable(folder), printing_aside():
         try:
             return importlib.import_module(module_name), name
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # asyncio's ends are no Exception
-            raise InputError(f"{what} {path}: importing {module_name} failed: {words_of(error)}") from error
+            failed = f"{what} {path}: importing {module_name} failed: {words_of(error)}"
+            if isinstance(error, ModuleNotFoundError) and error.name == module_name:
+                failed += f", neither in the folder {(folder or Path.cwd()).resolve()} nor on the import path"
+            raise InputError(failed) from error
 
 
 def function_at(path: str, what: str, right: str, folder: Path | None = None) -> Callable[..., Any]:
@@ -76,7 +81,9 @@ def function_at(path: str, what: str, right: str, folder: Path | None = None) ->
     module, name = module_at(path, what, right, folder)
     found = getattr(module, name, None)
     if not callable(found):
-        raise InputError(f"{what} {path}: {module.__name__} has no callable {name}, must have one")
+        near = difflib.get_close_matches(name, [one for one in vars(module) if callable(getattr(module, one))], n=1)
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"{what} {path}: {module.__name__} has no callable {name}, must have one{hint}")
     function: Callable[..., Any] = found
     return function
 

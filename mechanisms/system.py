@@ -4,6 +4,7 @@ What an attack, a control or a coin game asks of a method it can then ask of a s
 that are permuted, dealt by coins, or its own.
 """
 
+import inspect
 import math
 import os
 import random
@@ -233,6 +234,7 @@ def system_of(train: Callable[..., Any], path: str, seconds: float, home: str | 
 
     The module `home`, by default that which defines the function, states it.
     """
+    _check_signature(train, path)
     home = str(getattr(train, "__module__", "")) if home is None else home
     module = sys.modules.get(home)
     stated: dict[str, Any] = {"home": home}
@@ -250,6 +252,17 @@ def system_of(train: Callable[..., Any], path: str, seconds: float, home: str | 
         given = f"a release of type {type(release).__name__}"
         raise InputError(f"system {path}: its module states {given}, must be a dictionary, or a function of the task")
     return System(path, train, seconds, stated=release, **stated)
+
+
+def _check_signature(train: Callable[..., Any], path: str) -> None:
+    try:
+        takes = inspect.signature(train)
+    except (TypeError, ValueError):  # of what is not written in Python nobody knows
+        return
+    try:
+        takes.bind(None, None, 0)
+    except TypeError as error:
+        raise InputError(f"system {path}: must take (task, record, seed), but takes {takes}: {error}") from error
 
 
 def data_of(system: System) -> VerticalDataset | None:

@@ -348,7 +348,7 @@ def _table_of_all(result: AttacksResult) -> Table:
     recorded = any(cell.permutation_p is not None for cell in result.attacks)
     if recorded:  # nothing is trained again: a test by permutation stands in the place of controls and games
         kinds = {"success": "number", "no attack": "number", "permutation p": "number"}
-    title = f"{result.method}, {result.dataset}: by how far success exceeds what needs no attack"
+    title = f"{result.method}, {result.dataset}: the attacks, the worst first"
     table = table_of({"attack, adversary": "text", **kinds, "metric": "name"}, title)
     for cell in result.attacks:
         if cell.state == "measured":

@@ -19,7 +19,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InputError
+from ..errors import InputError, article
+from ..loading import short
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -515,11 +516,11 @@ def check_order(messages: Iterable[Sent]) -> None:
 
 def _check_round(round: int, what: str) -> None:
     if not isinstance(round, int) or round < -1:
-        raise InputError(f"{what}: the round must be a whole number of at least -1")
+        raise InputError(f"{what}: the round must be a whole number of at least -1, not {short(repr(round))}")
 
 
 def _words(round: int, sender: int, receiver: int, kind: str) -> str:
-    return f"a {kind!r} of round {round} from party {sender} to party {receiver}"
+    return f"{article(kind)} {kind!r} of round {round} from party {sender} to party {receiver}"
 
 
 def _needs_gradient(values: Any) -> bool:

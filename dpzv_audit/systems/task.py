@@ -102,6 +102,9 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
         else:
             train, test = split_records(whole, seed=0)
         most = int(max(train.labels.max(), test.labels.max()))
+        if "classes" not in answer and whole.labels.min() > 0:
+            start = f"start at {int(whole.labels.min())}"
+            raise InputError(f"labels {start}, must count from 0; where class 0 has no record, give classes")
         digests = {"labels": array_digest(whole.labels)}
         digests |= {f"features of client {m}": array_digest(block) for m, block in enumerate(whole.features, start=1)}
         blocks = f"{len(whole.features)} blocks of the system's own"
@@ -113,6 +116,9 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
 
 
 def _records(features: Any, labels: Any) -> Records:
+    if isinstance(features, Mapping | str) or getattr(features, "ndim", 3) < 3:
+        given = type(features).__name__
+        raise InputError(f"features must be a list of arrays, one for each client, not a single {given}")
     blocks = tuple(np.ascontiguousarray(np.asarray(block), np.float32) for block in features)
     found = np.asarray(labels)
     if found.dtype.kind not in "iub":

@@ -17,6 +17,7 @@ def releases(task):
         "clip": 0.01,
         "clip_scope": "record",
         "sigma": 0.02,
+        "noise": "float",  # drawn by torch.randn, whose low bits no bound covers
         "batch_size": 64,
         "rounds": 2 * 5 * batches,  # each client's gradient has a clip and noise of its own
         "clients": 2,

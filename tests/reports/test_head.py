@@ -10,6 +10,7 @@ from dpzv_audit.results import AttackResult, AttacksResult, Cell, MatrixResult, 
 from reports.content import report_content
 from reports.document import Judgement
 from reports.head import Found, head_of, strongest
+from reports.matrix import worst_first
 from reports.svg import ACCENT
 
 CELL = {"attack": "label_direct", "adversary": "client", "method": "m", "metric": "labels found", "state": "measured"}
@@ -174,3 +175,58 @@ def test_no_command_but_ours_is_ever_proposed(results):
             words = shlex.split(step.command)
             assert words[0] == "dpzv-audit"
             assert not {"rm", "; reboot"} & set(words)
+
+
+def audited(results, line, lower, ceiling, **privacy):
+    """An unclaimed audit whose one estimator showed `lower` of `ceiling`."""
+    estimator = {
+        **results["audit"]["privacy"]["estimators"][0],
+        "epsilon_lower": lower,
+        "ceiling": ceiling,
+        "assumes": "",
+    }
+    result = changed(
+        results["audit"], claimed=None, verdict=None, empirical_lower=lower, estimators=[estimator], **privacy
+    )
+    return {**result, "command_line": ["dpzv-audit", *line]}
+
+
+def test_an_audit_without_a_claim_asks_for_more_evidence_or_says_that_it_leaks(results):
+    system = ["audit", "--system", "our_vfl:train"]
+    of_system = {**audited(results, system, 1.5, 6.6), "method": "system:our_vfl:train"}
+    judgement, step = head(of_system)
+    assert (judgement.word, judgement.alarming) == ("measured", False)
+    assert step.command == "dpzv-audit audit --system our_vfl:train --trials 4"
+    assert head({**of_system, "command_line": ["dpzv-audit", *system, "--trials", "8"]})[1].command.endswith(
+        "--trials 16"
+    )
+    runs = results["audit"]["privacy"]["estimators"][0]["n_in"]
+    _, step = head(audited(results, ["audit", "method", "dpzv"], 1.5, 6.6))
+    assert step.command == f"dpzv-audit audit method dpzv --runs {2 * runs}"
+    judgement, step = head(audited(results, system, 6.6, 6.6))
+    assert (judgement.word, judgement.alarming, step.command) == ("leaks", True, "dpzv-audit list defences")
+
+
+def test_whoever_sees_a_view_has_no_article(results):
+    claimed = changed(results["audit"], adversary="whoever sees the view")
+    assert head(claimed)[0].about == "ε ≤ 1 against whoever sees the view"
+    page = report_content(read({**claimed, "adversary": "whoever sees the view", "dataset": "its own"})[0])
+    assert page.title == "dpzv-sound audited, against whoever sees the view"
+
+
+def test_a_bound_on_an_attacks_own_set_up_says_which(results):
+    attack = copy.deepcopy(results["attack"])
+    attack["attack_setting"] = {"set_up": "trained with top_model False: the attack reads logits"}
+    assert head(attack)[1].words.startswith("State ε ≤ 5.813 of this set-up (trained with top_model False) instead, or")
+
+
+def test_what_leaks_comes_first_everywhere():
+    unclear = {**CELL, "attack": "label_completion", "damage": 0.5, "success": 0.98, "reference": 0.95, "clear": False}
+    clear = [
+        {**CELL, "attack": name, "damage": damage, "success": damage, "reference": 0.0, "clear": True}
+        for name, damage in (("membership_loss", 0.2), ("label_enumeration", 1.0), ("label_denoised", 1.0))
+    ]
+    result = read({"schema": AttacksResult.SCHEMA, "attacks": [unclear, *clear]})[0]
+    order = ["label_enumeration", "label_denoised", "membership_loss", "label_completion"]
+    assert [cell.attack for cell in worst_first(result.attacks)] == order
+    assert "The worst is label_enumeration by the client" in head_of(result)[0].why

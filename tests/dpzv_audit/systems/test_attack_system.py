@@ -53,6 +53,9 @@ def test_data_are_a_data_set_or_arrays():
         assert found.attack == "label_direction"
 
 
+BLOCK = np.eye(2, 3, dtype=np.float32)
+
+
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
@@ -60,6 +63,18 @@ def test_data_are_a_data_set_or_arrays():
         ({"attack": "label_dirction"}, InputError, "label_dirction"),
         ({"trials": 0}, InputError, "trials is 0"),
         ({"data": {"features": []}}, InputError, "data gives features, must give a dictionary of features, labels"),
+        (
+            {"data": {"features": BLOCK, "labels": [0, 1]}},
+            InputError,
+            "list of arrays, one for each client, not a single",
+        ),
+        ({"data": {"features": {1: BLOCK}, "labels": [0, 1]}}, InputError, "for each client, not a single dict"),
+        ({"data": {"features": [BLOCK], "labels": [1, 2]}}, InputError, "labels start at 1, must count from 0"),
+        (
+            {"train": lambda task, record: None},
+            InputError,
+            r"must take \(task, record, seed\), but takes",
+        ),
         (
             {"train": lambda task, record, seed: 1 / 0},
             AuditError,

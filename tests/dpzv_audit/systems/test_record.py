@@ -237,7 +237,7 @@ def test_what_the_label_party_keeps_for_itself_has_no_cut(record):
         ({"sender": 3}, "parties are 0, the server, and clients 1 to 2"),
         ({"receiver": 1}, "must go to another party"),
         ({"round": -2}, "the round must be a whole number of at least -1"),
-        ({"round": 1.5}, "the round must be a whole number of at least -1"),
+        ({"round": 1.5}, "the round must be a whole number of at least -1, not 1.5"),
         ({"kind": "Soft Labels"}, "the kind must be a word of small letters"),
     ],
 )
@@ -384,7 +384,7 @@ def test_what_passes_a_cut_and_cannot_have_travelled_is_told_when_the_record_is_
     h = torch.ones(4, 3, requires_grad=True)
     record.cut(1, 0, IDS)(h)
     record.cut(1, 1, IDS)(h / 0.0)
-    with pytest.raises(InputError, match="a 'embeddings' of round 1 from party 1 to party 0 holds inf, must be finite"):
+    with pytest.raises(InputError, match="an 'embeddings' of round 1 from party 1 to party 0 holds inf, must be"):
         record.messages  # noqa: B018
     assert [m.round for m in record.messages] == [0]
 

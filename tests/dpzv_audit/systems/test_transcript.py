@@ -120,7 +120,7 @@ def test_a_damaged_manifest_is_refused_in_one_line(tmp_path, keys, words):
     ("entry", "words"),
     [
         ({"tensor": "nix"}, "tensor 'nix' is in none of"),
-        ({"ids": ""}, "a 'embeddings' has no ids"),
+        ({"ids": ""}, "an 'embeddings' has no ids"),
         ({"ids": "m1"}, "ids 'm1' must be whole numbers, one for each row"),
         ({"kind": "Soft labels"}, "key messages.0.kind: "),
         ({"round": -2}, "key messages.0.round: "),
