@@ -30,7 +30,7 @@ from dpzv_audit.data.vertical import VerticalDataset, array_digest
 from dpzv_audit.errors import AuditError, InputError, check_probability
 from dpzv_audit.execution.executor import in_own_process
 from dpzv_audit.findings import AdversaryName
-from dpzv_audit.loading import function_at, printing_aside, words_of
+from dpzv_audit.loading import function_at, printing_aside, short, words_of
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.signals import TimeIsUp, can_ring, until
 from dpzv_audit.systems.record import SERVER, Recorder, Recording, Sent, check_order, finite_numbers
@@ -259,10 +259,11 @@ def _check_signature(train: Callable[..., Any], path: str) -> None:
         takes = inspect.signature(train)
     except (TypeError, ValueError):  # of what is not written in Python nobody knows
         return
+    words = " ".join(str(takes).split())
     try:
         takes.bind(None, None, 0)
     except TypeError as error:
-        raise InputError(f"system {path}: must take (task, record, seed), but takes {takes}: {error}") from error
+        raise InputError(f"system {path}: must take (task, record, seed), not {short(words)}") from error
 
 
 def data_of(system: System) -> VerticalDataset | None:
@@ -796,13 +797,15 @@ def _moved(one: Recording, other: Recording, changed: np.ndarray) -> tuple[int |
     Compared are the first gradients that each client got in one round of two trainings, whose labels `changed` (N,) in
     one. Its ids name other records where some record's gradient is not the same although its label is, and another's
     is although its label changed; a gradient of zeros tells of no label. The first alone means that a gradient depends
-    on a whole batch, or on a server that has learnt since.
+    on a whole batch. What is embedded after a gradient was sent is left out: a server may have learnt in between.
     """
     coupled: dict[int, bool] = {}
     rounds = set()
     for first, second in zip(one.messages, other.messages, strict=False):
         before, after = one.tensors[first.tensor], other.tensors[second.tensor]
         if first != second or before.shape != after.shape:
+            break
+        if first.kind == "embeddings" and coupled:
             break
         if first.kind == "gradient" and first.ids:
             rounds.add(first.round)

@@ -73,7 +73,7 @@ BLOCK = np.eye(2, 3, dtype=np.float32)
         (
             {"train": lambda task, record: None},
             InputError,
-            r"must take \(task, record, seed\), but takes",
+            r"must take \(task, record, seed\), not \(task, record\)",
         ),
         (
             {"train": lambda task, record, seed: 1 / 0},
