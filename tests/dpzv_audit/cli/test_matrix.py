@@ -304,7 +304,7 @@ def test_the_sentence_counts_failures():
     assert "negative controls" not in text
     assert "the 1 negative controls together are at chance, p = 0.3" in sentence([{**measured, "control_p": 0.3}], 3)
     some = sentence([{**measured, "control_p": 0.3}, measured], 3)
-    assert "the 1 of 2 negative controls that so many trainings allow to test together are at chance, p = 0.3" in some
+    assert "the 1 of 2 negative controls with trainings enough for a test together are at chance, p = 0.3" in some
     off = sentence([{**measured, "control_p": 1e-6}], 3)
     assert "are NOT at chance (worst: a by the client on m), p = 1e-06" in off
 
