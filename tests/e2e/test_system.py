@@ -163,7 +163,7 @@ def test_the_game_certifies_an_epsilon_of_a_system(tool, folder):
     assert clear["game"]["adversary"] == "client"
     assert "blind to raw coordinates" in clear["warnings"][0]
     assert noisy["privacy"]["empirical_lower"] < 3.0
-    assert noisy["privacy"]["gap"] == "server-state"
+    assert noisy["privacy"]["gap"] == "server-state, floating-point"
     refuted = tool("audit", "system", "our_vfl:train", "--epsilon", "4", "--fail-on", "refuted", *options, cwd=folder)
     assert refuted.returncode == 1
     assert "refutes the claimed epsilon of 4" in " ".join(refuted.stdout.split())
