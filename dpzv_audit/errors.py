@@ -187,14 +187,19 @@ def unknown_name(what: str, value: str, known: Iterable[str], of: str = "") -> I
     names = list(known)
     if not names:
         return InputError("must be left out: there is nothing to choose from", what, value)
-    near = difflib.get_close_matches(value, names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return InputError(f": {hint}must be one of {', '.join(names)}{of}", what, value)
+    hint = did_you_mean(value, names)
+    return InputError(f": {hint}{' ' if hint else ''}must be one of {', '.join(names)}{of}", what, value)
 
 
-def article(word: str) -> str:
-    """Return the indefinite article before a word."""
-    return "an" if word[:1].lower() in tuple("aeiou") else "a"
+def did_you_mean(value: str, known: Iterable[str]) -> str:
+    """Return a question that suggests the nearest `known` name; "" where none is near."""
+    near = difflib.get_close_matches(value, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def some(word: str) -> str:
+    """Return a word in quotes after its indefinite article, as "an 'embeddings'"."""
+    return f"{'an' if word.startswith(tuple('aeiou')) else 'a'} {word!r}"
 
 
 # What may begin a command to the service that keeps the log of a CI run.

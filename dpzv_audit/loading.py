@@ -1,6 +1,5 @@
 """Finds the user's own code: a function by the name `package.module:function`, on the import path or in a folder."""
 
-import difflib
 import importlib
 import os
 import sys
@@ -11,7 +10,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
-from .errors import InputError
+from .errors import InputError, did_you_mean
 
 _LIBRARY = str(Path(os.__file__).parent)
 """Python's own library."""
@@ -81,8 +80,8 @@ def function_at(path: str, what: str, right: str, folder: Path | None = None) ->
     module, name = module_at(path, what, right, folder)
     found = getattr(module, name, None)
     if not callable(found):
-        near = difflib.get_close_matches(name, [one for one in vars(module) if callable(getattr(module, one))], n=1)
-        hint = f": did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, (one for one, held in vars(module).items() if callable(held)))
+        hint = f": {hint}" if hint else ""
         raise InputError(f"{what} {path}: {module.__name__} has no callable {name}, must have one{hint}")
     function: Callable[..., Any] = found
     return function

@@ -257,7 +257,7 @@ def system_of(train: Callable[..., Any], path: str, seconds: float, home: str | 
 def _check_signature(train: Callable[..., Any], path: str) -> None:
     try:
         takes = inspect.signature(train)
-    except (TypeError, ValueError):  # of what is not written in Python nobody knows
+    except (TypeError, ValueError):  # some callables have no signature to check
         return
     words = " ".join(str(takes).split())
     try:

@@ -44,6 +44,8 @@ RELATIONS = {
 """The relations of neighbours in words."""
 LABELS = "labels found"
 FAILED = ("refuted", "overclaimed")
+_TRAININGS = 2
+"""Trainings whose coins `audit --system` guesses by default."""
 _GATE = Step(words="Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml")
 _SETTINGS = frozenset({"--method", "--system", "--sample-rate", "--set", "--defence", "--defence-set"})
 _OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}
@@ -368,7 +370,7 @@ def _(result: AuditResult) -> tuple[Judgement, Step | None]:
 def _more(result: AuditResult, words: Sequence[str]) -> Step:
     """Return how to audit with twice the evidence: trainings of a system, whose coins are many; else runs."""
     if result.method.startswith("system:"):
-        trainings = next((int(b) for a, b in pairwise(words) if a == "--trials" and b.isdecimal()), 2)
+        trainings = next((int(b) for a, b in pairwise(words) if a == "--trials" and b.isdecimal()), _TRAININGS)
         return Step(words="Audit it with more trainings", command=_again(words, "--trials", str(2 * trainings)))
     runs = max((found.n_in for found in result.privacy.estimators), default=1000)
     return Step(words="Audit it with more runs", command=_again(words, "--runs", str(2 * runs)))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from torch import Tensor
@@ -57,7 +58,7 @@ class Told:
     noise: float
 
     def reordered(self, seed: int) -> Tensor:
-        """Return the same scalars in another order."""
+        """Return the same scalars (T, K) in another order of the rounds."""
         order = torch.from_numpy(stream(seed, Purpose.ATTACK, 3).permutation(len(self.scalars)))
         return self.scalars[order]
 
@@ -143,7 +144,7 @@ def fourier_features(block: Floats, seed: int, frequencies: int, width: float = 
 
 
 def likeliest_means(
-    orders: Floats, moves: Floats, ids: Floats, kernels: Sequence[Floats], *, noise: float
+    orders: Floats, moves: Floats, ids: NDArray[np.int64], kernels: Sequence[Floats], *, noise: float
 ) -> list[Floats]:
     """Return for each of `orders` (n, T) of the scalars the posterior mean (N, c) under the likeliest of the `kernels`.
 
@@ -175,13 +176,13 @@ class Design:
     """
 
     parts: Floats
-    ids: Floats
+    ids: NDArray[np.int64]
     own: csr_array
     gram: Floats
     noise: float
 
     @classmethod
-    def of(cls, moves: Floats, ids: Floats, records: int, *, noise: float) -> "Design":
+    def of(cls, moves: Floats, ids: NDArray[np.int64], records: int, *, noise: float) -> "Design":
         """Return that of `moves` v_ti (T, B, c) of the records `ids` (T, B) among so many `records`."""
         rounds, batch, classes = moves.shape
         # Gradients sum to 0 over classes: what moves all logits alike tells nothing.

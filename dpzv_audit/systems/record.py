@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InputError, article
+from ..errors import InputError, some
 from ..loading import short
 
 if TYPE_CHECKING:
@@ -520,7 +520,7 @@ def _check_round(round: int, what: str) -> None:
 
 
 def _words(round: int, sender: int, receiver: int, kind: str) -> str:
-    return f"{article(kind)} {kind!r} of round {round} from party {sender} to party {receiver}"
+    return f"{some(kind)} of round {round} from party {sender} to party {receiver}"
 
 
 def _needs_gradient(values: Any) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .. import limits
-from ..errors import InputError, article, check_count, plain_rule
+from ..errors import InputError, check_count, plain_rule, some
 from ..files import open_plain
 from ..store import private_folder, write_atomically
 from .record import PER_RECORD, SERVER, Note, Recorder, Sent, finite_numbers
@@ -235,8 +235,8 @@ def _check(found: Transcript, path: Path) -> None:
             parties = f"from {message.sender} to {message.receiver}"
             raise InputError(f"{where}: is {parties}, must be between two of the parties 0 to {found.clients}")
         if message.kind in PER_RECORD and not message.ids:
-            what = f"{article(message.kind)} {message.kind!r}"
-            raise InputError(f"{where}: {what} has no ids: which record each row is about must be said")
+            what = f"{some(message.kind)} has no ids"
+            raise InputError(f"{where}: {what}: which record each row is about must be said")
         try:
             values = finite_numbers(found[message.tensor])
         except InputError as error:

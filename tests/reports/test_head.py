@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from dpzv_audit.findings import Interval, OverTrainings
+from dpzv_audit.games.system import TRAININGS
 from dpzv_audit.results import AttackResult, AttacksResult, Cell, MatrixResult, read
 from reports.content import report_content
 from reports.document import Judgement
@@ -196,7 +197,7 @@ def test_an_audit_without_a_claim_asks_for_more_evidence_or_says_that_it_leaks(r
     of_system = {**audited(results, system, 1.5, 6.6), "method": "system:our_vfl:train"}
     judgement, step = head(of_system)
     assert (judgement.word, judgement.alarming) == ("measured", False)
-    assert step.command == "dpzv-audit audit --system our_vfl:train --trials 4"
+    assert step.command == f"dpzv-audit audit --system our_vfl:train --trials {2 * TRAININGS}"
     assert head({**of_system, "command_line": ["dpzv-audit", *system, "--trials", "8"]})[1].command.endswith(
         "--trials 16"
     )
