@@ -34,6 +34,7 @@ class Purpose(IntEnum):
     SHIFTS = 16
     FEATURES = 17
     DEFENCE = 18
+    ORDER = 19
 
 
 PRIVATE = frozenset({Purpose.NOISE, Purpose.SERVER_NOISE, Purpose.LABELS, Purpose.DEFENCE})

@@ -12,6 +12,9 @@ A run answers with a number, the attack's score; or with a view, a vector of num
 by `score`, or else by a score fitted on separate runs (see `games.scores`). All randomness must come from `rng`. The
 worlds are what the neighbour relation says: the same data set but for one record. Where it is named, as
 `pkg.mod:factory`, `pkg.mod` is imported and `factory()` returns it.
+
+A mechanism may keep state between runs, such as a count of its calls. The order of worlds is therefore random: a fixed
+order would let such a state tell the worlds apart, and a private mechanism would be refuted.
 """
 
 import ast
@@ -45,7 +48,14 @@ from .scores import GameScores, Given, scores_of
 
 Floats = NDArray[np.float64]
 Streams = Callable[[int, int | None], np.random.Generator]
-"""From (world, run) to the generator of that run; with None for the run, to that of a batch of all of them."""
+"""From (world, run) to the generator of that run; with None for the run, to that of all of them in batches.
+
+In place of a world, `ORDER` gives the generator that draws the order of worlds.
+"""
+ORDER = 2
+BATCH_RUNS = 16
+"""Runs of one call of `run_batch`, at most. A chunk is several calls, so that their random order hides a call's number:
+what a call leaves behind moves all its scores at once, and few calls could fall apart by chance."""
 
 _GRACE_SECONDS = 5.0
 """How long after its limit a run that no signal reaches (in native code) takes its worker process down."""
@@ -91,24 +101,23 @@ def play(
     """
     runner = _Runner(made, label, seconds)
     at_once = callable(getattr(made, "run_batch", None))
-    answers = runner.batch if at_once else runner.once
     rows: tuple[list[Floats], list[Floats]] = ([], [])
     failure: AuditError | None = None
+    shape: tuple[int, ...] | None = None
     try:
-        step = last - first if at_once else 1
-        for begin in range(first, last, step):
-            end = begin + step
-            pair: list[Floats] = []
-            for world in (0, 1):
-                rng = streams(world, None if at_once else begin)
-                pair.append(answers(world, rng, begin, end))
-                shape = pair[-1][0].shape
-                before = (rows[0] or pair)[0][0].shape
-                if shape != before:
+        for lot in _in_batches(first, last, streams) if at_once else _one_by_one(first, last, streams):
+            answers: tuple[list[Floats], list[Floats]] = ([], [])
+            for world, rng, begin, end in lot:
+                found = (runner.batch if at_once else runner.once)(world, rng, begin, end)
+                shape = found[0].shape if shape is None else shape
+                if found[0].shape != shape:
                     where = runner.runs(world, begin, end)
-                    raise InputError(f"{where} answered shape {shape} after shape {before}, must be the same always")
-            for side, found in zip(rows, pair, strict=True):
-                side.append(found)
+                    raise InputError(
+                        f"{where} answered shape {found[0].shape} after shape {shape}, must be the same always"
+                    )
+                answers[world].append(found)
+            for side, lots in zip(rows, answers, strict=True):
+                side.extend(lots)
     except AuditError as error:
         failure = error
     if not rows[1]:
@@ -116,6 +125,26 @@ def play(
     out, inside = (np.concatenate(side) for side in rows)
     name = "scores" if out.ndim == 1 else "features"
     return {f"out_{name}": out, f"in_{name}": inside}, failure
+
+
+Call = tuple[int, np.random.Generator, int, int]
+"""A call of the mechanism: the world, its generator, and its runs from the first to the last (exclusive)."""
+
+
+def _one_by_one(first: int, last: int, streams: Streams) -> Iterator[list[Call]]:
+    """Yield the two runs of each pair; a fair coin says which world runs first."""
+    for run in range(first, last):
+        begins = int(streams(ORDER, run).integers(2))
+        yield [(world, streams(world, run), run, run + 1) for world in (begins, 1 - begins)]
+
+
+def _in_batches(first: int, last: int, streams: Streams) -> Iterator[list[Call]]:
+    """Yield all batches of both worlds together, in a random order; each world's runs keep theirs."""
+    rngs = [streams(world, None) for world in (0, 1)]
+    spans = [(begin, min(begin + BATCH_RUNS, last)) for begin in range(first, last, BATCH_RUNS)]
+    left = [iter(spans), iter(spans)]
+    worlds = streams(ORDER, None).permutation(np.repeat([0, 1], len(spans))).tolist()
+    yield [(world, rngs[world], *next(left[world])) for world in worlds]
 
 
 @dataclass(frozen=True)
@@ -192,8 +221,8 @@ class _Runner:
 class MechanismTrials:
     """Trials of the mechanism at `path` (see `engine.Trials`), each run within `seconds`; arrays as `play` has them.
 
-    Run k of a world draws from a stream of its own. With `run_batch` so does every batch, so that numbers depend on
-    the chunk. `folder` is where the user's modules are looked for, by default the current one. What is
+    Run k of a world draws from a stream of its own. With `run_batch` so does every chunk, so that numbers depend on
+    its size. `folder` is where the user's modules are looked for, by default the current one. What is
     `exactly_gaussian` is so on the user's word: a score that is fitted to its views is then linear. Of a mechanism with
     variants (`games.hunting`) it is the one called `variant`, and of views the score is a `column`.
     """

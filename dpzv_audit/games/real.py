@@ -171,7 +171,10 @@ class RealTrials:
             both = self._play(self.worlds.data[0], replicas)
             sides = [{name: rows[world::2] for name, rows in both.items()} for world in (0, 1)]
         else:
-            sides = [self._play(data, replicas[world::2]) for world, data in enumerate(self.worlds.data)]
+            # A method of the user's own may keep state: no order is fixed.
+            begins = int(stream(self.seed, Purpose.ORDER, first).integers(2))
+            played = {world: self._play(self.worlds.data[world], replicas[world::2]) for world in (begins, 1 - begins)}
+            sides = [played[0], played[1]]
         named = zip(("out", "in"), sides, strict=True)
         return {f"{side}_{name}": rows for side, arrays in named for name, rows in arrays.items()}
 

@@ -93,8 +93,8 @@ def test_a_failing_thread_fails_the_command(monkeypatch, capsys, logs):
 @pytest.mark.parametrize(
     ("body", "code", "says"),
     [
-        ("raise SystemExit(0)", 3, "mechanism trap:build: run 1 of the world 'out' raised SystemExit: 0"),
-        ("import sys; sys.exit('::error::green')", 3, "run 1 of the world 'out' raised SystemExit: : :error: :green"),
+        ("raise SystemExit(0)", 3, "mechanism trap:build: run 1 of the world 'in' raised SystemExit: 0"),
+        ("import sys; sys.exit('::error::green')", 3, "raised SystemExit: : :error: :green"),
         ("raise Panic('native')", 3, "unexpected Panic: native; this is a fault of the tool, its traceback is in "),
     ],
 )

@@ -4,15 +4,18 @@ import importlib
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect
-from dpzv_audit.games.mechanism import MechanismTrials, mechanism_from
+from dpzv_audit.games.mechanism import MechanismTrials, mechanism_from, play
+from dpzv_audit.seeds import Purpose, stream
 
 SOURCE = """
 import os
@@ -122,8 +125,8 @@ def test_batches_are_runs_at_once():
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [
-        ("raises", MechanismFailed, "run 11 of the world 'out' raised ValueError: boom second line"),
-        ("hangs", MechanismFailed, "run 11 of the world 'out' took longer than trial_seconds 0.2"),
+        ("raises", MechanismFailed, "run 11 of the world 'in' raised ValueError: boom second line"),
+        ("hangs", MechanismFailed, "run 11 of the world 'in' took longer than trial_seconds 0.2"),
         ("swallows", MechanismFailed, "took longer than trial_seconds 0.2"),
         ("nan", InputError, "answered nan, must be finite"),
         ("infinite", InputError, "answered inf, must be finite"),
@@ -181,7 +184,7 @@ def test_a_thread_gives_the_numbers_of_a_process():
 @pytest.mark.parametrize(
     ("path", "kind", "words", "kept"),
     [
-        ("user_mechanisms:hangs", "failed", "run 11 of the world 'out' took longer than ‹trial_seconds› 0.2", 10),
+        ("user_mechanisms:hangs", "failed", "run 11 of the world 'in' took longer than ‹trial_seconds› 0.2", 10),
         ("user_mechanisms:swallows", "failed", "took longer than ‹trial_seconds› 0.2", 10),
         ("user_mechanisms:ends", "failed", "runs 1 to 12 took their process down, or one of them", 0),
         ("user_mechanisms:missing", "input", "has no callable missing", 0),
@@ -257,3 +260,112 @@ def test_what_is_kept_is_not_taken_for_that_of_other_data(tmp_path, monkeypatch)
     assert sorted((tmp_path / "audits").rglob("*")) == kept
     with pytest.raises(InputError, match=r"resume: what the mechanism depends on cannot be told: .* more than 1 files"):
         audited(6)
+
+
+COUNTERS = """
+import os
+from pathlib import Path
+
+CALLS = 0
+
+def hot(period): return 3.0 * (CALLS % period == 0)
+
+class Counts:
+    def __init__(self, period): self.period = period
+    def run(self, world, rng):
+        global CALLS
+        CALLS += 1
+        return rng.normal() + hot(self.period)
+
+def counts_2(): return Counts(2)
+def counts_3(): return Counts(3)
+def counts_4(): return Counts(4)
+
+class CountsInFile:
+    def run(self, world, rng):
+        path = Path(__file__).with_name("calls")
+        with path.open("a") as calls:
+            calls.write(".")
+        return rng.normal() + 3.0 * (path.stat().st_size % 2)
+def counts_in_file(): return CountsInFile()
+
+class CountsBatches(Counts):
+    def run_batch(self, world, rng, n):
+        global CALLS
+        CALLS += 1
+        return rng.normal(size=n) + hot(self.period)
+def batches_2(): return CountsBatches(2)
+def batches_3(): return CountsBatches(3)
+
+class Views(Counts):
+    def run(self, world, rng): return [rng.normal(), super().run(world, rng)]
+def views(): return Views(2)
+
+class Leaks(Counts):
+    def run(self, world, rng): return super().run(world, rng) + 3.0 * world
+def leaks(): return Leaks(2)
+"""
+
+
+@pytest.fixture(scope="module")
+def counters(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("counters")
+    (folder / "counters.py").write_text(COUNTERS)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", ["counts_2", "counts_3", "counts_4", "counts_in_file", "batches_2", "batches_3", "views"]
+)
+def test_a_private_mechanism_that_counts_its_calls_is_not_refuted(name, counters):
+    # Refuting epsilon 1 takes a share of e / (1 + e) = 0.73 of the hot runs on one side, at least. Of 500 pairs, or of
+    # the 64 batches of the first look, that has a chance below 1e-4; the seed is fixed.
+    verdict = verify_claim(mechanism=f"counters:{name}", epsilon=1.0, alpha=1e-3, folder=counters, max_trials=2000)
+    assert verdict.verdict == "inconclusive"
+    assert verdict.epsilon_lower <= 1.0
+
+
+def test_a_mechanism_that_leaks_and_counts_its_calls_is_refuted(counters):
+    assert verify_claim(mechanism="counters:leaks", epsilon=1.0, alpha=1e-3, folder=counters).verdict == "refuted"
+
+
+def _calls(made, pairs=400, seed=0):
+    calls = []
+
+    def run(world, rng):
+        calls.append(world)
+        return float(rng.normal())
+
+    def run_batch(world, rng, n):
+        calls.append(world)
+        return rng.normal(size=n)
+
+    mechanism = run if made == "run" else SimpleNamespace(run_batch=run_batch)
+    streams = lambda world, number: stream(seed, Purpose.SIMULATION, world, number or 0)  # noqa: E731
+    play(mechanism, "counted", 0, pairs, streams=streams, seconds=10.0)
+    return np.array(calls)
+
+
+def test_the_world_that_runs_first_is_drawn_for_each_pair():
+    first, second = _calls("run").reshape(-1, 2).T
+    assert (first + second == 1).all()
+    # 400 fair coins: outside 160 to 240 with probability 5e-5. Neighbouring pairs agree in half of 399 likewise.
+    assert 160 <= first.sum() <= 240
+    assert 160 <= (first[1:] == first[:-1]).sum() <= 240
+    assert (_calls("run") == _calls("run")).all()
+    assert (_calls("run", seed=1) != _calls("run")).any()
+
+
+def test_batches_of_both_worlds_come_in_a_random_order():
+    calls = _calls("run_batch")
+    assert len(calls) == 2 * 25
+    assert calls.sum() == 25
+    assert (calls != np.tile([0, 1], 25)).sum() >= 8  # a random order: fewer with probability below 1e-5
+    assert (_calls("run_batch") == calls).all()
+
+
+def test_the_order_of_worlds_leaves_scores_where_they_were():
+    arrays = trials("good")(0, 8)
+    for world, side in enumerate(("out", "in")):
+        expected = [world + stream(0, Purpose.SIMULATION, world, run).normal() for run in range(8)]
+        assert arrays[f"{side}_scores"].tolist() == expected
