@@ -18,6 +18,7 @@ from scipy.special import betaincinv, stdtrit, xlogy
 from dpzv_audit.errors import InputError, NotFinite
 from dpzv_audit.findings import LEAST_TRAININGS, Interval, OverTrainings
 from dpzv_audit.statistics.binomial import lower_limit
+from dpzv_audit.statistics.success import ARCSINE
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -166,8 +167,6 @@ def relative_error(estimate: Floats, truth: Floats) -> Floats:
     return np.asarray(np.linalg.norm(estimate - truth, axis=-1) / np.linalg.norm(truth, axis=-1))
 
 
-# Fractions of what may be lost that are bet, equally likely: the arcsine law.
-_FRACTIONS = np.sin(0.5 * np.pi * (np.arange(64) + 0.5) / 64) ** 2
 _LEAST_MEAN = 1e-9
 
 
@@ -186,7 +185,7 @@ def _wealth(values: Floats, mean: float) -> float:
     """Return the log wealth of bets on a larger mean."""
     if mean <= 0.0:
         return np.inf if (values > 0.0).any() else 0.0
-    growth = np.log1p(_FRACTIONS[:, None] * (values / mean - 1.0)).sum(1)
+    growth = np.log1p(ARCSINE[:, None] * (values / mean - 1.0)).sum(1)
     most = growth.max()
     return float(most + np.log(np.exp(growth - most).mean()))
 

@@ -30,14 +30,8 @@ from ..statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
 from ..statistics.fixed import TestName, fixed_test, unseen
 from ..statistics.one_run import best_coin_test, coin_test
-from ..statistics.sequential import (
-    ESTIMATED,
-    bet_on,
-    largest_limit,
-    likelihood_of,
-    most_refutable,
-    success_p_value,
-)
+from ..statistics.sequential import ESTIMATED, bet_on, likelihood_of, most_refutable
+from ..statistics.success import largest_limit, success_p_value
 from .verdict import Evidence, Look, Theory, combined_p_value
 
 THEORY = "theory"

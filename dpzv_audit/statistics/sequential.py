@@ -17,7 +17,7 @@ whatever m and s (Wasserman, Ramdas and Balakrishnan, PNAS 117, 2020, section 7)
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AuditError, InputError, check_not_negative, check_probability
+from ..errors import InputError, check_not_negative, check_probability
 from .assumptions import permuted, unit_of
 from .binomial import LEAST_P, Floats
 from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
@@ -271,52 +271,6 @@ def most_refutable(pairs: int, planned: int, epsilon: float, delta: float, error
     growth = math.log1p((1.0 - delta) / (math.exp(min(epsilon, 300.0)) + delta))
     p_value = math.exp(-growth * max(0, pairs - FIRST)) if epsilon <= designed else 1.0
     return min(designed, largest(pairs - FIRST, error)), p_value
-
-
-STAKES = np.linspace(0.02, 0.98, 25)
-"""Shares of the wealth that the least success would lose; the wealth starts spread evenly over them."""
-_ROUNDING = 1e-9
-
-
-def success_p_value(rates: Iterable[float], limit: float, *, least: float = 0.0) -> float:
-    """Return a p-value, valid at any time it is looked at, of "the mean of `rates` is at most `limit`".
-
-    `rates` are independent numbers in [`least`, 1] of equal mean, `limit` lies in (`least`, 1): the success of whole
-    trainings, within which guesses depend on each other. Each stake s multiplies its part of the wealth by
-    1 + s (rate - limit) / (limit - least), which is never negative and whose mean is at most 1 under the limit
-    (Waudby-Smith and Ramdas, JRSS B 86, 2024). That is the bet on rates moved to [0, 1] with their limit; rates cut off
-    at 0 instead would have a larger mean than the one that the limit speaks of.
-
-    Raises:
-        InputError: A limit that no success lies below.
-        AuditError: A rate outside its range.
-    """
-    if limit <= least:
-        raise InputError(
-            f"must be above {least:g}, the least success that the attack can have", "success_at_most", limit
-        )
-    wealth = np.zeros_like(STAKES)
-    largest = 0.0
-    for rate in rates:
-        if not least - _ROUNDING <= rate <= 1.0 + _ROUNDING:
-            raise AuditError(f"must lie in [{least:g}, 1]", "success", rate)
-        wealth = wealth + np.log1p(STAKES * (max(rate, least) - limit) / (limit - least))
-        top = float(wealth.max())
-        largest = max(largest, top + math.log(float(np.exp(wealth - top).mean())))
-    return math.exp(-min(largest, 690.0))
-
-
-def largest_limit(count: int, error: float, *, least: float = 0.0) -> float:
-    """Return the largest limit on the mean success that `count` rates of 1 refute at `error`; `least` for none."""
-    low = least
-    high = 1.0
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        if success_p_value([1.0] * count, middle, least=least) <= error:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 Bools = NDArray[np.bool_]

@@ -1,7 +1,6 @@
 """Verdicts are pure functions of p-values and upper bounds; Holm's method holds the error rate of the file."""
 
 import itertools
-import math
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import ClaimsFile, one_claim
 from dpzv_audit.claims.gate import ClaimRun, Gate
 from dpzv_audit.claims.subjects import Access
-from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.gathering import Gathering, Subject
 from dpzv_audit.evidence.verdict import (
     VERDICTS,
@@ -27,7 +25,6 @@ from dpzv_audit.evidence.verdict import (
 )
 from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.fixed import FixedTest, fixed_test
-from dpzv_audit.statistics.sequential import success_p_value
 
 P_VALUES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
 
@@ -184,42 +181,6 @@ def test_the_rule_has_the_power_to_refute_a_false_claim():
     assert given_gaussian.p_value(2.5) < 1e-6
     assert given_gaussian.p_value(4.5) > 0.1
     assert plain.ceiling(0.05) > plain.epsilon_lower(0.05)
-
-
-def test_bets_on_an_attack_that_succeeds_win_at_once():
-    assert success_p_value([1.0] * 8, 0.15) < 1e-5
-    assert success_p_value([], 0.15) == 1.0
-    assert success_p_value([0.1] * 50, 0.15) == 1.0
-    with pytest.raises(InputError, match=r"success_at_most is 0.5, must be above 0.5, the least success"):
-        success_p_value([0.9] * 16, 0.5, least=0.5)
-    assert success_p_value([0.3] * 64, 0.15) < 1e-6
-
-
-@pytest.mark.parametrize("least", [0.0, -1.0])
-@pytest.mark.parametrize("limit", [0.15, 0.5, 0.9])
-def test_bets_against_a_true_limit_seldom_win(limit, least):
-    # 600 fair games looked at throughout: 1/p >= 20 in at most a share 0.05. False alarm: 1e-5 a case.
-    rng = np.random.default_rng(3)
-    chance = (limit - least) / (1.0 - least)
-    games = (np.where(rng.random(60) < chance, 1.0, least) for _ in range(600))
-    wins = sum(success_p_value(rates, limit, least=least) <= 0.05 for rates in games)
-    assert wins <= binom.isf(1e-5, 600, 0.05)
-
-
-def test_a_cosine_below_zero_is_one_poor_training_and_not_the_end_of_the_bets():
-    rates = [-0.05] + [0.95] * 15
-    assert success_p_value(rates, 0.05, least=-1.0) < 1e-3
-    # On its way to [0, 1] the limit goes along.
-    moved = [(rate + 1.0) / 2.0 for rate in rates]
-    assert success_p_value(rates, 0.05, least=-1.0) == pytest.approx(success_p_value(moved, 0.525))
-    # What lies below 0 counts in full: cut off at 0, these rates of mean 0 would seem to exceed the limit.
-    assert success_p_value([-1.0, 1.0] * 30, 0.1, least=-1.0) > 0.5
-
-
-@pytest.mark.parametrize("rate", [-0.05, 1.05, math.nan])
-def test_a_success_outside_its_range_is_refused(rate):
-    with pytest.raises(AuditError, match=r"must lie in \[0, 1\]"):
-        success_p_value([0.5, rate], 0.15)
 
 
 def test_a_claim_on_an_attack_that_finds_cosines_bets_on_cosines():
