@@ -11,7 +11,25 @@ AdversaryName = Literal[
 ]
 NeighbourRelation = Literal["replace-label", "replace-record", "zero-out", "add-remove"]
 ClaimKind = Literal["epsilon-delta", "trade-off"]
-Verdict = Literal["refuted", "overclaimed", "supported", "inconclusive"]
+VerdictWord = Literal["refuted", "not-tested", "overclaimed", "inconclusive", "held", "supported"]
+"""The words for a verdict, the gravest first."""
+VoidReason = Literal["failed-control", "unread-messages", "release-contradicted", "stale-ids"]
+VerdictReason = Literal[
+    "measured-above-claim",
+    "refuted-before",
+    "failed-control",
+    "unread-messages",
+    "release-contradicted",
+    "stale-ids",
+    "proven",
+    "bound-above-claim",
+    "no-sound-bound",
+    "no-test",
+    "never-refutable",
+    "limit-below-claim",
+    "not-refuted",
+]
+"""Why a verdict is what it is; its numbers stand beside it."""
 
 ADVERSARIES: dict[str, str] = {
     "client": "one honest-but-curious client: what it is sent (scalars, gradients), its features and batches",
@@ -88,6 +106,19 @@ class Control(Interval):
 def damage(success: float, reference: float) -> float:
     """Return how far success lies between what needs no attack (0; negative below it) and a perfect attack (1)."""
     return (success - reference) / (1.0 - reference) if reference < 1.0 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Void:
+    """A fact that voids evidence: no test of the claim, and no release that is only stated, counts beside it.
+
+    `words` names the fact and its numbers as a sentence without a full stop. With `refutations` it voids a refutation
+    by the same evidence too, as a negative control off chance does.
+    """
+
+    reason: VoidReason
+    words: str
+    refutations: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ loaded when a test first asks for a verdict: pytest starts as fast as without it
 own called `reports` or `attacks` can still run its other tests.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,14 +55,15 @@ class PrivacyAudit:
         claim.setdefault("alpha", level_of(self._calls, self._alpha))
         return verify_claim(**claim)
 
-    def __call__(self, *, allow_overclaimed: bool = False, strict: bool = False, **claim: Any) -> "ClaimVerdict":
-        """Return the verdict on a claim; fail the test where it is refuted or overclaimed.
+    def __call__(self, *, allow: Collection[str] = (), strict: bool = False, **claim: Any) -> "ClaimVerdict":
+        """Return the verdict on a claim; fail the test where it is refuted, overclaimed or not tested.
 
-        With `strict` also where it is inconclusive, was cut off by `max_trials`, or was not audited.
+        `allow` names those of these verdicts that may pass: "overclaimed", "not-tested". With `strict` it fails too
+        where it is inconclusive, was cut off by `max_trials`, or was not audited.
         """
         __tracebackhide__ = True
         found = self.verdict(**claim)
-        if found.fails(allow_overclaimed=allow_overclaimed, strict=strict):
+        if found.fails(allow=allow, strict=strict):
             pytest.fail(str(found), pytrace=False)
         return found
 

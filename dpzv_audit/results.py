@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic.json_schema import models_json_schema
 
 from .errors import InputError
-from .findings import Control, EmpiricalBound, Interval, UpperBound, Verdict
+from .findings import Control, EmpiricalBound, Interval, UpperBound, VerdictReason, VerdictWord
 
 LARGEST = 1e100
 """A number of a file beyond it belongs to no result: no axis of a figure reaches so far."""
@@ -139,6 +139,56 @@ class Tradeoff(Part):
         return {name: curve for name, curve in found.items() if curve}
 
 
+class Measured(Part):
+    """What was measured of a claim: the largest lower bound on epsilon, or the mean `success` of an attack in [0, 1].
+
+    `confidence` is that of the bound, and `assumes` what it takes as given. `limit` is the upper limit of a success.
+    """
+
+    quantity: Literal["epsilon", "success"]
+    value: Number
+    confidence: Share | None = None
+    assumes: str = ""
+    limit: Share | None = None
+
+
+class Proven(Part):
+    """The tightest sound upper bound on epsilon, and what it rests on: "" where this program runs what it is about."""
+
+    value: Number
+    rests_on: str = ""
+
+
+class Verdict(Part):
+    """The verdict on one claim, which every page, table, file and message shows; made by `evidence.verdict`.
+
+    Attributes:
+        claim: The claim in words, as "epsilon at most 1 (delta 1e-05)".
+        adversary: Against whom; None where the claim names nobody.
+        neighbours: The neighbour relation of an epsilon; None for a claim about an attack.
+        word: The verdict.
+        reason: Why, by name.
+        why: The same in sentences, with the numbers.
+        given: What a refutation takes as given, as "given Gaussian noise"; "" for nothing.
+        measured: What was measured; None where nothing was.
+        proven: What theory proves; None where it proves nothing.
+        not_tested: What was not tested, each as a sentence without a full stop.
+        warnings: What changes how the verdict reads, each as a sentence without a full stop.
+    """
+
+    claim: str
+    adversary: str | None = None
+    neighbours: str | None = None
+    word: VerdictWord
+    reason: VerdictReason
+    why: str
+    given: str = ""
+    measured: Measured | None = None
+    proven: Proven | None = None
+    not_tested: list[str] = []
+    warnings: list[str] = []
+
+
 class Privacy(Part):
     """The claim, the upper bounds and the lower bounds against one adversary; proportions of a bound are epsilons."""
 
@@ -150,10 +200,9 @@ class Privacy(Part):
     confidence: Number | None = None
     adversary: str | None = None
     neighbours: str | None = None
-    verdict: Verdict | Literal["not refuted"] | None = None
-    conclusion: Verdict | None = None
+    verdict: VerdictWord | None = None
+    judged: Verdict | None = None
     given: str | None = None
-    verdict_given: str | None = None
     bounds: list[Upper] = []
     estimators: list[Lower] = []
     gap_explanations: dict[str, str] = {}
@@ -309,6 +358,7 @@ class Run(Result):
     noise: Noise | None = None
     published: Published = Published()
     sentence: str = ""
+    warnings: list[str] = []
     tradeoff: Tradeoff | None = None
     protects: str | None = None
     config: dict[str, object] = {}
@@ -408,7 +458,7 @@ class AttackResult(Training):
     KIND = "Attack report"
     ORDER = """
         method dataset attack adversary clients tried metric success baselines controls measures curves reconstructions
-        certified not_certified beside privacy noise sentence tradeoff utility bytes rounds protects
+        certified not_certified beside privacy noise sentence warnings tradeoff utility bytes rounds protects
         attack_setting config seed compute data versions published command_line run"""
 
     attack: str = ""
@@ -434,7 +484,7 @@ class TrainResult(Training):
     SCHEMA = "dpzv-audit/train/1"
     KIND = "Training report"
     ORDER = """
-        method dataset utility privacy noise published sentence tradeoff staleness bytes rounds protects
+        method dataset utility privacy noise published sentence warnings tradeoff staleness bytes rounds protects
         config seed compute data versions command_line run"""
 
     staleness: Staleness | None = None
@@ -452,18 +502,17 @@ class AuditResult(Run):
     adversary: str = ""
     game: dict[str, Plain] = {}
     exactly_gaussian: StrictBool | None = None
-    warnings: list[str] = []
     by_runs: list[BoundByRuns] = []
     wealth: Wealth | None = None
 
 
 class ScoresClaim(Part):
-    """A claim put to the test by scores, the verdict on it, and what that takes as given."""
+    """A claim put to the test by scores, and the verdict on it."""
 
     epsilon: Number | None = None
     delta: Number | None = None
-    verdict: Literal["refuted", "not refuted", "cannot refute"] | None = None
-    given: str | None = None
+    verdict: VerdictWord | None = None
+    judged: Verdict | None = None
 
 
 class ScoresResult(Result):
@@ -496,8 +545,9 @@ class ScoresResult(Result):
         return Privacy(
             claimed=self.claim.epsilon,
             delta=self.claim.delta,
-            verdict=None if self.claim.verdict == "cannot refute" else self.claim.verdict,
-            verdict_given=self.claim.given,
+            verdict=self.claim.verdict,
+            judged=self.claim.judged,
+            confidence=self.confidence,
             empirical_lower=max(gating, default=None),
             estimators=list(self.estimators),
         )
@@ -618,8 +668,8 @@ class ClaimResult(Part):
     source: str | None
     line: StrictInt
     claim: dict[str, object]
-    verdict: Verdict
-    verdict_given: str = ""
+    verdict: VerdictWord
+    judged: Verdict
     p_value: Number
     adjusted_p_value: Number
     level: Number
@@ -638,7 +688,6 @@ class ClaimResult(Part):
     trials: StrictInt
     missing: str
     unaudited: str
-    warnings: list[str]
     split: dict[str, Number] = {}
     facts: dict[str, object]
     evidence_key: str
@@ -651,6 +700,8 @@ class ClaimResult(Part):
     def _has_its_numbers(self) -> Self:
         if not isinstance(self.claim.get(self._claimed), int | float) or (self.rates and self.attack.success is None):
             raise ValueError(f"claim {self._claimed} and the success of an attack must be numbers")
+        if self.verdict != self.judged.word:
+            raise ValueError(f"verdict {self.verdict} is not {self.judged.word}, as its part judged says")
         return self
 
     @property
@@ -669,9 +720,9 @@ class ClaimResult(Part):
 
 
 class GateOptions(Part):
-    """What fails: whether an overclaimed claim may pass, and whether one that is inconclusive may not."""
+    """What fails: the verdicts that may pass though they fail by default, and whether an inconclusive one may not."""
 
-    allow_overclaimed: StrictBool
+    allow: list[Literal["overclaimed", "not-tested"]] = []
     strict: StrictBool
 
 
@@ -686,7 +737,7 @@ class VerifyResult(Result):
     alpha: Number
     level: Number
     seed: StrictInt
-    summary: dict[Verdict, StrictInt]
+    summary: dict[VerdictWord, StrictInt]
     sentence: str
     noise: Noise | None = None
     interrupted: StrictBool

@@ -15,19 +15,20 @@ from dpzv_audit.results import ClaimResult, VerifyResult
 
 from .content import environment
 from .text import clean
-from .verification import MEANINGS, ORDER, words_of
+from .verdicts import MEANINGS, lines_of, words_of
+from .verification import ORDER
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
 def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) -> str:
-    """Return JUnit XML of a result of `verify`: one suite; an inconclusive claim that passes counts as skipped.
+    """Return JUnit XML of a result of `verify`: one suite; an undecided claim that passes counts as skipped.
 
     `measured` holds the seconds of each claim (`dpzv_audit.claims.result.measured`), where they are known.
     """
     claims = result.claims
     file = clean(result.claims_file)
-    skipped = [claim.verdict == "inconclusive" and not claim.fails for claim in claims]
+    skipped = [claim.verdict in ("inconclusive", "not-tested") and not claim.fails for claim in claims]
 
     def took(what: str) -> str:
         return f"{(measured or {}).get(what, 0.0):.3f}"
@@ -42,9 +43,9 @@ def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) 
         named = {"classname": file, "name": clean(claim.name)}
         named["time"] = took(f"seconds of claim {place}")
         case = SubElement(suite, "testcase", named)
-        text = clean(claim.sentence)
+        text = _text(claim)
         if claim.fails:
-            failure = SubElement(case, "failure", {"type": words_of(claim), "message": text})
+            failure = SubElement(case, "failure", {"type": words_of(claim.judged), "message": text})
             failure.text = f"{file}:{claim.line}: {text}"
         elif skipped[place - 1]:
             SubElement(case, "skipped", {"message": text})
@@ -62,15 +63,17 @@ def to_sarif(result: VerifyResult) -> str:
     """
     levels = {
         "refuted": "error",
-        "overclaimed": "warning" if result.options.allow_overclaimed else "error",
+        "not-tested": "warning" if "not-tested" in result.options.allow else "error",
+        "overclaimed": "warning" if "overclaimed" in result.options.allow else "error",
         "inconclusive": "error" if result.options.strict else "note",
+        "held": "note",
         "supported": "note",
     }
     rules = [
         {
             "id": f"claim-{verdict}",
-            "name": f"Claim{verdict.capitalize()}",
-            "shortDescription": {"text": f"A privacy claim is {verdict}."},
+            "name": f"Claim{verdict.title().replace('-', '')}",
+            "shortDescription": {"text": f"A privacy claim is {verdict.replace('-', ' ')}."},
             "fullDescription": {"text": MEANINGS[verdict]},
             "defaultConfiguration": {"level": levels[verdict]},
         }
@@ -89,9 +92,15 @@ def to_sarif(result: VerifyResult) -> str:
 
 def _standing(claim: ClaimResult) -> dict[str, str]:
     """Return level and kind: only what is of kind "fail" has a level (section 3.27.10)."""
-    if claim.fails or claim.verdict == "overclaimed":
+    word = claim.verdict
+    if claim.fails or word in ("overclaimed", "not-tested"):
         return {"level": "error" if claim.fails else "warning", "kind": "fail"}
-    return {"level": "none", "kind": "pass" if claim.verdict == "supported" else "open"}
+    return {"level": "none", "kind": "pass" if word in ("supported", "held") else "open"}
+
+
+def _text(claim: ClaimResult) -> str:
+    """Return the verdict of a claim in words, with what was not tested, warnings and why, on one line."""
+    return f"{words_of(claim.judged).capitalize()}. {' '.join(lines_of(claim.judged))}"
 
 
 def _result(claim: ClaimResult, result: VerifyResult) -> dict[str, object]:
@@ -104,14 +113,14 @@ def _result(claim: ClaimResult, result: VerifyResult) -> dict[str, object]:
         "ruleId": f"claim-{claim.verdict}",
         "ruleIndex": ORDER.index(claim.verdict),
         **_standing(claim),
-        "message": {"text": f"{name}: {clean(claim.sentence)}"},
+        "message": {"text": f"{name}: {_text(claim)}"},
         "locations": [{"physicalLocation": place}],
         # An alert stays the same alert for as long as the claim keeps its name.
         "partialFingerprints": {"claimName/v1": name},
         "properties": {
             "adjustedPValue": claim.adjusted_p_value,
             "evidence": claim.evidence_key,
-            "verdict": words_of(claim),
+            "verdict": words_of(claim.judged),
         },
     }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dpzv_audit.findings import ADVERSARIES
 from dpzv_audit.results import Reported
 
-from . import curves, figures, head, matrix, measured, risk, text, verification
+from . import curves, figures, head, matrix, measured, risk, text, verdicts, verification
 from .document import Report, Tile
 
 if TYPE_CHECKING:
@@ -40,13 +40,14 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for module in (curves, figures, head, matrix, measured, risk, verification):
+    for module in (curves, figures, head, matrix, measured, risk, verdicts, verification):
         found.globals[module.__name__.rpartition(".")[2]] = module
     found.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile}
     found.tests["sound_at"] = measured.is_sound_at
     shown = (text.lower_bound, text.number, text.p_value, text.percent, text.proportion, text.upper_bound)
-    found.filters |= {function.__name__: function for function in (*shown, text.the, text.to_json, text.verdict_words)}
+    found.filters |= {function.__name__: function for function in (*shown, text.the, text.to_json)}
     found.filters |= {
+        "capitalized": lambda value: value[:1].upper() + value[1:],
         "drawn": Markup,
         "fenced": _fenced,
         "markdown": lambda value: Markup(text.markdown(value)),

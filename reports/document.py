@@ -102,12 +102,16 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """A verdict and its object, as "refuted" and "ε ≤ 1 against the client", and why in one sentence."""
+    """A verdict and its object, as "refuted" and "ε ≤ 1 against the client", and why.
+
+    `notes` say what was not tested and warn, each as a sentence.
+    """
 
     word: str
     about: str
     why: str
     alarming: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

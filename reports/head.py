@@ -11,7 +11,7 @@ from functools import singledispatch
 from itertools import pairwise
 
 from dpzv_audit.comparison import compared, of_these_trainings
-from dpzv_audit.findings import LEAST_TRAININGS, STRONGEST, Interval, damage
+from dpzv_audit.findings import LEAST_TRAININGS, STRONGEST, Interval, VerdictWord, damage
 from dpzv_audit.results import (
     AttackResult,
     AttacksResult,
@@ -26,6 +26,7 @@ from dpzv_audit.results import (
     Run,
     ScoresResult,
     TrainResult,
+    Verdict,
     VerifyResult,
 )
 
@@ -33,7 +34,8 @@ from . import verification
 from .document import Judgement, Step
 from .figures import chance_level
 from .matrix import column_of_cell, worst_first
-from .text import clean, lower_bound, number, percent, proportion, the, upper_bound, verdict_words
+from .text import clean, lower_bound, number, proportion, the, upper_bound
+from .verdicts import MEANINGS, notes_of, warnings_of, words_of
 
 RELATIONS = {
     "replace-label": "one record with another label",
@@ -43,7 +45,8 @@ RELATIONS = {
 }
 """The relations of neighbours in words."""
 LABELS = "labels found"
-FAILED = ("refuted", "overclaimed")
+FALSE_OR_UNPROVEN = ("refuted", "overclaimed")
+_MOST_NOTES = 20
 _TRAININGS = 2
 """Trainings whose coins `audit --system` guesses by default."""
 _GATE = Step(words="Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml")
@@ -150,41 +153,22 @@ def strongest(found: Sequence[Found]) -> Found | None:
     return max(found, key=lambda one: one.harm, default=None)
 
 
-def verdict_on(privacy: Privacy) -> str | None:
-    """Return the verdict on a claimed epsilon in its own word; None where nothing is claimed."""
-    return None if privacy.claimed is None else (privacy.conclusion or privacy.verdict)
+def judged(privacy: Privacy) -> Verdict | None:
+    """Return the verdict on a claimed epsilon; None where nothing is claimed, or a file contradicts itself."""
+    found = privacy.judged
+    return found if found is not None and found.word == privacy.verdict else None
+
+
+def word_of(privacy: Privacy) -> VerdictWord | None:
+    """Return the word of that verdict."""
+    found = judged(privacy)
+    return None if found is None else found.word
 
 
 def claim_in_words(privacy: Privacy) -> str:
     """Return the claim with its adversary, as "ε ≤ 1 against the client"."""
     against = f" against {the(privacy.adversary)}" if privacy.adversary else ""
     return f"ε ≤ {number(privacy.claimed)}{against}"
-
-
-def why_of(privacy: Privacy, verdict: str) -> str:
-    """Return in one sentence what the verdict on a claim rests on."""
-    lower, upper = privacy.empirical_lower, privacy.upper
-    at = "" if privacy.confidence is None else f" at {percent(privacy.confidence)} confidence"
-    shows = None
-    if lower is not None:
-        shows = f"ε of at least {lower_bound(lower)}{at}"
-        shows += f", {clean(privacy.given)}" if privacy.given and lower > 0.0 else ""
-    theory = (
-        f"the tightest sound bound that theory gives is ε ≤ {upper_bound(upper)}"
-        if upper is not None
-        else _no_bound(privacy)
-    )
-    if verdict == "refuted":
-        return f"An audit shows {shows or 'more than the claim allows'}, more than was claimed; {theory}."
-    if verdict == "overclaimed":
-        above = "" if upper is None else ", above the claim"
-        audit = "no audit was made" if shows is None else f"an audit shows {shows}, which does not refute the claim"
-        return f"{_sentence(theory)}{above}; {audit}."
-    if verdict == "supported":
-        audit = "no audit was made" if shows is None else f"an audit found nothing against it ({shows})"
-        return f"Theory supports the claim: {theory}; {audit}."
-    found = f"an audit shows {shows}, which does not refute the claim" if shows else "no audit was made"
-    return f"{_sentence(found)}; {theory}. That is not a proof of the claim."
 
 
 def _no_bound(privacy: Privacy) -> str:
@@ -207,7 +191,7 @@ def _fix(result: Run) -> Step:
             command=shlex.join(["dpzv-audit", "train", *_training(result, "dpzv-sound")]),
         )
     if privacy.upper is None:
-        why = "the audit contradicts it" if verdict_on(privacy) == "refuted" else "no sound bound supports it"
+        why = "the audit contradicts it" if word_of(privacy) == "refuted" else "no sound bound supports it"
         return Step(words=f"Do not state {claim_in_words(privacy)}: {why}.")
     parts: dict[str, object] = {"--epsilon": privacy.claimed, "--delta": privacy.delta}
     parts |= {"--adversary": privacy.adversary, "--neighbours": privacy.neighbours}
@@ -269,13 +253,13 @@ _OF_SCORES = " against whoever can compute these scores"
 """Scores in files name no adversary: what they show holds against everybody who could have made them."""
 
 
-def _on_claim(result: Run | ScoresResult, verdict: str, step: Step) -> tuple[Judgement, Step]:
-    privacy = result.privacy
+def _on_claim(result: Run | ScoresResult, verdict: Verdict, step: Step) -> tuple[Judgement, Step]:
     judgement = Judgement(
-        word=verdict_words(verdict, privacy.verdict_given),
-        about=claim_in_words(privacy) + (_OF_SCORES if isinstance(result, ScoresResult) else ""),
-        why=why_of(privacy, verdict),
-        alarming=verdict in FAILED,
+        word=words_of(verdict),
+        about=claim_in_words(result.privacy) + (_OF_SCORES if isinstance(result, ScoresResult) else ""),
+        why=clean(verdict.why),
+        alarming=verdict.word in FALSE_OR_UNPROVEN,
+        notes=tuple(notes_of(verdict)),
     )
     return judgement, step
 
@@ -293,7 +277,9 @@ def _unjudged(result: Run, word: str, about: str) -> Judgement:
     found = _no_claim(result)
     if result.privacy.claimed is not None:
         return Judgement(word="not judged", about=claim_in_words(result.privacy), why=f"{_sentence(found)}.")
-    return Judgement(word=word, about=about, why=f"No ε is claimed; {found}.")
+    return Judgement(
+        word=word, about=about, why=f"No ε is claimed; {found}.", notes=tuple(warnings_of(result.warnings))
+    )
 
 
 def _sentence(words: str) -> str:
@@ -308,9 +294,9 @@ def head_of(result: Reported) -> tuple[Judgement, Step | None]:
 
 @head_of.register
 def _(result: AttackResult) -> tuple[Judgement, Step | None]:
-    verdict = verdict_on(result.privacy)
+    verdict = judged(result.privacy)
     best = strongest(found_by(result))
-    if verdict in FAILED:
+    if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:
         judgement, step = _on_claim(result, verdict, _fix(result))
         return (replace(judgement, why=f"{judgement.why} {_found(best)}.") if best and best.leaks else judgement), step
     words = _line(result, "attack")
@@ -320,7 +306,7 @@ def _(result: AttackResult) -> tuple[Judgement, Step | None]:
         return judgement, step
     about = " ".join([best.attack, *(["by the", best.adversary] if best.adversary else []), best.much])
     why = _found(best)
-    why += f"; {_no_claim(result)}." if verdict is None else f". {why_of(result.privacy, verdict)}"
+    why += f"; {_no_claim(result)}." if verdict is None else f". {clean(verdict.why)}"
     if best.leaks:
         word = "leaks"
         step = Step(words="Choose a defence from this list, and attack again", command="dpzv-audit list defences")
@@ -331,13 +317,14 @@ def _(result: AttackResult) -> tuple[Judgement, Step | None]:
         word = "measured" if best.reference is None else "no leak seen"
     if verdict is not None and not best.leaks:
         return _on_claim(result, verdict, _GATE)
-    return Judgement(word=word, about=about, why=why, alarming=best.leaks), step
+    notes = tuple(warnings_of(result.warnings) if verdict is None else notes_of(verdict))
+    return Judgement(word=word, about=about, why=why, alarming=best.leaks, notes=notes), step
 
 
 @head_of.register
 def _(result: TrainResult) -> tuple[Judgement, Step | None]:
-    verdict = verdict_on(result.privacy)
-    if verdict in FAILED:
+    verdict = judged(result.privacy)
+    if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:
         return _on_claim(result, verdict, _fix(result))
     attack = ["dpzv-audit", "attack", *_training(result, flags=_AS_TRAINED), "--attack", STRONGEST]
     why = ", to see what leaks" if verdict is None else ": a claim is not tested until it has been attacked"
@@ -349,9 +336,9 @@ def _(result: TrainResult) -> tuple[Judgement, Step | None]:
 
 @head_of.register
 def _(result: AuditResult) -> tuple[Judgement, Step | None]:
-    verdict = verdict_on(result.privacy)
+    verdict = judged(result.privacy)
     words = _line(result, "audit", "method", result.method)
-    if verdict in FAILED:
+    if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:
         return _on_claim(result, verdict, _fix(result))
     more = _more(result, words)
     if verdict is None:
@@ -364,7 +351,7 @@ def _(result: AuditResult) -> tuple[Judgement, Step | None]:
                 command="dpzv-audit list defences",
             )
         return judgement, more
-    return _on_claim(result, verdict, _GATE if verdict == "supported" else more)
+    return _on_claim(result, verdict, _GATE if verdict.word == "supported" else more)
 
 
 def _more(result: AuditResult, words: Sequence[str]) -> Step:
@@ -383,8 +370,8 @@ def _all_told(result: AuditResult) -> bool:
 
 @head_of.register
 def _(result: ScoresResult) -> tuple[Judgement, Step | None]:
-    verdict = verdict_on(result.privacy)
-    if verdict == "refuted":
+    verdict = judged(result.privacy)
+    if verdict is not None and verdict.word == "refuted":
         return _on_claim(result, verdict, Step(words="Do not state this epsilon: the scores contradict it."))
     more = Step(words="Audit again with more scores: they can show more (see “most it could show” below).")
     if verdict is None:
@@ -447,30 +434,42 @@ def _(result: AttacksResult) -> tuple[Judgement, Step | None]:
 def _(result: VerifyResult) -> tuple[Judgement, Step | None]:
     gravest = verification.gravest(result)
     of_it = [claim for claim in result.claims if claim.verdict == gravest]
-    about = f"{len(of_it)} of {len(result.claims)} claims" + (f" {gravest}" if result.failed else "")
+    shown = gravest.replace("-", " ")
+    about = f"{len(of_it)} of {len(result.claims)} claims" + (f" {shown}" if result.failed else "")
     first = next(iter(of_it), None)
     if len(result.claims) == 1 and first is not None:
-        about = f"the claim “{clean(first.name)}” is {gravest}"
-    why = verification.MEANINGS[gravest]
+        about = f"the claim “{clean(first.name)}” is {shown}"
+    why = MEANINGS[gravest]
     if first is not None:
         why = f"“{clean(first.name)}”: {clean(first.sentence)}"
     if result.interrupted:
         why += " The run was interrupted: the evidence is partial."
-    judgement = Judgement(word=verification.word_of(result), about=about, why=why, alarming=result.failed)
+    noted = [(claim, note) for claim in result.claims for note in notes_of(claim.judged)]
+    notes = [f"“{clean(claim.name)}”: {note}" for claim, note in noted[:_MOST_NOTES]]
+    if len(noted) > _MOST_NOTES:
+        notes.append(f"{len(noted) - _MOST_NOTES} more notes stand below, each with its claim.")
+    judgement = Judgement(
+        word=verification.word_of(result), about=about, why=why, alarming=result.failed, notes=tuple(notes)
+    )
     return judgement, None if first is None else _step_of_claim(result, first)
 
 
 def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> Step:
     """Return what to do about the gravest claim of a file."""
-    if claim.verdict in FAILED and claim.form == "method":
+    if claim.verdict in FALSE_OR_UNPROVEN and claim.form == "method":
         found = claim.claim
         words = ["dpzv-audit", "calibrate", "--method", str(found.get("method"))]
         for key in ("dataset", "epsilon", "delta", "adversary", "neighbours"):
             if found.get(key) is not None:
                 words += [f"--{key}", _typed(found[key])]
         return Step(words="Withdraw the claim, or find the noise that it needs", command=shlex.join(words))
-    if claim.verdict in FAILED:
+    if claim.verdict in FALSE_OR_UNPROVEN:
         return Step(words="Withdraw the claim, or change the system that it is about and verify again.")
+    if claim.verdict == "not-tested":
+        return Step(
+            words="Remove what voids the evidence, or allow more trials. Where no test exists, withdraw the claim or "
+            "pass --allow not-tested."
+        )
     if claim.verdict == "inconclusive":
         return Step(
             words="Gather more evidence: more trials, or scores of more runs. Evidence may refute a claim and never "

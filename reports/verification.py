@@ -2,26 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import get_args
 
-from dpzv_audit.findings import Verdict, to_jsonable
+from dpzv_audit.findings import VerdictWord, to_jsonable
 from dpzv_audit.results import ClaimResult, VerifyResult
 
 from .curves import tradeoff_figure
 from .figures import epsilon_figure, success_figure
-from .text import lower_bound, number, p_value, percent, upper_bound, verdict_words
+from .text import number, p_value, percent
+from .verdicts import measured_of, proven_of, words_of
 
 MOST_SECTIONS = 200
 """Claims with a section of their own; those that failed the gate come first, the table names all."""
 MOST_PICTURES = 40
-ORDER: tuple[Verdict, ...] = ("refuted", "overclaimed", "inconclusive", "supported")
-MEANINGS: Mapping[Verdict, str] = {
-    "refuted": "The measured lower bound, or the attack's success, lies above the claim at the stated confidence.",
-    "overclaimed": "Nothing refuted it, but no sound upper bound against this adversary supports it.",
-    "supported": "A sound upper bound lies at or below the claim, and nothing refuted it.",
-    "inconclusive": "There is no theory to lean on, and the audit did not refute it. That is not a proof.",
-}
+ORDER: tuple[VerdictWord, ...] = get_args(VerdictWord)
 
 
 Drawings = Callable[[str, Callable[[], str]], str]
@@ -37,39 +33,25 @@ def ranked(claims: Sequence[ClaimResult]) -> list[tuple[int, ClaimResult]]:
 
 def word_of(result: VerifyResult) -> str:
     """Return the file in a word: what ends with exit code 1 fails; else the gravest verdict, never "passed"."""
-    return "failed" if result.failed else gravest(result)
+    return "failed" if result.failed else gravest(result).replace("-", " ")
 
 
-def gravest(result: VerifyResult) -> Verdict:
+def gravest(result: VerifyResult) -> VerdictWord:
     """Return the gravest verdict on a claim of the file."""
-    return next((verdict for verdict in ORDER if result.summary.get(verdict)), "inconclusive")
+    return next((word for word in ORDER if result.summary.get(word)), "inconclusive")
 
 
 def row_of(claim: ClaimResult) -> dict[str, str | None]:
     """Return a claim as a row: name, verdict, claimed, measured, proved, p-value over the file."""
-    measured = proved = None
-    if claim.form == "attack":
-        claimed = f"≤ {percent(claim.claimed)}"
-        measured = share(claim.attack.success) if claim.rates else None
-    else:
-        claimed = f"ε ≤ {number(claim.claimed)}"
-        if claim.epsilon_lower is not None:
-            measured = f"ε ≥ {lower_bound(claim.epsilon_lower)}"
-        if claim.upper is not None:
-            proved = f"ε ≤ {upper_bound(float(f'{claim.upper:.9g}'))}"
+    limit = percent(claim.claimed) if claim.form == "attack" else number(claim.claimed)
     return {
         "claim": claim.name,
-        "verdict": words_of(claim) + (" *" if claim.missing else ""),
-        "claimed": claimed,
-        "measured": measured,
-        "proved": proved,
+        "verdict": words_of(claim.judged) + (" *" if claim.missing else ""),
+        "claimed": f"≤ {limit}" if claim.form == "attack" else f"ε ≤ {limit}",
+        "measured": measured_of(claim.judged),
+        "proved": proven_of(claim.judged),
         "p over the file": p_value(claim.adjusted_p_value),
     }
-
-
-def words_of(claim: ClaimResult) -> str:
-    """Return the verdict on a claim as it is shown: one that rests on an assumption alone says so."""
-    return verdict_words(claim.verdict, claim.verdict_given)
 
 
 def share(value: float | None) -> str | None:

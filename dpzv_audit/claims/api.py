@@ -1,6 +1,6 @@
 """`verify_claim`: one claim put to the test from Python, for test suites and notebooks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from ..errors import InputError, check_count, check_positive, check_probability
 from ..evidence.gathering import Gathering, Subject
 from ..evidence.verdict import fails
-from ..findings import Verdict
+from ..findings import VerdictWord
 from ..results import ClaimResult, GateOptions
 from ..signals import TRIAL_SECONDS
 from ..statistics.settings import check_scores
@@ -26,25 +26,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimVerdict:
-    """The verdict on one claim with its evidence in short; `entry` is the claim's part of a `result.json`."""
+    """The verdict on one claim with its evidence in short; `entry` is the claim's part of a `result.json`.
+
+    `verdict` is the word; the whole `dpzv_audit.results.Verdict` is `entry.judged`.
+    """
 
     name: str
-    verdict: Verdict
+    verdict: VerdictWord
     sentence: str
     p_value: float
     epsilon_lower: float | None
     upper: float | None
     entry: ClaimResult
 
-    def fails(self, *, allow_overclaimed: bool = False, strict: bool = False) -> bool:
-        """Whether the verdict fails a gate with these options, as `dpzv-audit verify` would."""
-        whole = self.entry.audited
-        return fails(self.verdict, audited=whole, allow_overclaimed=allow_overclaimed, strict=strict)
+    def fails(self, *, allow: Collection[str] = (), strict: bool = False) -> bool:
+        """Return whether the verdict fails a gate with these options, as `dpzv-audit verify` would."""
+        return fails(self.verdict, audited=self.entry.audited, allow=allow, strict=strict)
 
     def __str__(self) -> str:
-        """Return the verdict, the claim and the sentence that explains it."""
-        taken = f" {self.entry.verdict_given}" if self.entry.verdict_given else ""
-        return f"{self.verdict.upper()}{taken}: {self.name}\n{self.sentence}"
+        """Return the verdict and the claim, and below them what every report says of it."""
+        from reports.verdicts import lines_of, words_of
+
+        verdict = self.entry.judged
+        return "\n".join([f"{words_of(verdict).upper()}: {self.name}: {verdict.claim}", *lines_of(verdict)])
 
 
 def verify_claim(
@@ -117,7 +121,7 @@ def verify_claim(
     else:
         run.gathering = Gathering(subject, gate.question(run))
     gate.gather([run])
-    options = GateOptions(allow_overclaimed=False, strict=False)
+    options = GateOptions(allow=[], strict=False)
     (entry,) = verify_result(file, [run], decided([run], alpha), options, seed=seed).claims
     shown = ("name", "verdict", "sentence", "p_value", "epsilon_lower", "upper")
     return ClaimVerdict(entry=entry, **{key: getattr(entry, key) for key in shown})

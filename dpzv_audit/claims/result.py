@@ -7,9 +7,11 @@ from pathlib import Path
 from ..evidence.sentences import said
 from ..evidence.verdict import (
     GIVEN_GAUSSIAN,
+    STATED,
     VERDICTS,
     Evidence,
     adjusted_p_values,
+    claim_in_words,
     decide,
     fails,
     holm,
@@ -18,7 +20,7 @@ from ..evidence.verdict import (
 )
 from ..evidence.verdict import Look as EvidenceLook
 from ..findings import to_jsonable
-from ..results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
+from ..results import ClaimResult, GateOptions, Measured, Noise, Proven, Refutation, Verdict, VerifyResult
 from .file import AttackClaim, Claim, ClaimsFile, MethodClaim, said_by
 from .gate import ClaimRun
 from .ledger import LedgerMemory, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
@@ -36,16 +38,15 @@ def verify_result(
     """Return the result of `verify`: the same for the same evidence."""
     adjusted = adjusted_p_values([run.evidence().p_value for run in runs])
     claims = [_claim_result(run, i, decided, adjusted[i], options) for i, run in enumerate(runs)]
-    verdicts = [claim.verdict for claim in claims]
+    words = [claim.verdict for claim in claims]
     simulated = any(claim.form != "scores" for claim in claims)
-    loose = {"allow_overclaimed": options.allow_overclaimed, "strict": False}
-    for_strict_alone = [c for c in claims if c.fails and not fails(c.verdict, audited=True, **loose)]
+    for_strict_alone = [c for c in claims if c.fails and not fails(c.verdict, audited=True, allow=options.allow)]
     result = VerifyResult(
         claims_file=shown_path(str(file.path)),
         alpha=file.alpha,
         level=decided.level,
         seed=seed,
-        summary={verdict: verdicts.count(verdict) for verdict in VERDICTS},
+        summary={word: words.count(word) for word in VERDICTS},
         sentence=said("verify", claims, VERDICTS, decided.level, len(for_strict_alone)),
         noise=Noise.of_simulation(seed) if simulated else None,
         interrupted=interrupted,
@@ -66,13 +67,8 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
     theory = evidence.theory
     earlier = decided.earlier[place]
     level = decided.level / len(decided.refuted)
-    claimed = None if isinstance(claim, AttackClaim) else claim.epsilon
-    refuted = decided.refuted[place]
-    verdict = decide(refuted=refuted, theory=theory.applies, upper=theory.upper, claimed=claimed)
-    given = GIVEN_GAUSSIAN if verdict == "refuted" and not decided.alone[place] else ""
-    if earlier is not None:
-        given = earlier.given or ""
-    as_it_is = ("p_value", "trials", "missing", "unaudited", "attack", "rates", "warnings", "split", "facts")
+    as_it_is = ("p_value", "trials", "missing", "unaudited", "attack", "rates", "split", "facts")
+    judged = _judged(run, place, decided, level)
     found = {key: to_jsonable(getattr(evidence, key)) for key in as_it_is}
     found |= {
         "name": claim.name,
@@ -80,8 +76,8 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
         "source": claim.source,
         "line": run.placed.line,
         "claim": said_by(claim),
-        "verdict": verdict,
-        "verdict_given": given,
+        "verdict": judged.word,
+        "judged": judged,
         "adjusted_p_value": adjusted,
         "level": level,
         "epsilon_lower": evidence.epsilon_lower(level),
@@ -101,9 +97,67 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
         "fails": False,
     }
     entry = ClaimResult.model_validate(found)
-    failed = fails(verdict, audited=entry.audited, **dict(options))
     supported = entry.upper is not None and supports(entry.upper, entry.claimed)
-    return entry.model_copy(update={"sentence": said("claim", entry, supported), "fails": failed})
+    why = said("claim", entry, supported, evidence.voids)
+    return entry.model_copy(
+        update={
+            "judged": judged.model_copy(update={"why": why}),
+            "sentence": why,
+            "fails": fails(entry.verdict, audited=entry.audited, allow=options.allow, strict=options.strict),
+        }
+    )
+
+
+def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verdict:
+    """Return the verdict on the claim at a place, whose bounds are those at the error `level`; `why` is still empty."""
+    claim = run.placed.claim
+    evidence = run.evidence()
+    theory = evidence.theory
+    earlier = decided.earlier[place]
+    about_attack = isinstance(claim, AttackClaim)
+    claimed = claim.success_at_most if isinstance(claim, AttackClaim) else claim.epsilon
+    limit = evidence.success_limit if evidence.covered and not evidence.voids else None
+    word, reason = decide(
+        refuted=decided.refuted[place],
+        refuted_before=earlier is not None,
+        theory=theory.applies,
+        upper=theory.upper,
+        claimed=None if about_attack else claimed,
+        voids=evidence.voids,
+        held=about_attack and limit is not None and limit <= claimed,
+        tested=evidence.tested,
+        could_refute=evidence.could_refute(level, claimed),
+    )
+    given = ""
+    if word == "refuted":
+        given = (earlier.given or "") if earlier is not None else "" if decided.alone[place] else GIVEN_GAUSSIAN
+    measured = None
+    if about_attack and evidence.rates:
+        measured = Measured(quantity="success", value=evidence.attack["success"], limit=evidence.success_limit)
+    elif (lower := evidence.epsilon_lower(level)) is not None:
+        measured = Measured(
+            quantity="epsilon", value=lower, confidence=1.0 - level, assumes=evidence.given(level) if lower else ""
+        )
+    missing = [text for text in (evidence.unaudited, evidence.missing) if text]
+    return Verdict(
+        claim=_claim_in_words(claim),
+        adversary=getattr(claim, "adversary", None),
+        neighbours=None if about_attack else getattr(claim, "neighbours", None),
+        word=word,
+        reason=reason,
+        why="",
+        given=given,
+        measured=measured,
+        proven=None if theory.upper is None else Proven(value=theory.upper, rests_on=STATED if theory.stated else ""),
+        not_tested=[*evidence.not_tested, *missing],
+        warnings=[*evidence.warnings, *evidence.set_aside(level)],
+    )
+
+
+def _claim_in_words(claim: Claim) -> str:
+    if isinstance(claim, AttackClaim):
+        return f"success of {claim.attack} at most {100.0 * claim.success_at_most:g}%"
+    return claim_in_words(claim.epsilon, claim.delta)
 
 
 def _look(look: EvidenceLook, level: float) -> dict[str, object]:

@@ -98,7 +98,7 @@ def show(outcome: "AuditOutcome", table: str, game: BoundFlags, output: Output) 
     saved = save(result, game, "audit", result.method, result.dataset, files=outcome.found.files)
     outcome.found.forget()
     output.finish(saved, table_from(table, result))
-    game.fail(result.privacy.conclusion)
+    game.fail(result.privacy.verdict)
 
 
 _UNTRAINED = (*NAMED_ONLY, "data_option", "csv", *CSV_ONLY, "epochs", "canary_norm", "canaries", "device")

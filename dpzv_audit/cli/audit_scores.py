@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.text import Text
 
-from reports.text import percent, verdict_words
+from reports.text import percent
 
 from ..errors import AuditError, InputError, check_count, check_not_negative
-from ..evidence.verdict import GIVEN_GAUSSIAN, refuted_given
+from ..evidence.verdict import GIVEN_GAUSSIAN, given_by, largest_gating, on_privacy
 from ..findings import to_jsonable
-from ..results import JudgedBound, ScoresClaim, ScoresResult
+from ..results import JudgedBound, Privacy, ScoresClaim, ScoresResult
 from ..statistics.assumptions import dependence
 from ..statistics.coverage import FALSE_ALARM, as_text, coverage_check
 from ..statistics.estimators import DEFAULT_ESTIMATORS, ESTIMATORS, audit_scores, can_refute, may_refute
@@ -26,7 +26,6 @@ from .flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
 from .output import Output, coloured, print_table, table_of
 from .summary import at_least, sentence_of
 
-VERDICTS = ("refuted", "not refuted", "cannot refute")
 """What an estimator says of a claim, the strongest first."""
 FAMILY_HELP = "gaussian, laplace, pure or sampled:rate=R,rounds=T[,pair=remove|replace]"
 CHECKED_SCORES = 1000
@@ -180,9 +179,18 @@ def audit_score_files(
     warning = dependence(one, other)
     claim = None
     if options.epsilon is not None:
-        verdict = min((bound.verdict for bound in bounds), key=VERDICTS.index)
-        given = refuted_given(options.epsilon, bounds)
-        claim = ScoresClaim(epsilon=options.epsilon, delta=options.delta, verdict=verdict, given=given)
+        privacy = Privacy(
+            claimed=options.epsilon,
+            delta=options.delta,
+            confidence=options.confidence,
+            given=given_by(bounds),
+            empirical_lower=largest_gating(bounds),
+            estimators=list(bounds),
+        )
+        privacy = on_privacy(privacy, theory=False, warnings=[warning] if warning else [])
+        claim = ScoresClaim(
+            epsilon=options.epsilon, delta=options.delta, verdict=privacy.verdict, judged=privacy.judged
+        )
     result = ScoresResult(
         scores={"in": str(scores[0]), "out": str(scores[1]), "n_in": one.size, "n_out": other.size},
         **options._settings,
@@ -262,7 +270,11 @@ def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
             f"{bound.ceiling:.2f}",
             percent(bound.confidence),
             Text(bound.assumes or assumes),
-            *([coloured(verdict_words(bound.verdict, given))] if with_claim else []),
+            *(
+                [coloured(f"{bound.verdict} {given}" if bound.verdict == "refuted" and given else bound.verdict or "")]
+                if with_claim
+                else []
+            ),
         )
     print_table(output.console, table)
     for bound in bounds:

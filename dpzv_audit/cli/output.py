@@ -54,7 +54,9 @@ def repeatable_command_line(*, without: Collection[str] = ("--out",), plain: Col
 
 VERDICT_STYLES: Mapping[str, str] = {
     "refuted": "bold red",
+    "not-tested": "bold yellow",
     "overclaimed": "yellow",
+    "held": "green",
     "supported": "green",
     "inconclusive": "dim",
 }

@@ -9,7 +9,8 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.table import Table
 
-from reports.text import percent, the, verdict_words
+from reports.text import percent, the
+from reports.verdicts import words_of
 
 from ..errors import one_line
 from ..findings import LEAST_TRAININGS
@@ -38,7 +39,7 @@ def _macros() -> Any:
         "one_line": one_line,
         "the": the,
     }
-    made.globals |= {"verdict_words": verdict_words, "least_trainings": LEAST_TRAININGS}
+    made.globals |= {"words_of": words_of, "least_trainings": LEAST_TRAININGS}
     return made.get_template("terminal.jinja").module
 
 

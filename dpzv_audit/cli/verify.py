@@ -14,13 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.ci import to_junit, to_sarif, to_summary
-from reports.text import verdict_words
+from reports.verdicts import lines_of, measured_of, proven_of, words_of
 
 from ..claims.cache import Cache, default_cache
 from ..claims.file import claims_schema, load_claims
 from ..claims.ledger import LedgerMemory, ledger_files, open_ledger
 from ..errors import AuditError, InputError, Interrupted, inert, one_line
-from ..findings import down, up
 from ..results import ClaimResult, GateOptions, VerifyResult
 from ..runs import MEASURED_FILE, json_text, versions
 from ..signals import TRIAL_SECONDS
@@ -95,7 +94,7 @@ def verify(
     workers: WorkerFlags,
     trial_seconds: Positive = TRIAL_SECONDS,
     strict: bool = False,
-    allow: list[Literal["overclaimed"]] | None = None,
+    allow: list[Literal["overclaimed", "not-tested"]] | None = None,
     trust_code: bool = False,
     root: Path | None = None,
     ledger: Path | None = None,
@@ -111,9 +110,10 @@ def verify(
 ) -> None:
     """Verify every claim of a file, with evidence; the CI gate.
 
-    Each claim is refuted, overclaimed, supported or inconclusive. A true claim is refuted with probability at most
-    alpha over all claims of the file together. A warning names each claim that the planned trials could never refute.
-    The exit code is 1 if a claim is refuted or overclaimed. An unchanged claim is not audited again.
+    Each claim is refuted, not tested, supported, overclaimed, held or inconclusive. A true claim is refuted with
+    probability at most alpha over all claims of the file together. A warning names each claim that the planned trials
+    could never refute. The exit code is 1 if a claim is refuted, not tested or overclaimed. An unchanged claim is not
+    audited again.
 
     Example: dpzv-audit verify examples/claims.toml --junit junit.xml --sarif claims.sarif
 
@@ -124,7 +124,7 @@ def verify(
         max_trials N: Most trainings, or runs, for each claim.
         trial_seconds X: Most seconds that one run of a mechanism, or one training of a system, may take.
         strict: Exit with 1 for a claim that is inconclusive, was cut off or was not audited.
-        allow overclaimed: Exit with 0 even if a claim is overclaimed.
+        allow overclaimed|not-tested: Exit with 0 even if a claim has this verdict; may be given twice.
         trust_code: Import and run the Python code that the file names; give it only for files that you trust.
         root DIR: Folder that paths in the claims file must lie in; by default the file's own.
         ledger FILE: Share one error rate among all runs that use this file, and record their decisions in it.
@@ -199,7 +199,7 @@ def verify(
         settled = decided(runs, file.alpha)
     else:
         settled = decided_by_ledger(ledger, memory, file.alpha, runs, new=new_ledger)
-    options = GateOptions(allow_overclaimed=bool(allow), strict=strict)
+    options = GateOptions(allow=sorted(set(allow or [])), strict=strict)
     result = verify_result(file, runs, settled, options, seed=run.seed, interrupted=interrupted)
     result = result.with_command_line(_command_line()).model_copy(update={"versions": versions()})
     costs = measured(runs)
@@ -213,7 +213,8 @@ def verify(
     output.result({**result.to_json(), **extra})
     print_table(output.console, verdict_table(result.claims))
     for entry in result.claims:
-        text = Text(inert(entry.name), style="bold") + Text(": ") + coloured(inert(entry.sentence))
+        text = Text(inert(entry.name), style="bold") + Text(": ")
+        text += coloured(inert(" ".join(lines_of(entry.judged))))
         if entry.name in cached:
             text.append(" [from the cache]", style="dim")
         if entry.name in not_cached:
@@ -289,17 +290,12 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
     table = table_of({"claim": "text", "verdict": "text", **numbers}, rule=True)
     table.columns[1].min_width = len("inconclusive *")
     for entry in claims:
-        if entry.form == "attack":
-            claimed = f"≤ {100 * entry.claimed:g}%"
-            measured = f"{100 * (entry.attack.success or 0.0):.1f}%" if entry.rates else "–"
-            proved = ""
-        else:
-            claimed = f"≤ {entry.claimed:g}"
-            measured = "–" if entry.epsilon_lower is None else f"≥ {down(entry.epsilon_lower)}"
-            proved = "–" if entry.upper is None else f"≤ {up(entry.upper)}"
-        words = verdict_words(entry.verdict, entry.verdict_given)
+        limit = f"{100 * entry.claimed:g}%" if entry.form == "attack" else f"{entry.claimed:g}"
+        proven = "" if entry.form == "attack" else "–"
+        words = words_of(entry.judged)
         if entry.missing:
             words += " *"
-        cells = (claimed, measured, proved, f"{entry.adjusted_p_value:.1g}")
+        shown = (measured_of(entry.judged) or "–", proven_of(entry.judged) or proven)
+        cells = (f"≤ {limit}", *(text.removeprefix("ε ") for text in shown), f"{entry.adjusted_p_value:.1g}")
         table.add_row(Text(inert(entry.name)), Text(words, style=VERDICT_STYLES[entry.verdict]), *cells)
     return table

@@ -28,7 +28,7 @@ from .bounding import AuditPlan, Bounded, bounded, wealth_by_pairs
 from .privacy import Claimed, check_noise, game_of, noised, privacy_of, privacy_of_system, section, tradeoff_of
 from .sections import Case, Provenance, noise_section, provenance, published_by_simulation
 from .sentences import said
-from .verdict import Theory, largest_gating, verdict_on
+from .verdict import Theory, decide, largest_gating
 
 WHOEVER = "whoever sees the view"
 """Against whom a bound on a mechanism holds, which names no party: who sees what a run answers."""
@@ -243,7 +243,7 @@ def _of_mechanism(
     }
     claim = Claimed(epsilon, delta, WHOEVER, "as the mechanism has it")
     theory = Theory()
-    privacy = section(theory, claim, found)
+    privacy = section(theory, claim, found, warnings=warned)
     ceiling = max(bound.ceiling for bound in found.bounds if can_refute(bound))
     note = "the claimed curve is the least that an (epsilon, delta) mechanism may have"
     unkept = {"not_kept": not_kept} if not_kept else {}
@@ -451,7 +451,8 @@ def planted_row(planted: Planted, audit: AuditPlan, *, runs: int | None = None, 
         )
     theory = Theory(applies=True, bounds=tuple(planted.upper_bounds(case)))
     lower = largest_gating(estimators)
-    verdict = verdict_on(case.epsilon, lower, theory.upper)
+    refuted = lower is not None and lower > case.epsilon
+    word, _ = decide(refuted=refuted, theory=True, upper=theory.upper, claimed=case.epsilon)
     return PlantedRow(
         name=planted.name,
         bug=planted.summary,
@@ -465,8 +466,8 @@ def planted_row(planted: Planted, audit: AuditPlan, *, runs: int | None = None, 
         upper=theory.upper,
         gap=theory.gap or None,
         expected=list(planted.expected),
-        verdict=verdict,
-        as_expected=verdict in planted.expected,
+        verdict=word,
+        as_expected=word in planted.expected,
         games=games,
     )
 

@@ -1,6 +1,7 @@
 """What theory and games say of a training: its releases, accounted, and games on simulated and real transcripts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
@@ -160,7 +161,8 @@ def theory_of(
         hidden = measured is not None and measured.shared and adversary in KNOWS_DIRECTIONS
         return Theory(applies=True, unaccounted="known-directions" if hidden else NO_NOISE)
     (release,) = releases
-    return account(release, adversary, neighbours, delta, enough)
+    theory = account(release, adversary, neighbours, delta, enough)
+    return replace(theory, stated=method.offers is not None)
 
 
 def account(

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..findings import Void
 from ..games.scores import GameScores, joined
 from ..statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
@@ -131,6 +132,14 @@ class Gathering:
             return success_p_value(self.rates, asked.success_at_most, least=asked.least_success)
         return combined_p_value((look.p_value, look.weight) for look in self.looks if look.weight > 0)
 
+    @property
+    def _least_p_value(self) -> float:
+        """The p-value of a claim about an attack, had every training so far been all success."""
+        asked = self.question
+        if asked.success_at_most is None:
+            return 1.0
+        return success_p_value([1.0] * len(self.rates), asked.success_at_most, least=asked.least_success)
+
     def evidence(self) -> Evidence:
         """Return what was found out so far."""
         last = next((blocks for blocks in reversed(self.pools.values()) if blocks), [])
@@ -152,6 +161,9 @@ class Gathering:
             missing=self.missing,
             unaudited=self.subject.unaudited,
             warnings=tuple(joined(scores).warnings) if self.looks else (),
+            voids=self.subject.voids,
+            not_tested=self.subject.not_tested,
+            least_p_value=self._least_p_value,
             split=split_of(self.subject.stages),
             scores=scores_digest(self.pools),
         )
@@ -373,7 +385,7 @@ class Subject:
 
     `stages` is empty where no test can be made, and `unaudited` says why. `gaussian_tests` are the full tests of mu
     that the scores of Gaussian pools are put to. What is `quick` takes so little that it is one piece of work, and ends
-    though time is up.
+    though time is up. `voids` and `not_tested` are what is known before anything is drawn: see `Evidence`.
     """
 
     theory: Callable[[], Theory] = Theory
@@ -382,6 +394,8 @@ class Subject:
     gaussian_tests: tuple[TestName, ...] = GAUSSIAN_TESTS
     quick: bool = False
     unaudited: str = ""
+    voids: tuple[Void, ...] = ()
+    not_tested: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

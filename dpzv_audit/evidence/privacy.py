@@ -1,5 +1,6 @@
 """The privacy section of a result: the claim, upper bounds, lower bounds and trade-off curves against an adversary."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from mechanisms.methods.dpzv import scalar_config, scalar_release
 from ..accounting import Release, gaps_of
 from ..accounting.labels import LabelRelease
 from ..errors import InputError
-from ..findings import AdversaryName, NeighbourRelation
+from ..findings import AdversaryName, NeighbourRelation, Void
 from ..games.game import Game, GameAdversary
 from ..games.real import RealTrials
 from ..results import Privacy, Tradeoff
@@ -27,9 +28,8 @@ from .verdict import (
     Theory,
     given_by,
     largest_gating,
-    refuted_given,
+    on_privacy,
     theory_curves,
-    verdict_on,
 )
 
 _UNAUDITED = (
@@ -64,10 +64,12 @@ def privacy_sections(
     *,
     repeats: int = 1,
     seeded_noise: bool = False,
+    warnings: Sequence[str] = (),
 ) -> tuple[Privacy, Tradeoff | None]:
     """Return the claim, upper bounds and lower bound against one adversary, and the trade-off curves of all three.
 
     `seeded_noise` says that the training is released and its noise is not: see `dpzv_audit.accounting.Release`.
+    `warnings` are those of the training, which the verdict repeats.
     """
     method = case.method
     config = case.config
@@ -75,17 +77,17 @@ def privacy_sections(
     deployment = replace(case.deployment, seeded_noise=seeded_noise)
     labels = label_release(config.defences)
     if labels is not None:
-        return _of_labels(case, labels, adversary, seeded=seeded_noise), None
+        return _of_labels(case, labels, adversary, seeded=seeded_noise, warnings=warnings), None
     noised = scalar_config(method, config)
     if noised is None and adversary in method.protection(config).audience:
-        return _of_channel(method, config, deployment, adversary), None
+        return _of_channel(method, config, deployment, adversary, warnings=warnings), None
     if noised is None or plan is None or plan.sigma == 0.0:
         method.check_noise(config, clients=deployment.clients)
         epsilon = noised.epsilon if noised is not None and noised.calibration != "none" else None
         delta = noised.delta if noised is not None else None
         theory = NO_THEORY if method.offers is None else NOTHING_STATED
         theory = NOTHING_PROMISED if any(one.place == "gradient" for one in config.defences) else theory
-        return section(theory, Claimed(epsilon, delta, adversary, NEIGHBOURS)), None
+        return section(theory, Claimed(epsilon, delta, adversary, NEIGHBOURS), warnings=warnings), None
     found = None
     if audit.runs and adversary in ("client", "colluding-clients"):
         game = game_of(method, noised, adversary, audit, repeats)
@@ -93,7 +95,15 @@ def privacy_sections(
         found = bounded(trials, audit, delta=noised.delta)
     why_not = _UNAUDITED if audit.runs else "no audit was asked for"
     return privacy_of(
-        noised, adversary, NEIGHBOURS, plan, deployment, found, confidence=audit.confidence, why_not=why_not
+        noised,
+        adversary,
+        NEIGHBOURS,
+        plan,
+        deployment,
+        found,
+        confidence=audit.confidence,
+        why_not=why_not,
+        warnings=warnings,
     )
 
 
@@ -121,6 +131,7 @@ def privacy_of(
     *,
     confidence: float | None = None,
     why_not: str = "",
+    warnings: Sequence[str] = (),
 ) -> tuple[Privacy, Tradeoff | None]:
     """Return the privacy section and the trade-off curves of a training and, if there was an audit, of what it found.
 
@@ -139,9 +150,12 @@ def privacy_of(
         "participations": plan.participations,
     }
     if found is None:
-        return section(theory, claim, confidence=confidence, release=facts, not_audited=why_not), None
+        unaudited = section(theory, claim, confidence=confidence, release=facts, not_audited=why_not, warnings=warnings)
+        return unaudited, None
     note = said("curves", found.scores.participations)
-    return section(theory, claim, found, release=facts), tradeoff_of(found, claim, theory, of_method=True, note=note)
+    return section(theory, claim, found, release=facts, warnings=warnings), tradeoff_of(
+        found, claim, theory, of_method=True, note=note
+    )
 
 
 def section(
@@ -150,35 +164,36 @@ def section(
     found: Bounded | None = None,
     *,
     confidence: float | None = None,
+    voids: Sequence[Void] = (),
+    not_tested: Sequence[str] = (),
+    warnings: Sequence[str] = (),
     **more: Any,
 ) -> Privacy:
     """Return what theory and an audit say of a claim, and the verdict.
 
-    With `confidence`, by default the audit's, also what the audit takes as given.
+    With `confidence`, by default the audit's, also what the audit takes as given. `voids`, `not_tested` and `warnings`
+    are those of the verdict.
     """
     estimators = [] if found is None else list(found.bounds)
     confidence = confidence if found is None else found.plan.confidence
-    claimed = claim.epsilon
-    lower = largest_gating(estimators)
     if confidence is not None:
-        given = None if claimed is None else refuted_given(claimed, estimators)
-        more |= {"confidence": confidence, "conclusion": None, "given": given_by(estimators), "verdict_given": given}
-    if claimed is not None:
-        more["conclusion"] = verdict_on(claimed, lower, theory.upper, theory=theory.applies)
-    refuted = None if lower is None or claimed is None else "refuted" if lower > claimed else "not refuted"
-    return Privacy(
-        claimed=claimed,
+        more |= {"confidence": confidence, "given": given_by(estimators)}
+    privacy = Privacy(
+        claimed=claim.epsilon,
         upper=theory.upper,
         gap=more.pop("gap", theory.gap or None),
-        empirical_lower=lower,
+        empirical_lower=largest_gating(estimators),
         delta=claim.delta,
         adversary=claim.adversary,
         neighbours=claim.neighbours,
-        verdict=refuted,
         bounds=list(theory.bounds),
         estimators=estimators,
         gap_explanations=theory.explanations,
         **more,
+    )
+    warnings = [*warnings, *([] if found is None else found.scores.warnings)]
+    return on_privacy(
+        privacy, theory=theory.applies, stated=theory.stated, voids=voids, not_tested=not_tested, warnings=warnings
     )
 
 
@@ -195,7 +210,9 @@ def privacy_of_system(case: Case, found: Bounded, epsilon: float | None) -> Priv
     return section(theory, Claimed(epsilon, protection.delta, adversary, NEIGHBOURS), found)
 
 
-def _of_labels(case: Case, labels: LabelRelease, adversary: AdversaryName, *, seeded: bool) -> Privacy:
+def _of_labels(
+    case: Case, labels: LabelRelease, adversary: AdversaryName, *, seeded: bool, warnings: Sequence[str] = ()
+) -> Privacy:
     """Return the claim and the upper bounds of labels that are privatised once, before training.
 
     Those of noise that the method adds too count where they hold of private labels: see `own_release`.
@@ -208,7 +225,7 @@ def _of_labels(case: Case, labels: LabelRelease, adversary: AdversaryName, *, se
     theory = Theory(applies=True, bounds=tuple(bounds))
     facts = {"defences": [defence.model_dump(mode="json") for defence in case.config.defences]}
     claim = Claimed(labels.epsilon, delta, adversary, NEIGHBOURS)
-    return section(theory, claim, release=facts, not_audited=_LABELS_UNAUDITED)
+    return section(theory, claim, release=facts, not_audited=_LABELS_UNAUDITED, warnings=warnings)
 
 
 def own_release(method: MethodSpec, config: TrainingConfig, deployment: Deployment) -> Release | None:
@@ -230,6 +247,8 @@ def _of_channel(
     adversary: AdversaryName,
     found: Bounded | None = None,
     epsilon: float | None = None,
+    *,
+    warnings: Sequence[str] = (),
 ) -> Privacy:
     """Return the claim and the upper bounds of noise on embeddings or gradients, which stands against `adversary`.
 
@@ -240,10 +259,10 @@ def _of_channel(
     relation = noise.neighbours
     claim = Claimed(noise.epsilon if epsilon is None else epsilon, noise.delta, adversary, relation)
     if not releases:
-        return section(NO_THEORY, claim, found)
+        return section(NO_THEORY, claim, found, warnings=warnings)
     (release,) = releases
     gaps = gaps_of(release, adversary, relation)
-    theory = account(release, adversary, relation, noise.delta)
+    theory = replace(account(release, adversary, relation, noise.delta), stated=method.offers is not None)
     words = said("channel", release, adversary, relation, gaps)
     own = ("channel", "sigma", "noise", "clip", "rounds", "participations")
     facts = {name: getattr(release, name) for name in own}
@@ -252,8 +271,9 @@ def _of_channel(
         gap = ", ".join(gaps) or next((bound.gap for bound in theory.bounds if bound.gap), None)
     facts |= {"noise_multiplier": release.noise_multiplier(relation), "words": words}
     if found is not None:
-        return section(theory, claim, found, gap=gap, release=facts)
-    return section(theory, claim, gap=gap, release=facts, not_audited=method.games(config).why_not)
+        return section(theory, claim, found, gap=gap, release=facts, warnings=warnings)
+    why_not = method.games(config).why_not
+    return section(theory, claim, gap=gap, release=facts, not_audited=why_not, warnings=warnings)
 
 
 def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bool, note: str) -> Tradeoff:

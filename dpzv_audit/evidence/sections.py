@@ -60,6 +60,14 @@ def utility_section(
     return section.model_copy(update={"history": history}) if history else section
 
 
+def not_learnt(utility: Utility) -> list[str]:
+    """Return a warning where the test accuracy of a training is not shown to be above that of the majority class."""
+    accuracy, majority = utility.test_accuracy, utility.controls.get("majority")
+    if accuracy is None or not isinstance(majority, int | float) or accuracy.low > majority:
+        return []
+    return [said("not_learnt", accuracy.value, majority)]
+
+
 def control_section(server_rate: float, correct: np.ndarray, confidence: float) -> ControlAccuracy:
     """Return the accuracy of frozen clients, of `correct` (K, n), and the server rate of their training."""
     return ControlAccuracy(

@@ -17,7 +17,7 @@ def _macros() -> Any:
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     found.filters |= {"down": down, "up": up, "percent": percent}
-    found.globals |= {"beats": _beats, "beside_words": _beside}
+    found.globals |= {"beats": _beats, "beside_words": _beside, "supports": _supports}
     return found.get_template("sentences.jinja").module
 
 
@@ -31,6 +31,12 @@ def _beats(one: Interval, other: Interval) -> bool:
     from ..comparison import compared
 
     return compared(one, other).side == "above"
+
+
+def _supports(upper: float, claimed: float) -> bool:
+    from .verdict import supports
+
+    return supports(upper, claimed)
 
 
 def _beside(success: Interval, other: float | Interval) -> str:

@@ -39,6 +39,7 @@ from .sections import (
     Case,
     bytes_of,
     control_section,
+    not_learnt,
     provenance,
     published_by_simulation,
     published_by_training,
@@ -140,8 +141,10 @@ def train_result(
             "frozen-clients-tuned": control_section(tuned.server_rate, tuned.correct, confidence),
         }
     plan = method.plan(config, case.deployment)
-    privacy, tradeoff = privacy_sections(case, plan, AuditPlan(runs=0), seeded_noise=noise_seed is not None)
     utility = utility_section(trained, dataset, compared, confidence)
+    warnings = not_learnt(utility)
+    seeded = noise_seed is not None
+    privacy, tradeoff = privacy_sections(case, plan, AuditPlan(runs=0), seeded_noise=seeded, warnings=warnings)
     accuracy = utility.test_accuracy
     assert isinstance(accuracy, Accuracy)
     sampler = getattr(config, "sampler", None)
@@ -154,6 +157,7 @@ def train_result(
         privacy=privacy,
         published=published_by_training(here, trainings=trials, sampler=sampler),
         sentence=said("train", method.name, accuracy, tuned_control, diverged, privacy),
+        warnings=warnings,
         tradeoff=tradeoff,
         staleness=None if own else staleness[0].summary(),
         bytes=bytes_of(trained),
@@ -214,7 +218,8 @@ def attacked_result(
     repeats = setting.queries if setting.adversary == "client" else 1
     if store is not None:
         audit = replace(audit, folder=store.folder / "audit", resume=True)
-    privacy, tradeoff = privacy_sections(case, found.plan, audit, repeats=repeats)
+    warnings = not_learnt(found.utility)
+    privacy, tradeoff = privacy_sections(case, found.plan, audit, repeats=repeats, warnings=warnings)
     more: dict[str, object] = {} if found.not_certified is None else {"not_certified": found.not_certified}
     if found.reconstructions is not None:
         more["reconstructions"] = found.reconstructions
@@ -236,6 +241,7 @@ def attacked_result(
         certified=found.certified,
         privacy=privacy,
         sentence=said("attack", spec.name, _who(setting, tried), found, found.certified, LEAST_TRAININGS, privacy),
+        warnings=warnings,
         tradeoff=tradeoff,
         utility=found.utility,
         bytes=found.bytes,

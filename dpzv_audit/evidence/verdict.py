@@ -5,21 +5,26 @@ with probability at most alpha over all claims together.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import numpy as np
 
 from ..accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon, tightest_sound
-from ..findings import EmpiricalBound, UpperBound, Verdict
+from ..findings import EmpiricalBound, UpperBound, VerdictReason, VerdictWord, Void, down
+from ..results import Measured, Privacy, Proven, Verdict
+from ..statistics.assumptions import CONTRADICTED
 from ..statistics.estimators import can_refute
 from ..statistics.fixed import FixedTest, MeansTest
 from ..statistics.one_run import CoinTest
 from ..statistics.sequential import SequentialTest
+from .sentences import said
 
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 
+STATED = "on what the system states"
+"""What a bound rests on where a system states its release: nothing here can check all of it."""
 GIVEN_GAUSSIAN = "given Gaussian noise"
 """What a bound on a Gaussian trade-off curve takes as given where it may refute a claim of (epsilon, delta)."""
 ACCURACY = 1e-9
@@ -51,37 +56,120 @@ def holm(p_values: Sequence[float], alpha: float) -> tuple[bool, ...]:
     return tuple(value <= alpha for value in adjusted_p_values(p_values))
 
 
-def decide(*, refuted: bool, theory: bool, upper: float | None, claimed: float | None) -> Verdict:
-    """Return the verdict on one claim.
+def decide(
+    *,
+    refuted: bool,
+    theory: bool,
+    upper: float | None,
+    claimed: float | None,
+    voids: Sequence[Void] = (),
+    refuted_before: bool = False,
+    held: bool = False,
+    tested: bool = True,
+    could_refute: bool = True,
+) -> tuple[VerdictWord, VerdictReason]:
+    """Return the verdict on one claim and why: the first that applies, from the top.
 
     Args:
-        refuted: whether its test says so at the error rate of the whole file.
+        refuted: whether a test says so at the error rate of the whole file.
         theory: whether theory speaks about this claim at all: an accountant answered, be it "no sound bound".
         upper: the tightest *sound* upper bound on epsilon against this adversary; None where there is none.
         claimed: the claimed epsilon; None for a claim about an attack, which no theorem covers.
+        voids: what voids the evidence, and a release that is only stated.
+        refuted_before: whether an earlier look, of which a ledger knows, refuted it: that stands.
+        held: whether all controls of an attack passed and the upper limit of its success lies within the claim.
+        tested: whether any test that may refute the claim was made.
+        could_refute: whether the tests could have refuted the claim, had the evidence been the strongest.
     """
-    if refuted:
-        return "refuted"
-    if not theory or claimed is None:
-        return "inconclusive"
-    if upper is not None and supports(upper, claimed):
-        return "supported"
-    return "overclaimed"
+    if refuted_before:
+        return "refuted", "refuted-before"
+    if refuted and not any(void.refutations for void in voids):
+        return "refuted", "measured-above-claim"
+    if voids:
+        return "not-tested", voids[0].reason
+    if theory and claimed is not None:
+        if upper is None:
+            return "overclaimed", "no-sound-bound"
+        return ("supported", "proven") if supports(upper, claimed) else ("overclaimed", "bound-above-claim")
+    if held:
+        return "held", "limit-below-claim"
+    if not (tested and could_refute):
+        return "not-tested", "never-refutable" if tested else "no-test"
+    return "inconclusive", "not-refuted"
 
 
-def verdict_on(claimed: float, lower: float | None, upper: float | None, *, theory: bool = True) -> Verdict:
-    """Return the verdict that one lower bound, None without an audit, gives on a claimed epsilon; else as `decide`."""
-    return decide(refuted=lower is not None and lower > claimed, theory=theory, upper=upper, claimed=claimed)
-
-
-def fails(verdict: Verdict, *, audited: bool, allow_overclaimed: bool = False, strict: bool = False) -> bool:
-    """Return whether a claim fails the gate: refuted always, overclaimed unless allowed.
+def fails(word: VerdictWord, *, audited: bool, allow: Collection[str] = (), strict: bool = False) -> bool:
+    """Return whether a claim fails the gate: refuted always, overclaimed and not tested unless allowed.
 
     With `strict` also where it is inconclusive, and where it was not `audited`: no test was made, or a budget cut it.
     """
-    if strict and (verdict == "inconclusive" or not audited):
+    if strict and (word == "inconclusive" or not audited):
         return True
-    return verdict == "refuted" or (verdict == "overclaimed" and not allow_overclaimed)
+    return word == "refuted" or (word in ("overclaimed", "not-tested") and word not in allow)
+
+
+def on_privacy(
+    privacy: Privacy,
+    *,
+    theory: bool,
+    stated: bool = False,
+    voids: Sequence[Void] = (),
+    not_tested: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+) -> Privacy:
+    """Return the privacy section of a result with the verdict on its claim; unchanged where nothing is claimed.
+
+    `theory` says whether theory speaks about it, `stated` whether it rests on a release that a system states.
+    """
+    claimed = privacy.claimed
+    if claimed is None:
+        return privacy
+    gating = [bound for bound in privacy.estimators if can_refute(bound)]
+    lower = privacy.empirical_lower
+    word, reason = decide(
+        refuted=lower is not None and lower > claimed,
+        theory=theory,
+        upper=privacy.upper,
+        claimed=claimed,
+        voids=voids,
+        tested=bool(gating),
+        could_refute=any(bound.ceiling > claimed for bound in gating),
+    )
+    missing = [f"no audit was made: {privacy.not_audited}"] if privacy.not_audited and lower is None else []
+    contradicted = [bound for bound in privacy.estimators if CONTRADICTED in bound.assumes]
+    measured = None
+    if lower is not None:
+        measured = Measured(
+            quantity="epsilon", value=lower, confidence=privacy.confidence, assumes=given_by(privacy.estimators) or ""
+        )
+    proven = None if privacy.upper is None else Proven(value=privacy.upper, rests_on=STATED if stated else "")
+    verdict = Verdict(
+        claim=claim_in_words(claimed, privacy.delta),
+        adversary=privacy.adversary,
+        neighbours=privacy.neighbours,
+        word=word,
+        reason=reason,
+        why=said("why", privacy, word, voids, STATED if stated else ""),
+        given=(refuted_given(claimed, privacy.estimators) or "") if word == "refuted" else "",
+        measured=measured,
+        proven=proven,
+        not_tested=[*not_tested, *missing],
+        warnings=[*warnings, *set_aside([(bound.epsilon_lower, bound.assumes) for bound in contradicted], lower)],
+    )
+    return privacy.model_copy(update={"verdict": word, "judged": verdict})
+
+
+def claim_in_words(epsilon: float, delta: float | None) -> str:
+    """Return a claim of (epsilon, delta) in words."""
+    return f"epsilon at most {epsilon:g}" + ("" if delta is None else f" (delta {delta:g})")
+
+
+def set_aside(bounds: Iterable[tuple[float, str]], lower: float | None) -> list[str]:
+    """Return a warning where a stronger bound was set aside, from (bound, assumption that the scores contradict)."""
+    best, assumes = max(bounds, default=(0.0, ""))
+    if best <= (lower or 0.0):
+        return []
+    return [f"a stronger bound, epsilon at least {down(best)}, was set aside: it assumes {assumes}"]
 
 
 def stopping_level(alpha: float, claims: int) -> float:
@@ -134,12 +222,14 @@ _UNACCOUNTED = {NO_NOISE: NO_NOISE_WHY, NO_RELEASE: NO_RELEASE_WHY, NO_PROMISE: 
 class Theory:
     """What the accountants say of a release; where none is known to account for, nothing `applies`.
 
-    `bounds` are every accountant's answers; `unaccounted` is the gap that leaves nothing to account for.
+    `bounds` are every accountant's answers; `unaccounted` is the gap that leaves nothing to account for. `stated` says
+    that they are on a release that a system states.
     """
 
     applies: bool = False
     bounds: tuple[UpperBound, ...] = ()
     unaccounted: str = ""
+    stated: bool = False
 
     @property
     def tightest(self) -> UpperBound | None:
@@ -202,6 +292,11 @@ class Evidence:
         unaudited: Why no test was made of this claim, where none can be: nobody plays a game for its adversary and its
             relation, or there is too little to play it on.
         warnings: What speaks against the tests, such as scores that do not look independent.
+        voids: What voids the evidence: a failed control, messages that no score reads.
+        not_tested: What was not looked at, each as a sentence without a full stop.
+        least_p_value: The least p-value that as many trainings could have given a claim about an attack.
+        success_limit: Upper limit of the mean success of an attack, at the claim's own stated level; None without one.
+        covered: Whether that limit speaks of every attack and client that the claim is about.
         split: How the claim's one alpha was shared out before anything was drawn: shares by test.
         scores: Digest of all that was drawn (`evidence.gathering.scores_digest`).
     """
@@ -217,6 +312,11 @@ class Evidence:
     missing: str = ""
     unaudited: str = ""
     warnings: tuple[str, ...] = ()
+    voids: tuple[Void, ...] = ()
+    not_tested: tuple[str, ...] = ()
+    least_p_value: float = 1.0
+    success_limit: float | None = None
+    covered: bool = False
     split: Mapping[str, float] = field(default_factory=dict)
     scores: str = ""
 
@@ -239,6 +339,20 @@ class Evidence:
         # A likelihood ratio has no largest result: it says nothing here where another test does.
         bounded = [look for look in gating if look.test.name != "sequential-gaussian"] or gating
         return max((look.test.ceiling(error * look.weight) for look in bounded), default=None)
+
+    def could_refute(self, error: float, claimed: float) -> bool:
+        """Return whether as much evidence could have refuted a claimed epsilon, or success of an attack, at `error`."""
+        if self.rates:
+            return self.least_p_value <= error
+        return any(
+            look.test.name == "sequential-gaussian" or look.test.ceiling(error * look.weight) > claimed
+            for look in self._gating
+        )
+
+    def set_aside(self, error: float) -> list[str]:
+        """Return a warning where a stronger bound at `error` gates nothing because the scores contradict it."""
+        aside = [look for look in self.looks if not look.weight and CONTRADICTED in look.assumes]
+        return set_aside([(look.test.epsilon_lower(error), look.assumes) for look in aside], self.epsilon_lower(error))
 
     def given(self, error: float) -> str:
         """Return what the largest of the lower bounds at `error` takes as given by construction; "" for nothing."""

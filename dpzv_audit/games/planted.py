@@ -29,7 +29,7 @@ from mechanisms.methods.dpzv import DPZVConfig, scalar_release
 from ..accounting import Release, calibrate, sigma_from_paper, sigma_sound, upper_bounds
 from ..data import load
 from ..errors import unknown_name
-from ..findings import AdversaryName, NeighbourRelation, UpperBound, Verdict
+from ..findings import AdversaryName, NeighbourRelation, UpperBound, VerdictWord
 from . import zeroth_order
 from .fitting import Floats
 from .game import Canary, Game, GameAdversary
@@ -115,7 +115,7 @@ class Planted:
     name: str
     summary: str
     build: Build
-    expected: Sequence[Verdict] = ("refuted",)
+    expected: Sequence[VerdictWord] = ("refuted",)
     adversary: AdversaryName = "client"
     neighbours: NeighbourRelation = "replace-label"
     score: str = "sum of the scalars of batches with the canary"

@@ -148,6 +148,10 @@ def normality_p_value(inside: Floats, outside: Floats) -> float:
     return min(1.0, p)
 
 
+CONTRADICTED = "the scores contradict it"
+"""How an assumption that a test of the scores rejects ends."""
+
+
 def gaussian_assumption(inside: Floats, outside: Floats, *, vouched: bool) -> str:
     """Return what an epsilon from mu rests on, or "" where the view is said to be Gaussian and no test objects.
 
@@ -159,7 +163,7 @@ def gaussian_assumption(inside: Floats, outside: Floats, *, vouched: bool) -> st
     p = normality_p_value(inside, outside)
     if p >= level:
         return ""
-    return f"{GAUSSIAN_ASSUMPTION} (the scores contradict it: p = {p:.1e})"
+    return f"{GAUSSIAN_ASSUMPTION} ({CONTRADICTED}: p = {p:.1e})"
 
 
 Places = NDArray[np.intp]

@@ -3,11 +3,15 @@
 import copy
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import pytest
+
+from dpzv_audit.evidence.verdict import on_privacy
+from dpzv_audit.results import Privacy
 
 MARK = "Fixture for rendering, from no real run: "
 NORMAL = NormalDist()
@@ -117,7 +121,6 @@ def privacy() -> dict[str, Any]:
             ),
         ],
         "estimators": [estimator, gaussian],
-        "verdict": "refuted",
         "confidence": 0.95,
         "release": {
             "sigma": 0.7537218264,
@@ -129,6 +132,14 @@ def privacy() -> dict[str, Any]:
             "shuffled-as-poisson": "The formula assumes Poisson sampling; batches here come from shuffling.",
         },
     }
+
+
+def judged(privacy: dict[str, Any], *, theory: bool = True) -> dict[str, Any]:
+    """Return a privacy section with the verdict that its numbers give."""
+    unjudged = {key: value for key, value in privacy.items() if key not in ("verdict", "judged")}
+    found = on_privacy(Privacy.model_validate(unjudged), theory=theory)
+    assert found.judged is not None
+    return {**unjudged, "verdict": found.verdict, "judged": found.judged.to_json()}
 
 
 ATTACK: dict[str, Any] = {
@@ -145,7 +156,7 @@ ATTACK: dict[str, Any] = {
             1.0, 0.9974, 1.0, 1408, what="label_direct on split without a top model", kind="positive", expected=1.0
         ),
     },
-    "privacy": privacy(),
+    "privacy": judged(privacy()),
     "tradeoff": tradeoff(),
     "sentence": MARK
     + "one curious client infers 12% of the labels, little above the 10% of a blind guess, yet an audit "
@@ -233,7 +244,7 @@ AUDIT: dict[str, Any] = {
         "runs_in": 2000,
         "runs_out": 2000,
     },
-    "privacy": privacy() | {"verdict": "not refuted", "empirical_lower": 0.4127, "upper": 0.9984},
+    "privacy": judged(privacy() | {"empirical_lower": 0.4127, "upper": None}, theory=False),
     "tradeoff": tradeoff() | {"recomputed": None},
     "config": {"batch_size": 64},
     "seed": 1,
@@ -250,7 +261,8 @@ SCORES: dict[str, Any] = {
     "confidence": 0.95,
     "seed": 0,
     "exactly_gaussian": False,
-    "claim": {"epsilon": 1.0, "delta": 1e-5, "verdict": "refuted"},
+    "claim": {"epsilon": 1.0, "delta": 1e-5}
+    | {key: judged(privacy() | {"upper": None}, theory=False)[key] for key in ("verdict", "judged")},
     "meaning": MARK + "at delta = 1e-05, epsilon is at least 2.137 with 95% confidence.",
 }
 
@@ -261,6 +273,12 @@ RESULTS = {"attack": ATTACK, "train": TRAIN, "audit": AUDIT, "audit-scores": SCO
 def of_each_schema() -> dict[str, dict[str, Any]]:
     """Return one result of each schema, to be left as it is."""
     return RESULTS
+
+
+@pytest.fixture
+def judge() -> Callable[..., dict[str, Any]]:
+    """Return what puts the verdict into a privacy section."""
+    return judged
 
 
 @pytest.fixture

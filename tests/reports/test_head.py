@@ -32,23 +32,24 @@ def changed(result, **privacy):
 def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
     judgement, step = head(results["attack"])
     assert (judgement.word, judgement.about, judgement.alarming) == ("refuted", "ε ≤ 1 against the client", True)
-    assert judgement.why.startswith("An audit shows ε of at least 2.137 at 95% confidence, more than was claimed; ")
-    assert judgement.why.endswith("the tightest sound bound that theory gives is ε ≤ 5.813.")
+    said = "The audit shows epsilon of at least 2.13 at 95% confidence, which is more than the claimed 1."
+    assert judgement.why == f"{said} Theory proves epsilon of at most 5.82, above the claim."
     assert step.command.startswith("dpzv-audit calibrate --method dpzv --batch-size 64 --set clip=1 ")
 
 
 @pytest.mark.parametrize(
-    ("privacy", "word", "why"),
+    ("privacy", "theory", "word", "why"),
     [
-        ({"conclusion": "supported", "upper": 0.9}, "supported", "Theory supports the claim: the tightest sound bound"),
-        ({"conclusion": "overclaimed"}, "overclaimed", "is ε ≤ 5.813, above the claim; an audit shows ε of at least"),
-        ({"conclusion": "inconclusive", "upper": None}, "inconclusive", "no theorem covers it. That is not a proof"),
-        ({"upper": None, "gap": "server-state"}, "not refuted", "(gap server-state: The server's updates use the"),
+        ({"upper": 0.9}, True, "supported", "Theory proves epsilon of at most 0.90, at or below the claim"),
+        ({}, True, "overclaimed", "which does not refute the claim. Theory proves epsilon of at most 5.82, above the"),
+        ({"upper": None}, False, "inconclusive", "No theorem covers it. The claim survived this test; that does not"),
+        ({"upper": None, "estimators": []}, False, "not tested", "no result of so little evidence could have refuted"),
+        ({"upper": None, "gap": "server-state"}, True, "overclaimed", "(gap server-state: The server's updates use"),
     ],
 )
-def test_a_verdict_stands_with_its_object_and_its_reason(privacy, word, why, results):
-    result = changed(results["audit"], empirical_lower=0.5, verdict="not refuted", **{"upper": 5.8127, **privacy})
-    judgement, step = head(result)
+def test_a_verdict_stands_with_its_object_and_its_reason(privacy, theory, word, why, results, judge):
+    found = judge({**results["audit"]["privacy"], "empirical_lower": 0.5, "upper": 5.8127, **privacy}, theory=theory)
+    judgement, step = head(changed(results["audit"], **found))
     assert (judgement.word, judgement.about) == (word, "ε ≤ 1 against the client")
     assert judgement.alarming == (word == "overclaimed")
     assert why in judgement.why

@@ -137,10 +137,12 @@ def test_rendering_is_deterministic_and_leaves_the_result_alone(name: str, resul
 def test_verdicts_use_their_own_words(results: dict[str, dict[str, Any]]) -> None:
     html, markdown = render_html(results["attack"]), render_markdown(results["attack"])
     assert '<strong class="word alarming">refuted: ε ≤ 1 against the client</strong>' in html
-    assert "**Refuted: ε ≤ 1 against the client.** An audit shows ε of at least 2.137 at 95% confidence" in markdown
+    assert (
+        "**Refuted: ε ≤ 1 against the client.** The audit shows epsilon of at least 2.13 at 95% confidence" in markdown
+    )
     html, markdown = render_html(results["audit"]), render_markdown(results["audit"])
-    assert '<strong class="word">not refuted: ε ≤ 1 against the client</strong>' in html
-    assert "That is not a proof of the claim." in markdown
+    assert '<strong class="word">inconclusive: ε ≤ 1 against the client</strong>' in html
+    assert "The claim survived this test; that does not prove it." in markdown
     assert "passed" not in html + markdown
 
 

@@ -462,9 +462,11 @@ def test_verify_claim_from_python():
     scores = (rng.normal(3.0, 1.0, 2000), rng.normal(0.0, 1.0, 2000))
     found = verify_claim(scores=scores, epsilon=1.0, name="ours")
     assert found.verdict == "refuted"
-    assert str(found).startswith("REFUTED: ours\nThe audit measures epsilon of at least ")
+    assert str(found).startswith(
+        "REFUTED: ours: epsilon at most 1 (delta 1e-05)\nThe audit measures epsilon of at least "
+    )
     assert found.fails()
-    assert verify_claim(scores=scores, epsilon=30.0).verdict == "inconclusive"
+    assert verify_claim(scores=scores, epsilon=30.0).verdict == "not-tested"
     with pytest.raises(InputError, match=r"unknown key 'epsilonn': did you mean 'epsilon'\?"):
         verify_claim(scores=scores, epsilonn=1.0)
     with pytest.raises(InputError, match="must be a pair"):

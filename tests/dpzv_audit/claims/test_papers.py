@@ -64,7 +64,7 @@ def test_every_verdict_is_the_same_for_every_seed(seed):
             theory=evidence.theory.applies,
             upper=evidence.theory.upper,
             claimed=None if isinstance(run.placed.claim, AttackClaim) else run.placed.claim.epsilon,
-        )
+        )[0]
         for run, evidence, no in zip(runs, found, refuted, strict=True)
     }
     assert verdicts == VERDICTS

@@ -27,7 +27,7 @@ def verdicts(file):
             theory=evidence.theory.applies,
             upper=evidence.theory.upper,
             claimed=run.placed.claim.epsilon,
-        )
+        )[0]
         for run, evidence, refuted in zip(runs, found, holm([e.p_value for e in found], file.alpha), strict=True)
     }
 

@@ -110,7 +110,7 @@ def test_a_warning_names_the_claims_that_can_never_be_refuted(verified):
     text = claim("few", 8.0, 100) + claim("enough", 4.0, 1000) + claim("fewer", 2.0, 100)
     warnings, result = verified(text)
     few = result["claims"][0]
-    assert few["verdict"] == "inconclusive"
+    assert few["verdict"] == "not-tested"
     most = f"{np.floor(100 * few['ceiling']) / 100:.2f}"
     said = f"200 trials can certify at most {most} of the claimed 8"
     assert warnings == [f"dpzv-audit: warning: claims.toml:1: claim 'few' can never be refuted: {said}"]
@@ -127,7 +127,7 @@ def test_claims_are_told_as_holm_s_method_decides_on_all_of_them(verified):
     assert verified(claim("a", between, 100))[0] == []
     alone, result = verified(claim("a", between, 100) + claim("b", between, 100), "--no-cache")
     assert len(alone) == 2
-    assert [entry["verdict"] for entry in result["claims"]] == ["inconclusive"] * 2
+    assert [entry["verdict"] for entry in result["claims"]] == ["not-tested"] * 2
     beside, result = verified(claim("a", between, 100) + claim("c", 1.0, 1000), "--no-cache")
     assert beside == [], "the other claim is refuted first, and leaves all of the error rate to this one"
     assert [entry["verdict"] for entry in result["claims"]] == ["refuted"] * 2
@@ -139,7 +139,7 @@ def test_a_ledger_s_next_look_has_a_level_of_its_own(verified, tmp_path):
     assert verified(text)[0] == []
     warnings, result = verified(text, "--no-cache", "--ledger", str(tmp_path / "ledger.jsonl"))
     assert len(warnings) == 1
-    assert result["claims"][0]["verdict"] == "inconclusive"
+    assert result["claims"][0]["verdict"] == "not-tested"
 
 
 def test_what_is_answered_from_the_cache_is_not_about_to_be_tested(verified):

@@ -23,6 +23,7 @@ from dpzv_audit.evidence.verdict import (
     holm,
     stopping_level,
 )
+from dpzv_audit.findings import Void
 from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.fixed import FixedTest, fixed_test
 
@@ -69,24 +70,45 @@ def test_looks_share_one_alpha():
     assert combined_p_value([(0.9, 0.2)]) == 1.0
 
 
-def test_the_verdicts_of_the_table():
-    assert decide(refuted=True, theory=True, upper=0.5, claimed=1.0) == "refuted"
-    assert decide(refuted=False, theory=True, upper=0.5, claimed=1.0) == "supported"
-    assert decide(refuted=False, theory=True, upper=1.0, claimed=1.0) == "supported"
-    assert decide(refuted=False, theory=True, upper=1.0 + 1e-8, claimed=1.0) == "overclaimed"
-    assert decide(refuted=False, theory=True, upper=1.0 + 1e-15, claimed=1.0) == "supported"
-    assert decide(refuted=False, theory=True, upper=None, claimed=1.0) == "overclaimed"
-    assert decide(refuted=False, theory=False, upper=None, claimed=1.0) == "inconclusive"
-    assert decide(refuted=False, theory=False, upper=None, claimed=None) == "inconclusive"
+VOID = Void(reason="failed-control", words="the positive control of label_norm failed")
+NEGATIVE = Void(reason="failed-control", words="the negative control of label_norm is off chance", refutations=True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"refuted": True, "theory": True, "upper": 0.5}, ("refuted", "measured-above-claim")),
+        ({"refuted": True, "voids": [VOID]}, ("refuted", "measured-above-claim")),
+        ({"refuted": True, "voids": [VOID, NEGATIVE]}, ("not-tested", "failed-control")),
+        ({"refuted_before": True, "voids": [NEGATIVE]}, ("refuted", "refuted-before")),
+        ({"theory": True, "upper": 0.5, "voids": [VOID]}, ("not-tested", "failed-control")),
+        ({"theory": True, "upper": 0.5}, ("supported", "proven")),
+        ({"theory": True, "upper": 0.5, "tested": False}, ("supported", "proven")),
+        ({"theory": True, "upper": 1.0}, ("supported", "proven")),
+        ({"theory": True, "upper": 1.0 + 1e-8}, ("overclaimed", "bound-above-claim")),
+        ({"theory": True, "upper": 1.0 + 1e-15}, ("supported", "proven")),
+        ({"theory": True, "upper": None}, ("overclaimed", "no-sound-bound")),
+        ({"theory": True, "upper": None, "could_refute": False}, ("overclaimed", "no-sound-bound")),
+        ({"claimed": None, "held": True}, ("held", "limit-below-claim")),
+        ({"claimed": None, "held": True, "could_refute": False}, ("held", "limit-below-claim")),
+        ({"could_refute": False}, ("not-tested", "never-refutable")),
+        ({"tested": False}, ("not-tested", "no-test")),
+        ({}, ("inconclusive", "not-refuted")),
+        ({"claimed": None}, ("inconclusive", "not-refuted")),
+    ],
+)
+def test_the_verdicts_of_the_table(facts, expected):
+    assert decide(**{"refuted": False, "theory": False, "upper": None, "claimed": 1.0, **facts}) == expected
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 @pytest.mark.parametrize("audited", [True, False])
-@pytest.mark.parametrize(("allow", "strict"), [(a, b) for a in (False, True) for b in (False, True)])
+@pytest.mark.parametrize("allow", [(), ("overclaimed",), ("not-tested",), ("overclaimed", "not-tested")])
+@pytest.mark.parametrize("strict", [False, True])
 def test_what_fails_is_as_specified(verdict, audited, allow, strict):
-    expected = {"refuted": True, "overclaimed": not allow, "supported": False, "inconclusive": strict}[verdict]
-    expected = expected or (strict and not audited)
-    assert fails(verdict, audited=audited, allow_overclaimed=allow, strict=strict) is expected
+    by_default = {"refuted": True, "overclaimed": "overclaimed" not in allow, "not-tested": "not-tested" not in allow}
+    expected = by_default.get(verdict, False) or (strict and (verdict == "inconclusive" or not audited))
+    assert fails(verdict, audited=audited, allow=allow, strict=strict) is expected
 
 
 def test_the_stopping_level_moves_only_with_files_of_more_than_a_thousand_claims():

@@ -59,16 +59,17 @@ def test_a_trade_off_bound_refutes_no_epsilon_delta_claim_unless_told(files):
     # The gaussian bound says about 3.6, joint about 1.8; the truth is 4.38.
     result = answer(files, "--epsilon", "2.5")
     assert [e["verdict"] for e in result["estimators"]] == ["not refuted", "cannot refute"]
-    assert result["claim"] == {"epsilon": 2.5, "delta": 1e-5, "verdict": "not refuted", "given": None}
-    assert answer(files, "--epsilon", "2.5", "--estimator", "gaussian")["claim"]["verdict"] == "cannot refute"
+    assert (result["claim"]["verdict"], result["claim"]["judged"]["reason"]) == ("inconclusive", "not-refuted")
+    blind = answer(files, "--epsilon", "2.5", "--estimator", "gaussian")["claim"]
+    assert (blind["verdict"], blind["judged"]["reason"]) == ("not-tested", "no-test")
     told = answer(files, "--epsilon", "2.5", "--exactly-gaussian")
     assert [e["verdict"] for e in told["estimators"]] == ["not refuted", "refuted"]
-    assert (told["claim"]["verdict"], told["claim"]["given"]) == ("refuted", "given Gaussian noise")
+    assert (told["claim"]["verdict"], told["claim"]["judged"]["given"]) == ("refuted", "given Gaussian noise")
     assert "given Gaussian noise" in told["meaning"]
     shown = " ".join(run(files, "--epsilon", "2.5", "--exactly-gaussian").stdout.split())
     assert "refuted given" in shown
     # What `joint` refutes by itself is refuted, whatever the noise.
-    assert answer(files, "--epsilon", "1", "--exactly-gaussian")["claim"]["given"] is None
+    assert answer(files, "--epsilon", "1", "--exactly-gaussian")["claim"]["judged"]["given"] == ""
 
 
 def test_files_whose_rows_depend_on_each_other_are_said_so(tmp_path):

@@ -48,7 +48,7 @@ def test_theorem_5_1_at_full_size_in_one_command(answer):
     """Certified at 95%: at least 30 by all clients together, 12 by one of seven."""
     all_clients = answer(*FULL_SIZE, *CLAIM, "--adversary", "colluding-clients", "--runs", "10000")
     assert all_clients["privacy"]["empirical_lower"] >= 30.0
-    assert all_clients["privacy"]["verdict"] == all_clients["privacy"]["conclusion"] == "refuted"
+    assert all_clients["privacy"]["verdict"] == "refuted"
     assert all_clients["game"]["mechanism"] == "scalars simulated without training"
     one = answer(*FULL_SIZE, *CLAIM, "--adversary", "client", "--runs", "10000")
     assert 12.0 <= one["privacy"]["empirical_lower"] < all_clients["privacy"]["empirical_lower"]
@@ -59,7 +59,7 @@ def test_theorem_5_1_is_not_refuted_without_the_ids(answer):
     """The same game without them does not refute 1.02, at 10,000 runs a side."""
     result = answer(*FULL_SIZE, *CLAIM, "--adversary", "eavesdropper", "--runs", "10000")
     assert result["privacy"]["empirical_lower"] < 1.02
-    assert result["privacy"]["conclusion"] == "overclaimed"
+    assert result["privacy"]["verdict"] == "overclaimed"
 
 
 def test_scores_are_kept_and_read_again_by_other_estimators(answer, tmp_path):
@@ -161,10 +161,10 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     result = answer("--mechanism", "mine_here:build", "--epsilon", "1", "--runs", "300", "--jobs", "1")
-    assert result["privacy"]["conclusion"] == "refuted"
+    assert result["privacy"]["verdict"] == "refuted"
     assert result["game"]["mechanism"] == "mine_here:build"
     unclear = answer("--mechanism", "mine_here:build", "--epsilon", "50", "--runs", "300")
-    assert unclear["privacy"]["conclusion"] == "inconclusive"
+    assert unclear["privacy"]["verdict"] == "inconclusive"
     error = (
         CliRunner().invoke(APP, ["--mechanism", "mine_here:wrong", "--runs", "300", "--out", str(tmp_path)]).exception
     )

@@ -43,7 +43,7 @@ def test_a_claim_falls_by_gaussian_noise_only_on_a_word_that_no_test_contradicts
     )
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
-    assert (result["privacy"]["verdict"], result["privacy"]["verdict_given"]) == (verdict, given)
+    assert (result["privacy"]["verdict"], result["privacy"]["judged"]["given"]) == (verdict, given)
     assert result["exactly_gaussian"] == bool(flags)
     report = next(tmp_path.glob("dpzv-runs/*/report.html")).read_text(encoding="utf-8")
     assert ("refuted given Gaussian noise" in report) == (given is not None)

@@ -10,6 +10,7 @@ from rich.console import Console
 from dpzv_audit.cli import main
 from dpzv_audit.cli.output import coloured, print_table
 from dpzv_audit.cli.summary import table_from
+from dpzv_audit.results import Verdict
 
 SCORES = [str(Path(__file__).parents[3] / "examples" / "scores" / f"{side}.csv") for side in ("in", "out")]
 RED = "\x1b[1;31m"
@@ -47,14 +48,14 @@ def test_only_what_refutes_is_red(words, red):
 
 
 def test_a_verdict_in_the_table_of_a_result_is_red():
-    privacy = SimpleNamespace(
-        estimators=[], claimed=1.0, delta=1e-5, conclusion="refuted", verdict_given="given Gaussian noise"
-    )
+    judged = {"claim": "c", "reason": "measured-above-claim", "why": "w"}
+    fell = Verdict(word="refuted", given="given Gaussian noise", **judged)
+    privacy = SimpleNamespace(estimators=[], claimed=1.0, delta=1e-5, judged=fell)
     result = SimpleNamespace(method="our[bold]mechanism", game={}, privacy=privacy)
     shown = drawn(table_from("mechanism", result))
     assert f"{RED}refuted\x1b[0m given Gaussian noise" in shown
     assert "our[bold]mechanism" in shown
-    privacy.conclusion = "inconclusive"
+    privacy.judged = Verdict(word="inconclusive", **judged)
     assert RED not in drawn(table_from("mechanism", result))
 
 

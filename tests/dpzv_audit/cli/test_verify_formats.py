@@ -240,7 +240,7 @@ def test_junit_keeps_the_schema_of_jenkins(folder):
     cases = root.findall("testsuite/testcase")
     assert [case.get("name") for case in cases] == [HOSTILE, "not refuted", "overclaimed", "supported"]
     assert [[child.tag for child in case] for case in cases] == [["failure"], ["skipped"], ["failure"], ["system-out"]]
-    assert cases[0].find("failure").text.startswith("a b.toml:2: The audit measures")
+    assert cases[0].find("failure").text.startswith("a b.toml:2: Refuted. The audit measures")
 
 
 def test_what_is_no_junit_is_found(folder):

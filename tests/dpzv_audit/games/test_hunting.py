@@ -129,7 +129,7 @@ def test_the_command_refutes_what_is_wrong_and_says_where(module, capsys):
     assert found["game"]["variant"] == "shift 9.0"
     assert found["game"]["score of the view"] == 3
     assert found["privacy"]["claimed"] == 1.0
-    assert found["privacy"]["conclusion"] == "refuted"
+    assert found["privacy"]["verdict"] == "refuted"
     assert "hunted_here:wrong (shift 9.0)" in found["sentence"]
     assert main([*command[:4], "--out", "again"]) == 0
     assert "shift 9.0: 4 variants, 12 scores in all" in " ".join(capsys.readouterr().out.split())
@@ -149,7 +149,7 @@ def test_looking_costs_no_error(module):
         outcome = hunted_outcome(
             f"{module}:right", plan, epsilon=0.01, delta=1e-5, trial_seconds=30.0, pilot=12, seed=seed
         )
-        refuted += outcome.result.privacy.conclusion == "refuted"
+        refuted += outcome.result.privacy.verdict == "refuted"
     assert stats.binom.sf(6, 20, 0.05) < 1e-4
     assert refuted <= 6
 

@@ -110,7 +110,7 @@ def test_audit_defence_sets_what_it_finds_beside_what_is_promised(tmp_path, caps
     result = json.loads(capsys.readouterr().out)
     assert (result["method"], result["dataset"], result["adversary"]) == ("label-rr", "breast-cancer", "client")
     privacy = result["privacy"]
-    assert (privacy["claimed"], privacy["upper"], privacy["conclusion"]) == (2.0, 2.0, "supported")
+    assert (privacy["claimed"], privacy["upper"], privacy["verdict"]) == (2.0, 2.0, "supported")
     assert 1.0 < privacy["empirical_lower"] <= 2.0
     assert "gaussian" not in {bound["name"] for bound in privacy["estimators"]}  # what is released has few values
     assert "record" in result["game"]["canary"]

@@ -249,7 +249,7 @@ def test_what_is_kept_is_not_taken_for_that_of_other_data(tmp_path, monkeypatch)
         importlib.invalidate_caches()
         plan = AuditPlan(**{"runs": 60, "chunk": 64, "folder": tmp_path / "audits", "resume": True, **changes})
         result = mechanism_outcome("scaled_mechanism:made", plan, epsilon=1.0, delta=1e-5, trial_seconds=30.0).result
-        return result.privacy.conclusion, result.compute.get("not_kept")
+        return result.privacy.verdict, result.compute.get("not_kept")
 
     assert audited(6) == ("inconclusive", None)
     assert audited(0.01) == ("refuted", None)

@@ -327,8 +327,8 @@ def test_the_stated_release_gets_its_bound_beside_the_game():
     privacy = audited(5.0)
     assert privacy.upper == pytest.approx(epsilon_from_mu(1.0, DELTA), rel=1e-6)
     assert 0.0 <= privacy.empirical_lower <= privacy.upper
-    assert (privacy.neighbours, privacy.conclusion) == ("replace-label", "supported")
-    assert audited(1.0).conclusion == "overclaimed"
+    assert (privacy.neighbours, privacy.verdict) == ("replace-label", "supported")
+    assert audited(1.0).verdict == "overclaimed"
 
 
 def test_all_clients_together_read_what_each_is_sent():

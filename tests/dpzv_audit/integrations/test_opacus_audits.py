@@ -123,7 +123,7 @@ def test_equal_divisors_are_not_refuted_by_a_hunt(tmp_path, monkeypatch, hunts, 
         rows = [hunted_outcome("equal_divisors:subject", plan, seed=seed, **given).result for seed in range(hunts)]
     finally:
         sys.modules.pop("equal_divisors", None)
-    refuted = sum(row.privacy.conclusion == "refuted" for row in rows)
+    refuted = sum(row.privacy.verdict == "refuted" for row in rows)
     print(f"{refuted} of {hunts} hunts refuted")
     assert refuted <= most
 
