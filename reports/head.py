@@ -379,7 +379,8 @@ def _(result: ScoresResult) -> tuple[Judgement, Step | None]:
         bounds = [found for found in result.estimators if not found.assumes] or result.estimators
         lower = max((found.epsilon_lower for found in bounds), default=None)
         about = "ε" if lower is None else f"ε ≥ {lower_bound(lower)}{_OF_SCORES}"
-        return Judgement(word="measured", about=about, why=clean(result.meaning)), more
+        notes = tuple(warnings_of(result.warnings))
+        return Judgement(word="measured", about=about, why=clean(result.meaning), notes=notes), more
     return _on_claim(result, verdict, more)
 
 

@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from reports.text import percent
+from reports.verdicts import words_of
 
 from ..errors import AuditError, InputError, check_count, check_not_negative
 from ..evidence.verdict import GIVEN_GAUSSIAN, given_by, largest_gating, on_privacy
@@ -203,6 +204,8 @@ def audit_score_files(
     )
     output.result(result)
     if not output.as_json:
+        if claim is not None and claim.judged is not None:
+            output.say(f"{words_of(claim.judged)}: {claim.judged.claim}")
         _print_table(bounds, output)
         output.line(result.meaning)
         if warning:

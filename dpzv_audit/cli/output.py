@@ -18,6 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.render import write_report
+from reports.text import the
+from reports.verdicts import notes_of, warnings_of, words_of
 from reports.verification import Drawings
 
 from ..errors import InputError, Interrupted, inert_json
@@ -117,6 +119,8 @@ class Output:
     def finish(self, saved: Saved, table: Table, *words: str, **measured: object) -> None:
         """Print a `saved` result: as JSON with what was `measured`, or its table, its sentences and `words`."""
         self.result({**saved.to_json(), **measured})
+        for text in _verdict_of(saved):
+            self.say(text)
         print_table(self.console, table)
         for text in (*_sentences(saved), *words):
             self.say(text)
@@ -147,6 +151,18 @@ class Output:
                 if folder is None or not any(folder.rglob(pattern)):
                     raise
                 raise Interrupted(f"what was done is kept in {folder}; {GO_ON}") from None
+
+
+def _verdict_of(saved: Saved) -> Iterator[str]:
+    """Yield the verdict on a result's claim, what was not tested, and warnings: they stand above everything else."""
+    if not isinstance(saved, Run):
+        return
+    judged = saved.privacy.judged
+    if judged is None:
+        yield from warnings_of(saved.warnings)
+    else:
+        yield f"{words_of(judged)}: {judged.claim}{f', against {the(judged.adversary)}' if judged.adversary else ''}"
+        yield from notes_of(judged)
 
 
 def _sentences(saved: Saved) -> Iterator[str]:

@@ -119,7 +119,7 @@ def _outcome(
     result = AuditResult(
         adversary=game.adversary,
         privacy=privacy,
-        sentence=_warned(f"{said('privacy', privacy)} {caveats}".strip(), scores.warnings),
+        sentence=f"{said('privacy', privacy)} {caveats}".strip(),
         tradeoff=tradeoff,
         warnings=scores.warnings,
         game={**_game(game, scores, labels), **found.facts},
@@ -133,10 +133,6 @@ def _outcome(
 def _published(result: AuditResult, sampler: object, found: Bounded) -> AuditOutcome:
     published = published_by_simulation(result, sampler)
     return AuditOutcome(result.model_copy(update={"published": published}), found)
-
-
-def _warned(sentence: str, warnings: Sequence[str]) -> str:
-    return sentence + "".join(f" Warning: {warning}." for warning in warnings)
 
 
 def _game(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dict[str, Plain]:
@@ -254,7 +250,7 @@ def _of_mechanism(
         game={**game, **found.facts},
         privacy=privacy,
         exactly_gaussian=exactly_gaussian,
-        sentence=_warned(said("mechanism", _where(path, facts), privacy, ceiling), warnings),
+        sentence=said("mechanism", _where(path, facts), privacy, ceiling),
         warnings=warnings,
         tradeoff=tradeoff_of(found, claim, theory, of_method=False, note=note),
         by_runs=found.by_runs,
@@ -285,7 +281,7 @@ def defence_outcome(case: Case, audit: AuditPlan) -> AuditOutcome:
     result = AuditResult(
         adversary=adversary,
         privacy=privacy,
-        sentence=_warned(said("privacy", privacy), found.scores.warnings),
+        sentence=said("privacy", privacy),
         warnings=found.scores.warnings,
         game={
             "mechanism": "labels released before training; all that follows is post-processing",
@@ -411,7 +407,7 @@ def system_outcome(
     result = AuditResult(
         adversary=game.adversary,
         privacy=privacy,
-        sentence=_warned(words, scores.warnings),
+        sentence=words,
         warnings=scores.warnings,
         tradeoff=None,  # scores of one training depend on each other: they have no band
         game={

@@ -1,0 +1,247 @@
+"""A verdict says the same on every face: terminal, HTML, Markdown, JSON, JUnit, SARIF, step summary and pytest."""
+
+import html
+import io
+import json
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dpzv_audit.claims.api import ClaimVerdict
+from dpzv_audit.cli.output import print_table
+from dpzv_audit.cli.verify import verdict_table
+from dpzv_audit.evidence.sentences import said
+from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, STATED, VERDICTS, decide, fails, on_privacy
+from dpzv_audit.findings import Void, down, up
+from dpzv_audit.results import ClaimResult, GateOptions, Measured, Privacy, Proven, Verdict, VerifyResult
+from reports.ci import to_junit, to_sarif, to_summary
+from reports.content import report_content
+from reports.figures import epsilon_figure
+from reports.render import to_html, to_markdown
+from reports.verdicts import lines_of, measured_of, proven_of, words_of
+
+CLAIMS = 500
+A_FILE = 25
+WORDS = ("sampler", "messages", "canary", "noise", "pilot", "budget", "labels", "gradient")
+PICTURE = epsilon_figure(1.0, 0.5, 2.0)
+"""One picture for all claims: drawing takes longer than all else, and numbers are compared in words."""
+VOIDS = (
+    Void(reason="failed-control", words="the positive control failed"),
+    Void(reason="failed-control", words="the negative control is off chance", refutations=True),
+    Void(reason="unread-messages", words="no score reads messages of kind table"),
+)
+
+
+def texts(rng, most):
+    return [f"{' '.join(rng.choice(WORDS, 4))} {rng.integers(1000)}" for _ in range(rng.integers(most + 1))]
+
+
+def random_claim(rng, place):
+    """A claim with random facts, judged as the tool judges: word and reason by `decide`, sentences by the templates."""
+    attack = bool(rng.integers(2))
+    stated = bool(rng.integers(2))
+    theory = not attack and bool(rng.integers(2))
+    upper = float(rng.exponential(2.0)) if theory and rng.integers(2) else None
+    lower = float(rng.exponential(1.0)) if not attack and rng.integers(3) else None
+    rates = [float(rate) for rate in rng.random(rng.integers(3))] if attack else []
+    success = float(np.mean(rates)) if rates else None
+    claimed = float(np.round(rng.random() if attack else rng.exponential(1.0) + 0.01, 3))
+    tested = bool(rates) or lower is not None
+    measured_value = success if attack else lower
+    refuted = tested and measured_value > claimed
+    voids = [VOIDS[i] for i in np.flatnonzero(rng.random(len(VOIDS)) < 0.1)]
+    limit = min(1.0, success + 0.1) if success is not None and rng.integers(2) else None
+    word, reason = decide(
+        refuted=refuted,
+        theory=theory,
+        upper=upper,
+        claimed=None if attack else claimed,
+        voids=voids,
+        held=limit is not None and limit <= claimed and not voids,
+        tested=tested,
+        could_refute=bool(rng.integers(2)),
+    )
+    given = GIVEN_GAUSSIAN if word == "refuted" and not attack and rng.integers(2) else ""
+    measured = None
+    if measured_value is not None:
+        kind = "success" if attack else "epsilon"
+        measured = Measured(quantity=kind, value=measured_value, confidence=0.999, limit=limit)
+    judged = Verdict(
+        claim=f"success of label_norm at most {100 * claimed:g}%" if attack else f"epsilon at most {claimed:g}",
+        adversary="client",
+        word=word,
+        reason=reason,
+        why="",
+        given=given,
+        measured=measured,
+        proven=None if upper is None else Proven(value=upper, rests_on=STATED if stated else ""),
+        not_tested=texts(rng, 2),
+        warnings=texts(rng, 2),
+    )
+    entry = ClaimResult.model_validate(
+        {
+            "name": f"claim {place}",
+            "form": "attack" if attack else "system",
+            "source": None,
+            "line": place + 1,
+            "claim": {"attack": "label_norm", "success_at_most": claimed, "adversary": "client"}
+            if attack
+            else {"epsilon": claimed, "adversary": "client"},
+            "verdict": word,
+            "judged": judged,
+            "p_value": 0.5,
+            "adjusted_p_value": 1.0,
+            "level": 1e-3,
+            "epsilon_lower": lower,
+            "ceiling": 5.0,
+            "given": given,
+            "upper": upper,
+            "accountant": "",
+            "gap": "server-state" if theory and upper is None else "",
+            "explanations": {},
+            "bounds": [],
+            "looks": [],
+            "attack": {"mounted": "label_norm", "success": success} if rates else {},
+            "rates": rates,
+            "tradeoff": None,
+            "trials": 8,
+            "missing": "",
+            "unaudited": "",
+            "facts": {},
+            "evidence_key": "k",
+            "scores_digest": "d",
+            "refuted_by": None,
+            "sentence": "",
+            "fails": fails(word, audited=True),
+        }
+    )
+    why = said("claim", entry, upper is not None and upper <= claimed, voids)
+    return entry.model_copy(update={"judged": judged.model_copy(update={"why": why}), "sentence": why})
+
+
+def file_of(claims):
+    return VerifyResult(
+        claims_file="claims.toml",
+        alpha=1e-3,
+        level=1e-3,
+        seed=0,
+        summary={word: sum(claim.verdict == word for claim in claims) for word in VERDICTS},
+        sentence="",
+        interrupted=False,
+        missing=[],
+        failed=any(claim.fails for claim in claims),
+        options=GateOptions(strict=False),
+        claims=claims,
+    )
+
+
+def plain(text):
+    """Text as a reader sees it: no markup, no escapes, one line."""
+    text = html.unescape(re.sub(r"<[^>]+>", " ", text)).replace("\\", "")
+    return " ".join(text.replace("\u00a0", " ").split())
+
+
+def on_terminal(claims):
+    stream = io.StringIO()
+    print_table(Console(file=stream, width=400), verdict_table(claims))
+    rows = stream.getvalue().splitlines()
+    found = {}
+    for claim in claims:
+        (row,) = (line for line in rows if f"{claim.name} " in line)
+        found[claim.name] = f"{row} {' '.join(lines_of(claim.judged))}"
+    return found
+
+
+def section(page, claim):
+    """The part of an HTML page about a claim, by its heading."""
+    start = page.index(f">{claim.name}</h2>")
+    return page[start : page.index("</section>", start)]
+
+
+@pytest.mark.parametrize("number", range(CLAIMS // A_FILE))
+def test_all_faces_agree_on_word_numbers_and_warnings(number):
+    rng = np.random.default_rng([36, number])
+    claims = [random_claim(rng, place) for place in range(A_FILE)]
+    result = file_of(claims)
+    report = report_content(result, drawings=lambda key, draw: PICTURE)
+    page, markdown = to_html(report), to_markdown(report)
+    cases = {case.get("name"): case for case in ElementTree.fromstring(to_junit(result)).iter("testcase")}
+    sarif = {
+        one["partialFingerprints"]["claimName/v1"]: one for one in json.loads(to_sarif(result))["runs"][0]["results"]
+    }
+    summary = to_summary(result)
+    stored = {one["name"]: one for one in json.loads(json.dumps(result.to_json()))["claims"]}
+    terminal = on_terminal(claims)
+    for claim in claims:
+        judged = claim.judged
+        entry = ClaimVerdict(
+            name=claim.name,
+            verdict=claim.verdict,
+            sentence="",
+            p_value=0.5,
+            epsilon_lower=None,
+            upper=None,
+            entry=claim,
+        )
+        said_below = markdown[markdown.index(f"\n## {claim.name}\n") :]
+        junit = cases[claim.name]
+        faces = {
+            "terminal": terminal[claim.name],
+            "html": section(page, claim),
+            "markdown": said_below[: said_below.find("\n## ", 4)],
+            "junit": " ".join([junit[0].get("message") or "", junit[0].text or ""]),
+            "sarif": sarif[claim.name]["message"]["text"],
+            "pytest": str(entry),
+        }
+        numbers = []
+        if judged.measured is not None:
+            value = judged.measured.value
+            numbers.append(f"{100 * value:.1f}%" if judged.measured.quantity == "success" else down(value))
+            assert numbers[-1] in (measured_of(judged) or "")
+        if judged.proven is not None:
+            numbers.append(up(judged.proven.value))
+            assert numbers[-1] in (proven_of(judged) or "")
+        for face, text in faces.items():
+            text = plain(text)
+            assert words_of(judged).lower() in text.lower(), (face, text)
+            for expected in (*judged.not_tested, *judged.warnings, *numbers):
+                assert expected in text, (face, expected, text)
+        row = next(line for line in summary.splitlines() if line.startswith(f"| {claim.name} |"))
+        assert f"| {words_of(judged)} |" in row
+        for shown in (measured_of(judged), proven_of(judged)):
+            assert shown is None or shown in plain(row)
+        if judged.not_tested or judged.warnings:
+            noted = plain(next(line for line in summary.splitlines() if line.startswith(f"- **{claim.name}**")))
+            assert all(text in noted for text in (*judged.not_tested, *judged.warnings))
+        assert Verdict.model_validate(stored[claim.name]["judged"]) == judged
+        assert stored[claim.name]["verdict"] == judged.word
+        assert sarif[claim.name]["ruleId"] == f"claim-{judged.word}"
+
+
+def test_a_claim_of_a_result_has_the_word_of_what_was_judged():
+    claim = random_claim(np.random.default_rng(1), 0)
+    other = next(word for word in VERDICTS if word != claim.verdict)
+    with pytest.raises(ValueError, match=f"verdict {other} is not {claim.verdict}"):
+        ClaimResult.model_validate({**claim.to_json(), "verdict": other})
+
+
+@pytest.mark.parametrize(
+    ("privacy", "theory", "word"),
+    [
+        ({"empirical_lower": 1.1, "upper": 0.5}, True, "refuted"),
+        ({"empirical_lower": 1.0, "upper": 1.0}, True, "supported"),
+        ({"empirical_lower": 0.5}, True, "overclaimed"),
+        ({"empirical_lower": None}, True, "overclaimed"),
+        ({"empirical_lower": None}, False, "not-tested"),
+    ],
+)
+def test_an_audit_is_judged_by_its_numbers(privacy, theory, word):
+    found = on_privacy(Privacy(claimed=1.0, delta=1e-5, adversary="client", **privacy), theory=theory)
+    assert found.verdict == found.judged.word == word
+
+
+def test_nothing_is_judged_where_nothing_is_claimed():
+    assert on_privacy(Privacy(empirical_lower=1.0), theory=True).judged is None
