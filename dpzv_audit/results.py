@@ -432,6 +432,8 @@ class Cell(Part):
     permutation_p: Number | None = None
     """Of a recorded training, in the place of a negative control: see `dpzv_audit.findings.Control`."""
     accuracy: Number | None = None
+    learnt: StrictBool | None = None
+    """Whether that is shown to be above the majority class."""
     frozen: Number | None = None
     """The test accuracy of the control of frozen clients."""
     upper: Number | None = None

@@ -396,15 +396,30 @@ def _of_cells(
     few = (worst.trainings or LEAST_TRAININGS) < LEAST_TRAININGS
     about = f"{len(leaks)} of {len(measured)} attacks {where} find more than can be found without an attack"
     why = _worst(worst)
+    notes = tuple(warnings_of(not_learnt(cells)))
     more = Step(words="Repeat it with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
     defend = Step(words="Read the report of the worst, then choose a defence", command="dpzv-audit list defences")
     if controls is not None and not controls.hold:
         why = f"Negative controls are not at chance, the worst {clean(controls.worst)}: no number here can be trusted."
-        return Judgement(word="not to be trusted", about=about, why=why, alarming=True), None
+        return Judgement(word="not to be trusted", about=about, why=why, alarming=True, notes=notes), None
     if leaks:
         open_question = few and (worst.success or 0.0) < 1.0  # more trainings cannot make it worse than everything
-        return Judgement(word="leaks", about=about, why=why, alarming=True), more if open_question else defend
-    return Judgement(word="too few trainings to tell" if few else "no leak seen", about=about, why=why), more
+        leaking = Judgement(word="leaks", about=about, why=why, alarming=True, notes=notes)
+        return leaking, more if open_question else defend
+    word = "too few trainings to tell" if few else "no leak seen"
+    return Judgement(word=word, about=about, why=why, notes=notes), more
+
+
+def not_learnt(cells: Sequence[Cell]) -> list[str]:
+    """Return a warning that names the systems of measured cells whose models have not learnt."""
+    systems = [
+        *dict.fromkeys(column_of_cell(cell) for cell in cells if cell.state == "measured" and cell.learnt is False)
+    ]
+    if not systems:
+        return []
+    more = f" and {len(systems) - 5} more" if len(systems) > 5 else ""
+    which = f"{', '.join(systems[:5])}{more}"
+    return [f"the model has not learnt on {which}: its test accuracy is not shown to be above the majority class"]
 
 
 def _worst(cell: Cell) -> str:

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
+from reports.head import not_learnt
 from reports.render import write_report
 from reports.text import the
 from reports.verdicts import notes_of, warnings_of, words_of
@@ -155,6 +156,8 @@ class Output:
 
 def _verdict_of(saved: Saved) -> Iterator[str]:
     """Yield the verdict on a result's claim, what was not tested, and warnings: they stand above everything else."""
+    if isinstance(saved, MatrixResult | AttacksResult):
+        yield from warnings_of(not_learnt(saved.cells if isinstance(saved, MatrixResult) else saved.attacks))
     if not isinstance(saved, Run):
         return
     judged = saved.privacy.judged

@@ -6,6 +6,7 @@ from operator import attrgetter
 from ..comparison import compared, of_these_trainings
 from ..findings import LEAST_TRAININGS, Control, Interval, damage
 from ..results import AttackResult, Cell, MatrixResult, NegativeControls, Noise, SelfCheck
+from .sections import not_learnt
 from .sentences import said
 
 
@@ -48,6 +49,7 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
         "control_p": _least_p(controls, "negative"),
         "permutation_p": _least_p(controls, "permutation"),
         "accuracy": None if accuracy is None else accuracy.value,
+        "learnt": None if accuracy is None else not not_learnt(result.utility),
         "frozen": _value(result.utility.controls.get("frozen-clients")),
         "upper": result.privacy.upper,
         "bytes": None if result.bytes.up is None else result.bytes.up + (result.bytes.down or 0),
