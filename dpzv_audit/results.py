@@ -149,7 +149,7 @@ class Measured(Part):
     value: Number
     confidence: Share | None = None
     assumes: str = ""
-    limit: Share | None = None
+    limit: Number | None = None
 
 
 class Proven(Part):
@@ -642,13 +642,43 @@ class ClaimLook(Part):
     assumes: str
 
 
+class OtherAttack(Part):
+    """Mean success of another attack, or client, that a claim is about, and its upper limit."""
+
+    trainings: StrictInt
+    success: Number
+    upper: Number
+
+
 class AttackRates(Part):
-    """Mean success of an attack, of its baselines and of its controls; nothing where none was `mounted`, by whom."""
+    """Mean success of an attack, of its baselines and of its controls; nothing where none was `mounted`, by whom.
+
+    `upper` is an upper limit of the mean success of every attack and client that the claim is about, at `confidence`;
+    None where one of them was not mounted. `others` are those beside the one that a pilot chose, `unmeasured` those
+    that were not mounted, and `excluded` those that the claim is not about, with the reasons.
+    """
 
     mounted: str | None = None
     success: Number | None = None
     baselines: dict[str, Number] = {}
     controls: dict[str, Number] = {}
+    upper: Number | None = None
+    confidence: Number | None = None
+    others: dict[str, OtherAttack] = {}
+    unmeasured: list[str] = []
+    excluded: dict[str, str] = {}
+
+
+class PlannedReach(Part):
+    """What the planned trials could show at most: the largest epsilon, or success, that they could refute.
+
+    `most` is None where no result is the largest. `refutable` says whether they could have refuted the claim.
+    """
+
+    trials: StrictInt
+    unit: str
+    most: Number | None
+    refutable: StrictBool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -686,6 +716,7 @@ class ClaimResult(Part):
     looks: list[ClaimLook]
     attack: AttackRates
     rates: list[Number]
+    reach: PlannedReach | None = None
     tradeoff: Tradeoff | None
     trials: StrictInt
     missing: str

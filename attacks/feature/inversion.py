@@ -190,6 +190,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         measures=scored.quality.get(RECONSTRUCTED, {}),
         curves={"quality of reconstructed pictures": rows} if rows else {},
         pictures=scored.pictures,
+        by_trial={"success": tuple(scored.by_training.tolist())},
         at_once=run.at_once,
     )
     if setting.pilot:
@@ -304,11 +305,14 @@ GROUPS = 20
 class Scored:
     """Success of reconstructions; each group's share of it (groups,), means over trainings; and for pictures more.
 
+    `by_training` (K,) is the success of each training.
+
     `quality` has PSNR in dB and SSIM of reconstructed pictures and of the mean record, nothing without pictures;
     `pictures` are some records of the first training beside their reconstructions.
     """
 
     success: Interval
+    by_training: np.ndarray
     shares: np.ndarray
     quality: Mapping[str, Mapping[str, Interval]]
     pictures: Pictures | None
@@ -327,13 +331,15 @@ def score(dataset: VerticalDataset, found: Reconstruction, confidence: float, *,
         if album is not None:
             marks.append(album.marks(features.numpy()))
             shown = features[:SHOWN].numpy() if len(marks) == 1 else shown
-    success = _correlation(np.stack(shares), len(ids), confidence)
-    of_groups = np.stack(shares).mean(0)
+    by_group = np.stack(shares)
+    success = _correlation(by_group, len(ids), confidence)
+    by_training = by_group.mean(1).clip(-1.0, 1.0)
+    of_groups = by_group.mean(0)
     if album is None:
-        return Scored(success, of_groups, {}, None)
+        return Scored(success, by_training, of_groups, {}, None)
     quality = {RECONSTRUCTED: _intervals(marks, len(ids), confidence)}
     quality[MEAN] = _intervals([album.marks(album.mean)], len(ids), confidence)
-    return Scored(success, of_groups, quality, album.beside(shown, quality))
+    return Scored(success, by_training, of_groups, quality, album.beside(shown, quality))
 
 
 def _shares(guess: Tensor, real: Tensor) -> np.ndarray:

@@ -89,6 +89,7 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         trained=run.trained,
         plan=run.plan,
         metric="cosine of the estimated with the true gradient",
+        by_trial={"success": tuple(best.mean(0).tolist())},
         at_once=run.at_once,
     )
     if setting.pilot:

@@ -154,6 +154,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
             ),
             **low_rates(*_binary(found, labels), confidence),
         },
+        by_trial={"success": tuple(trial_areas(*_binary(found, labels)).tolist())},
         **facts,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import ArrayLike
 
 from ..errors import InputError, check_count, check_positive, check_probability
-from ..evidence.gathering import Gathering, Subject
+from ..evidence.gathering import Subject
 from ..evidence.verdict import fails
 from ..findings import VerdictWord
 from ..results import ClaimResult, GateOptions
@@ -119,7 +119,7 @@ def verify_claim(
     if subject is None:
         (run,) = gate.prepare()
     else:
-        run.gathering = Gathering(subject, gate.question(run))
+        run.gathering = gate.gathering(subject, run)
     gate.gather([run])
     options = GateOptions(allow=[], strict=False)
     (entry,) = verify_result(file, [run], decided([run], alpha), options, seed=seed).claims

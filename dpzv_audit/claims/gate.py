@@ -25,7 +25,6 @@ from ..evidence.gathering import (
     Done,
     Gathering,
     Question,
-    Reach,
     Step,
     Subject,
     Task,
@@ -34,14 +33,13 @@ from ..evidence.gathering import (
     result_of,
     scores_digest,
 )
-from ..evidence.verdict import Evidence, holm, stopping_level
+from ..evidence.verdict import Evidence, Reach, refutable, stopping_level
 from ..execution.executor import Workers, carry_out
 from ..files import Undigested
 from ..findings import down, to_jsonable
 from ..signals import GRACE_SECONDS, TimeIsUp, until
 from .cache import Cache, code_digest, evidence_key
-from .file import AttackClaim, ClaimsFile, PlacedClaim, ScoresClaim
-from .ledger import Ledger, level_of
+from .file import AttackClaim, Claim, ClaimsFile, PlacedClaim, ScoresClaim
 from .subjects import Access, check_claim, data_key, subject_of
 
 WHOLE: Task = ("the whole claim", 0)
@@ -88,7 +86,8 @@ class Gate:
     """Gathers the evidence about all claims of a file within a budget; an interrupt leaves what there is so far.
 
     `max_minutes` is for the whole file, `max_trials` bounds the trainings (or runs) for each claim; None for no limit.
-    `status` is told of work in progress: (claim's place in the file, what it is doing now).
+    `status` is told of work in progress: (claim's place in the file, what it is doing now). `share` is the error rate
+    of this run in a ledger, None without one: claims are planned to be refuted at it.
     """
 
     file: ClaimsFile
@@ -100,6 +99,7 @@ class Gate:
     max_trials: int | None = None
     workers: Workers = field(default_factory=Workers)
     status: Callable[[int, str], None] = lambda index, text: None
+    share: float | None = None
     _began: float = field(default_factory=time.monotonic, init=False)
 
     def prepare(self) -> list[ClaimRun]:
@@ -126,41 +126,29 @@ class Gate:
             if not run.cached:
                 with self._in_time(run.placed):
                     source = subject_of(run.placed.claim, self.access, run.seed)
-                    run.gathering = Gathering(source, self.question(run))
+                    run.gathering = self.gathering(source, run)
                 if run.gathering is None:
                     run.found = _untested(run, f"{self.budget} ended before it was planned")
         return runs
 
-    def out_of_reach(self, runs: Sequence[ClaimRun], ledger: Ledger | None = None) -> dict[str, str]:
-        """Return, by name, the claims that are about to be tested and can never be refuted, each with the reason.
+    @property
+    def level(self) -> float:
+        """The error rate of all claims of this run together."""
+        return self.file.alpha if self.share is None else self.share
 
-        These are the claims that Holm's method does not reject though no trial of the file spoke for its claim. A
-        `ledger` tests claims at the level of its next look.
-        """
-        level = self.file.alpha if ledger is None else level_of(len(ledger.entries) + 1, ledger.alpha)
-        reaches: dict[int, Reach] = {}
-        for index, run in enumerate(runs):
-            if run.gathering is not None:
-                with self._in_time(run.placed):
-                    found = reach_of(run.gathering.subject, run.gathering.question, level / len(runs))
-                    if found is not None:
-                        reaches[index] = found
-        others = [] if ledger else [run.found.p_value if run.found else 1.0 for run in runs]
-        least = [reach.p_value for reach in reaches.values()]
-        least += [p for index, p in enumerate(others) if index not in reaches]
-        refutable = holm(least, level)
-        said = {}
-        for (index, reach), could in zip(reaches.items(), refutable, strict=False):
-            claim = runs[index].placed.claim
-            if not could:
-                if isinstance(claim, AttackClaim):
-                    most = f"a success of at most {math.floor(1000.0 * reach.most) / 10.0:g}%"
-                    claimed = f"{100.0 * claim.success_at_most:g}%"
-                else:
-                    most = f"at most {down(reach.most)}"
-                    claimed = f"{claim.epsilon:g}"
-                said[claim.name] = f"{reach.trials:,} {reach.unit} can certify {most} of the claimed {claimed}"
-        return said
+    def gathering(self, subject: Subject, run: ClaimRun) -> Gathering:
+        """Return the gathering of evidence about one claim, with what its planned trials could show at most."""
+        question = self.question(run)
+        return Gathering(subject, question, reach=reach_of(subject, question, self.level / len(self.file.claims)))
+
+    def out_of_reach(self, runs: Sequence[ClaimRun]) -> dict[str, str]:
+        """Return, by name, the claims whose planned trials could never refute them, each with the reason."""
+        evidence = [run.evidence() for run in runs]
+        return {
+            run.placed.name: limit_of_reach(run.placed.claim, found.reach)
+            for run, found, could in zip(runs, evidence, refutable(evidence, self.level), strict=True)
+            if found.reach is not None and not could
+        }
 
     def check(self) -> None:
         """Validate every claim as `prepare` does, but for what takes planning; neither data are kept nor code imported.
@@ -218,6 +206,8 @@ class Gate:
     def ended(self, index: int, run: ClaimRun) -> None:
         """Settle the evidence of a claim, let its blocks go, and keep it where it is whole."""
         run.found = run.evidence()
+        if run.gathering is not None:
+            run.found = replace(run.found, reach=run.gathering.reach)
         run.gathering = None
         self.status(index, run.found.missing or "done")
         if self._still_of_its_files(run) and not run.found.missing:
@@ -238,11 +228,22 @@ class Gate:
         from ..evidence.choosing import named as attacks_named
 
         least = min(spec.least_success for spec, _ in attacks_named(claim.attack, claim.adversary))
-        return replace(asked, success_at_most=claim.success_at_most, least_success=least)
+        return replace(asked, success_at_most=claim.success_at_most, least_success=least, stop=self._least_error)
+
+    @property
+    def _least_error(self) -> float:
+        """The least error at which a claim about success may have to be refuted: trainings end where it is.
+
+        A ledger's share is taken down to a power of ten: it moves with every entry, and would else ask for new
+        trainings in every run.
+        """
+        level = self.level if self.share is None else 10.0 ** math.floor(math.log10(self.share))
+        return level / len(self.file.claims)
 
     def _key(self, placed: PlacedClaim, data: str) -> str:
+        stop = self._least_error if isinstance(placed.claim, AttackClaim) else self._stop
         parts = {"claim": placed.digest(), "data": data, "code": code_digest(), "alpha": self.file.alpha}
-        parts |= {"stop": self._stop, "seed": self.seed, "max_trials": self.max_trials}
+        parts |= {"stop": stop, "seed": self.seed, "max_trials": self.max_trials}
         return evidence_key(parts | {"device": self.access.device})
 
     @contextmanager
@@ -392,6 +393,17 @@ class _Schedule:
             self.gate.ended(index, run)
         else:
             self._add(index, _Open(run, opened.gathering, opened.steps, step))
+
+
+def limit_of_reach(claim: Claim, reach: Reach) -> str:
+    """Return in words what the planned trials could certify at most of what a claim says."""
+    least = down(reach.most or 0.0)
+    most = f"at most {least}"
+    claimed = f"{claim.epsilon:g}" if not isinstance(claim, AttackClaim) else ""
+    if isinstance(claim, AttackClaim):
+        most = f"a success of at most {math.floor(1000.0 * (reach.most or 0.0)) / 10.0:g}%"
+        claimed = f"{100.0 * claim.success_at_most:g}%"
+    return f"{reach.trials:,} {reach.unit} can certify {most} of the claimed {claimed}"
 
 
 def _untested(run: ClaimRun, missing: str) -> Evidence:

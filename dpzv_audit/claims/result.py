@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..evidence.sentences import said
@@ -15,12 +16,14 @@ from ..evidence.verdict import (
     decide,
     fails,
     holm,
+    refutable,
     supports,
     theory_curves,
 )
 from ..evidence.verdict import Look as EvidenceLook
 from ..findings import to_jsonable
 from ..results import ClaimResult, GateOptions, Measured, Noise, Proven, Refutation, Verdict, VerifyResult
+from ..statistics.success import success_upper
 from .file import AttackClaim, Claim, ClaimsFile, MethodClaim, said_by
 from .gate import ClaimRun
 from .ledger import LedgerMemory, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
@@ -67,7 +70,7 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
     theory = evidence.theory
     earlier = decided.earlier[place]
     level = decided.level / len(decided.refuted)
-    as_it_is = ("p_value", "trials", "missing", "unaudited", "attack", "rates", "split", "facts")
+    as_it_is = ("p_value", "trials", "missing", "unaudited", "rates", "split", "facts")
     judged = _judged(run, place, decided, level)
     found = {key: to_jsonable(getattr(evidence, key)) for key in as_it_is}
     found |= {
@@ -88,6 +91,8 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
         "gap": theory.gap,
         "explanations": theory.explanations,
         "bounds": list(theory.bounds),
+        "attack": _attack(evidence, decided.alpha),
+        "reach": _reach(evidence, could_refute=decided.refutable[place]),
         "looks": [_look(look, level) for look in evidence.looks],
         "tradeoff": _with_curves(evidence, claim),
         "evidence_key": run.evidence_key,
@@ -116,7 +121,11 @@ def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verd
     earlier = decided.earlier[place]
     about_attack = isinstance(claim, AttackClaim)
     claimed = claim.success_at_most if isinstance(claim, AttackClaim) else claim.epsilon
-    limit = evidence.success_limit if evidence.covered and not evidence.voids else None
+    limit = evidence.success_upper(decided.alpha)
+    could_refute = evidence.could_refute(level, claimed)
+    if about_attack and not evidence.missing:
+        # Trainings end before the planned number where an attack finds little: the plan could have refuted.
+        could_refute = decided.refutable[place]
     word, reason = decide(
         refuted=decided.refuted[place],
         refuted_before=earlier is not None,
@@ -124,16 +133,18 @@ def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verd
         upper=theory.upper,
         claimed=None if about_attack else claimed,
         voids=evidence.voids,
-        held=about_attack and limit is not None and limit <= claimed,
+        held=about_attack and not evidence.voids and limit is not None and limit <= claimed,
         tested=evidence.tested,
-        could_refute=evidence.could_refute(level, claimed),
+        could_refute=could_refute,
     )
     given = ""
     if word == "refuted":
         given = (earlier.given or "") if earlier is not None else "" if decided.alone[place] else GIVEN_GAUSSIAN
     measured = None
     if about_attack and evidence.rates:
-        measured = Measured(quantity="success", value=evidence.attack["success"], limit=evidence.success_limit)
+        measured = Measured(
+            quantity="success", value=evidence.attack["success"], confidence=1.0 - decided.alpha, limit=limit
+        )
     elif (lower := evidence.epsilon_lower(level)) is not None:
         measured = Measured(
             quantity="epsilon", value=lower, confidence=1.0 - level, assumes=evidence.given(level) if lower else ""
@@ -158,6 +169,32 @@ def _claim_in_words(claim: Claim) -> str:
     if isinstance(claim, AttackClaim):
         return f"success of {claim.attack} at most {100.0 * claim.success_at_most:g}%"
     return claim_in_words(claim.epsilon, claim.delta)
+
+
+def _attack(evidence: Evidence, error: float) -> dict[str, object]:
+    """Return what was measured of an attack; upper limits at `error`, shared by all that the claim is about."""
+    if not evidence.rates:
+        return {}
+    upper_at = partial(success_upper, error=evidence.each_attack(error), least=evidence.least_success)
+    others = {
+        name: {"trainings": len(rates), "success": sum(rates) / len(rates), "upper": upper_at(rates)}
+        for name, rates in evidence.others.items()
+    }
+    return {
+        **evidence.attack,
+        "upper": evidence.success_upper(error),
+        "confidence": 1.0 - error,
+        "others": others,
+        "unmeasured": list(evidence.unmeasured),
+        "excluded": dict(evidence.excluded),
+    }
+
+
+def _reach(evidence: Evidence, *, could_refute: bool) -> dict[str, object] | None:
+    reach = evidence.reach
+    if reach is None:
+        return None
+    return {"trials": reach.trials, "unit": reach.unit, "most": reach.most, "refutable": could_refute}
 
 
 def _look(look: EvidenceLook, level: float) -> dict[str, object]:
@@ -214,13 +251,16 @@ def _with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
 class Decided:
     """Which claims are refuted at `level`, the error rate of all together, or by an `earlier` entry of a ledger.
 
-    `alone` says of those that this run refuted whether tests that take nothing as given did. `ledger` is the state of
-    the ledger, None without one.
+    `alone` says of those that this run refuted whether tests that take nothing as given did, `refutable` which claims
+    the planned trials could have refuted. `alpha` is the error of the whole file, at which success has its upper
+    limits. `ledger` is the state of the ledger, None without one.
     """
 
     refuted: tuple[bool, ...]
     alone: tuple[bool, ...]
+    refutable: tuple[bool, ...]
     level: float
+    alpha: float
     earlier: tuple[Refutation | None, ...]
     ledger: dict[str, str | int] | None = None
 
@@ -231,7 +271,9 @@ def decided(runs: Sequence[ClaimRun], alpha: float) -> Decided:
     return Decided(
         refuted=holm([found.p_value for found in gathered], alpha),
         alone=holm([found.general_p_value for found in gathered], alpha),
+        refutable=refutable(gathered, alpha),
         level=alpha,
+        alpha=alpha,
         earlier=(None,) * len(runs),
     )
 
@@ -255,7 +297,9 @@ def decided_by_ledger(
     return Decided(
         refuted=refuted,
         alone=tuple(one is not None and not one.given for one in decisions),
+        refutable=refutable([evidence for _, evidence in looks], entry.level),
         level=entry.level,
+        alpha=alpha,
         earlier=earlier,
         ledger=vars(state_of(book)),
     )

@@ -33,9 +33,6 @@ from .file import OwnClaim, SystemAttackClaim, SystemClaim
 from .subjects import Access
 from .trained import attacked, facts_of, loaded, sizes_of
 
-TRAININGS = 64
-"""Trainings of a system that is attacked, each a block of its own: no two of them are cheaper side by side, and the
-e-process bets on each."""
 COINS = "coin-flip trainings"
 COIN_TRAININGS = 16
 """Trainings whose coins are guessed; the score is fitted on others."""
@@ -143,7 +140,8 @@ def _attack_on(
     reasons = [lacking(spec, possible(spec, one)[0]) for spec, one in mounted]
     if None not in reasons:
         raise InputError(f"but it does not apply to {method.name}: {reasons[0]}", "attack", claim.attack)
-    subject = attacked(claim, setting, blocks=TRAININGS, positives=1)
+    # Each training is a block of its own: no two of them are cheaper side by side.
+    subject = attacked(claim, setting, positives=1)
 
     def within(pool: Pool, number: int) -> Block:
         with importable(access.folder):

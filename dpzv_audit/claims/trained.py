@@ -1,11 +1,15 @@
 """Subjects that take torch: the tool's training methods, attacks on them, and mechanisms that are wrong on purpose."""
 
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+import numpy as np
+
+from attacks.core.contract import DoesNotApply
 from mechanisms import METHODS, TrainingConfig
 from mechanisms.core.config import check_plan, check_sizes
 from mechanisms.core.context import Deployment
@@ -16,12 +20,12 @@ from mechanisms.methods.dpzv import scalar_config
 from ..data import load, load_csv
 from ..data.vertical import VerticalDataset
 from ..errors import InputError, with_options
-from ..evidence.choosing import named, strongest, worst_client
+from ..evidence.choosing import applicable, named, strongest, worst_client
 from ..evidence.games import TRAINED_BLOCK, games_of, label_game, scored_block, theory_of
 from ..evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
 from ..evidence.verdict import Theory
 from ..files import confined_to
-from ..findings import STRONGEST, Interval
+from ..findings import STRONGEST, Control, Interval
 from ..games.fitting import FittedScore, fit_score
 from ..games.labels import LabelTrials, private_labels
 from ..games.planted import Planted, Trials, planted_named
@@ -46,7 +50,9 @@ if TYPE_CHECKING:
 
 ATTACKED = "trainings"
 TRIALS_A_BLOCK = 4
-ATTACK_BLOCKS = 16
+POSITIVE_BLOCKS = 16
+"""Blocks of trainings of a method that the positive control is in."""
+MOST_BLOCKS = 10**6
 _alive: WeakValueDictionary[str, VerticalDataset] = WeakValueDictionary()
 _sizes: dict[str, tuple[int, int]] = {}
 
@@ -205,47 +211,113 @@ def attack_subject(claim: MethodAttackClaim, access: Access, seed: int) -> Subje
         seed=seed,
         device=access.device,
     )
-    return attacked(claim, setting, blocks=ATTACK_BLOCKS, positives=ATTACK_BLOCKS)
+    return attacked(claim, setting, positives=POSITIVE_BLOCKS)
 
 
-def attacked(claim: AttackClaim, setting: "AttackSetting", *, blocks: int, positives: int) -> Subject:
+def attacked(claim: AttackClaim, setting: "AttackSetting", *, positives: int) -> Subject:
     """Return what a claim about an attack is about: blocks of `setting.trials` trainings.
 
-    An e-process bets on the mean success of each. The positive control, which is the same whatever is attacked, is in
-    the first `positives` of them. A pilot, on trainings of its own, says which client looks, and where the claim is
-    about the strongest attack which that is: the claim is about each of them.
+    An e-process bets on the success of each training. The positive control, which is the same whatever is attacked, is
+    in the first `positives` blocks. A pilot, on trainings of its own, says which client looks, and where the claim is
+    about the strongest attack which that is. The claim is about each of them: where it may be held, every other attack
+    and client is mounted too, from pools of their own.
     """
 
     mounted = [(spec, replace(setting, adversary=by)) for spec, by in named(claim.attack, claim.adversary)]
+    every = claim.attack == STRONGEST
+    candidates = {words_of(spec, one): (spec, one) for spec, one in applicable(mounted, every=every)}
 
     @cache
     def chosen() -> "tuple[AttackSpec, AttackSetting]":
-        if claim.attack == STRONGEST:
-            found, one, _ = strongest(mounted, claimed=claim.success_at_most)
-            return found, one
+        if every:
+            spec, one, _ = strongest(mounted, claimed=claim.success_at_most)
+            return spec, one
         spec, one = mounted[0]
         return spec, worst_client(spec, one)[0]
 
     def draw(number: int) -> Success:
-        spec, one = chosen()
-        outcome = spec.mount(replace(one, seed=one.seed + number, with_positive=number < positives))
-        baselines = {}
-        for name, found in outcome.baselines.items():
-            baselines[name] = found.value if isinstance(found, Interval) else found
-        controls = {name: control.value for name, control in outcome.controls.items()}
-        who = f" by client {', '.join(map(str, one.parties))}" if one.looks.clients else ""
-        words = f"{spec.name}{who}"
-        return Success(rate=outcome.success.value, baselines=baselines, controls=controls, mounted=words)
+        return success_of(*chosen(), number, with_positive=number < positives)
 
+    def draw_other(words: str, number: int) -> Success:
+        try:
+            return success_of(
+                *candidates[words],
+                number,
+                with_positive=number == 0,
+                most_chance=claim.success_at_most if every else None,
+            )
+        except DoesNotApply as error:
+            return Success(rates=(), baselines={}, controls={}, mounted=words, excluded=error.words)
+
+    draws: dict[str, Callable[[int], Success]] = {ATTACKED: draw}
+    if len(candidates) > 1:
+        draws |= {words: partial(draw_other, words) for words in candidates}
     return Subject(
-        stages=(Stage(name=ATTACKED, pool=ATTACKED, blocks=blocks, sequential=1.0, stops=True),),
-        pools={ATTACKED: Pool(draw=draw, trials=setting.trials, stored=True)},
+        stages=tuple(
+            Stage(name=name, pool=name, blocks=MOST_BLOCKS, sequential=float(name == ATTACKED), stops=True)
+            for name in draws
+        ),
+        pools={name: Pool(draw=one, trials=setting.trials, stored=True) for name, one in draws.items()},
         facts={
             "config": setting.config.model_dump(mode="json"),
             "data": facts_of(setting.dataset),
-            "set_up": mounted[0][0].requires_because if claim.attack != STRONGEST else "",
+            "set_up": mounted[0][0].requires_because if not every else "",
         },
     )
+
+
+def words_of(spec: "AttackSpec", setting: "AttackSetting") -> str:
+    """Return an attack and by whom it is mounted, in words that no other attack or client has."""
+    if not setting.looks.clients:
+        return spec.name
+    return f"{spec.name} by {setting.adversary.replace('-', ' ')} {', '.join(map(str, setting.parties))}"
+
+
+def success_of(
+    spec: "AttackSpec",
+    setting: "AttackSetting",
+    number: int,
+    *,
+    with_positive: bool,
+    most_chance: float | None = None,
+) -> Success:
+    """Return the success of an attack on block `number` of trainings.
+
+    Where knowing nothing finds more than `most_chance`, the block says that it is excluded.
+    """
+    one = replace(setting, seed=setting.seed + number, with_positive=with_positive)
+    settings = [one]
+    if spec.reveals == "membership":
+        # Targets of one mount share its shadow models: only one of them is independent of the others.
+        first = setting.seed + number * setting.trials
+        settings = [replace(one, seed=first + i, trials=1) for i in range(setting.trials)]
+    outcomes = [spec.mount(each) for each in settings]
+    rates: list[float] = []
+    for outcome in outcomes:
+        rates += outcome.by_trial.get("success", (outcome.success.value,))
+    baselines = _means_of(outcome.baselines for outcome in outcomes)
+    controls = _means_of(outcome.controls for outcome in outcomes)
+    excluded = ""
+    chance = outcomes[0].chance
+    if most_chance is not None and chance > most_chance:
+        excluded = f"knowing nothing finds {chance:.3f} already"
+    return Success(
+        rates=tuple(rates),
+        baselines=baselines,
+        controls=controls,
+        mounted=words_of(spec, setting),
+        excluded=excluded,
+    )
+
+
+def _means_of(rows: "Iterable[Mapping[str, float | Interval | Control]]") -> dict[str, float]:
+    """Return the mean over rows of each value by name."""
+    every = list(rows)
+    values = {name: [row[name] for row in every if name in row] for name in every[0]}
+    return {
+        name: float(np.mean([one if isinstance(one, float | int) else one.value for one in column]))
+        for name, column in values.items()
+    }
 
 
 def check_planted(claim: MechanismClaim) -> Planted:

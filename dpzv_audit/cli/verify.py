@@ -18,7 +18,7 @@ from reports.verdicts import lines_of, measured_of, proven_of, words_of
 
 from ..claims.cache import Cache, default_cache
 from ..claims.file import claims_schema, load_claims
-from ..claims.ledger import LedgerMemory, ledger_files, open_ledger
+from ..claims.ledger import LedgerMemory, ledger_files, level_of, open_ledger
 from ..errors import AuditError, InputError, Interrupted, inert, one_line
 from ..results import ClaimResult, GateOptions, VerifyResult
 from ..runs import MEASURED_FILE, json_text, versions
@@ -175,6 +175,7 @@ def verify(
         max_minutes=max_minutes,
         max_trials=max_trials,
         workers=pool,
+        share=None if book is None else level_of(len(book.entries) + 1, book.alpha),
     )
     if check:
         gate.check()
@@ -186,7 +187,7 @@ def verify(
     out_of_reach: dict[str, str] = {}
     interrupted = False
     try:
-        out_of_reach = gate.out_of_reach(runs, book)
+        out_of_reach = gate.out_of_reach(runs)
         for placed in file.claims:
             if placed.name in out_of_reach:
                 said = f"claim {placed.name!r} can never be refuted: {out_of_reach[placed.name]}"

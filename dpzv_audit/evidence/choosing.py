@@ -54,6 +54,28 @@ def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:
     return [one for one in every if spec.lacks(one) is None] or every[:1]
 
 
+def applicable(
+    mounted: Iterable[tuple[AttackSpec, AttackSetting]], *, every: bool
+) -> list[tuple[AttackSpec, AttackSetting]]:
+    """Return each attack with the setting of each client that may mount it.
+
+    Where the claim is about `every` attack, those that do not apply to the training are left out.
+    """
+    found = []
+    for spec, setting in mounted:
+        settings = possible(spec, setting)
+        if not every or unfit(spec, settings[0]) is None:
+            found += [(spec, one) for one in settings]
+    return found
+
+
+def unfit(spec: AttackSpec, setting: AttackSetting) -> str | None:
+    """Return why the strongest attack cannot be this one; None if it can."""
+    if spec.reveals == "gradients":
+        return "it finds gradients, which are about no record by themselves"
+    return lacking(spec, setting)
+
+
 def worst_client(
     spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None" = None, store: Store | None = None
 ) -> tuple[AttackSetting, list[Tried]]:
@@ -99,9 +121,8 @@ def strongest(
     found: list[tuple[float, AttackSpec, AttackSetting]] = []
     tried: list[Tried] = []
     for spec, setting in mounted:
-        why = None if spec.reveals != "gradients" else "it finds gradients, which are about no record by themselves"
         settings = possible(spec, setting)
-        why = why or lacking(spec, settings[0])
+        why = unfit(spec, settings[0])
         if why is not None:
             tried.append(_named(spec, setting, reason=why))
             continue

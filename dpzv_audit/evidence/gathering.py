@@ -32,23 +32,26 @@ from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
 from ..statistics.fixed import TestName, fixed_test, unseen
 from ..statistics.one_run import best_coin_test, coin_test
 from ..statistics.sequential import ESTIMATED, bet_on, likelihood_of, most_refutable
-from ..statistics.success import largest_limit, success_p_value
-from .verdict import Evidence, Look, Theory, combined_p_value
+from ..statistics.success import largest_limit, least_p_value, success_p_value
+from .trainings import FEWEST, MOST_TRAININGS, TrainingsRule
+from .verdict import Evidence, Look, Reach, Theory, combined_p_value
 
 THEORY = "theory"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """The mean success of an attack over a block of trainings, and that of its baselines and controls by name.
+    """The success of an attack in each training of a block, and the means of its baselines and controls by name.
 
-    `mounted` says which attack it was and by which clients.
+    `mounted` says which attack it was and by which clients. `excluded` says why the claim is not about it, "" where it
+    is.
     """
 
-    rate: float
+    rates: tuple[float, ...]
     baselines: dict[str, float]
     controls: dict[str, float]
     mounted: str = ""
+    excluded: str = ""
 
 
 Block = GameScores | Success
@@ -61,8 +64,9 @@ class Question:
     """What is claimed, and how much of an error its test may spend.
 
     A claim is that the subject is (`epsilon`, `delta`), or, with `success_at_most`, that the mean success of an attack
-    is at most so large; no success lies below `least_success`. Tests are designed for the error `alpha`; from a p-value
-    of `stop` on there is no further look. `seed` draws pilots and orders. `max_trials` bounds trainings or runs.
+    is at most so large; no success lies below `least_success`. Tests are designed for the error `alpha`, and an upper
+    limit on success is at that level; from a p-value of `stop` on there is no further look. `seed` draws pilots and
+    orders. `max_trials` bounds trainings or runs; a claim about success takes at most `MOST_TRAININGS` without it.
     """
 
     epsilon: float = 0.0
@@ -117,6 +121,7 @@ class Gathering:
 
     subject: "Subject"
     question: Question
+    reach: Reach | None = None
     theory: Theory = field(default_factory=Theory)
     looks: tuple[Look, ...] = ()
     rates: tuple[float, ...] = ()
@@ -132,27 +137,23 @@ class Gathering:
             return success_p_value(self.rates, asked.success_at_most, least=asked.least_success)
         return combined_p_value((look.p_value, look.weight) for look in self.looks if look.weight > 0)
 
-    @property
-    def _least_p_value(self) -> float:
-        """The p-value of a claim about an attack, had every training so far been all success."""
-        asked = self.question
-        if asked.success_at_most is None:
-            return 1.0
-        return success_p_value([1.0] * len(self.rates), asked.success_at_most, least=asked.least_success)
-
     def evidence(self) -> Evidence:
         """Return what was found out so far."""
         last = next((blocks for blocks in reversed(self.pools.values()) if blocks), [])
         scores = scores_in(last)
-        attack = {}
-        if self.rates:
-            attack = attack_facts([block for block in last if isinstance(block, Success)])
+        attack = attack_facts(self._successes(self.subject.stages[0].pool)) if self.rates else {}
+        others = self._others()
         fitted = scores[0].fitted if scores else {}
         return Evidence(
             p_value=self.p_value,
             theory=self.theory,
             looks=self.looks,
             rates=self.rates,
+            least_success=self.question.least_success,
+            others={pool: rates for pool in others if (rates := self._rates(pool))},
+            unmeasured=tuple(pool for pool in others if not self.pools.get(pool)),
+            excluded={pool: why for pool in others if (why := self._excluded(pool))},
+            reach=self.reach,
             attack=attack,
             # Scores of one training depend on each other: they have no band.
             tradeoff=tradeoff_of(joined(scores)) if self.looks and not scores[0].coins else None,
@@ -163,7 +164,6 @@ class Gathering:
             warnings=tuple(joined(scores).warnings) if self.looks else (),
             voids=self.subject.voids,
             not_tested=self.subject.not_tested,
-            least_p_value=self._least_p_value,
             split=split_of(self.subject.stages),
             scores=scores_digest(self.pools),
         )
@@ -180,6 +180,9 @@ class Gathering:
         assert isinstance(theory, Theory)
         self.theory = theory
         self.missing = "interrupted before any test" if stages else ""
+        if self.question.success_at_most is not None and stages:
+            self.missing = yield from self._attacks(self.question.success_at_most)
+            return
         for order, stage in enumerate(stages, start=1):
             if order > 1 and self.p_value <= stop:
                 break
@@ -190,6 +193,74 @@ class Gathering:
             if order < len(stages) and self.p_value > stop:
                 self.missing = f"interrupted before the {stages[order].words}"
         self.missing = ""
+
+    def _attacks(self, limit: float) -> Generator[Step, Done, str]:
+        """Mount the attack that a pilot chose until its claim is decided; where it is held, all others too.
+
+        Return what cut them off, "" for nothing.
+        """
+        asked = self.question
+        chosen, *others = self.subject.stages
+        candidates = max(1, len(others))
+        for order, stage in enumerate((chosen, *others), start=1):
+            if order > 1 and stage.pool not in self._others():
+                continue
+            pool = self.subject.pools[stage.pool]
+            # Trainings of the others come out of the same budget.
+            most = allowed(stage, pool, asked, self.trials) * pool.trials
+            rule = TrainingsRule(
+                limit=limit,
+                least=asked.least_success,
+                stop=asked.stop,
+                held_at=asked.alpha / candidates,
+                most=most,
+                fewest=FEWEST if order == 1 else 1,
+            )
+            cut = yield from self._trainings(stage, rule, order)
+            if cut:
+                return cut
+            if not (self._excluded(stage.pool) or rule.held(self._rates(stage.pool))):
+                break
+        return ""
+
+    def _trainings(self, stage: "Stage", rule: TrainingsRule, order: int) -> Generator[Step, Done, str]:
+        """Draw blocks of trainings under one attack as the rule says; return what cut them off, "" for nothing."""
+        blocks = self.pools.setdefault(stage.pool, [])
+        cost = self.subject.pools[stage.pool].trials
+        self.missing = f"interrupted in the {stage.words}"
+        while not self._excluded(stage.pool) and rule.goes_on(rates := self._rates(stage.pool)):
+            # What cannot decide anything yet may run side by side.
+            size = max(1, math.ceil((rule.first - len(rates)) / cost))
+            tasks = tuple((stage.pool, number) for number in range(len(blocks), len(blocks) + size))
+            most = f"at most {rule.most:,}" if order == 1 else stage.pool
+            done = yield Step(order, tasks, f"{len(rates)} trainings of {most}, p = {self.p_value:.1g}")
+            drawn = [block for block in done.results if isinstance(block, Success)]
+            blocks += drawn
+            self.trials += cost * len(drawn)
+            if order == 1:
+                self.rates = self._rates(stage.pool)
+            if done.limit:
+                return f"{done.limit} ended in the {stage.words}"
+        return ""
+
+    def _successes(self, pool: str) -> list[Success]:
+        return [block for block in self.pools.get(pool, []) if isinstance(block, Success)]
+
+    def _rates(self, pool: str) -> tuple[float, ...]:
+        """Return the success of each training so far."""
+        return tuple(rate for block in self._successes(pool) for rate in block.rates)
+
+    def _excluded(self, pool: str) -> str:
+        """Return why the claim is not about the attack of a pool, "" where it is or nothing is known yet."""
+        return next((block.excluded for block in self._successes(pool) if block.excluded), "")
+
+    def _others(self) -> list[str]:
+        """Return the pools of the attacks that a claim is about, but for the one that a pilot chose."""
+        if self.question.success_at_most is None or not self.subject.stages:
+            return []
+        chosen, *others = self.subject.stages
+        mounted = {block.mounted for block in self._successes(chosen.pool)}
+        return [stage.pool for stage in others if stage.pool not in mounted]
 
     def _stage(self, stage: "Stage", order: int) -> Generator[Step, Done, str]:
         """Draw the blocks of one stage and take its looks; return what cut it off, "" for nothing."""
@@ -221,7 +292,7 @@ class Gathering:
         if blocks:
             self._bet(stage)
             share = CUT_SHARE if limit else stage.full
-            if share and asked.success_at_most is None and not pool.coins:
+            if share and not pool.coins:
                 name = f"{stage.words}, cut off" if limit else stage.words
                 gaussian = self.subject.gaussian_tests if pool.gaussian else ()
                 scores = joined(scores_in(blocks))
@@ -235,9 +306,6 @@ class Gathering:
         """
         blocks = self.pools[stage.pool]
         pool = self.subject.pools[stage.pool]
-        if self.question.success_at_most is not None:
-            self.rates = tuple(block.rate for block in blocks if isinstance(block, Success))
-            return
         planned = [other for other in self.subject.stages if other.pool == stage.pool]
         share = sum(other.sequential for other in planned)
         if not share or not blocks:
@@ -401,9 +469,12 @@ class Subject:
 
 def allowed(stage: Stage, pool: Pool, asked: Question, spent: int) -> int:
     """Return how many blocks of a stage the limit on trials allows, of which so many are `spent`."""
-    if asked.max_trials is None or not pool.trials:
+    most = asked.max_trials
+    if most is None and asked.success_at_most is not None:
+        most = MOST_TRAININGS
+    if most is None or not pool.trials:
         return stage.blocks
-    return min(stage.blocks, max(0, (asked.max_trials - spent) // pool.trials))
+    return min(stage.blocks, max(0, (most - spent) // pool.trials))
 
 
 def planned(subject: Subject, asked: Question) -> Iterator[tuple[Stage, int, float]]:
@@ -446,7 +517,7 @@ def split_of(stages: Sequence[Stage]) -> dict[str, float]:
         for test, share in (("sequential", stage.sequential), ("full", stage.full)):
             if share:
                 shares[f"{test} test on {stage.pool}"] = share
-    if len(stages) > 1 or any(stage.full and stage.blocks > 1 for stage in stages):
+    if any(stage.full and (len(stages) > 1 or stage.blocks > 1) for stage in stages):
         shares["a stage cut off"] = CUT_SHARE
     return shares
 
@@ -464,7 +535,7 @@ def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
             given = None
             named = []
             if isinstance(block, Success):
-                columns.append(block.rate)
+                columns.append(block.rates)
             else:
                 columns += block.sides
                 if block.given is not None:
@@ -497,7 +568,7 @@ def tradeoff_of(scores: GameScores, confidence: float = 0.95) -> dict[str, objec
 def attack_facts(blocks: Sequence[Success]) -> dict[str, object]:
     """Return the mean success of an attack, of its baselines and of its controls over all blocks."""
     return {
-        "success": float(np.mean([block.rate for block in blocks])),
+        "success": float(np.mean([rate for block in blocks for rate in block.rates])),
         "baselines": _means([block.baselines for block in blocks]),
         "controls": _means([block.controls for block in blocks]),
         "mounted": blocks[0].mounted,
@@ -506,19 +577,6 @@ def attack_facts(blocks: Sequence[Success]) -> dict[str, object]:
 
 def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([one[name] for one in found if name in one])) for name in found[0]}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reach:
-    """What `trials` trials could show at most: the least p-value, and the largest epsilon, or success, certified.
-
-    `unit` is what they are called.
-    """
-
-    trials: int
-    p_value: float
-    most: float
-    unit: str = "trials"
 
 
 @dataclass(frozen=True)
@@ -537,12 +595,19 @@ def reach_of(subject: Subject, asked: Question, level: float) -> Reach | None:
     """
     if not subject.stages:
         return None
+    if asked.success_at_most is not None:
+        chosen = subject.stages[0]
+        pool = subject.pools[chosen.pool]
+        count = allowed(chosen, pool, asked, 0) * pool.trials
+        least = asked.least_success
+        return Reach(
+            trials=count,
+            p_value=least_p_value(count, asked.success_at_most, least=least),
+            most=largest_limit(count, level, least=least),
+            unit="trainings",
+        )
     blocks = Counter({stage.pool: count for stage, count, _ in planned(subject, asked)})
     trials = sum((subject.pools[name].trials or sum(subject.pools[name].sides(1))) * n for name, n in blocks.items())
-    if asked.success_at_most is not None:
-        (count,) = blocks.values()
-        p_value = success_p_value([1.0] * count, asked.success_at_most, least=asked.least_success)
-        return Reach(trials=trials, p_value=p_value, most=largest_limit(count, level, least=asked.least_success))
     tests = [*_sequential(subject, asked, blocks, level), *_full(subject, asked, level)]
     most = max((test.most for test in tests), default=0.0)
     p_value = combined_p_value((test.p_value, test.share) for test in tests)
@@ -550,7 +615,7 @@ def reach_of(subject: Subject, asked: Question, level: float) -> Reach | None:
     return Reach(
         trials=coins or trials,
         p_value=0.0 if asked.epsilon < most else p_value,
-        most=most,
+        most=most if math.isfinite(most) else None,
         unit="coins" if coins else "trials",
     )
 

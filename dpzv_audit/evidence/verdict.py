@@ -19,6 +19,7 @@ from ..statistics.estimators import can_refute
 from ..statistics.fixed import FixedTest, MeansTest
 from ..statistics.one_run import CoinTest
 from ..statistics.sequential import SequentialTest
+from ..statistics.success import least_p_value, success_upper
 from .sentences import said
 
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)
@@ -280,11 +281,30 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What `trials` trials could show at most: the least p-value, and the largest epsilon, or success, certified.
+
+    `most` is None where no result is the largest; `unit` is what trials are called.
+    """
+
+    trials: int
+    p_value: float
+    most: float | None
+    unit: str = "trials"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """Everything that was found out about one claim, apart from the verdict, which depends on the whole file.
 
     Attributes:
-        rates: Success of an attack by block of trainings.
+        rates: Success of an attack by training.
+        least_success: The least success that the attack can have.
+        others: Success by training of the other attacks that the claim is about, by attack and client; empty where the
+            claim names one attack by one client, or it was not held against the one that a pilot chose.
+        unmeasured: Attacks and clients that the claim is about too, and that were not mounted.
+        excluded: Attacks and clients that the claim is not about, each with the reason.
+        reach: What the planned trials could have shown; None where nothing is tested.
         attack: Baselines and controls of an attack.
         facts: Configuration, data and game: what a repeat needs.
         trials: Trainings, or runs of the mechanism, in both worlds together.
@@ -294,9 +314,6 @@ class Evidence:
         warnings: What speaks against the tests, such as scores that do not look independent.
         voids: What voids the evidence: a failed control, messages that no score reads.
         not_tested: What was not looked at, each as a sentence without a full stop.
-        least_p_value: The least p-value that as many trainings could have given a claim about an attack.
-        success_limit: Upper limit of the mean success of an attack, at the claim's own stated level; None without one.
-        covered: Whether that limit speaks of every attack and client that the claim is about.
         split: How the claim's one alpha was shared out before anything was drawn: shares by test.
         scores: Digest of all that was drawn (`evidence.gathering.scores_digest`).
     """
@@ -305,6 +322,11 @@ class Evidence:
     theory: Theory = field(default_factory=Theory)
     looks: tuple[Look, ...] = ()
     rates: tuple[float, ...] = ()
+    least_success: float = 0.0
+    others: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    unmeasured: tuple[str, ...] = ()
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    reach: Reach | None = None
     attack: Mapping[str, Any] = field(default_factory=dict)
     tradeoff: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -314,9 +336,6 @@ class Evidence:
     warnings: tuple[str, ...] = ()
     voids: tuple[Void, ...] = ()
     not_tested: tuple[str, ...] = ()
-    least_p_value: float = 1.0
-    success_limit: float | None = None
-    covered: bool = False
     split: Mapping[str, float] = field(default_factory=dict)
     scores: str = ""
 
@@ -328,6 +347,22 @@ class Evidence:
     @property
     def _gating(self) -> list[Look]:
         return [look for look in self.looks if look.weight > 0]
+
+    def success_upper(self, error: float) -> float | None:
+        """Return an upper limit, at `error`, on the mean success of every attack that the claim is about.
+
+        Each attack by each client has its share of the error. None where one of them was not mounted.
+        """
+        if not self.rates or self.unmeasured:
+            return None
+        each = self.each_attack(error)
+        return max(
+            success_upper(rates, each, least=self.least_success) for rates in (self.rates, *self.others.values())
+        )
+
+    def each_attack(self, error: float) -> float:
+        """Return the share of `error` of each attack and client that the claim may be about."""
+        return error / (1 + len(self.others) + len(self.unmeasured) + len(self.excluded))
 
     def epsilon_lower(self, error: float) -> float | None:
         """Return the largest lower bound on epsilon of any gating look at `error` in all; None without a test."""
@@ -343,7 +378,7 @@ class Evidence:
     def could_refute(self, error: float, claimed: float) -> bool:
         """Return whether as much evidence could have refuted a claimed epsilon, or success of an attack, at `error`."""
         if self.rates:
-            return self.least_p_value <= error
+            return least_p_value(len(self.rates), claimed, least=self.least_success) <= error
         return any(
             look.test.name == "sequential-gaussian" or look.test.ceiling(error * look.weight) > claimed
             for look in self._gating
@@ -368,6 +403,14 @@ class Evidence:
             return self.p_value
         general = [look for look in self._gating if look.test.family.claim_kind == "epsilon-delta"]
         return combined_p_value((look.p_value, look.weight) for look in general)
+
+
+def refutable(evidence: Sequence[Evidence], level: float) -> tuple[bool, ...]:
+    """Return which claims Holm's method would reject at `level` if every planned trial spoke against its claim.
+
+    Those without planned trials keep the p-value that they have.
+    """
+    return holm([one.p_value if one.reach is None else one.reach.p_value for one in evidence], level)
 
 
 def theory_curves(

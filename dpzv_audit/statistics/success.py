@@ -112,6 +112,7 @@ def trainings_needed(limit: float, error: float, *, least: float = 0.0) -> int:
 
     That is the least n with (1 / 2) ((1 - least) / (limit - least))^n >= 1 / error: 73 for a limit of 0.9 at 1e-3.
     """
+    error = max(error, LEAST_P)
     return math.ceil(math.log(2.0 / error) / math.log((1.0 - least) / (limit - least)))
 
 

@@ -27,7 +27,7 @@ DAMAGE = {
 def test_damaged_evidence_is_named_and_made_again(tmp_path, caplog, what):
     content, says = DAMAGE[what]
     cache = Cache(tmp_path)
-    cache.keep_block("ab12", "runs", 3, Success(rate=1.0, baselines={}, controls={}))
+    cache.keep_block("ab12", "runs", 3, Success(rates=(1.0,), baselines={}, controls={}))
     (path,) = tmp_path.rglob("*.json")
     path.write_bytes(content)
     assert cache.block("ab12", "runs", 3) is None

@@ -139,7 +139,7 @@ def test_parts_of_a_table(withstands):
 
 def test_cached_evidence_counts_as_absent_where_it_is_damaged(withstands, tmp_path):
     cache = Cache(tmp_path)
-    block = Success(rate=0.5, baselines={"majority": 0.25}, controls={})
+    block = Success(rates=(0.5,), baselines={"majority": 0.25}, controls={})
     cache.keep_block("aakey", "main", 3, block)
     (stored,) = (tmp_path / "aa" / "aakey").iterdir()
     content = stored.read_bytes()

@@ -124,7 +124,7 @@ def test_digests_of_scores_tell_every_score_and_its_place():
         {"runs": [GameScores(scores, scores), GameScores(scores, scores)]},
         {"other": [GameScores(scores, scores)]},
         {"runs": [GameScores(scores, scores, given=Given())]},
-        {"runs": [Success(rate=0.5, baselines={}, controls={})]},
+        {"runs": [Success(rates=(0.5,), baselines={}, controls={})]},
         {},
     ]
     assert len({scores_digest(found) for found in (pools, *others)}) == 1 + len(others)

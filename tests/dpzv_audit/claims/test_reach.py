@@ -9,6 +9,7 @@ import pytest
 from dpzv_audit.claims.subjects import mechanism_subject, scores_subject
 from dpzv_audit.cli import main
 from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather, reach_of
+from dpzv_audit.evidence.trainings import MOST_TRAININGS
 
 LEVEL = 1e-3
 BUDGETS = {"whole": None, "cut in the second stage": 2000, "cut in the first": 600, "one block": 250, "none": 100}
@@ -58,23 +59,27 @@ def test_of_scores_that_are_there_already(sizes):
             assert (gather(subject, asked(claimed)).p_value <= LEVEL) == refutable
 
 
-@pytest.mark.parametrize(("blocks", "least"), [(16, 0.0), (64, 0.0), (16, -1.0), (3, 0.0)])
-def test_of_attacks_that_always_succeed(blocks, least):
+@pytest.mark.parametrize(("most", "least"), [(64, 0.0), (None, 0.0), (64, -1.0), (12, 0.0)])
+def test_of_attacks_that_always_succeed(most, least):
+    """A limit just below the reach is refuted within the budget, one just above it is not."""
+
     def draw(number):
-        return Success(rate=1.0, baselines={}, controls={})
+        return Success(rates=(1.0,) * 4, baselines={}, controls={})
 
     subject = Subject(
-        stages=(Stage(name="t", pool="t", blocks=blocks, sequential=1.0, stops=True),),
+        stages=(Stage(name="t", pool="t", blocks=10**6, sequential=1.0, stops=True),),
         pools={"t": Pool(draw=draw, trials=4)},
     )
-    question = Question(alpha=LEVEL, stop=1e-12, success_at_most=0.5, least_success=least)
+    question = Question(alpha=LEVEL, stop=LEVEL, success_at_most=0.5, least_success=least, max_trials=most)
     reach = reach_of(subject, question, LEVEL)
-    assert reach.trials == 4 * blocks
+    assert reach.trials == (most or MOST_TRAININGS)
     for limit in (reach.most - 1e-3, reach.most + 1e-3):
         if limit > least:
-            found = gather(subject, replace(question, success_at_most=limit))
-            assert found.p_value == reach_of(subject, replace(question, success_at_most=limit), LEVEL).p_value
+            claimed = replace(question, success_at_most=limit)
+            found = gather(subject, claimed)
+            assert found.trials <= reach.trials
             assert (found.p_value <= LEVEL) == (limit < reach.most)
+            assert (reach_of(subject, claimed, LEVEL).p_value <= LEVEL) == (limit < reach.most)
 
 
 def test_a_likelihood_ratio_has_no_largest_result_and_a_subject_without_a_test_no_reach():
@@ -142,8 +147,10 @@ def test_a_ledger_s_next_look_has_a_level_of_its_own(verified, tmp_path):
     assert result["claims"][0]["verdict"] == "not-tested"
 
 
-def test_what_is_answered_from_the_cache_is_not_about_to_be_tested(verified):
+def test_what_is_answered_from_the_cache_is_said_to_be_out_of_reach_too(verified):
     text = claim("few", 8.0, 100)
-    assert len(verified(text)[0]) == 1
+    warnings, first = verified(text)
+    assert len(warnings) == 1
     again, result = verified(text)
-    assert (again, result["cached"]) == ([], ["few"])
+    assert (again, result["cached"]) == (warnings, ["few"])
+    assert result["out_of_reach"] == first["out_of_reach"]

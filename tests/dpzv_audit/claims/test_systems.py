@@ -124,9 +124,9 @@ def test_an_attack_refutes_a_system_that_leaks_and_no_other(verified, folder):
     assert 0.4 < noisy["attack"]["success"] < 0.6
     assert set(clear["attack"]["controls"]) == {"shuffled_labels", "positive"}
     assert clear["facts"]["system"] == f"{name}:train"
-    assert clear["trials"] < 40, "it stops as soon as the bets have decided"
+    assert clear["trials"] == 16, "15 suffice for a limit of 0.6, 16 where the file has two claims"
     assert result["out_of_reach"] == {}
-    assert verified(text, "--max-trials", "40")[2]["cached"] == ["clear"], "what a budget cut off is not kept"
+    assert verified(text, "--max-trials", "40")[2]["cached"] == ["clear", "noisy"]
 
 
 @pytest.mark.ci

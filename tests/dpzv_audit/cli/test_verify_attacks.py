@@ -45,7 +45,6 @@ def claim_on(attack):
 def verified(tmp_path, monkeypatch, capsys):
     """Verify a claim on an attack with some flags, on one block of two trainings; return its entry of the result."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trained, "ATTACK_BLOCKS", 1)
     monkeypatch.setattr(trained, "TRIALS_A_BLOCK", 2)
 
     def quicker(spec):  # steps of fitting are not what is tested here
@@ -55,7 +54,7 @@ def verified(tmp_path, monkeypatch, capsys):
 
     def verify(attack, *flags):
         (tmp_path / "claims.toml").write_text(claim_on(attack))
-        status = main(["verify", "claims.toml", "--json", *flags])
+        status = main(["verify", "claims.toml", "--json", "--max-trials", "2", "--allow", "not-tested", *flags])
         captured = capsys.readouterr()
         assert status == 0, captured.err
         result = json.loads(captured.out)
