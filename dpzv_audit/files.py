@@ -90,6 +90,12 @@ def kind_of(path: Path) -> str:
     return next((name for is_kind, name in _KINDS if is_kind(mode)), "a regular file")
 
 
+def of_the_kernel(path: str | Path) -> bool:
+    """Return whether a file at `path` would be one of the kernel's (/proc, /sys), whose content is made when read."""
+    real = Path(os.path.realpath(path))
+    return any(real.is_relative_to(folder) for folder in _OF_THE_KERNEL)
+
+
 def _why_not(path: Path, status: os.stat_result) -> str:
     if not stat.S_ISREG(status.st_mode):
         return f"is {kind_of(path)}, must be a regular file"
@@ -98,7 +104,7 @@ def _why_not(path: Path, status: os.stat_result) -> str:
 
 def _out_of_bounds(path: Path) -> str:
     real = Path(os.path.realpath(path))
-    if any(real.is_relative_to(folder) for folder in _OF_THE_KERNEL):
+    if of_the_kernel(path):
         return f"is a file of the kernel's, {real}, must be one on a disk"
     root = _ROOT.get()
     if root is not None and not real.is_relative_to(root):

@@ -3,33 +3,77 @@
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from traceback import walk_tb
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from .errors import InputError, did_you_mean
+from .inputs import note_file, recording
 
 _LIBRARY = str(Path(os.__file__).parent)
 """Python's own library."""
+
+
+class _FromSource(SourceFileLoader):
+    """Compile a module from its source.
+
+    What `__pycache__` keeps is told from an older version by whole seconds and by size alone.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        note_file(path)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+class _SourceFinder:
+    """Find modules as the other finders do; what is neither installed nor Python's own is imported from its source."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder.find_spec`."""
+        for finder in sys.meta_path:
+            find = None if isinstance(finder, _SourceFinder) else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(name, path, target) if find else None
+            if spec is not None:
+                loader = spec.loader
+                if type(loader) is SourceFileLoader and not loader.path.startswith(_LIBRARY) and not _installed(loader):
+                    spec.loader = _FromSource(loader.name, loader.path)
+                return spec
+        return None
+
+
+def _installed(loader: SourceFileLoader) -> bool:
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(loader.path).parts)
 
 
 @contextmanager
 def importable(folder: Path | None) -> Iterator[None]:
     """Put a folder (None: the current one) at the end of the import path while a block runs: the user's code is there.
 
-    What is imported stays: a run may import more of it later, within such a block too.
+    Modules of the user's own are imported from their sources, and what they and their runs read is recorded
+    (`dpzv_audit.inputs`). What is imported stays: a run may import more of it later, within such a block too.
     """
-    place = str((folder or Path.cwd()).resolve())
+    home = (folder or Path.cwd()).resolve()
+    place = str(home)
     added = place not in sys.path
     if added:
         sys.path.append(place)
+    finder = _SourceFinder()
+    sys.meta_path.insert(0, finder)
     importlib.invalidate_caches()
     try:
-        yield
+        with recording(home):
+            yield
     finally:
+        with suppress(ValueError):  # the user's code may have taken it away
+            sys.meta_path.remove(finder)
         if added and place in sys.path:
             sys.path.remove(place)
 

@@ -20,8 +20,11 @@ from typing import Protocol, TypeVar
 
 from .errors import InputError, unknown_name
 from .files import tree_digest
+from .inputs import recording
 
 OWN = "dpzv-audit"
+GROUPS = "dpzv_audit."
+"""How the names of the tool's groups of entry points begin."""
 
 
 class Registered(Protocol):
@@ -92,7 +95,8 @@ class Registry(Mapping[str, T]):
     def _load(self, point: EntryPoint) -> T:
         where = f"{point.name!r} of {_package(point)} (entry point {point.name} = {point.value} in {self.group})"
         try:
-            found = point.load()
+            with recording(None):
+                found = point.load()
         except (Exception, SystemExit) as error:
             raise InputError(f"cannot be imported: {type(error).__name__}: {error}", where) from error
         if not isinstance(found, self._kind):
@@ -102,7 +106,14 @@ class Registry(Mapping[str, T]):
         return found
 
 
-def code_digest(group: str, name: str | None) -> str:
+@cache
+def plug_ins() -> tuple[EntryPoint, ...]:
+    """Return what installed packages add to any group of the tool's; imports nothing."""
+    groups = sorted(group for group in entry_points().groups if group.startswith(GROUPS))
+    return tuple(point for group in groups for point in entry_points(group=group))
+
+
+def package_digest(group: str, name: str | None) -> str:
     """Return a digest of all files of the package that adds `name`, or anything, to `group`; empty where none does.
 
     Imports nothing.

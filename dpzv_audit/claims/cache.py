@@ -3,20 +3,26 @@
 import hashlib
 import json
 import os
+import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TypeVar
 
 from ..errors import AuditError
 from ..evidence.gathering import Block
 from ..evidence.verdict import Evidence
-from ..runs import version_of
+from ..files import tree_digest
+from ..inputs import Inputs
+from ..runs import PACKAGE_FOLDERS, PACKAGES, version_of
 from ..store import Store
 
 T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[2]
+"""The folder of the tool's own packages."""
 
 
 def default_cache() -> Path:
@@ -29,45 +35,53 @@ def default_cache() -> Path:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 of the code that makes evidence and of the versions of the libraries it computes with."""
-    root = Path(__file__).resolve().parents[2]
-    shows = ("dpzv_audit/cli", "dpzv_audit/pytest_plugin.py")  # evidence and makes none
-    found = hashlib.sha256()
-    for package in ("dpzv_audit", "mechanisms", "attacks"):
-        for path in sorted((root / package).rglob("*.*")):
-            name = path.relative_to(root).as_posix()
-            if path.suffix in (".py", ".toml") and not name.startswith(shows):
-                found.update(name.encode())
-                found.update(path.read_bytes())
-    for library in ("torch", "numpy", "scipy", "scikit-learn", "prv-accountant", "transformers"):
-        found.update(f"{library} {version_of(library) or 'absent'}".encode())
-    return found.hexdigest()
+    """SHA-256 of all code of the tool, and of the versions of Python and of every package that is installed beside it.
+
+    Whatever a mechanism of the user's computes with is among these.
+    """
+    digest = hashlib.sha256(tree_digest(ROOT / package for package in sorted(PACKAGE_FOLDERS)).encode())
+    versions = [f"{found['Name']} {found['Version']}" for found in (one.metadata for one in distributions())]
+    # The first of two that are installed in two places is the one that is imported.
+    versions += [f"{package} {version_of(package)}" for package in (*PACKAGES, "transformers")]
+    digest.update("\n".join([platform.python_version(), *sorted(set(versions))]).encode())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A block as it is kept."""
+    """A block as it is kept, with what the user's code had read until it was drawn."""
 
     block: Block
+    inputs: Inputs = field(default_factory=Inputs)
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """Evidence as it is kept, with what the user's code had read."""
+
+    evidence: Evidence
+    inputs: Inputs = field(default_factory=Inputs)
 
 
 @dataclass(frozen=True)
 class Cache:
     """Evidence and unfinished blocks under `folder`; with None nothing is read and nothing is kept.
 
+    What rests on inputs of the user's code that are not as they were counts as absent (`code` is the folder of that).
     A file that is damaged is named in the log and counts as absent, and what cannot be written is not kept: a cache
     never fails a run.
     """
 
     folder: Path | None
 
-    def evidence(self, key: str) -> Evidence | None:
+    def evidence(self, key: str, code: Path = Path()) -> Evidence | None:
         """Return the complete evidence stored under `key`."""
-        return self._read(key, "evidence", Evidence)
+        kept = self._read(key, "evidence", _Evidence)
+        return kept.evidence if kept is not None and kept.inputs.hold(code) else None
 
-    def keep(self, key: str, evidence: Evidence) -> None:
+    def keep(self, key: str, evidence: Evidence, inputs: Inputs = Inputs()) -> None:
         """Store complete evidence; the blocks it came from are no longer needed."""
-        self._write(key, "evidence", evidence)
+        self._write(key, "evidence", _Evidence(evidence, inputs))
         self.forget_blocks(key)
 
     def forget_blocks(self, key: str) -> None:
@@ -76,14 +90,14 @@ class Cache:
             for path in _store(self.folder, key).folder.glob("block-*.json"):
                 path.unlink(missing_ok=True)
 
-    def block(self, key: str, pool: str, number: int) -> Block | None:
-        """Block `number` of the trials of `pool`, of a run that did not end."""
+    def block(self, key: str, pool: str, number: int, code: Path = Path()) -> tuple[Block, Inputs] | None:
+        """Block `number` of the trials of `pool`, of a run that did not end, and the inputs that it rests on."""
         kept = self._read(key, _block_name(pool, number), _Kept)
-        return None if kept is None else kept.block
+        return (kept.block, kept.inputs) if kept is not None and kept.inputs.hold(code) else None
 
-    def keep_block(self, key: str, pool: str, number: int, block: Block) -> None:
+    def keep_block(self, key: str, pool: str, number: int, block: Block, inputs: Inputs = Inputs()) -> None:
         """Store a block, for `resume`."""
-        self._write(key, _block_name(pool, number), _Kept(block))
+        self._write(key, _block_name(pool, number), _Kept(block, inputs))
 
     def drawing(self, key: str, draw: Callable[[], str]) -> str:
         """Return a figure drawn before, else draw and keep it: that takes longest in a run that audits nothing."""

@@ -9,6 +9,7 @@ was drawn.
 import hashlib
 import heapq
 import itertools
+import logging
 import math
 import re
 import time
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import AuditError
+from ..errors import AuditError, one_line
 from ..evidence.gathering import (
     THEORY,
     Block,
@@ -28,6 +29,7 @@ from ..evidence.gathering import (
     Step,
     Subject,
     Task,
+    follows,
     gather,
     reach_of,
     result_of,
@@ -37,10 +39,11 @@ from ..evidence.verdict import Evidence, Reach, refutable, stopping_level
 from ..execution.executor import Workers, carry_out
 from ..files import Undigested
 from ..findings import down, to_jsonable
+from ..inputs import CHANGED, Inputs, add_inputs, begin, inputs_of, recording
 from ..signals import GRACE_SECONDS, TimeIsUp, until
 from .cache import Cache, code_digest, evidence_key
 from .file import AttackClaim, Claim, ClaimsFile, PlacedClaim, ScoresClaim
-from .subjects import Access, check_claim, data_key, subject_of
+from .subjects import Access, check_claim, data_key, runs_code, subject_of
 
 WHOLE: Task = ("the whole claim", 0)
 
@@ -108,6 +111,11 @@ class Gate:
         Time counts from here.
         """
         self._began = time.monotonic()
+        begin(self.access.folder)
+        with recording(self.access.folder):
+            return self._prepared()
+
+    def _prepared(self) -> list[ClaimRun]:
         runs = []
         for placed in self.file.claims:
             unkept = "its time was over before its files were read"
@@ -119,7 +127,7 @@ class Gate:
                 except Undigested as why:
                     unkept = str(why)
             run = ClaimRun(placed, self._key(placed, data), claim_seed(placed, self.seed), unkept=unkept)
-            run.found = None if unkept else self.cache.evidence(run.key)
+            run.found = None if unkept else self._known(run)
             run.cached = run.found is not None
             runs.append(run)
         for run in runs:
@@ -130,6 +138,15 @@ class Gate:
                 if run.gathering is None:
                     run.found = _untested(run, f"{self.budget} ended before it was planned")
         return runs
+
+    def _known(self, run: ClaimRun) -> Evidence | None:
+        """Return what the cache holds of a claim, unless its p-value is not that of its own tests."""
+        found = self.cache.evidence(run.key, self.access.folder)
+        if found is None or follows(found, self.question(run)):
+            return found
+        words = f"claim {run.placed.name!r}: its p-value in the cache is not that of its tests; it is audited again"
+        logging.getLogger(__name__).warning("%s", one_line(words))
+        return None
 
     @property
     def level(self) -> float:
@@ -168,7 +185,8 @@ class Gate:
                 self.status(index, "waiting" if run.found is None else run.found.missing)
         schedule = _Schedule(self, runs)
         try:
-            carry_out(schedule, self.workers, schedule.job)
+            with recording(self.access.folder):
+                carry_out(schedule, self.workers, schedule.job)
         except KeyboardInterrupt:
             for run in runs:
                 if run.gathering is not None and run.gathering.pools:
@@ -194,14 +212,17 @@ class Gate:
 
     def stored(self, run: ClaimRun, task: Task) -> Block | None:
         """Return a block of a run that did not end, where this one goes on from there."""
-        if self.resume and self._keeps(run, task):
-            return self.cache.block(run.key, *task)
-        return None
+        kept = self.cache.block(run.key, *task, self.access.folder) if self.resume and self._keeps(run, task) else None
+        if kept is None:
+            return None
+        block, inputs = kept
+        add_inputs(self.access.folder, inputs)
+        return block
 
     def keep(self, run: ClaimRun, task: Task, block: Block) -> None:
         """Store a block that is worth it."""
         if self._keeps(run, task):
-            self.cache.keep_block(run.key, *task, block)
+            self.cache.keep_block(run.key, *task, block, self._inputs(run))
 
     def ended(self, index: int, run: ClaimRun) -> None:
         """Settle the evidence of a claim, let its blocks go, and keep it where it is whole."""
@@ -211,7 +232,11 @@ class Gate:
         run.gathering = None
         self.status(index, run.found.missing or "done")
         if self._still_of_its_files(run) and not run.found.missing:
-            self.cache.keep(run.key, run.found)
+            self.cache.keep(run.key, run.found, self._inputs(run))
+
+    def _inputs(self, run: ClaimRun) -> Inputs:
+        """Return what code that is none of the tool's has read so far; what other claims' code read is among it."""
+        return inputs_of(self.access.folder) if runs_code(run.placed.claim) else Inputs()
 
     def _keeps(self, run: ClaimRun, task: Task) -> bool:
         return not run.unkept and run.gathering is not None and run.gathering.subject.pools[task[0]].stored
@@ -260,10 +285,11 @@ class Gate:
         """Whether what was found may be kept; where files changed meanwhile, it may be of others than its key says."""
         if run.unkept or self.cache.folder is None or not run.key:
             return False
+        run.unkept = self._inputs(run).unkept
         with suppress(AuditError):
-            if self._key(run.placed, data_key(run.placed.claim, self.access)) == run.key:
+            if not run.unkept and self._key(run.placed, data_key(run.placed.claim, self.access)) == run.key:
                 return True
-        run.unkept = "files that it depends on changed while it was audited"
+        run.unkept = run.unkept or CHANGED
         self.cache.forget_blocks(run.key)
         return False
 
@@ -342,10 +368,11 @@ class _Schedule:
         """Whether a task draws a block of trials, not theory or a whole quick claim, which have a grace."""
         return self._open[task[0]].step.tasks[task[1]] not in (WHOLE, (THEORY, 0))
 
-    def done(self, task: tuple[int, int], result: tuple[Any, float]) -> None:
+    def done(self, task: tuple[int, int], result: tuple[Any, float, Inputs]) -> None:
         """See `Work`."""
-        opened, (found, seconds) = self._open[task[0]], result
+        opened, (found, seconds, inputs) = self._open[task[0]], result
         opened.run.seconds += seconds
+        add_inputs(self.gate.access.folder, inputs)
         if self._drawn(task):
             self.gate.keep(opened.run, opened.step.tasks[task[1]], found)
         self._settle(task, found)
@@ -411,24 +438,28 @@ def _untested(run: ClaimRun, missing: str) -> Evidence:
     return Evidence(p_value=1.0, facts={"seed": run.seed}, missing=missing, scores=scores_digest({}))
 
 
-def perform(subject: Subject, question: Question, task: Task) -> tuple[Any, float]:
-    """Return the result of a task and the seconds it took."""
+def perform(subject: Subject, question: Question, task: Task) -> tuple[Any, float, Inputs]:
+    """Return the result of a task, the seconds it took, and what code of the user's read in another process for it."""
     started = time.monotonic()
     result = gather(subject, question) if task == WHOLE else result_of(subject, task)
-    return result, time.monotonic() - started
+    return result, time.monotonic() - started, Inputs()
 
 
 _subjects: dict[tuple[str, int, Access], Subject] = {}
 
 
-def perform_apart(placed: PlacedClaim, seed: int, access: Access, task: Task, question: Question) -> tuple[Any, float]:
+def perform_apart(
+    placed: PlacedClaim, seed: int, access: Access, task: Task, question: Question
+) -> tuple[Any, float, Inputs]:
     """Return what `perform` does, in a worker process, which keeps what the last claims that it met are about."""
     key = (placed.digest(), seed, access)
-    if key not in _subjects:
-        while len(_subjects) >= 4:
-            _subjects.pop(next(iter(_subjects)))
-        _subjects[key] = subject_of(placed.claim, access, seed)
-    return perform(_subjects[key], question, task)
+    with recording(access.folder):
+        if key not in _subjects:
+            while len(_subjects) >= 4:
+                _subjects.pop(next(iter(_subjects)))
+            _subjects[key] = subject_of(placed.claim, access, seed)
+        result, seconds, _ = perform(_subjects[key], question, task)
+    return result, seconds, inputs_of(access.folder)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What the claims of a file are about, what their evidence depends on, and which files they may reach."""
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,18 +17,17 @@ from ..data.files import model_digest
 from ..errors import InputError
 from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
 from ..files import confined_to, data_digest, kind_of, tree_digest
-from ..findings import STRONGEST
 from ..games.engine import Arrays
 from ..games.fitting import WORDS, FittedScore, fit_score
 from ..games.mechanism import MechanismTrials, check_mechanism, code_of, play
 from ..games.scores import GameScores, Given, scored_by, scores_of
 from ..loading import importable
-from ..registry import code_digest
+from ..registry import plug_ins
 from ..signals import TRIAL_SECONDS
 from ..statistics.binomial import Floats
 from ..statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
 from ..statistics.scores import load_scores
-from .file import AttackClaim, Claim, MechanismClaim, MethodAttackClaim, OwnClaim, ScoresClaim, TrainedClaim
+from .file import Claim, MechanismClaim, MethodAttackClaim, OwnClaim, ScoresClaim, TrainedClaim
 
 RUNS = "runs"
 RUNS_A_BLOCK = 125
@@ -162,7 +162,8 @@ def _code_named(claim: MechanismClaim | OwnClaim) -> tuple[str, str]:
 def data_key(claim: Claim, access: Access) -> str:
     """Return a digest of the data, and of the user's code, that the evidence about a claim depends on.
 
-    Code is that of a mechanism or a system, and of installed packages that bring a method, an attack or a data set.
+    Code is that of a mechanism or a system, and of all installed packages that bring the tool anything: a method, an
+    attack, a defence, a data set. What the code reads as it runs is no part of it (`dpzv_audit.inputs`).
 
     Raises `Undigested` where there are too many files for one, or one that cannot be read.
     """
@@ -171,17 +172,12 @@ def data_key(claim: Claim, access: Access) -> str:
     if isinstance(claim, MechanismClaim):
         if claim.planted:
             return "planted"
-        return access.code(claim)
+        return f"{access.code(claim)} {_plugged_in()}"
+    code = _plugged_in()
     if isinstance(claim, OwnClaim):
-        code = access.code(claim)
-    else:
-        code = code_digest("dpzv_audit.methods", claim.method)
-        if claim.records is not None:
-            return f"simulated {code}"
-    if claim.dataset is not None:
-        code += code_digest("dpzv_audit.datasets", claim.dataset)
-    if isinstance(claim, AttackClaim):
-        code += code_digest("dpzv_audit.attacks", None if claim.attack == STRONGEST else claim.attack)
+        code = f"{access.code(claim)} {code}"
+    elif claim.records is not None:
+        return f"simulated {code}"
     data = ""
     with access.data_folder(claim) as folder:
         transformer = None if isinstance(claim, OwnClaim) else access.transformer(claim)
@@ -192,6 +188,28 @@ def data_key(claim: Claim, access: Access) -> str:
     if transformer is None:
         return f"{data} {code}"
     return f"{data} {code}, {model_digest(transformer)}"
+
+
+def _plugged_in() -> str:
+    """Return a digest of all packages that bring the tool anything, and of what they import that is not installed."""
+    parts = []
+    for point in plug_ins():
+        package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+        try:
+            code = code_of(point.value)
+        except InputError:  # there is no such module
+            code = "absent"
+        parts.append(f"{point.group} {point.name} {point.value} {package} {code}")
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest() if parts else ""
+
+
+def runs_code(claim: Claim) -> bool:
+    """Return whether the evidence about a claim takes code that is none of the tool's: the user's, or a plug-in's."""
+    if isinstance(claim, ScoresClaim):
+        return False
+    if isinstance(claim, OwnClaim):
+        return True
+    return not claim.planted if isinstance(claim, MechanismClaim) else bool(plug_ins())
 
 
 def check_claim(claim: Claim, access: Access) -> None:

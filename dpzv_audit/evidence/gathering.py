@@ -28,10 +28,11 @@ from numpy.typing import ArrayLike
 from ..findings import Void
 from ..games.scores import GameScores, joined
 from ..statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
+from ..statistics.binomial import LEAST_P
 from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
 from ..statistics.fixed import TestName, fixed_test, unseen
 from ..statistics.one_run import best_coin_test, coin_test
-from ..statistics.sequential import ESTIMATED, bet_on, likelihood_of, most_refutable
+from ..statistics.sequential import ESTIMATED, SequentialTest, bet_on, likelihood_of, most_refutable
 from ..statistics.success import largest_limit, least_p_value, success_p_value
 from .trainings import FEWEST, MOST_TRAININGS, TrainingsRule
 from .verdict import Evidence, Look, Reach, Theory, combined_p_value
@@ -503,6 +504,25 @@ def two_stages(pool: str, *, first: int, rest: int, share: float = 1.0 - CUT_SHA
 def all_at_once(pool: str, *, blocks: int, share: float = 1.0) -> tuple[Stage, ...]:
     """Return both tests on one lot of pairs that cost next to nothing: drawing fewer would spare nothing."""
     return (Stage(name=pool, pool=pool, blocks=blocks, sequential=0.2 * share, full=0.8 * share),)
+
+
+def follows(evidence: Evidence, asked: Question) -> bool:
+    """Return whether the p-values of `evidence` are those of its own tests, or trainings, for what is `asked`."""
+    if asked.success_at_most is not None:
+        found = success_p_value(evidence.rates, asked.success_at_most, least=asked.least_success)
+        return _equal(found, evidence.p_value)
+    each = [
+        look.test.least_p_value if isinstance(look.test, SequentialTest) else look.test.p_value(asked.epsilon)
+        for look in evidence.looks
+    ]
+    found = combined_p_value((p, look.weight) for p, look in zip(each, evidence.looks, strict=True) if look.weight > 0)
+    alike = all(_equal(p, look.p_value) for p, look in zip(each, evidence.looks, strict=True))
+    return alike and _equal(found, evidence.p_value)
+
+
+def _equal(found: float, said: float) -> bool:
+    # Last digits differ between machines.
+    return math.isclose(found, said, rel_tol=1e-6, abs_tol=LEAST_P)
 
 
 def scores_in(blocks: Sequence[Block]) -> list[GameScores]:

@@ -16,7 +16,7 @@ from mechanisms.methods.dpzv import DPZV, DPZVConfig
 from ..accounting.gaps import RATE_FOLLOWS
 from ..data.vertical import FeatureArray, Records, VerticalDataset
 from ..errors import InputError, check_names, check_positive
-from ..registry import code_digest
+from ..registry import package_digest
 
 Neighbours = Literal["replace-label", "replace-record", "add-remove", "zero-out"]
 Canary = Literal["worst-case", "state", "mislabelled", "random"]
@@ -83,7 +83,7 @@ class Game:
         """
         told = {"config", "method"}
         game = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in told}
-        installed = code_digest("dpzv_audit.methods", self.method.name)
+        installed = package_digest("dpzv_audit.methods", self.method.name)
         code = {"code": installed} if installed else {}
         return {"method": self.method.name, **code, "config": self.config.model_dump(mode="json"), "game": game}
 

@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from ..errors import AuditError, InputError
 from ..execution.executor import in_own_process, in_worker
 from ..files import python_files, tree_digest
+from ..inputs import Inputs, add_inputs, inputs_of
 from ..loading import function_at, importable, short, words_of
 from ..runs import PACKAGE_FOLDERS
 from ..seeds import Purpose, stream
@@ -288,9 +289,11 @@ class MechanismTrials:
         if can_ring():
             with importable(self.folder):
                 return play(self.mechanism, self.path, first, last, streams=streams, seconds=self.seconds)
+        answer: tuple[Arrays, AuditError | None]
+        read: Inputs
         try:
             # A copy, without the mechanism if that is there already.
-            answer: tuple[Arrays, AuditError | None] = in_own_process(replace(self).played, first, last, streams)
+            answer, read = in_own_process(replace(self)._played_apart, first, last, streams)
         except InputError as error:
             return {}, error
         except BrokenExecutor:
@@ -298,7 +301,16 @@ class MechanismTrials:
                 f"mechanism {self.path}: runs {first + 1} to {last} took their process down, or one of them took "
                 f"longer than ‹trial_seconds› {self.seconds:g} in native code"
             )
+        add_inputs(self._home, read)
         return answer
+
+    @property
+    def _home(self) -> Path:
+        return self.folder or Path.cwd()
+
+    def _played_apart(self, first: int, last: int, streams: Streams) -> tuple[tuple[Arrays, AuditError | None], Inputs]:
+        """Return what `played` does, and what the code read."""
+        return self.played(first, last, streams), inputs_of(self._home)
 
 
 def _numbers(answer: Any, where: str) -> Floats:

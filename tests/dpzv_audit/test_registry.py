@@ -8,7 +8,7 @@ import pytest
 
 from dpzv_audit import registry
 from dpzv_audit.errors import InputError
-from dpzv_audit.registry import OWN, Registry, code_digest
+from dpzv_audit.registry import OWN, Registry, package_digest
 
 GROUP = "dpzv_audit.things"
 
@@ -72,7 +72,7 @@ def test_an_installed_thing_is_found_named_and_told_from_the_built_in_ones(insta
 def test_an_installed_thing_is_imported_only_where_it_is_asked_for(install):
     install("pkg_lazy", "raise AssertionError('imported')", {"lazy": "pkg_lazy:SPEC"})
     assert things("a")["a"].name == "a"
-    assert code_digest(GROUP, "lazy")
+    assert package_digest(GROUP, "lazy")
     assert "pkg_lazy" not in sys.modules
 
 
@@ -120,11 +120,11 @@ def test_a_broken_package_is_one_line_and_breaks_nothing_else(install, caplog, m
 
 def test_the_digest_of_a_package_follows_its_files(install, tmp_path):
     install("pkg_code", THING.format("c"), {"c": "pkg_code:SPEC"})
-    before = code_digest(GROUP, "c")
-    assert code_digest(GROUP, "c") == before
+    before = package_digest(GROUP, "c")
+    assert package_digest(GROUP, "c") == before
     (tmp_path / "pkg_code.py").write_text(THING.format("c") + "# changed\n")
-    assert code_digest(GROUP, "c") != before
-    assert code_digest(GROUP, "built in") == ""
+    assert package_digest(GROUP, "c") != before
+    assert package_digest(GROUP, "built in") == ""
 
 
 def test_the_registry_and_the_help_load_no_torch():

@@ -5,7 +5,7 @@ import pytest
 
 MECHANISM = '''
 """A Gaussian mechanism of mu = {mu}, which leaves a mark when it is imported and one for every run."""
-import pathlib
+import pathlib, sys
 
 HERE = pathlib.Path(__file__).parent.parent
 (HERE / "imported").write_text("yes")
@@ -16,7 +16,7 @@ class Mechanism:
 
     def run(self, world, rng):
         Mechanism.runs += 1
-        if (HERE / "stop_at").exists() and Mechanism.runs >= int((HERE / "stop_at").read_text()):
+        if Mechanism.runs >= getattr(sys, "stop_mechanism_at", 10**9):  # no file: what it reads is compared
             raise KeyboardInterrupt
         return rng.normal({mu} if world else 0.0)
 

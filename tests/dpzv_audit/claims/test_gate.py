@@ -1,7 +1,9 @@
 """The gate: what it runs, what it trusts, what it keeps, and where it stops."""
 
 import gc
+import importlib.metadata
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from dpzv_audit.data import DATASETS, DataSpec, Partition
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.gathering import CUT_SHARE, all_at_once, split_of, two_stages
 from dpzv_audit.evidence.verdict import Evidence, Theory, holm
+from dpzv_audit.statistics.success import success_p_value
 
 SCORES = """
 [[claim]]
@@ -181,9 +184,8 @@ def test_a_mechanism_is_audited_again_where_a_file_of_data_changes(mechanism_fol
 
     assert verified(6) == (False, (False,))
     assert verified(6) == (True, (False,))
-    # What lies outside the package cannot be known, unless the claim says so.
-    seen = depends or path == "noise.json"
-    assert verified(0.2) == ((False, (True,)) if seen else (True, (False,)))
+    # What lies outside the package is seen when it is opened; `depends` tells of it before.
+    assert verified(0.2) == (False, (True,))
 
 
 def test_what_a_mechanism_depends_on_lies_below_the_root_and_is_there(mechanism_folder):
@@ -208,7 +210,7 @@ def test_evidence_on_files_of_which_no_digest_can_be_made_is_not_kept_and_says_s
 
 @pytest.mark.parametrize("how", ["done", "cut off", "interrupted"])
 @pytest.mark.parametrize("edited", [True, False])
-def test_evidence_on_files_that_changed_meanwhile_is_not_kept(mechanism_folder, how, edited):
+def test_evidence_on_files_that_changed_meanwhile_is_not_kept(mechanism_folder, monkeypatch, how, edited):
     folder, name = mechanism_folder
     most = 1600 if how == "cut off" else None
     text = mechanism_claim(name, epsilon=30.0)
@@ -217,7 +219,7 @@ def test_evidence_on_files_that_changed_meanwhile_is_not_kept(mechanism_folder, 
     if edited:
         (folder / name / "noise.json").write_text("{}")  # by an editor, while the audit runs
     if how == "interrupted":
-        (folder / "stop_at").write_text("1600")
+        monkeypatch.setattr(sys, "stop_mechanism_at", 1600, raising=False)
         with pytest.raises(KeyboardInterrupt):
             gate.gather(runs)
     else:
@@ -402,20 +404,20 @@ def test_no_time_leaves_theory_and_an_answer(mechanism_folder):
     assert run.evidence().p_value == 1.0
 
 
-def test_an_interrupted_run_goes_on_to_the_same_evidence(mechanism_folder):
+def test_an_interrupted_run_goes_on_to_the_same_evidence(mechanism_folder, monkeypatch):
     folder, name = mechanism_folder
     text, kept = mechanism_claim(name, epsilon=5.0), folder / "cache"
     (whole,) = gathered(folder, text, trust_code=True)
     module = sys.modules[name]
     module.Mechanism.runs = 0
-    (folder / "stop_at").write_text("1700")
+    monkeypatch.setattr(sys, "stop_mechanism_at", 1700, raising=False)
     gate = gate_of(folder, text, trust_code=True, cache=kept)
     runs = gate.prepare()
     with pytest.raises(KeyboardInterrupt):
         gate.gather(runs)
     assert runs[0].evidence().missing == "interrupted in the full test on runs"
     assert [look.stage for look in runs[0].evidence().looks] == ["sequential, runs"]
-    (folder / "stop_at").unlink()
+    monkeypatch.delattr(sys, "stop_mechanism_at")
     module.Mechanism.runs = 0
     (resumed,) = gathered(folder, text, trust_code=True, cache=kept, resume=True)
     ended = 1700 // (2 * RUNS_A_BLOCK)
@@ -482,3 +484,127 @@ def test_verify_claim_from_python():
 def test_workers_elsewhere_find_what_lies_beside_the_file(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert Access.of(Path("claims.toml"), root=None, trust_code=False, device="cpu").folder == tmp_path
+
+
+PACKAGES = ("attacks", "dpzv_audit", "mechanisms", "reports")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_an_edit_of_any_code_of_the_tool_changes_the_code_digest(tmp_path, monkeypatch, package):
+    for name in PACKAGES:
+        for module in ("__init__.py", "inner/deep.py"):
+            (tmp_path / name / module).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / module).write_text("a = 1\n")
+    monkeypatch.setattr(cache_module, "ROOT", tmp_path)
+    digest = cache_module.code_digest.__wrapped__
+    seen = {digest()}
+    (tmp_path / package / "inner" / "deep.py").write_text("a = 2\n")
+    seen.add(digest())
+    (tmp_path / package / "table.toml").write_text("a = 2\n")
+    seen.add(digest())
+    (tmp_path / package / "__pycache__").mkdir()
+    (tmp_path / package / "__pycache__" / "deep.pyc").write_text("")
+    assert digest() in seen
+    assert len(seen) == 3
+
+
+def test_the_code_digest_is_that_of_the_code_that_runs():
+    assert {path.name for path in cache_module.ROOT.iterdir()} >= set(PACKAGES)
+    assert (cache_module.ROOT / "dpzv_audit" / "claims" / "cache.py").samefile(cache_module.__file__)
+
+
+def test_the_version_of_every_installed_package_and_of_python_is_part_of_the_code(tmp_path, monkeypatch):
+    digest = cache_module.code_digest.__wrapped__
+    seen = [digest()]
+    for version in ("1.0", "1.1"):
+        about = tmp_path / f"what_a_mechanism_imports-{version}.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: what-a-mechanism-imports\nVersion: {version}\n")
+        if version == "1.0":
+            monkeypatch.syspath_prepend(tmp_path)
+        else:
+            (tmp_path / "what_a_mechanism_imports-1.0.dist-info" / "METADATA").unlink()
+            (tmp_path / "what_a_mechanism_imports-1.0.dist-info").rmdir()
+        seen.append(digest())
+    monkeypatch.setattr(cache_module.platform, "python_version", lambda: "3.0")
+    seen.append(digest())
+    assert len(set(seen)) == 4
+
+
+@pytest.mark.parametrize("group", ["methods", "attacks", "defences", "datasets", "anything"])
+def test_an_edit_of_a_plug_in_of_any_kind_is_audited_again(tmp_path, monkeypatch, group):
+    from dpzv_audit import registry
+
+    source = tmp_path / "plugged_in_here" / "__init__.py"
+    source.parent.mkdir()
+    source.write_text("import plugged_in_helper\nTHING = 1\n")
+    helper = tmp_path / "plugged_in_helper.py"
+    helper.write_text("NOISE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = importlib.metadata.EntryPoint("thing", "plugged_in_here:THING", f"dpzv_audit.{group}")
+    monkeypatch.setattr(registry, "plug_ins", lambda: (point,))
+    monkeypatch.setattr("dpzv_audit.claims.subjects.plug_ins", lambda: (point,))
+    text = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nrecords = 1000\nepsilon = 1.0\n'
+
+    def key():
+        return gate_of(tmp_path, text).prepare()[0].key
+
+    seen = [key(), key()]
+    source.write_text("import plugged_in_helper\nTHING = 2\n")
+    seen.append(key())
+    helper.write_text("NOISE = 2\n")
+    seen.append(key())
+    assert seen[0] == seen[1]
+    assert len(set(seen)) == 3
+    monkeypatch.setattr("dpzv_audit.claims.subjects.plug_ins", lambda: ())
+    assert key() not in seen
+
+
+CHANGES = {
+    "seed": lambda gate: replace(gate, seed=1),
+    "max_trials": lambda gate: replace(gate, max_trials=5000),
+    "device": lambda gate: replace(gate, access=replace(gate.access, device="cuda")),
+    "alpha": lambda gate: replace(gate, file=replace(gate.file, alpha=1e-4)),
+    "claims": lambda gate: replace(gate, file=replace(gate.file, claims=gate.file.claims * 2000)),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_the_key_changes_with_all_that_decides_the_evidence(claims_folder, what):
+    gate = gate_of(claims_folder, SCORES)
+    changed = CHANGES[what](gate)
+    placed = gate.file.claims[0]
+    assert gate._key(placed, "data") == gate_of(claims_folder, SCORES)._key(placed, "data")
+    assert gate._key(placed, "data") != changed._key(placed, "data")
+    assert gate._key(placed, "data") != gate._key(placed, "other data")
+    assert gate._key(placed, "data") != gate._key(gate.file.claims[1], "data")
+
+
+@pytest.mark.parametrize("forged", ["p_value", "look", "both"])
+def test_a_p_value_in_the_cache_that_is_not_that_of_its_tests_is_audited_again(claims_folder, caplog, forged):
+    kept = claims_folder / "cache"
+    (run, _) = gathered(claims_folder, SCORES, cache=kept)
+    true = run.evidence()
+    look = replace(true.looks[0], p_value=1.0)
+    forgeries = {
+        "p_value": replace(true, p_value=1.0),
+        "look": replace(true, looks=(look,)),
+        "both": replace(true, p_value=1.0, looks=(look,)),
+    }
+    Cache(kept).keep(run.key, forgeries[forged])
+    again, _ = gathered(claims_folder, SCORES, cache=kept)
+    assert (again.cached, again.evidence()) == (False, true)
+    assert "its p-value in the cache is not that of its tests; it is audited again" in caplog.text
+    assert gathered(claims_folder, SCORES, cache=kept)[0].cached
+
+
+def test_a_success_in_the_cache_that_its_trainings_did_not_have_is_audited_again(tmp_path):
+    text = '[[claim]]\nname = "c"\nkind = "attack"\nmethod = "vafl"\nattack = "label_direct"\nsuccess_at_most = 0.5\n'
+    gate = gate_of(tmp_path, text, cache=tmp_path / "cache")
+    (run,) = gate.prepare()
+    rates = (0.9, 0.8, 0.95) * 10
+    true = Evidence(p_value=success_p_value(rates, 0.5, least=gate.question(run).least_success), rates=rates)
+    gate.cache.keep(run.key, true)
+    assert gate.prepare()[0].found == true
+    gate.cache.keep(run.key, replace(true, p_value=1.0))
+    assert not gate.prepare()[0].cached

@@ -1,0 +1,506 @@
+"""Records what the user's own code reads while evidence is made: environment variables, files and folders.
+
+Evidence holds as long as these are what they were. Reads are seen by Python's audit events (`open`, `os.listdir`, ...)
+and by the look-ups in `os.environ`; a read counts where a frame of the user's code asked for it, through libraries too,
+and not where the tool or the import of a library did. A file that the code itself wrote before is no input.
+
+Not seen: what native code opens by itself (HDF5, Parquet, safetensors), the clock, and random bits of the system. Where
+the code starts processes or uses the network the record says so, and what rests on it cannot be kept.
+"""
+
+import functools
+import hashlib
+import os
+import stat
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import source_from_cache
+from operator import or_
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from weakref import WeakSet
+
+from .files import MOST_FILES, Undigested, data_digest, of_the_kernel
+from .runs import PACKAGE_FOLDERS
+
+ABSENT = "absent"
+CHANGED = "files that it depends on changed while it was audited"
+_FOLDER = "a folder"
+_PROCESSES = "its code starts processes, and what they read is not seen"
+_NETWORK = "its code uses the network, whose answers may change"
+_UNSEEN = {
+    **dict.fromkeys(("subprocess.Popen", "os.system", "os.posix_spawn", "os.spawn", "os.exec"), _PROCESSES),
+    **dict.fromkeys(("os.fork", "os.forkpty", "pty.spawn"), _PROCESSES),
+    **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"), _NETWORK),
+    **dict.fromkeys(("socket.gethostbyname", "urllib.Request"), _NETWORK),
+}
+_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"})
+_NOT_LISTED = frozenset({"__pycache__", "dpzv-runs", ".git", ".pytest_cache"})
+_LIBRARIES = frozenset(
+    {
+        "numpy",
+        "scipy",
+        "torch",
+        "torchgen",
+        "functorch",
+        "sklearn",
+        "joblib",
+        "threadpoolctl",
+        "prv_accountant",
+        "matplotlib",
+        "mpl_toolkits",
+        "typer",
+        "click",
+        "rich",
+        "pydantic",
+        "pydantic_core",
+        "jinja2",
+        "markupsafe",
+        "safetensors",
+        "mpmath",
+        "sympy",
+        "networkx",
+        "transformers",
+        "tokenizers",
+        "huggingface_hub",
+        "opacus",
+        "flwr",
+        "distributed",
+        "dask",
+        "cloudpickle",
+        "PIL",
+        "pandas",
+        "typing_extensions",
+    }
+)
+"""What the tool itself computes with: which version is installed tells all that their own files say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What code read, and what was there then.
+
+    Attributes:
+        variables: SHA-256 of the value by environment variable; None for one that was not set.
+        environment: SHA-256 of all variables together where the code read them all, else "".
+        files: Digest of the content by path, `ABSENT` for none; a path below the folder of the code is relative to it.
+        folders: Digest of the names in each folder that was listed.
+        unkept: Why nothing that rests on them can be kept; "" where it can.
+    """
+
+    variables: Mapping[str, str | None] = field(default_factory=dict)
+    environment: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[str, str] = field(default_factory=dict)
+    unkept: str = ""
+
+    def __or__(self, other: "Inputs") -> "Inputs":
+        """Return all that either holds; where the two saw different things of one input nothing can be kept."""
+        unkept = self.unkept or other.unkept
+        mappings = []
+        for name in ("variables", "files", "folders"):
+            own, others = getattr(self, name), getattr(other, name)
+            if any(own[key] != value for key, value in others.items() if key in own):
+                unkept = unkept or CHANGED
+            mappings.append({**own, **others})
+        if self.environment and other.environment and self.environment != other.environment:
+            unkept = unkept or CHANGED
+        variables, files, folders = mappings
+        environment = self.environment or other.environment
+        return Inputs(variables=variables, environment=environment, files=files, folders=folders, unkept=unkept)
+
+    def hold(self, folder: Path) -> bool:
+        """Return whether all of it is still so, for code in `folder`."""
+        if self.unkept or (self.environment and self.environment != _whole_environment()):
+            return False
+        if any(_value(os.environ.get(name)) != value for name, value in self.variables.items()):
+            return False
+        if any(_names(str(folder / path)) != names for path, names in self.folders.items()):
+            return False
+        places = ((str(folder / path), content) for path, content in self.files.items())
+        return all(_content(path, _status(path)) == content for path, content in places)
+
+
+_Status = tuple[int, ...] | None
+"""What tells a file from a changed one without reading it; None for nothing."""
+
+
+@dataclass
+class _Seen:
+    """What code of one folder has read in this process; `fresh` is what it read for the evidence under way."""
+
+    variables: dict[str, str | None] = field(default_factory=dict)
+    environment: str = ""
+    files: dict[str, _Status] = field(default_factory=dict)
+    folders: dict[str, str] = field(default_factory=dict)
+    unseen: set[str] = field(default_factory=set)
+    own: set[str] = field(default_factory=set)
+    """Files that the code wrote itself, and variables (as `NAME=`) that it set."""
+    fresh: set[tuple[str, str]] = field(default_factory=set)
+    changed: bool = False
+    elsewhere: Inputs = field(default_factory=Inputs)
+    """What it read in other processes."""
+
+    def note(self, kind: str, name: str, now: Any) -> None:
+        """Note that `name` was read as it is `now`; modules stay imported, so that what they read once stays too."""
+        known = getattr(self, kind)
+        if name in known and known[name] != now and (kind, name) in self.fresh:
+            self.changed = True
+        known[name] = now
+        self.fresh.add((kind, name))
+
+
+_seen: dict[str, _Seen] = {}
+_depth = 0
+_now: _Seen | None = None
+_threads: WeakSet[threading.Thread] = WeakSet()
+_inside = threading.local()
+_REAL: dict[str, Callable[..., Any]] = {}
+_environ_class: Any = type(os.environ)
+
+
+@contextmanager
+def recording(folder: Path | None) -> Iterator[None]:
+    """Record what code of the user's in `folder` reads while the block runs, and its threads after it.
+
+    Where the folder is None it is that of a plug-in: what it reads counts for the code in every folder.
+    """
+    global _depth, _now
+    _listen()
+    before = _now
+    _now = _seen.setdefault("" if folder is None else str(folder.resolve()), _Seen())
+    _depth += 1
+    try:
+        yield
+    finally:
+        _depth -= 1
+        _now = before if _depth else _now  # threads of the code may go on
+
+
+def begin(folder: Path) -> None:
+    """Let evidence begin: what code in `folder` has read before may be something else by now, and is read again."""
+    seen = _seen.get(str(folder.resolve()))
+    if seen is not None:
+        seen.fresh.clear()
+        seen.own.clear()
+        seen.changed = False
+        seen.elsewhere = Inputs()
+
+
+def inputs_of(folder: Path) -> Inputs:
+    """Return what code in `folder`, and plug-ins, have read in this process, as far as it was seen."""
+    known = (_seen.get(name) for name in (str(folder.resolve()), ""))
+    return functools.reduce(or_, (_inputs_of(seen, folder) for seen in known if seen is not None), Inputs())
+
+
+def _inputs_of(seen: _Seen, folder: Path) -> Inputs:
+    unseen = sorted(seen.unseen)
+    if len(seen.files) + len(seen.folders) > MOST_FILES:
+        unseen.append(f"its code reads more than {MOST_FILES:,} files")
+    changed = seen.changed
+    files = {}
+    for name, status in list(seen.files.items()) if not unseen else ():
+        now = _status(name)
+        changed = changed or now != status
+        files[_within(folder, name)] = _content(name, now)
+    folders = {}
+    for name, names in list(seen.folders.items()):
+        changed = changed or _names(name) != names
+        folders[_within(folder, name)] = names
+    if seen.environment and seen.environment != _whole_environment():
+        changed = True
+    here = Inputs(
+        variables=dict(seen.variables),
+        environment=seen.environment,
+        files=files,
+        folders=folders,
+        unkept=unseen[0] if unseen else CHANGED if changed else "",
+    )
+    return here | seen.elsewhere
+
+
+def add_inputs(folder: Path, inputs: Inputs) -> None:
+    """Add what code in `folder` has read in another process."""
+    seen = _seen.setdefault(str(folder.resolve()), _Seen())
+    seen.elsewhere |= inputs
+
+
+def note_file(path: str) -> None:
+    """Note that the user's code reads the file at `path`, as the import of a module of its own does."""
+    if _now is not None:
+        _file(_now, path)
+
+
+def _within(folder: Path, name: str) -> str:
+    path, root = Path(name), folder.resolve()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else name
+
+
+def _value(value: str | None) -> str | None:
+    return None if value is None else hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _whole_environment() -> str:
+    with _not_listening():
+        return str(_value("\0".join(f"{name}={os.environ[name]}" for name in sorted(os.environ))))
+
+
+def _status(name: str) -> _Status:
+    try:
+        found = _real("stat")(name)
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        return (stat.S_IFDIR,)
+    return found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+
+
+def _content(name: str, status: _Status) -> str:
+    if status is None:
+        return ABSENT
+    return _FOLDER if len(status) == 1 else _digest(name, status)
+
+
+@cache
+def _digest(name: str, status: tuple[int, ...]) -> str:
+    with _not_listening():
+        try:
+            return data_digest([Path(name)])
+        except Undigested:
+            return "cannot be read"
+
+
+def _names(name: str) -> str:
+    with _not_listening():
+        try:
+            return str(_value("\n".join(sorted({*os.listdir(name)} - _NOT_LISTED))))
+        except OSError:
+            return ABSENT
+
+
+@contextmanager
+def _not_listening() -> Iterator[None]:
+    before = getattr(_inside, "hook", False)
+    _inside.hook = True
+    try:
+        yield
+    finally:
+        _inside.hook = before
+
+
+def _real(name: str) -> Callable[..., Any]:
+    return _REAL.get(name) or getattr(os, name)  # type: ignore[no-any-return]
+
+
+@cache
+def _listen() -> None:
+    """Listen to audit events from now on, and to what raises none: variables, a file's status, threads, processes."""
+    import _posixsubprocess
+
+    sys.addaudithook(_heard)
+    for name in ("__getitem__", "__iter__"):
+        _REAL[name] = getattr(_environ_class, name)
+    _environ_class.__getitem__ = _get_variable
+    _environ_class.__iter__ = _all_variables
+    for name in ("stat", "lstat", "access"):
+        _REAL[name] = getattr(os, name)
+        replaced = _asking(_REAL[name])
+        for able in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+            if _REAL[name] in able:
+                able.add(replaced)
+        setattr(os, name, replaced)
+    _REAL["start"] = threading.Thread.start
+    setattr(threading.Thread, "start", _start_thread)  # noqa: B010
+    _REAL["fork_exec"] = _posixsubprocess.fork_exec
+    setattr(_posixsubprocess, "fork_exec", _starting)  # noqa: B010
+
+
+def _asking(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `os.stat` or its like so that what the user's code asks about counts as read."""
+
+    def asked(path: Any, *further: Any, **named: Any) -> Any:
+        if (_depth or _threads) and not isinstance(path, int) and named.get("dir_fd") is None:
+            seen = _reader()
+            if seen is not None:
+                _file(seen, path)
+        return real(path, *further, **named)
+
+    asked.__name__ = asked.__qualname__ = real.__name__
+    asked.__doc__ = real.__doc__
+    return asked
+
+
+def _get_variable(environ: Any, key: Any) -> Any:
+    if _depth or _threads:
+        seen = _reader()
+        name = os.fsdecode(key) if isinstance(key, str | bytes) else ""
+        if seen is not None and name and f"{name}=" not in seen.own:
+            try:
+                value = _REAL["__getitem__"](environ, key)
+            except KeyError:
+                value = None
+            seen.note("variables", name, None if value is None else _value(os.fsdecode(value)))
+    return _REAL["__getitem__"](environ, key)
+
+
+def _all_variables(environ: Any) -> Any:
+    if _depth or _threads:
+        seen = _reader()
+        if seen is not None:
+            seen.environment = _whole_environment()
+    return _REAL["__iter__"](environ)
+
+
+def _start_thread(thread: threading.Thread) -> None:
+    if (_depth or _threads) and _reader() is not None:
+        _threads.add(thread)
+    _REAL["start"](thread)
+
+
+def _starting(*arguments: Any) -> Any:
+    seen = _reader() if _depth or _threads else None
+    if seen is not None:
+        seen.unseen.add(_PROCESSES)
+    return _REAL["fork_exec"](*arguments)
+
+
+_WATCHED = frozenset(
+    (
+        *_UNSEEN,
+        *("open", "os.listdir", "os.scandir", "sqlite3.connect", "ctypes.dlopen", "import"),
+        *("os.mkdir", "os.rename", "os.link", "os.symlink", "os.putenv", "os.unsetenv"),
+    )
+)
+
+
+def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+    if not (_depth or _threads) or event not in _WATCHED:
+        return
+    if event == "import" and arguments[1] is None:
+        return
+    seen = _reader()
+    if seen is None:
+        return
+    if event in _UNSEEN:
+        seen.unseen.add(_UNSEEN[event])
+    elif event in ("os.putenv", "os.unsetenv"):
+        seen.own.add(f"{os.fsdecode(arguments[0])}=")
+    elif event in ("os.mkdir", "os.rename", "os.link", "os.symlink"):
+        _wrote(seen, arguments[0 if event == "os.mkdir" else 1])
+    elif event in ("os.listdir", "os.scandir"):
+        if not isinstance(arguments[0], int) and not _of_an_import():
+            _folder(seen, "." if arguments[0] is None else arguments[0])
+    elif event == "open":
+        path, _, flags = arguments
+        # To be only written to, from nothing: an append goes on with what was there.
+        if isinstance(flags, int) and flags & (os.O_TRUNC | os.O_EXCL):
+            _wrote(seen, path)
+        else:
+            _file(seen, path)
+    else:
+        path = arguments[1 if event == "import" else 0]
+        if event == "sqlite3.connect" and isinstance(path, str) and path.startswith("file:"):
+            path = path.removeprefix("file:").partition("?")[0]
+        _file(seen, path)
+
+
+def _file(seen: _Seen, path: Any) -> None:
+    name = _absolute(path)
+    if name is None or name in seen.own or name in _DEVICES or _kind(name) in ("tool", "library"):
+        return
+    if name.endswith(".pyc"):
+        with suppress(NotImplementedError, ValueError):
+            name = source_from_cache(name)
+    status = _status(name)
+    if status is not None and seen.files.get(name) == status and ("files", name) in seen.fresh:
+        return
+    kernel = of_the_kernel(name)
+    if kernel or (status is not None and not stat.S_ISREG(status[0]) and not stat.S_ISDIR(status[0])):
+        seen.unseen.add(f"its code reads {name}, which is no file on a disk")
+    else:
+        seen.note("files", name, status)
+
+
+def _folder(seen: _Seen, path: Any) -> None:
+    name = _absolute(path)
+    if name is not None and name not in seen.own and _kind(name) not in ("tool", "library"):
+        seen.note("folders", name, _names(name))
+
+
+def _wrote(seen: _Seen, path: Any) -> None:
+    name = _absolute(path)
+    if name is not None and name not in seen.files and name not in seen.folders:
+        seen.own.add(name)
+
+
+def _absolute(path: Any) -> str | None:
+    if isinstance(path, int) or path is None:
+        return None
+    try:
+        name = os.path.abspath(os.fsdecode(path))
+    except (TypeError, ValueError, OSError):  # no path, or in a folder that is gone
+        return None
+    return None if name.endswith(":memory:") or "\0" in name else name
+
+
+def _reader() -> _Seen | None:
+    """Return where a read of the frame above counts; None where no code of the user's asked for it."""
+    if _now is None or getattr(_inside, "hook", False):
+        return None
+    with _not_listening():
+        if _depth == 0:
+            return _now if threading.current_thread() in _threads else None
+        below = ""
+        frame = _outer()
+        while frame is not None:
+            code = frame.f_code
+            kind = _kind(code.co_filename)
+            if kind == "own":
+                return _now
+            if kind == "tool":  # which calls a package only where that is what is audited
+                return _now if below == "package" else None
+            if kind == "library" and code.co_name == "<module>":  # the import of a library
+                return None
+            below = below if kind == "text" else kind
+            frame = frame.f_back
+        return _now if threading.current_thread() in _threads else None
+
+
+def _outer() -> FrameType | None:
+    """Return the innermost frame of another module."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return frame
+
+
+def _of_an_import() -> bool:
+    frame = _outer()
+    return frame is not None and frame.f_code.co_filename == "<frozen importlib._bootstrap_external>"
+
+
+_TOOL = tuple(f"{Path(__file__).resolve().parents[1] / name}{os.sep}" for name in sorted(PACKAGE_FOLDERS))
+_STANDARD = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
+
+
+@cache
+def _kind(name: str) -> str:
+    """Return whose code or file is at `name`.
+
+    Of the "tool", a "library", another installed "package", the user's "own"; or "text" that stands in no file.
+    """
+    if name.startswith("<"):
+        return "library" if name.startswith("<frozen ") else "text"
+    if name.startswith(_TOOL):
+        return "tool"
+    for folder in ("site-packages", "dist-packages"):
+        _, inside, rest = name.rpartition(f"{os.sep}{folder}{os.sep}")
+        if inside:
+            return "library" if rest.split(os.sep)[0].split(".")[0] in _LIBRARIES else "package"
+    return "library" if name.startswith(_STANDARD) else "own"
