@@ -12,25 +12,36 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import AuditError
+from ..errors import AuditError, InputError
 from ..evidence.gathering import Block
 from ..evidence.verdict import Evidence
 from ..files import tree_digest
 from ..inputs import Inputs
 from ..runs import PACKAGE_FOLDERS, PACKAGES, version_of
-from ..store import Store
+from ..store import Store, private_folder
+from ..tracked import tracked_at
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 """The folder of the tool's own packages."""
 
 
+CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
+
+
 def default_cache() -> Path:
     """Folder of the cache: DPZV_AUDIT_CACHE, else dpzv-audit in XDG_CACHE_HOME or ~/.cache."""
-    named = os.environ.get("DPZV_AUDIT_CACHE")
+    named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpzv-audit"
+
+
+def check_untracked(folder: Path, field: str) -> None:
+    """Raise `InputError` for a cache that git tracks: whoever proposes a change could bring evidence of their own."""
+    if tracked := tracked_at(folder):
+        rule = f"where git tracks {tracked}: a change of the repository could bring evidence of its own; use a folder"
+        raise InputError(f"{rule} outside it, or one that git ignores (git rm -r --cached)", field, str(folder))
 
 
 @cache
@@ -114,7 +125,10 @@ class Cache:
 
     def _write(self, key: str, name: str, value: object) -> None:
         if self.folder is not None:
-            with suppress(AuditError):
+            with suppress(AuditError, OSError):
+                if not self.folder.exists():
+                    private_folder(self.folder)
+                    (self.folder / ".gitignore").write_text("*\n")  # what a git add of everything leaves out
                 _store(self.folder, key).write(f"{name}.json", value, cure="")
 
 

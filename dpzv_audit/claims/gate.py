@@ -265,6 +265,11 @@ class Gate:
         level = self.level if self.share is None else 10.0 ** math.floor(math.log10(self.share))
         return level / len(self.file.claims)
 
+    @property
+    def made(self) -> str:
+        """What decides, beside a claim and its scores, which p-value they have."""
+        return evidence_key({"code": code_digest(), "seed": self.seed, "max_trials": self.max_trials})
+
     def _key(self, placed: PlacedClaim, data: str) -> str:
         stop = self._least_error if isinstance(placed.claim, AttackClaim) else self._stop
         parts = {"claim": placed.digest(), "data": data, "code": code_digest(), "alpha": self.file.alpha}

@@ -7,7 +7,9 @@ sequential test, the full audit) was fixed before anything was drawn, and is wri
 
 What is charged is a claim, by all that it says, with a digest of the scores: the same scores decide nothing anew,
 however often and by whatever code they are drawn. A refuted claim stays refuted until the claim itself changes, and
-what it was refuted by stands beside it: the p-value, the digest of the scores, and what was taken as given.
+what it was refuted by stands beside it: the p-value, the digest of the scores, and what was taken as given. An entry on
+scores that are there again must have their p-value: one that has not is refused where code, seed and limits are those
+that made it, and decides nothing where they are others.
 
 The file is JSON lines in a chain of hashes. The first line names the ledger, its error rate, the number of entries and
 the hash of the last; every other line is an entry and the hash of the line before. A file that was emptied, shortened,
@@ -33,7 +35,9 @@ from ..errors import AuditError, InputError
 from ..evidence.verdict import GIVEN_GAUSSIAN, Evidence, holm
 from ..files import open_plain
 from ..results import Refutation
+from ..statistics.binomial import LEAST_P
 from ..store import Store, lock, write_atomically
+from ..tracked import tracked_at
 from .file import PlacedClaim
 
 EXPONENT = 1.4
@@ -45,7 +49,8 @@ SUM_OF_POWERS = 3.1055473
 class Decision:
     """Whether a claim was refuted by the scores of that digest; the claim's `name` then is for people.
 
-    `given` is what a refutation takes as given, "" for nothing. Ledgers that did not keep it, nor `p_value`, have None.
+    `given` is what a refutation takes as given, "" for nothing; `made` is a digest of what else made the p-value: the
+    tool's code, versions, seed and limits. Ledgers that did not keep one of these, or `p_value`, have None.
     """
 
     scores: str
@@ -54,6 +59,17 @@ class Decision:
     p_value: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     given: str | None = None
     split: Mapping[str, float] = field(default_factory=dict)
+    made: str | None = None
+
+    def is_of(self, evidence: Evidence, level: float) -> bool:
+        """Return whether it is what `evidence` on the same scores says, for an entry judged at `level`."""
+        if self.p_value is None or not math.isclose(self.p_value, evidence.p_value, rel_tol=1e-6, abs_tol=LEAST_P):
+            return False
+        if self.split.keys() != evidence.split.keys():
+            return False
+        if not all(math.isclose(share, evidence.split[test]) for test, share in self.split.items()):
+            return False
+        return self.given != "" or not self.refuted or evidence.general_p_value <= level
 
 
 @dataclass(frozen=True)
@@ -86,6 +102,42 @@ class Ledger:
         """Claims with the scores that were decided on."""
         return {(claim, one.scores) for entry in self.entries for claim, one in entry.decisions.items()}
 
+    def check(self) -> None:
+        """Raise `InputError` where an entry was not judged as it must have been: at another level, or against its p."""
+        for number, entry in enumerate(self.entries, start=1):
+            level = level_of(number, self.alpha)
+            if not math.isclose(entry.level, level, rel_tol=1e-9):
+                what = f"entry {number} was judged at {entry.level:g}, but look {number} has {level:g}"
+                raise InputError(f"{what}; {_PUT_BACK}, {_ANEW}")
+            p_values = [one.p_value for one in entry.decisions.values() if one.p_value is not None]
+            if len(p_values) < len(entry.decisions):
+                continue
+            for one, refuted in zip(entry.decisions.values(), holm(p_values, entry.level), strict=True):
+                if one.refuted != refuted:
+                    said = "was refuted" if one.refuted else "was not refuted"
+                    what = f"entry {number} says that {one.name!r} {said}, but not its p-value of {one.p_value:.2g}"
+                    raise InputError(f"{what}; {_PUT_BACK}, {_ANEW}")
+
+    def knows(self, claim: str, evidence: Evidence, made: str | None) -> bool:
+        """Return whether the scores of a claim's evidence were decided on.
+
+        Raises `InputError` where an entry says of them what they do not show, though it was `made` as they are now;
+        without `made` what it says is not looked at.
+        """
+        if made is None:
+            return (claim, evidence.scores) in self.decided()
+        known = False
+        for number, entry in enumerate(self.entries, start=1):
+            one = entry.decisions.get(claim)
+            if one is None or one.scores != evidence.scores or one.p_value is None:
+                continue
+            if one.is_of(evidence, entry.level):
+                known = True
+            elif one.made == made:
+                said = f"entry {number} says p = {one.p_value:.2g} of {one.name!r}, but its scores give p = "
+                raise InputError(f"{said}{evidence.p_value:.2g}, or another test; {_PUT_BACK}, {_ANEW}")
+        return known
+
 
 def level_of(look: int, alpha: float) -> float:
     """Return what the `look`-th look, from 1, may spend of `alpha`: all looks together spend at most `alpha`."""
@@ -93,22 +145,24 @@ def level_of(look: int, alpha: float) -> float:
 
 
 def refuted_over_time(
-    ledger: Ledger, looks: Sequence[tuple[PlacedClaim, Evidence]]
+    ledger: Ledger, looks: Sequence[tuple[PlacedClaim, Evidence]], made: str | None = None
 ) -> tuple[tuple[bool, ...], tuple[Refutation | None, ...], Entry]:
     """Return which claims are refuted, by what in an earlier entry (None for this look), and the entry for this look.
 
     Claims that the ledger has refuted stay so; scores that it has decided on decide nothing anew, and where there are
     none nothing is spent. The others are tested together by Holm's method at the next run's level. An entry without
-    decisions spends nothing.
+    decisions spends nothing. `made` tells what made the p-values, see `Decision`; without it what entries say of the
+    same scores is believed.
+
+    Raises `InputError` where an entry is not what was measured.
     """
     before = ledger.refuted()
-    decided = ledger.decided()
     digests = [placed.digest() for placed, _ in looks]
     earlier = tuple(before.get(digest) for digest in digests)
     new = {
         index: found
         for index, (_, found) in enumerate(looks)
-        if found.tested and earlier[index] is None and (digests[index], found.scores) not in decided
+        if found.tested and not ledger.knows(digests[index], found, made) and earlier[index] is None
     }
     level = level_of(len(ledger.entries) + 1, ledger.alpha)
     tested = dict(zip(new, holm([found.p_value for found in new.values()], level), strict=True))
@@ -121,6 +175,7 @@ def refuted_over_time(
             p_value=found.p_value,
             given=GIVEN_GAUSSIAN if tested[index] and not alone[index] else "",
             split=found.split,
+            made=made,
         )
         for index, found in new.items()
     }
@@ -130,6 +185,7 @@ def refuted_over_time(
 
 _SCHEMA: Final = "dpzv-audit/ledger/2"
 LARGEST_LEDGER = 64_000_000
+_PUT_BACK = "put back the file that was last used"
 _ANEW = "or move it away and give ‹new_ledger›, which begins a new error rate"
 
 
@@ -199,8 +255,12 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory = LedgerMemory(),
     is taken though the cache remembers another at its path.
 
     Raises:
-        InputError: The file is no ledger, or not whole, or not the one that was left here; its error rate is another.
+        InputError: The file is no ledger, or not whole, or not the one that was left here; its error rate is another;
+            git tracks it.
     """
+    if tracked := tracked_at(path):
+        what = f"git tracks {tracked}: a change of the repository could write decisions"
+        raise _wrong(path, f"{what}; use a file that git does not track (git rm --cached keeps this one)")
     text = _read(path)
     left = memory.state(os.path.realpath(path))
     if text is None:
@@ -267,6 +327,15 @@ def _lock_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
+@contextmanager
+def about(path: Path) -> Iterator[None]:
+    """Let an error of the block name the ledger at `path`."""
+    try:
+        yield
+    except InputError as error:
+        raise error.placed(f"‹ledger› {path}: ") from None
+
+
 def _entries(number: int) -> str:
     return "1 entry" if number == 1 else f"{number} entries"
 
@@ -276,7 +345,7 @@ def _wrong(path: Path, what: str) -> InputError:
 
 
 def _lost(path: Path, what: str, otherwise: str = _ANEW) -> InputError:
-    return _wrong(path, f"{what}; put back the file that was last used, {otherwise}")
+    return _wrong(path, f"{what}; {_PUT_BACK}, {otherwise}")
 
 
 def _read(path: Path) -> bytes | None:

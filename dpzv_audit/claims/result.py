@@ -26,7 +26,7 @@ from ..results import ClaimResult, GateOptions, Measured, Noise, Proven, Refutat
 from ..statistics.success import success_upper
 from .file import AttackClaim, Claim, ClaimsFile, MethodClaim, said_by
 from .gate import ClaimRun
-from .ledger import LedgerMemory, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
+from .ledger import LedgerMemory, about, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
 
 
 def verify_result(
@@ -279,16 +279,19 @@ def decided(runs: Sequence[ClaimRun], alpha: float) -> Decided:
 
 
 def decided_by_ledger(
-    path: Path, memory: LedgerMemory, alpha: float, runs: Sequence[ClaimRun], *, new: bool
+    path: Path, memory: LedgerMemory, alpha: float, runs: Sequence[ClaimRun], *, new: bool, made: str
 ) -> Decided:
     """Decide by the ledger, and enter what it did not know: on the disk before anybody is told of a verdict.
 
-    Of an interrupted run too: what was looked at was looked at.
+    Of an interrupted run too: what was looked at was looked at. `made` is that of the gate. Raises `InputError` where
+    an entry is not what was measured.
     """
     looks = [(run.placed, run.evidence()) for run in runs]
     with ledger_lock(path):
         book = open_ledger(path, alpha, memory, new=new)
-        refuted, earlier, entry = refuted_over_time(book, looks)
+        with about(path):
+            book.check()
+            refuted, earlier, entry = refuted_over_time(book, looks, made)
         if entry.decisions:
             book = append_entry(path, book, entry, memory)
         elif book.entries:

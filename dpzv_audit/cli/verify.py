@@ -16,9 +16,9 @@ from rich.text import Text
 from reports.ci import to_junit, to_sarif, to_summary
 from reports.verdicts import lines_of, measured_of, proven_of, words_of
 
-from ..claims.cache import Cache, default_cache
+from ..claims.cache import CACHE_VARIABLE, Cache, check_untracked, default_cache
 from ..claims.file import claims_schema, load_claims
-from ..claims.ledger import LedgerMemory, ledger_files, level_of, open_ledger
+from ..claims.ledger import LedgerMemory, about, ledger_files, level_of, open_ledger
 from ..errors import AuditError, InputError, Interrupted, inert, one_line
 from ..results import ClaimResult, GateOptions, VerifyResult
 from ..runs import MEASURED_FILE, json_text, versions
@@ -157,8 +157,14 @@ def verify(
     kept = cache or default_cache()
     memory = LedgerMemory(kept, keeps=not no_cache)
     begins = ledger is not None and not ledger.exists()
-    # A wrong one is told now, not after an hour of audits.
-    book = None if ledger is None else open_ledger(ledger, file.alpha, memory, new=new_ledger)
+    # What is wrong is told now, not after an hour of audits.
+    book = None
+    if ledger is not None:
+        book = open_ledger(ledger, file.alpha, memory, new=new_ledger)
+        with about(ledger):
+            book.check()
+    if not (check or no_cache):
+        check_untracked(kept, "cache" if cache else CACHE_VARIABLE)
     gate = Gate(
         file=file,
         access=Access.of(
@@ -199,7 +205,7 @@ def verify(
     if ledger is None:
         settled = decided(runs, file.alpha)
     else:
-        settled = decided_by_ledger(ledger, memory, file.alpha, runs, new=new_ledger)
+        settled = decided_by_ledger(ledger, memory, file.alpha, runs, new=new_ledger, made=gate.made)
     options = GateOptions(allow=sorted(set(allow or [])), strict=strict)
     result = verify_result(file, runs, settled, options, seed=run.seed, interrupted=interrupted)
     result = result.with_command_line(_command_line()).model_copy(update={"versions": versions()})

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import subprocess
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -315,3 +317,83 @@ def test_a_folder_or_a_device_is_no_ledger(tmp_path):
     device.symlink_to("/dev/null")
     with pytest.raises(InputError, match="is a device, must be a regular file, or absent"):
         open_ledger(device, 1e-3)
+
+
+FORGED = {
+    "another p-value": (
+        {"p_value": 1.0, "refuted": False},
+        "entry 1 says p = 1 of 'the claim a', but its scores give p = 1e-09",
+    ),
+    "another split": ({"split": {"full test on runs": 1.0}}, "or another test"),
+    "nothing given": ({"given": ""}, "or another test"),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_an_entry_that_is_not_what_was_measured_is_refused(what):
+    measured = [look("a", 1e-9, general_p_value=0.5, split=SPLIT)]
+    *_, entry = refuted_over_time(Ledger(0.01), measured, "made")
+    assert entry.decisions["a"].refuted
+    change, says = FORGED[what]
+    forged = Entry(entry.level, {"a": replace(entry.decisions["a"], **change)})
+    ledger = Ledger(0.01, (forged,))
+    ledger.check()
+    with pytest.raises(InputError, match=says) as caught:
+        refuted_over_time(ledger, measured, "made")
+    assert "put back the file that was last used, or move it away and give new_ledger" in str(caught.value)
+    # What other code, another seed or other limits made is no forgery, and decides nothing.
+    refuted, _, new = refuted_over_time(ledger, measured, "made by another version")
+    assert refuted == (True,)
+    assert bool(new.decisions) is not forged.decisions["a"].refuted
+    assert refuted_over_time(Ledger(0.01, (entry,)), measured, "made")[2].decisions == {}
+
+
+def test_scores_that_give_what_an_entry_says_are_decided_whatever_made_it():
+    measured = [look("a", 0.5, split=SPLIT)]
+    *_, entry = refuted_over_time(Ledger(0.01), measured, "made")
+    assert refuted_over_time(Ledger(0.01, (entry,)), measured, "later")[2].decisions == {}
+    without = Entry(entry.level, {"a": replace(entry.decisions["a"], p_value=None, made=None, given=None)})
+    assert set(refuted_over_time(Ledger(0.01, (without,)), measured, "later")[2].decisions) == {"a"}, (
+        "nothing to compare"
+    )
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda entry: replace(entry, level=entry.level / 1e6), "entry 2 was judged at .*e-09, but look 2 has 0.0012"),
+        (
+            lambda entry: replace(entry, decisions={"b": replace(entry.decisions["b"], refuted=False)}),
+            "entry 2 says that 'the claim b' was not refuted, but not its p-value of 1e-09",
+        ),
+        (
+            lambda entry: replace(entry, decisions={"b": replace(entry.decisions["b"], p_value=0.5)}),
+            "entry 2 says that 'the claim b' was refuted, but not its p-value of 0.5",
+        ),
+    ],
+)
+def test_an_entry_that_contradicts_itself_is_refused_though_its_hashes_fit(kept, tmp_path, change, says, remembered):
+    path, memory = kept
+    book = open_ledger(path, 0.01)
+    path.unlink()
+    forged = Ledger(0.01, name=book.name)
+    for number, entry in enumerate(book.entries, start=1):
+        forged = append_entry(path, forged, change(entry) if number == 2 else entry)
+    with pytest.raises(InputError, match=says if not remembered else "ledger"):
+        open_ledger(path, 0.01, memory if remembered else LedgerMemory())
+
+
+def test_a_ledger_that_git_tracks_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    *_, entry = refuted_over_time(Ledger(0.01, name="n"), [look("a", 1.0)])
+    append_entry(path, Ledger(0.01, name="n"), entry)
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    assert open_ledger(path, 0.01).entries, "a file that git does not track may lie in a repository"
+    subprocess.run(["git", "-C", tmp_path, "add", "ledger.jsonl"], check=True)
+    with pytest.raises(
+        InputError, match=r"git tracks .*ledger\.jsonl: a change of the repository could write decisions"
+    ):
+        open_ledger(path, 0.01)
