@@ -12,19 +12,38 @@ import importlib.util
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from .errors import InputError, unknown_name
+from .errors import AuditError, InputError, unknown_name
 from .files import tree_digest
 from .inputs import recording
 
 OWN = "dpzv-audit"
 GROUPS = "dpzv_audit."
 """How the names of the tool's groups of entry points begin."""
+
+
+class NotImported(AuditError):
+    """What a plug-in brings is asked for where none is imported: nothing more can be told of it."""
+
+
+_IMPORTS: ContextVar[bool] = ContextVar("_IMPORTS", default=True)
+
+
+@contextmanager
+def importing_nothing() -> Iterator[None]:
+    """Let registries import no plug-in while the block runs: asked for one they raise `NotImported`, and list none."""
+    token = _IMPORTS.set(False)
+    try:
+        yield
+    finally:
+        _IMPORTS.reset(token)
 
 
 class Registered(Protocol):
@@ -63,10 +82,10 @@ class Registry(Mapping[str, T]):
         return self._load(installed[0]) if installed else self._built_in[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._working)
+        return iter(self._working if _IMPORTS.get() else self._built_in)
 
     def __len__(self) -> int:
-        return len(self._working)
+        return len(self._working if _IMPORTS.get() else self._built_in)
 
     def named(self, name: str, field: str) -> T:
         """Return what is called `name`; `InputError` that suggests the nearest name, as a value of `field`."""
@@ -94,6 +113,8 @@ class Registry(Mapping[str, T]):
 
     def _load(self, point: EntryPoint) -> T:
         where = f"{point.name!r} of {_package(point)} (entry point {point.name} = {point.value} in {self.group})"
+        if not _IMPORTS.get():
+            raise NotImported(f"{where} is not imported")
         try:
             with recording(None):
                 found = point.load()

@@ -29,7 +29,11 @@ from ..limits import (
 
 LARGEST_FILE = 8_000_000
 """Bytes; ten thousand claims take three million."""
-MOST_CLAIMS = 20_000
+MOST_CLAIMS = 10_000
+MOST_PARTS = 300_000
+"""Lines, brackets, commas and points outside strings: what a parser takes time and memory in proportion to."""
+_MOST_MARKS = 1_000_000
+"""The same and quotes, in strings too: as many are refused before they are told apart."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Loc = tuple[str | int, ...]
@@ -122,8 +126,14 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
     """Return the claims of the TOML `text`, which stands in the file `path`; errors as `load_claims`."""
     shown = str(path)
     nested = InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables")
-    if longest_key(text) > 100:
+    parts = f"{shown}: holds more than {MOST_PARTS:,} lines, values and tables; split it into several files"
+    if sum(map(text.count, "\n,[{.\"'#")) > _MOST_MARKS:
+        raise InputError(parts)
+    bare = bare_text(text)
+    if _longest_in(bare) > 100:
         raise nested
+    if sum(map(bare.count, "\n,.")) > MOST_PARTS:
+        raise InputError(parts)
     try:
         data = tomllib.loads(text)
     except RecursionError:
@@ -306,12 +316,20 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
     yield fresh, text[start:].strip()
 
 
+def bare_text(text: str) -> str:
+    """Return `text` without what strings hold; a comment, a bracket and a line's end are a line's end each."""
+    return _TOKEN.sub(lambda token: '""' if token[0][0] in "\"'" else "\n", text + "\n")
+
+
 def longest_key(text: str) -> int:
     """Return about how many parts the longest dotted key in `text` has, in time linear in the text.
 
     A parser takes time in proportion to its square, which a file of a few MB turns into hours.
     """
-    bare = _TOKEN.sub(lambda token: '""' if token[0][0] in "\"'" else "\n", text + "\n")
+    return _longest_in(bare_text(text))
+
+
+def _longest_in(bare: str) -> int:
     return 1 + max(piece.count(".") for piece in _ENDS.split(bare))
 
 

@@ -40,10 +40,11 @@ from ..execution.executor import Workers, carry_out
 from ..files import Undigested
 from ..findings import down, to_jsonable
 from ..inputs import CHANGED, Inputs, add_inputs, begin, inputs_of, recording
+from ..registry import NotImported, importing_nothing
 from ..signals import GRACE_SECONDS, TimeIsUp, until
 from .cache import Cache, code_digest, evidence_key
 from .file import AttackClaim, Claim, ClaimsFile, PlacedClaim, ScoresClaim
-from .subjects import Access, check_claim, data_key, runs_code, subject_of
+from .subjects import Access, Remembering, check_claim, data_key, runs_code, subject_of
 
 WHOLE: Task = ("the whole claim", 0)
 
@@ -168,13 +169,15 @@ class Gate:
         }
 
     def check(self) -> None:
-        """Validate every claim as `prepare` does, but for what takes planning; neither data are kept nor code imported.
+        """Validate every claim as `prepare` does, but for what takes planning; data are counted, no code is imported.
 
         Takes seconds whatever sizes the file names; raises `InputError` naming the line.
         """
+        access = Remembering.as_in(self.access)
         for placed in self.file.claims:
-            with named(self.file.path, placed):
-                check_claim(placed.claim, self.access)
+            # Of what a plug-in brings nothing more can be told.
+            with named(self.file.path, placed), suppress(NotImported), importing_nothing():
+                check_claim(placed.claim, access)
 
     def gather(self, runs: Sequence[ClaimRun]) -> None:
         """Account for and test every claim, stage by stage; raises `KeyboardInterrupt` where it is interrupted."""

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
@@ -150,6 +150,36 @@ class Access:
         with importable(self.folder):
             code = code_of(path, self.outputs, key)
         return f"{code}, {tree_digest(self.depends(claim))}" if claim.depends else code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembering(Access):
+    """The same, for a check of a whole file in one go: each path is followed once, however many claims name it."""
+
+    known: dict[tuple[str, ...], Any] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def as_in(cls, access: Access) -> Self:
+        """Return what reaches the same."""
+        return cls(**vars(access))
+
+    def path(self, key: str, value: str, *kinds: str) -> Path:
+        """See `Access.path`."""
+        asked = (value, *kinds)
+        if asked not in self.known:
+            self.known[asked] = super().path(key, value, *kinds)
+        found: Path = self.known[asked]
+        return found
+
+    def transformer(self, claim: TrainedClaim) -> str | None:
+        """See `Access.transformer`."""
+        value = claim.config.get("transformer")
+        if not isinstance(value, str):
+            return None
+        if (value,) not in self.known:
+            self.known[value,] = super().transformer(claim)
+        found: str | None = self.known[value,]
+        return found
 
 
 def _code_named(claim: MechanismClaim | OwnClaim) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from mechanisms.core.defence import label_release
 from mechanisms.core.method import MethodSpec
 from mechanisms.methods.dpzv import scalar_config
 
-from ..data import load, load_csv
+from ..data import DATASETS, count_csv, load, load_csv
 from ..data.vertical import VerticalDataset
 from ..errors import InputError, with_options
 from ..evidence.choosing import applicable, named, strongest, worst_client
@@ -58,7 +58,10 @@ _sizes: dict[str, tuple[int, int]] = {}
 
 
 def check_trained(claim: TrainedClaim, access: Access) -> None:
-    """Raise `InputError` naming the key at fault where a claim on a method cannot be run; plans and keeps nothing."""
+    """Raise `InputError` naming the key at fault where a claim on a method cannot be run.
+
+    Plans, keeps and trains nothing, not even a few blank records: what the tool's own methods draw is known.
+    """
     if claim.records is not None:
         records = claim.records
         clients = claim.clients or 1
@@ -96,7 +99,6 @@ def _setting(claim: TrainedClaim, access: Access, *, records: int, clients: int)
     if trains:
         check_sizes(config, records=records, clients=clients)
     check_plan(config, records=records, clients=clients)
-    spec.check_noise(config, clients=clients)
     return spec, config
 
 
@@ -110,11 +112,30 @@ def _calibrated(claim: MethodClaim, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def sizes_of(claim: TrainedClaim | OwnClaim, access: Access) -> tuple[int, int]:
-    """Return the training records and the clients of the data that a claim names, which are let go again."""
+    """Return the training records and the clients of the data that a claim names, which are counted, not loaded.
+
+    Raises `InputError` for data that are absent or do not go with the claim.
+    """
     key = _data_named(claim, access)
     if key not in _sizes:
-        data = loaded(claim, access)
-        _sizes[key] = len(data.train), data.clients
+        with access.data_folder(claim) as folder:
+            if claim.csv is None:
+                spec = DATASETS.named(claim.dataset or "digits", "dataset")
+                _sizes[key] = spec.count(clients=claim.clients, data_dir=folder)
+            else:
+                path, *test = access.tables(claim)
+                with confined_to(access.root):
+                    _sizes[key] = count_csv(
+                        path,
+                        label=claim.label or "",
+                        clients=claim.clients,
+                        groups=claim.columns or None,
+                        categories=claim.categories,
+                        scales=claim.scales,
+                        drop=claim.drop,
+                        test=test[0] if test else None,
+                        separator=claim.separator or ",",
+                    )
     return _sizes[key]
 
 
@@ -168,6 +189,7 @@ def method_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
     records = len(data.train) if data is not None else claim.records or 0
     clients = data.clients if data is not None else claim.clients or 1
     spec, config = _setting(claim, access, records=records, clients=clients)
+    spec.check_noise(config, clients=clients)
     side = data is not None and bool(data.fitted)
     deployment = Deployment(records=records, clients=clients, seed=seed, data_dependent_side=side)
     against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
@@ -201,6 +223,7 @@ def attack_subject(claim: MethodAttackClaim, access: Access, seed: int) -> Subje
 
     data = loaded(claim, access)
     method, config = _setting(claim, access, records=len(data.train), clients=data.clients)
+    method.check_noise(config, clients=data.clients)
     setting = AttackSetting(
         method=method,
         config=config,

@@ -6,13 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from ..registry import Registry
-from .images import declared_idx_files, read_cifar10, read_digits, read_idx_images
-from .mfeat import read_mfeat
+from .images import (
+    count_cifar10,
+    count_idx_images,
+    declared_idx_files,
+    read_cifar10,
+    read_digits,
+    read_idx_images,
+)
+from .mfeat import MFEAT_FILE, read_mfeat
 from .spec import DataRequest, DataSpec, Partition, RemoteFile, Source, declared, declared_spec
-from .table import PublishedTable, load_csv, read_breast_cancer, read_published_set
+from .table import PublishedTable, count_csv, load_csv, read_breast_cancer, read_published_set
 from .text import read_amazon_polarity, read_imdb
 from .vertical import Records, VerticalDataset
-from .views import load_views, read_eth80, read_modelnet40
+from .views import count_eth80, count_modelnet40, load_views, read_eth80, read_modelnet40
 
 __all__ = [
     "DATASETS",
@@ -23,6 +30,7 @@ __all__ = [
     "RemoteFile",
     "Source",
     "VerticalDataset",
+    "count_csv",
     "load",
     "load_csv",
     "load_views",
@@ -48,10 +56,34 @@ _READERS: dict[str, Callable[..., VerticalDataset]] = {
     "breast-cancer": read_breast_cancer,
 }
 
+
+def _all_there(*names: str) -> Callable[[DataRequest], int]:
+    """Return a counter of the original's records, which finds the files `names`."""
+
+    def count(request: DataRequest) -> int:
+        request.there(*names)
+        assert request.spec.records is not None
+        return request.spec.records
+
+    return count
+
+
+_COUNTERS: dict[str, Callable[[DataRequest], int]] = {
+    "mnist": partial(count_idx_images, declared_idx_files("mnist")),
+    "fashion-mnist": partial(count_idx_images, declared_idx_files("fashion-mnist")),
+    "cifar10": count_cifar10,
+    "eth80": count_eth80,
+    "modelnet40": count_modelnet40,
+    "mfeat": _all_there(MFEAT_FILE),
+    "amazon-polarity": _all_there("train.ft.txt", "test.ft.txt"),
+    "imdb": _all_there("aclImdb_v1.tar.gz"),
+    "adult": _all_there("adult.data", "adult.test"),
+    "bank": _all_there("bank-full.csv"),
+}
 DATASETS = Registry(
     "dpzv_audit.datasets",
     DataSpec,
-    map(declared_spec, _READERS, _READERS.values()),
+    [declared_spec(name, reader, _COUNTERS.get(name)) for name, reader in _READERS.items()],
 )
 
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from .files import TarLimits, inflated, read_bounded, read_tar_members
+from ..files import open_plain
+from .files import TarLimits, inflated, read_bounded, read_tar_members, reading
 from .spec import DataRequest, Source, declared
 from .vertical import LabelArray, Pixels, Records, VerticalDataset, array_digest, equal_runs, patches, scaled
 
@@ -111,6 +112,15 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
         digests=digests,
         columns=width,  # a run of whole rows is a picture; one that ends within a row is not
     )
+
+
+def count_idx_images(files: IdxFiles, request: DataRequest) -> int:
+    """Return how many images train: those of the original, where all four files are there; raises `InputError`."""
+    for file in files:
+        path = find_idx(request.folder, file)
+        with reading(path):
+            open_plain(path).close()
+    return files.train_images.shape[0]
 
 
 def read_idx(path: Path, expected: IdxFile) -> Pixels:
@@ -225,6 +235,19 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
 
     complete = (rows * len(BATCHES), "images")
     return request.dataset(records(train), records(test), held, complete=complete)
+
+
+def count_cifar10(request: DataRequest) -> int:
+    """Return how many images train: those of the original, where its batches or archive are; raises `InputError`."""
+    if all((request.folder / name).is_file() for name in BATCHES):
+        request.there(*BATCHES)
+    elif (request.folder / request.spec.remote[0].name).is_file():
+        request.there(request.spec.remote[0].name)
+    else:
+        absent = next(name for name in BATCHES if not (request.folder / name).is_file())
+        raise request.spec.missing(request.folder / absent)
+    assert request.spec.records is not None
+    return request.spec.records
 
 
 Labelled = tuple[LabelArray, Pixels]

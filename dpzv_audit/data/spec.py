@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter
 
 from ..errors import InputError, check_count, check_names
-from ..files import data_digest
-from .files import file_digest, unpacked_digest
+from ..files import data_digest, open_plain
+from .files import file_digest, reading, unpacked_digest
 from .vertical import Records, VerticalDataset, split_evenly, split_records
 
 T = TypeVar("T")
@@ -116,6 +116,13 @@ class DataRequest:
             raise self.spec.missing(path)
         return self.found(path)
 
+    def there(self, *names: str) -> None:
+        """Raise `InputError` unless each of the files `names` is there and may be opened."""
+        for name in names:
+            path = self.find(name)
+            with reading(path):
+                open_plain(path).close()
+
     def found(self, path: Path) -> Path:
         """Return `path`, a file that is read: the data set names its digest."""
         self.read.append(path)
@@ -161,6 +168,8 @@ class DataSpec:
         files: The files or folders that its numbers come from, by the data folder; by default `source`'s folder.
         package: The distribution that embeds it, where it needs no files.
         classes: Number of its classes, where it is always the same.
+        records: Number of its training records, where it is always the same.
+        counter: Counts its training records by its files, which must be there, without reading a record.
         seed: Decides which records train where its source does not say, for good: a run's seed never does.
 
     Raises:
@@ -175,6 +184,8 @@ class DataSpec:
     files: Callable[[Path | None], tuple[Path, ...]] | None = None
     package: str = ""
     classes: int | None = None
+    records: int | None = None
+    counter: Callable[[DataRequest], int] | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -205,6 +216,18 @@ class DataSpec:
         check_names(f"option of {self.name}", options, self.options)
         kind, count = self.choose(clients, partition)
         return self.reader(DataRequest(self, kind, count, data_dir), **options)
+
+    def count(self, *, clients: int | None = None, data_dir: Path | None = None) -> tuple[int, int]:
+        """Return how many training records and clients it has; no record is read where it says how to count them.
+
+        Raises `InputError` for a number of clients that does not go, and for absent files.
+        """
+        kind, count = self.choose(clients, None)
+        if self.counter is not None:
+            return self.counter(DataRequest(self, kind, count, data_dir)), count
+        if self.records is not None:
+            return self.records, count
+        return len(self.load(clients=clients, data_dir=data_dir).train), count
 
     def choose(self, clients: int | None, partition: str | None) -> tuple[str, int]:
         """Return the partition and its number of clients; `InputError` for one that is not there or does not go.
@@ -283,9 +306,11 @@ def declared(name: str, section: str, kind: type[T]) -> T:
     return cast(T, _adapter(cast(Any, kind)).validate_python(_declaration(name)[section]))
 
 
-def declared_spec(name: str, reader: Callable[..., VerticalDataset]) -> DataSpec:
-    """Return the data set that `sets/NAME.toml` declares and `reader` reads."""
-    entries = {**_declaration(name), "name": name, "reader": reader}
+def declared_spec(
+    name: str, reader: Callable[..., VerticalDataset], counter: Callable[[DataRequest], int] | None = None
+) -> DataSpec:
+    """Return the data set that `sets/NAME.toml` declares, `reader` reads, and `counter` counts where it has files."""
+    entries = {**_declaration(name), "name": name, "reader": reader, "counter": counter}
     return cast(DataSpec, _adapter(DataSpec).validate_python(entries))
 
 

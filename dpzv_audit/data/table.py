@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from sys import intern
@@ -24,7 +25,7 @@ from ..files import first_not_utf8, open_plain
 from .files import bounded_lines, check_size, file_digest, memory_available, reading
 from .hints import hints_of, is_identifier
 from .spec import DataRequest, declared
-from .vertical import FloatArray, Records, VerticalDataset, array_digest, equal_runs, split_records
+from .vertical import FloatArray, Records, VerticalDataset, array_digest, equal_runs, split_records, train_count
 
 FILE_LIMIT = 2 << 30
 FEATURE_LIMIT = 2 << 30
@@ -421,6 +422,99 @@ def load_csv(
     Raises `InputError` naming the file, and the line and the column where there is one, for whatever is
     malformed; a column that is in none or several groups, or that does not exist, is named too.
     """
+    plan = _planned(path, label, clients, groups, categories, buckets, scales or {}, drop, test, separator)
+    first, scales, held = plan.sources[0], plan.scales, plan.groups
+    tables = [read_table(source, plan.layout, plan.columns, label) for source in plan.sources]
+    for table in tables:
+        if "" in table.labels:
+            line = table.lines[table.labels.index("")]
+            found = f"{table.path}: line {line}, column {label!r}"
+            raise InputError(f"{found}: is empty, must be a label")
+    cells = {cell for table in tables for cell in table.labels}
+    numbers = _classes(first, label, cells, classes)
+    parts = [table.records(held, numbers) for table in tables]
+    train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=1)
+    plain = ", ".join(column.name for column in plan.columns if column.name not in {*categories, *scales})
+    notes = (f"used as they are, for want of a scaling constant: {plain}",)
+    largest = {
+        column.name: max(float(np.abs(table.blocks[column.name]).max()) for table in tables)
+        for column in plan.columns
+        if isinstance(column, Number)
+    }
+    fitted = (f"the set of classes was read off the label column {label!r}",)
+    named_files = zip(("csv", "test"), plan.sources, strict=False)
+    return VerticalDataset(
+        name=f"csv:{first.name}",
+        train=train,
+        test=rest,
+        classes=len(numbers),
+        partition=f"{len(held)} clients, columns: {'; '.join(map(', '.join, held))}",
+        digests={f"{part}/{file.name}": file_digest(file) for part, file in named_files},
+        notes=notes if plain else (),
+        hints=hints_of(tables[0].identifiers, largest, scales),
+        fitted=fitted if classes is None else (),
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be read of a user's table, as its first line allows: no row of it was looked at."""
+
+    sources: tuple[Path, ...]
+    layout: Layout
+    columns: tuple[Column, ...]
+    groups: Groups
+    scales: Mapping[str, float]
+
+
+def count_csv(
+    path: Path | str,
+    *,
+    label: str,
+    clients: int | None = None,
+    groups: Groups | None = None,
+    categories: Sequence[str] = (),
+    scales: Mapping[str, float] | None = None,
+    drop: Sequence[str] = (),
+    test: Path | str | None = None,
+    separator: str = ",",
+) -> tuple[int, int]:
+    """Return how many rows of a table would train, and the clients; rows are counted, and none is kept.
+
+    Arguments as those of `load_csv`. Raises `InputError` for what its first line shows to be wrong, and for a row of
+    another length.
+    """
+    plan = _planned(path, label, clients, groups, categories, 16, scales or {}, drop, test, separator)
+    counts = [_count_rows(source, plan.layout, _version(source)) for source in plan.sources]
+    return (counts[0] if len(counts) == 2 else train_count(counts[0])), len(plan.groups)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+@lru_cache
+def _count_rows(path: Path, layout: Layout, version: tuple[int, ...]) -> int:
+    check_size(path, FILE_LIMIT, advice=ADVICE)
+    count = sum(1 for _ in _rows(path, layout)) - 1
+    if not count:
+        raise InputError(f"{path}: has no rows, must have at least one")
+    return count
+
+
+def _planned(
+    path: Path | str,
+    label: str,
+    clients: int | None,
+    groups: Groups | None,
+    categories: Sequence[str],
+    buckets: int,
+    scales: Mapping[str, float],
+    drop: Sequence[str],
+    test: Path | str | None,
+    separator: str,
+) -> _Plan:
     separator = SEPARATORS.get(separator, separator)
     if len(separator) != 1 or separator in '" \r\n':
         raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
@@ -437,7 +531,6 @@ def load_csv(
         if len(names) == 1 and mark in names[0] and mark != separator:
             rule = f"but line 1 of {first} is cut into columns by {mark!r}"
             raise InputError(rule, "separator", separator)
-    scales = scales or {}
     named = {"label": [label], "drop": drop, "categories": categories, "scales": [*scales]}
     for what, given in named.items():
         for name in given:
@@ -460,36 +553,7 @@ def load_csv(
         else:
             columns.append(Number(name, scales.get(name, 1.0), own=True))
     held = _groups(first, known, clients, groups)
-    tables = [read_table(source, layout, columns, label) for source in sources]
-    for table in tables:
-        if "" in table.labels:
-            line = table.lines[table.labels.index("")]
-            found = f"{table.path}: line {line}, column {label!r}"
-            raise InputError(f"{found}: is empty, must be a label")
-    cells = {cell for table in tables for cell in table.labels}
-    numbers = _classes(first, label, cells, classes)
-    parts = [table.records(held, numbers) for table in tables]
-    train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=1)
-    plain = ", ".join(name for name in known if name not in {*categories, *scales})
-    notes = (f"used as they are, for want of a scaling constant: {plain}",)
-    largest = {
-        column.name: max(float(np.abs(table.blocks[column.name]).max()) for table in tables)
-        for column in columns
-        if isinstance(column, Number)
-    }
-    fitted = (f"the set of classes was read off the label column {label!r}",)
-    named_files = zip(("csv", "test"), sources, strict=False)
-    return VerticalDataset(
-        name=f"csv:{first.name}",
-        train=train,
-        test=rest,
-        classes=len(numbers),
-        partition=f"{len(held)} clients, columns: {'; '.join(map(', '.join, held))}",
-        digests={f"{part}/{file.name}": file_digest(file) for part, file in named_files},
-        notes=notes if plain else (),
-        hints=hints_of(tables[0].identifiers, largest, scales),
-        fitted=fitted if classes is None else (),
-    )
+    return _Plan(tuple(sources), layout, tuple(columns), held, scales)
 
 
 def _groups(path: Path, known: list[str], clients: int | None, groups: Groups | None) -> Groups:

@@ -214,6 +214,14 @@ def fixed_order(count: int, *, seed: int) -> LabelArray:
     return np.argsort(words, kind="stable").astype(np.int64)
 
 
+def train_count(count: int) -> int:
+    """Return how many of `count` records train in a fixed split; `InputError` for fewer than 2 records."""
+    if count < 2:
+        raise InputError(f"there are {count} records, must be at least 2 for a train and a test part")
+    train = count * 4 // 5
+    return train - (train % BATCH if train >= BATCH else 0)
+
+
 def fixed_split(count: int, *, seed: int) -> tuple[LabelArray, LabelArray]:
     """Return the indices of the train and of the test records, disjoint, together 0 .. count - 1 in a fixed order.
 
@@ -221,10 +229,7 @@ def fixed_split(count: int, *, seed: int) -> tuple[LabelArray, LabelArray]:
     falls on follows from its position, `count` and `seed`, never from what it holds. Raises `InputError` for
     fewer than 2 records.
     """
-    if count < 2:
-        raise InputError(f"there are {count} records, must be at least 2 for a train and a test part")
-    train = count * 4 // 5
-    train -= train % BATCH if train >= BATCH else 0
+    train = train_count(count)
     order = fixed_order(count, seed=seed)
     return order[:train], order[train:]
 

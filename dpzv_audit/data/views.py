@@ -112,6 +112,15 @@ def read_modelnet40(
     return replace(data, notes=(f"a subset: {present} {len(classes)} classes",) if absent else ())
 
 
+def count_modelnet40(request: DataRequest) -> int:
+    """Return how many shapes train, by the names of their files; raises `InputError` as `read_modelnet40`."""
+    classes = declared("modelnet40", "class_names", tuple[str, ...])
+    absent = [kind for kind in classes if not (request.folder / kind).is_dir()]
+    if absent:
+        raise request.spec.missing(request.folder / absent[0])
+    return sum(shape.train for shape in list_shapes(request.folder, 12, classes))
+
+
 def load_views(
     folder: Path,
     *,
@@ -287,6 +296,13 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
         held = f"one view each, {each} turns an object"
     held += f", {colour}, {size} x {size} pixels; split by object"
     return request.dataset(records(train), records(test), held)
+
+
+def count_eth80(request: DataRequest) -> int:
+    """Return how many objects train, or ways of turning them; raises `InputError` where the file is not there."""
+    request.there(ETH80_FILE)
+    assert request.spec.records is not None
+    return request.spec.records * (VIEWS // request.clients if request.partition == "rotations" else 1)
 
 
 def object_split(labels: LabelArray) -> tuple[LabelArray, LabelArray]:

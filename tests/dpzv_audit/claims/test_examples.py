@@ -85,7 +85,7 @@ def test_what_others_wrote_is_pinned_by_its_commit_and_workflows_begin_with_no_p
         assert name == "action.yml" or re.search(r"^permissions: \{\}$", text, flags=re.MULTILINE), name
 
 
-def verified(folder, tool):
+def verified(folder, tool, arguments="--strict\n--seed 3"):
     """Run the action's verification with `tool`, a script in the place of `dpzv-audit`; return how it ended."""
     action = (ROOT / "action.yml").read_text()
     assert re.search(r"- if: always\(\) .*\n      uses: actions/cache/save@", action)
@@ -94,7 +94,7 @@ def verified(folder, tool):
     (folder / "env" / "bin" / "dpzv-audit").write_text(f"#!/bin/sh\n{tool}\n")
     (folder / "env" / "bin" / "dpzv-audit").chmod(0o755)
     (folder / "env" / "bin" / "python").symlink_to(sys.executable)
-    settings = {"CLAIMS": "c.toml", "MINUTES": "", "ARGUMENTS": "--strict\n--seed 3", "LEDGER": "l.jsonl"}
+    settings = {"CLAIMS": "c.toml", "MINUTES": "", "ARGUMENTS": arguments, "LEDGER": "l.jsonl", "PYTHONPATH": "theirs"}
     places = {"WORK": str(folder), "HOME": str(folder), "ACTION": str(ROOT), "GITHUB_OUTPUT": str(folder / "output")}
     return subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", script],
@@ -104,6 +104,30 @@ def verified(folder, tool):
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize("arguments", ["--strict", "--check", "--strict\n  --check", "--checked"])
+def test_a_check_on_github_installs_and_imports_nothing_of_the_repository(tmp_path, arguments):
+    checks = "--check" in arguments.split()
+    done = verified(tmp_path / "job", 'echo "PYTHONPATH=$PYTHONPATH, $PYTHONSAFEPATH$PYTHONNOUSERSITE"', arguments)
+    assert ("PYTHONPATH=, 1" if checks else "PYTHONPATH=theirs, ") in done.stdout
+    # The installation, with a Python that writes down what it is asked for.
+    action = (ROOT / "action.yml").read_text()
+    script = re.search(r"- id: install\n(?:.*\n)*?      run: \|\n((?:        .*\n)+)", action).group(1)
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(
+        f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n'
+        'if [ "$2 $3" = "-m venv" ]; then mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; fi\n'
+    )
+    python.chmod(0o755)
+    given = {"ACTION": "here", "ARGUMENTS": arguments, "LOCK": "hashes", "REQUIREMENTS": "theirs.txt", "VERSION": ""}
+    given |= {"WHERE": str(tmp_path), "USE": "", "GITHUB_OUTPUT": str(tmp_path / "output")}
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], env={"PATH": path, **given}, check=True)
+    asked = (tmp_path / "asked").read_text()
+    assert "--require-hashes --requirement here/requirements.lock" in asked
+    assert ("theirs.txt" in asked) is not checks
 
 
 def test_the_action_lets_no_command_of_a_log_through_and_says_itself_what_is_wrong(tmp_path):
