@@ -295,7 +295,7 @@ def _not_listening() -> Iterator[None]:
 
 
 def _real(name: str) -> Callable[..., Any]:
-    return _REAL.get(name) or getattr(os, name)  # type: ignore[no-any-return]
+    return _REAL.get(name) or getattr(os, name)
 
 
 @cache

@@ -18,7 +18,7 @@ from ..evidence.verdict import Evidence
 from ..files import tree_digest
 from ..inputs import Inputs
 from ..runs import PACKAGE_FOLDERS, PACKAGES, version_of
-from ..store import Store, private_folder
+from ..store import Store, private_file, private_folder
 from ..tracked import tracked_at
 
 T = TypeVar("T")
@@ -128,7 +128,8 @@ class Cache:
             with suppress(AuditError, OSError):
                 if not self.folder.exists():
                     private_folder(self.folder)
-                    (self.folder / ".gitignore").write_text("*\n")  # what a git add of everything leaves out
+                    with private_file(self.folder / ".gitignore", "wb") as file:
+                        file.write(b"*\n")  # a git add of everything leaves it out
                 _store(self.folder, key).write(f"{name}.json", value, cure="")
 
 

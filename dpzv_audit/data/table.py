@@ -495,6 +495,11 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 @lru_cache
+def _names(path: Path, layout: Layout, version: tuple[int, ...]) -> list[str]:
+    return next(_rows(path, layout))[1]
+
+
+@lru_cache
 def _count_rows(path: Path, layout: Layout, version: tuple[int, ...]) -> int:
     check_size(path, FILE_LIMIT, advice=ADVICE)
     count = sum(1 for _ in _rows(path, layout)) - 1
@@ -526,7 +531,7 @@ def _planned(
             found = "is not a file" if source.exists() else "no such file"
             right = "must be a CSV file whose first line names its columns"
             raise InputError(f"{source}: {found}; {right}")
-    names = next(_rows(first, layout))[1]
+    names = _names(first, layout, _version(first))
     for mark in ",;\t|":
         if len(names) == 1 and mark in names[0] and mark != separator:
             rule = f"but line 1 of {first} is cut into columns by {mark!r}"

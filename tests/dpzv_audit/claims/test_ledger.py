@@ -381,7 +381,7 @@ def test_an_entry_that_contradicts_itself_is_refused_though_its_hashes_fit(kept,
     for number, entry in enumerate(book.entries, start=1):
         forged = append_entry(path, forged, change(entry) if number == 2 else entry)
     with pytest.raises(InputError, match=says if not remembered else "ledger"):
-        open_ledger(path, 0.01, memory if remembered else LedgerMemory())
+        open_ledger(path, 0.01, memory if remembered else LedgerMemory()).check()
 
 
 def test_a_ledger_that_git_tracks_is_refused(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from dpzv_audit.claims.file import MOST_CLAIMS, parse_claims
 from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.subjects import Access
 from dpzv_audit.cli import main
+from dpzv_audit.data import load_csv
 from dpzv_audit.errors import InputError
 from dpzv_audit.signals import TimeIsUp, until
 from mechanisms.core.config import check_sizes
@@ -153,15 +154,38 @@ def test_a_check_of_the_largest_sizes_plans_nothing(tmp_path, short_of_memory, w
     assert time.process_time() - started < 5.0
 
 
-def test_a_check_of_many_claims_on_one_data_set_reads_it_once(tmp_path, monkeypatch):
+TABLE = 'csv = "t.csv"\nlabel = "y"\n'
+
+
+def test_a_check_counts_records_and_loads_none(tmp_path, monkeypatch):
     from dpzv_audit.claims import trained
 
-    trained._sizes.clear()
-    loaded = []
-    load = trained.load
-    monkeypatch.setattr(trained, "load", lambda name, **how: loaded.append(name) or load(name, **how))
-    gate_of(tmp_path, "".join(METHOD.replace('"c"', f'"{n}"') for n in range(500))).check()
-    assert loaded == ["digits"]
+    def loads(*given, **how):
+        raise AssertionError("a check loads data")
+
+    monkeypatch.setattr(trained, "load", loads)
+    monkeypatch.setattr(trained, "load_csv", loads)
+    rows = [f"{row},{row % 3},{row % 2}\n" for row in range(200)]
+    (tmp_path / "t.csv").write_text("a,b,y\n" + "".join(rows))
+    counted = []
+    monkeypatch.setattr(trained, "_setting", lambda claim, access, **sizes: counted.append(sizes))
+    text = METHOD + METHOD.replace('"c"', '"d"') + TABLE + METHOD.replace('"c"', '"e"') + TABLE + 'test_csv = "t.csv"\n'
+    gate_of(tmp_path, text).check()
+    whole = {"records": 200, "clients": 2}
+    assert counted == [{"records": 1408, "clients": 4}, {"records": 128, "clients": 2}, whole]
+    assert load_csv(tmp_path / "t.csv", label="y").train.labels.shape == (128,), "as many as are loaded"
+
+
+def test_a_check_tells_what_the_first_line_of_a_table_shows(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,y\n1,2,0\n1,2\n")
+    for keys, says in (
+        ('label = "z"', "label is 'z': must be one of a, b, y of "),
+        ('label = "y"\nscales = { c = 2.0 }', "scales is 'c'"),
+        ('label = "y"\nclients = 9', "clients is 9, must be at most the 2 columns"),
+        ('label = "y"', "line 3 has 2 columns, must have 3"),
+    ):
+        with pytest.raises(InputError, match=says):
+            gate_of(tmp_path, METHOD + f'csv = "t.csv"\n{keys}\n').check()
 
 
 def test_a_check_finds_what_does_not_fit_the_data(tmp_path):
