@@ -120,7 +120,19 @@ MOST_DATA_BYTES = 400_000_000
 """Data sets of more are told by size, time of change and inode of each file."""
 
 _NOT_DATA = frozenset({"__pycache__", "site-packages", "dist-packages", "node_modules"}) | {
-    f".{name}" for name in ("git", "hg", "svn", "mypy_cache", "ruff_cache", "pytest_cache", "hypothesis", "tox", "nox")
+    f".{name}"
+    for name in (
+        "git",
+        "gitignore",
+        "hg",
+        "svn",
+        "mypy_cache",
+        "ruff_cache",
+        "pytest_cache",
+        "hypothesis",
+        "tox",
+        "nox",
+    )
 }
 # Run folders of this tool, whole or being written (`dpzv_audit.runs.run_name`).
 _OWN_FOLDER = re.compile(
