@@ -35,7 +35,7 @@ from .document import Judgement, Step
 from .figures import chance_level
 from .matrix import column_of_cell, worst_first
 from .text import clean, lower_bound, number, proportion, the, upper_bound
-from .verdicts import MEANINGS, notes_of, warnings_of, words_of
+from .verdicts import MEANINGS, notes_of, notes_on, warnings_of, words_of
 
 RELATIONS = {
     "replace-label": "one record with another label",
@@ -259,7 +259,7 @@ def _on_claim(result: Run | ScoresResult, verdict: Verdict, step: Step) -> tuple
         about=claim_in_words(result.privacy) + (_OF_SCORES if isinstance(result, ScoresResult) else ""),
         why=clean(verdict.why),
         alarming=verdict.word in FALSE_OR_UNPROVEN,
-        notes=tuple(notes_of(verdict)),
+        notes=tuple(notes_on(verdict, result.warnings)),
     )
     return judgement, step
 
@@ -317,7 +317,7 @@ def _(result: AttackResult) -> tuple[Judgement, Step | None]:
         word = "measured" if best.reference is None else "no leak seen"
     if verdict is not None and not best.leaks:
         return _on_claim(result, verdict, _GATE)
-    notes = tuple(warnings_of(result.warnings) if verdict is None else notes_of(verdict))
+    notes = tuple(notes_on(verdict, result.warnings))
     return Judgement(word=word, about=about, why=why, alarming=best.leaks, notes=notes), step
 
 

@@ -40,6 +40,13 @@ def warnings_of(warnings: list[str]) -> list[str]:
     return [f"Warning: {clean(text).rstrip('.')}." for text in warnings]
 
 
+def notes_on(verdict: Verdict | None, warnings: list[str]) -> list[str]:
+    """Return the notes of a result: those of its verdict, where there is one, then its other `warnings`."""
+    if verdict is None:
+        return warnings_of(warnings)
+    return [*notes_of(verdict), *warnings_of([text for text in warnings if text not in verdict.warnings])]
+
+
 def lines_of(verdict: Verdict) -> list[str]:
     """Return what was not tested, the warnings, and why the verdict is what it is."""
     return [*notes_of(verdict), clean(verdict.why)]

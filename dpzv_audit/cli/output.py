@@ -20,7 +20,7 @@ from rich.text import Text
 from reports.head import not_learnt
 from reports.render import write_report
 from reports.text import the
-from reports.verdicts import notes_of, warnings_of, words_of
+from reports.verdicts import notes_on, warnings_of, words_of
 from reports.verification import Drawings
 
 from ..errors import InputError, Interrupted, inert_json
@@ -161,11 +161,9 @@ def _verdict_of(saved: Saved) -> Iterator[str]:
     if not isinstance(saved, Run):
         return
     judged = saved.privacy.judged
-    if judged is None:
-        yield from warnings_of(saved.warnings)
-    else:
+    if judged is not None:
         yield f"{words_of(judged)}: {judged.claim}{f', against {the(judged.adversary)}' if judged.adversary else ''}"
-        yield from notes_of(judged)
+    yield from notes_on(judged, saved.warnings)
 
 
 def _sentences(saved: Saved) -> Iterator[str]:

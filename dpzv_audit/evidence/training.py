@@ -142,9 +142,8 @@ def train_result(
         }
     plan = method.plan(config, case.deployment)
     utility = utility_section(trained, dataset, compared, confidence)
-    warnings = not_learnt(utility)
-    seeded = noise_seed is not None
-    privacy, tradeoff = privacy_sections(case, plan, AuditPlan(runs=0), seeded_noise=seeded, warnings=warnings)
+    # The accuracy stands outside the privacy section, which tells of no record and may leave.
+    privacy, tradeoff = privacy_sections(case, plan, AuditPlan(runs=0), seeded_noise=noise_seed is not None)
     accuracy = utility.test_accuracy
     assert isinstance(accuracy, Accuracy)
     sampler = getattr(config, "sampler", None)
@@ -157,7 +156,7 @@ def train_result(
         privacy=privacy,
         published=published_by_training(here, trainings=trials, sampler=sampler),
         sentence=said("train", method.name, accuracy, tuned_control, diverged, privacy),
-        warnings=warnings,
+        warnings=not_learnt(utility),
         tradeoff=tradeoff,
         staleness=None if own else staleness[0].summary(),
         bytes=bytes_of(trained),

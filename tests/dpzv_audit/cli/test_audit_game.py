@@ -164,7 +164,7 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
     assert result["privacy"]["verdict"] == "refuted"
     assert result["game"]["mechanism"] == "mine_here:build"
     unclear = answer("--mechanism", "mine_here:build", "--epsilon", "50", "--runs", "300")
-    assert unclear["privacy"]["verdict"] == "inconclusive"
+    assert unclear["privacy"]["verdict"] == "not-tested"
     error = (
         CliRunner().invoke(APP, ["--mechanism", "mine_here:wrong", "--runs", "300", "--out", str(tmp_path)]).exception
     )

@@ -72,6 +72,6 @@ def test_the_environment_decides_over_colour(environment, colour, monkeypatch, c
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert ("31m" in shown) == colour
-    assert shown.count(f"{RED}refute") == (2 if colour else 0)  # in the table and in the sentence
+    assert shown.count(f"{RED}refute") == (3 if colour else 0)  # the verdict, the table and the sentence
     assert main([*command, "--json"]) == 0
     assert "\x1b" not in capsys.readouterr().out

@@ -17,9 +17,9 @@ REFUSED = {
     "a string of 7 MB": (CLAIM.replace('"c"', '"' + "x" * 7_000_000 + '"'), "name is 'xxx"),
     "arrays without end": (CLAIM + "config = " + "[" * 200_000, "is nested too deeply"),
     "tables without end": (CLAIM + "config = " + "{ a = " * 5000, "is nested too deeply"),
-    "dotted keys without end": (CLAIM + "a" + ".a" * 2_000_000 + " = 1", "is nested too deeply"),
-    "quoted dotted keys without end": (CLAIM + '"a"' + '."a"' * 1_000_000 + " = 1", "is nested too deeply"),
-    "dotted keys in a table": (CLAIM + "config = { b = 1, a" + ". a" * 1_000_000 + " = 1}", "is nested too deeply"),
+    "dotted keys without end": (CLAIM + "a" + ".a" * 2_000_000 + " = 1", "holds more than 300,000 lines"),
+    "quoted dotted keys without end": (CLAIM + '"a"' + '."a"' * 1_000_000 + " = 1", "holds more than 300,000 lines"),
+    "dotted keys in a table": (CLAIM + "config = { b = 1, a" + ". a" * 1_000_000 + " = 1}", "holds more than 300,000 lines"),
     "a number without end": (CLAIM.replace("1.0", "1" * 100_000), "is not valid TOML"),
     "two claims of one name": (CLAIM + CLAIM, "two claims are called 'c'"),
     "a name in another script": (
@@ -147,7 +147,7 @@ def test_names_are_text_wherever_they_are_shown(folder, capsys, monkeypatch):
     (folder / "[claims] <b>.toml").write_text("\n".join(claims).replace("epsilon = 1.0", "epsilon = 5.0"))
     code = main(["verify", "[claims] <b>.toml", "--junit", "junit.xml", "--sarif", "claims.sarif"])
     printed = capsys.readouterr()
-    assert code == 0
+    assert code == 1, "not tested"
     warnings = printed.err.splitlines()
     assert len(warnings) == len(NAMES), "as many scores could certify 4.38 of the claimed 5"
     assert all(line.startswith("dpzv-audit: warning: [claims] <b>.toml:") for line in warnings)
