@@ -25,6 +25,15 @@ def no_command_runs(monkeypatch):
 
 
 @pytest.fixture(scope="session")
+def cases():
+    """The folder of small inputs with right answers that `DPZV_AUDIT_CASES` names; skips without one."""
+    folder = Path(os.environ.get("DPZV_AUDIT_CASES", ""))
+    if not os.environ.get("DPZV_AUDIT_CASES") or not folder.is_dir():
+        pytest.skip("DPZV_AUDIT_CASES names no folder of cases")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def forked():
     """Words that start `dpzv-audit` in a fork: arguments follow them. See `tests/forked.py`."""
     with tempfile.TemporaryDirectory() as folder:  # a socket's path has to be short

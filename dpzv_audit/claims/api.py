@@ -112,7 +112,15 @@ def verify_claim(
     elif isinstance(placed.claim, MechanismClaim) and not isinstance(mechanism, str):
         label = getattr(mechanism, "__qualname__", type(mechanism).__name__)
         gaussian = placed.claim.exactly_gaussian
-        subject = mechanism_subject(mechanism, label, run.seed, exactly_gaussian=gaussian, trial_seconds=trial_seconds)
+        subject = mechanism_subject(
+            mechanism,
+            label,
+            run.seed,
+            delta=placed.claim.delta,
+            exactly_gaussian=gaussian,
+            trial_seconds=trial_seconds,
+            max_trials=max_trials,
+        )
     elif isinstance(placed.claim, OwnClaim) and (callable(system) or data is not None):
         subject = _of_system(placed.claim, system, data, access, run.seed)
     gate = Gate(file=file, access=access, cache=Cache(None), seed=seed, max_trials=max_trials)

@@ -134,7 +134,7 @@ class Gate:
         for run in runs:
             if not run.cached:
                 with self._in_time(run.placed):
-                    source = subject_of(run.placed.claim, self.access, run.seed)
+                    source = subject_of(run.placed.claim, self.access, run.seed, self.max_trials)
                     run.gathering = self.gathering(source, run)
                 if run.gathering is None:
                     run.found = _untested(run, f"{self.budget} ended before it was planned")
@@ -453,19 +453,19 @@ def perform(subject: Subject, question: Question, task: Task) -> tuple[Any, floa
     return result, time.monotonic() - started, Inputs()
 
 
-_subjects: dict[tuple[str, int, Access], Subject] = {}
+_subjects: dict[tuple[str, int, Access, int | None], Subject] = {}
 
 
 def perform_apart(
     placed: PlacedClaim, seed: int, access: Access, task: Task, question: Question
 ) -> tuple[Any, float, Inputs]:
     """Return what `perform` does, in a worker process, which keeps what the last claims that it met are about."""
-    key = (placed.digest(), seed, access)
+    key = (placed.digest(), seed, access, question.max_trials)
     with recording(access.folder):
         if key not in _subjects:
             while len(_subjects) >= 4:
                 _subjects.pop(next(iter(_subjects)))
-            _subjects[key] = subject_of(placed.claim, access, seed)
+            _subjects[key] = subject_of(placed.claim, access, seed, question.max_trials)
         result, seconds, _ = perform(_subjects[key], question, task)
     return result, seconds, inputs_of(access.folder)
 

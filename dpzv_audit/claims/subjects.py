@@ -18,9 +18,9 @@ from ..errors import InputError
 from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
 from ..files import confined_to, data_digest, kind_of, tree_digest
 from ..games.engine import Arrays
-from ..games.fitting import WORDS, FittedScore, fit_score
-from ..games.mechanism import MechanismTrials, check_mechanism, code_of, play
-from ..games.scores import GameScores, Given, scored_by, scores_of
+from ..games.fitting import WORDS, FittedScore, fit_score, fit_size
+from ..games.mechanism import MechanismTrials, answer_shape, check_mechanism, code_of, play
+from ..games.scores import GameScores, Given, scored_by, scores_of, views_of
 from ..loading import importable
 from ..registry import plug_ins
 from ..signals import TRIAL_SECONDS
@@ -267,8 +267,11 @@ def check_claim(claim: Claim, access: Access) -> None:
     access.depends(claim)
 
 
-def subject_of(claim: Claim, access: Access, seed: int) -> Subject:
-    """Return what a claim is about, everything about it validated; `InputError` in one line where it cannot be run."""
+def subject_of(claim: Claim, access: Access, seed: int, max_trials: int | None = None) -> Subject:
+    """Return what a claim is about, everything about it validated; `InputError` in one line where it cannot be run.
+
+    Fewer pilots go with fewer than `max_trials` trials; None for no limit.
+    """
     if isinstance(claim, ScoresClaim):
         in_path, out_path = access.scores(claim)
         return scores_subject(
@@ -279,7 +282,14 @@ def subject_of(claim: Claim, access: Access, seed: int) -> Subject:
     if isinstance(claim, MechanismClaim) and not claim.planted:
         access.require_trust(claim)
         trials = MechanismTrials(claim.mechanism, seed, access.trial_seconds, access.folder)
-        return mechanism_subject(trials, claim.mechanism, seed, exactly_gaussian=claim.exactly_gaussian)
+        return mechanism_subject(
+            trials,
+            claim.mechanism,
+            seed,
+            delta=claim.delta,
+            exactly_gaussian=claim.exactly_gaussian,
+            max_trials=max_trials,
+        )
     if isinstance(claim, OwnClaim):
         from .systems import claimed_system, system_subject
 
@@ -317,12 +327,20 @@ def scores_subject(
 
 
 def mechanism_subject(
-    mechanism: Any, label: str, seed: int, *, exactly_gaussian: bool = False, trial_seconds: float = TRIAL_SECONDS
+    mechanism: Any,
+    label: str,
+    seed: int,
+    *,
+    delta: float = 0.0,
+    exactly_gaussian: bool = False,
+    trial_seconds: float = TRIAL_SECONDS,
+    max_trials: int | None = None,
 ) -> Subject:
     """Return a mechanism (see `dpzv_audit.games.mechanism`), or `MechanismTrials` of a named one, as a subject.
 
-    Where it answers with views that it does not score, a score is fitted to `FIT_PAIRS` further runs in each world. Of
-    a view that is `exactly_gaussian` only a linear score is Gaussian too: no other is fitted.
+    A score is chosen on `FIT_PAIRS` further runs in each world, or a fifth of what `max_trials` allows, for a claim at
+    `delta`, as `audit mechanism` and `hunt` choose it. Of a view that is `exactly_gaussian` only a linear score is
+    Gaussian too: no other is fitted.
     """
     if isinstance(mechanism, MechanismTrials):
         check_mechanism(mechanism.mechanism, label)  # here, so that one that cannot be imported is told of first
@@ -340,19 +358,25 @@ def mechanism_subject(
             raise failure
         return arrays
 
+    pairs = FIT_PAIRS if max_trials is None else min(FIT_PAIRS, fit_size(max_trials // 2))
+
     @cache
-    def fitted(width: int) -> FittedScore:
-        views = run(0, 0, FIT_PAIRS, _FIT_STREAM)
-        found = views["in_features"].shape[1] if "in_features" in views else 0
-        if found != width:
-            raise InputError(f"mechanism {label}: runs answered {found} numbers after {width}, must be as many always")
+    def chosen(shape: tuple[int, ...]) -> FittedScore:
+        pilots = run(0, 0, pairs, _FIT_STREAM)
+        found = answer_shape(pilots)
+        if found != shape:
+            raise InputError(
+                f"mechanism {label}: runs answered shape {found} after shape {shape}, must be the same always"
+            )
         kinds = ("linear",) if exactly_gaussian else tuple(WORDS)
-        return fit_score(views["in_features"], views["out_features"], kinds=kinds)
+        return fit_score(*views_of(pilots), kinds=kinds, delta=delta, own=not shape)
 
     def draw(number: int) -> GameScores:
         arrays = run(number, number * RUNS_A_BLOCK, (number + 1) * RUNS_A_BLOCK)
-        views = arrays.get("in_features")
-        scores = scores_of(arrays) if views is None else scored_by(fitted(views.shape[1]), arrays)
+        shape = answer_shape(arrays)
+        if exactly_gaussian and not shape:
+            return replace(scores_of(arrays), given=Given(vouched=True))
+        scores = scored_by(chosen(shape), arrays)
         return replace(scores, given=Given(vouched=True) if exactly_gaussian else None)
 
     pool = Pool(draw=draw, pairs=RUNS_A_BLOCK, trials=2 * RUNS_A_BLOCK, gaussian=exactly_gaussian, stored=True)

@@ -27,7 +27,8 @@ def hunt(
     """Look for the two worlds in which a mechanism gives the most away, and audit it there.
 
     A mechanism names its variants, such as other numbers of records; a training with Opacus has its own. Short pilots
-    choose a variant and a score, and fresh runs test the claim there once, so that the search costs no error.
+    choose a variant. Further pilots choose a score for it, as `audit mechanism` does: single numbers, fitted scores,
+    values that repeat exactly, low bits. Fresh runs test the claim there once, so that the search costs no error.
 
     Example: dpzv-audit hunt my_training:subject
 

@@ -11,6 +11,7 @@ from ..data.vertical import VerticalDataset
 from ..errors import InputError
 from ..files import Undigested
 from ..findings import AdversaryName, EmpiricalBound
+from ..games.fitting import fit_size
 from ..games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
 from ..games.hunting import hunted, variants_of
 from ..games.labels import LabelTrials, private_labels
@@ -174,7 +175,9 @@ def mechanism_outcome(
         MechanismFailed: It raised, or took too long.
     """
     trials = MechanismTrials(path, seed, trial_seconds, exactly_gaussian=exactly_gaussian)
-    return _of_mechanism(trials, audit, epsilon=epsilon, delta=delta)
+    # What is Gaussian on the user's word keeps its own score.
+    pilots = 0 if exactly_gaussian else fit_size(audit.runs)
+    return _of_mechanism(replace(trials, pilots=pilots), audit, epsilon=epsilon, delta=delta)
 
 
 def hunted_outcome(
@@ -187,23 +190,25 @@ def hunted_outcome(
     pilot: int,
     seed: int = 0,
 ) -> AuditOutcome:
-    """Look on pilots for the variant and the score of the mechanism at `path` that tell most, and audit that one.
+    """Look on pilots for the variant of the mechanism at `path` that tells most, and audit it as `mechanism_outcome`.
 
-    `pilot` runs in each world of each variant choose; what is chosen is run anew. A warning says which variants failed
-    and were left out. Raises as `mechanism_outcome`, where all of them fail.
+    `pilot` runs in each world of each variant choose it. Its score is chosen anew on at least as many, and tested on
+    fresh runs. A warning says which variants failed and were left out. Raises as `mechanism_outcome`, where all of them
+    fail.
     """
     trials = MechanismTrials(path, seed, trial_seconds)
     names = variants_of(path)
     stage = audit.reporter("pilots", len(names))
     found = hunted(trials, runs=pilot, delta=delta, epsilon=epsilon, done=lambda number, name: stage(number, note=name))
     best = found.candidates[0]
-    chosen = trials.of_variant(best.variant, best.column)
-    scores = len(found.candidates)
+    chosen = replace(trials.of_variant(best.variant), pilots=max(pilot, fit_size(audit.runs)))
+    variants = "1 variant" if len(names) == 1 else f"{len(names)} variants"
     facts: dict[str, Plain] = {
-        "hunted": f"{len(names)} variants, {scores} scores in all, by pilots of {pilot} + {pilot} runs each",
+        "hunted": f"{variants}, {found.scores} scores in all, by pilots of {pilot} + {pilot} runs each",
         "variant": best.variant,
-        "score of the view": (best.column or 0) + 1,
-        "pilots said": "; ".join(f"{one.variant}: {one.lower:.3g}" for one in found.candidates[:3]),
+        "pilots said": "; ".join(
+            f"{one.variant}: {one.lower:.3g} by {one.score.words}" for one in found.candidates[:3]
+        ),
     }
     warnings = []
     if found.failures:
@@ -225,7 +230,8 @@ def _of_mechanism(
     audit, not_kept = _kept(trials, audit)
     # Of a copy: workers import the mechanism themselves.
     epsilon = replace(trials).claimed(delta) if epsilon is None else epsilon
-    found = bounded(trials, audit, delta=delta)
+    trials = replace(trials, delta=delta)
+    found = bounded(trials, audit, delta=delta, pilots=trials.pilots)
     scores = found.scores
     warnings = [*warned, *scores.warnings]
     game: dict[str, Plain] = {

@@ -137,8 +137,11 @@ class Bounded:
             self.store.remove()
 
 
-def bounded(trials: Trials, plan: AuditPlan, *, delta: float) -> Bounded:
-    """Collect `plan.runs` pairs of `trials` and return what their scores prove; progress shows the bound so far."""
+def bounded(trials: Trials, plan: AuditPlan, *, delta: float, pilots: int = 0) -> Bounded:
+    """Collect `plan.runs` pairs of `trials` and return what their scores prove; progress shows the bound so far.
+
+    With `pilots` so many pairs more are run first, on which `trials` choose a score.
+    """
     if plan.max_minutes is not None and not plan.max_minutes > 0.0:
         raise InputError("must be above 0", "max_minutes", plan.max_minutes)
     # A chunk counts trainings, of which a pair has two.
@@ -147,25 +150,26 @@ def bounded(trials: Trials, plan: AuditPlan, *, delta: float) -> Bounded:
     if plan.folder is not None:
         key = run_key({**trials.facts(), "runs": plan.runs, "chunk": pairs})
         store = ChunkStore(plan.folder / key, resume=plan.resume)
-    stage = plan.reporter("audit", 2 * plan.runs)
+    stage = plan.reporter("audit", 2 * (pilots + plan.runs))
     effort = Effort(
         chunk=pairs,
         workers=plan.workers,
         max_seconds=None if plan.max_minutes is None else 60.0 * plan.max_minutes,
         store=store,
-        progress=lambda done, arrays: stage(2 * done, note=_so_far(arrays, delta, plan.confidence)),
+        progress=lambda done, arrays: stage(2 * done, note=_so_far(arrays, delta, plan.confidence, pilots)),
     )
-    done = collect(trials, plan.runs, effort)
+    done = collect(trials, pilots + plan.runs, effort)
     scores = trials.scored(done.arrays)
     bounds = lower_bounds(scores, delta=delta, confidence=plan.confidence, seed=trials.seed)
     return Bounded(scores=scores, bounds=bounds, plan=plan, delta=delta, seed=trials.seed, done=done, store=store)
 
 
-def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
-    if "in_scores" not in arrays:
+def _so_far(arrays: Arrays, delta: float, confidence: float, pilots: int = 0) -> str:
+    if "in_scores" not in arrays or len(arrays["in_scores"]) <= pilots:
         return ""
     error = 1.0 - confidence
-    test = fixed_test(*side_pair(arrays, "scores"), name="joint", delta=delta, design_error=error)
+    inside, outside = (side[pilots:] for side in side_pair(arrays, "scores"))
+    test = fixed_test(inside, outside, name="joint", delta=delta, design_error=error)
     return f"epsilon >= {down(test.epsilon_lower(error))} so far"
 
 
@@ -181,7 +185,7 @@ def lower_bounds(
     found = scores.gaussian
     error = 1.0 - confidence
     whole = scores.first(share)
-    on_all = partial(audit_scores, *whole.sides, delta=delta, seed=seed)
+    on_all = partial(audit_scores, *whole.sides, delta=delta, seed=seed, pilot=whole.pilot)
     if found is None or delta / found[1].probability >= 1.0:
         general = on_all(confidence=1.0 - error / len(GENERAL_TESTS), estimators=GENERAL_TESTS)
         return general if scores.discrete else general + on_all(confidence=confidence, estimators=GAUSSIAN_TESTS[:1])

@@ -375,8 +375,8 @@ def full_looks(
     each = share / (len(GENERAL_TESTS) + len(on_gaussian))
 
     def look(name: TestName, part: GameScores, delta: float, assumes: str | None = None) -> Look:
-        error = asked.alpha * each
-        test = fixed_test(*part.sides, name=name, delta=delta, design_error=error, seed=asked.seed, assumes=assumes)
+        given: dict[str, Any] = {"delta": delta, "design_error": asked.alpha * each, "seed": asked.seed}
+        test = fixed_test(*part.sides, name=name, assumes=assumes, pilot=part.pilot, **given)
         weight = 0.0 if assumes else each
         return Look(stage=stage, weight=weight, test=test, p_value=test.p_value(asked.epsilon), assumes=assumes or "")
 
@@ -558,6 +558,7 @@ def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
                 columns.append(block.rates)
             else:
                 columns += block.sides
+                columns += block.pilot or ()
                 if block.given is not None:
                     given = {name: value for name, value in vars(block.given).items() if value}
                     if block.given.count is not None:

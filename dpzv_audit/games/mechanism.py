@@ -225,7 +225,8 @@ class MechanismTrials:
     Run k of a world draws from a stream of its own. With `run_batch` so does every chunk, so that numbers depend on
     its size. `folder` is where the user's modules are looked for, by default the current one. What is
     `exactly_gaussian` is so on the user's word: a score that is fitted to its views is then linear. Of a mechanism with
-    variants (`games.hunting`) it is the one called `variant`, and of views the score is a `column`.
+    variants (`games.hunting`) it is the one called `variant`. The first `pilots` pairs are runs on which a score is
+    chosen, for a claim at `delta`; the runs that are tested follow, and are the same however many pilots there are.
     """
 
     path: str
@@ -234,7 +235,8 @@ class MechanismTrials:
     folder: Path | None = None
     exactly_gaussian: bool = False
     variant: str | None = None
-    column: int | None = None
+    pilots: int = 0
+    delta: float = 0.0
 
     @cached_property
     def mechanism(self) -> Any:
@@ -242,10 +244,10 @@ class MechanismTrials:
         made = mechanism_from(self.path, self.folder)
         return made if self.variant is None else check_mechanism(made.variants()[self.variant], self.path)
 
-    def of_variant(self, name: str, column: int | None = None) -> "MechanismTrials":
-        """Return the trials of a variant, itself where a mechanism has none, and a column of its views."""
+    def of_variant(self, name: str) -> "MechanismTrials":
+        """Return the trials of a variant, itself where a mechanism has none."""
         has = callable(getattr(replace(self, variant=None).mechanism, "variants", None))
-        return replace(self, variant=name if has else None, column=column)
+        return replace(self, variant=name if has else None)
 
     def claimed(self, delta: float) -> float | None:
         """Return the epsilon that the mechanism itself claims at a `delta`; None where it has no `claimed(delta)`.
@@ -261,28 +263,40 @@ class MechanismTrials:
         """See `Trials.facts`; what an edited mechanism answers is not put with what it answered before."""
         with importable(self.folder):
             code = code_of(self.path)
-        facts = {"trials": "mechanism", "path": self.path, "code": code, "seed": self.seed}
+        facts = {"trials": "mechanism", "path": self.path, "code": code, "seed": self.seed, "pilots": self.pilots}
         return facts if self.variant is None else {**facts, "variant": self.variant}
 
     def __call__(self, first: int, last: int) -> Arrays:
         """Run pairs `first` to `last`; where the mechanism fails, those before the failure and what it was."""
-
-        def streams(world: int, run: int | None) -> np.random.Generator:
-            return stream(self.seed, Purpose.SIMULATION, world, first if run is None else run)
-
-        arrays, failure = self.played(first, last, streams)
+        parts: list[Arrays] = []
+        failure: AuditError | None = None
+        for begin, end, purpose in self._spans(first, last):
+            arrays, failure = self.played(begin, end, _streams(self.seed, purpose, begin))
+            parts += [arrays] if arrays else []
+            if failure is not None:
+                break
+        joined = _joined(parts, f"mechanism {self.path}")
         if failure is not None:
             kind = "input" if isinstance(failure, InputError) else "failed"
-            arrays["failure"] = np.array([kind, failure.words])
-        return arrays
+            joined["failure"] = np.array([kind, failure.words])
+        return joined
+
+    def _spans(self, first: int, last: int) -> Iterator[tuple[int, int, Purpose]]:
+        """Yield the pilots, then the tested runs, among pairs `first` to `last`, by their own numbers."""
+        if first < self.pilots:
+            yield first, min(last, self.pilots), Purpose.PILOT
+        if last > self.pilots:
+            yield max(first - self.pilots, 0), last - self.pilots, Purpose.SIMULATION
+
+    def piloted(self, runs: int) -> tuple[Arrays, AuditError | None]:
+        """Run so many pilots here, the first of those that choose a score in an audit; as `play` does."""
+        return self.played(0, runs, _streams(self.seed, Purpose.PILOT, 0))
 
     def scored(self, arrays: Arrays) -> GameScores:
         """See `Trials.scored`."""
-        if self.column is not None and "in_features" in arrays:
-            arrays = {f"{side}_scores": arrays[f"{side}_features"][:, self.column] for side in ("in", "out")}
-        if not self.exactly_gaussian:
-            return scores_of(arrays)
-        return replace(scores_of(arrays, kinds=("linear",)), given=Given(vouched=True))
+        if self.exactly_gaussian:
+            return replace(scores_of(arrays, kinds=("linear",)), given=Given(vouched=True))
+        return scores_of(arrays, pilots=self.pilots or None, delta=self.delta)
 
     def played(self, first: int, last: int, streams: Streams) -> tuple[Arrays, AuditError | None]:
         """Play pairs as `play` does; outside a main thread, which alone can be interrupted, in a process of its own."""
@@ -311,6 +325,26 @@ class MechanismTrials:
     def _played_apart(self, first: int, last: int, streams: Streams) -> tuple[tuple[Arrays, AuditError | None], Inputs]:
         """Return what `played` does, and what the code read."""
         return self.played(first, last, streams), inputs_of(self._home)
+
+
+def answer_shape(arrays: Arrays) -> tuple[int, ...]:
+    """Return the shape of what one run answered: () for a number, (d,) for a view."""
+    return (arrays["in_features"] if "in_features" in arrays else arrays["in_scores"]).shape[1:]
+
+
+def _streams(seed: int, purpose: Purpose, first: int) -> Streams:
+    """Return the generators of runs, of which a batch has the one of its `first`."""
+    return lambda world, run: stream(seed, purpose, world, first if run is None else run)
+
+
+def _joined(parts: list[Arrays], where: str) -> Arrays:
+    """Return the arrays of all parts as one; `InputError` where pilots answered otherwise than tested runs."""
+    if not parts:
+        return {}
+    first, last = map(answer_shape, (parts[0], parts[-1]))
+    if first != last:
+        raise InputError(f"{where}: runs answered shape {last} after shape {first}, must be the same always")
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _numbers(answer: Any, where: str) -> Floats:

@@ -16,7 +16,7 @@ from pydantic import PlainValidator
 
 from ..errors import InputError
 from ..statistics.assumptions import dependence, orders
-from .fitting import LEAST_FIT, WORDS, FittedScore, Floats, fit_score, fit_size
+from .fitting import COLUMN, EXACT, LEAST_FIT, WORDS, FittedScore, Floats, fit_score, fit_size
 
 Column = Annotated[Floats, PlainValidator(lambda values: np.asarray(values, dtype=np.float64))]
 
@@ -43,7 +43,9 @@ class GameScores:
     asked); where it does not, the bound is weaker than the mechanism allows. `fitted` is what results say of a score
     that was fitted: its pairs are not among the scores; `blind` says what it cannot see, "" for nothing. Of `coins` a
     fair coin decided which side each score is on: "in" where it fell on 1. Those of one training may depend on each
-    other. Scores that are `discrete` by construction have no Gaussian law, whatever they look like.
+    other. Scores that are `discrete` by construction have no Gaussian law, whatever they look like. Scores of a `pilot`
+    of both worlds, none of them among the others, choose the rule of a test: where scores are few values, a random part
+    may miss the one that tells. Without them the test takes a pilot from the scores.
     """
 
     in_scores: Column
@@ -56,6 +58,7 @@ class GameScores:
     blind: str = ""
     coins: bool = False
     discrete: bool = False
+    pilot: tuple[Column, Column] | None = None
 
     @property
     def sides(self) -> tuple[Floats, Floats]:
@@ -135,27 +138,47 @@ def side_pair(arrays: Mapping[str, NDArray[Any]], name: str) -> tuple[Floats, Fl
     return inside, outside
 
 
+def views_of(arrays: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats]:
+    """Return the views (n, d) of "in" and "out" in `arrays`; a number that a mechanism answers is a view of width 1."""
+    if "in_features" in arrays:
+        return side_pair(arrays, "features")
+    inside, outside = side_pair(arrays, "scores")
+    return inside[:, None], outside[:, None]
+
+
 def scored_by(model: FittedScore, arrays: Mapping[str, NDArray[Any]], *, first: int = 0) -> GameScores:
-    """Return the scores that a fitted score gives to the views (n, d) in `arrays`, from the `first` pair on."""
-    inside, outside = (model.score(views[first:]) for views in side_pair(arrays, "features"))
-    return GameScores(inside, outside, "fitted", fitted=model.facts)
+    """Return the scores that a chosen score gives to the views in `arrays`, from the `first` pair on."""
+    inside, outside = (model.score(views[first:]) for views in views_of(arrays))
+    kind = "own" if model.own and model.kind == COLUMN else "fitted"
+    found = GameScores(inside, outside, kind, fitted=model.facts)
+    if model.kind not in EXACT:
+        return found
+    return replace(found, discrete=True, pilot=model.held_out)
 
 
 def scores_of(
-    arrays: Mapping[str, NDArray[Any]], kind: str = "own", *, kinds: Sequence[str] = tuple(WORDS)
+    arrays: Mapping[str, NDArray[Any]],
+    kind: str = "own",
+    *,
+    kinds: Sequence[str] = tuple(WORDS),
+    pilots: int | None = None,
+    delta: float = 0.0,
 ) -> GameScores:
-    """Return the scores of a `kind` in `arrays`; of views those of one of `kinds` of fits, fitted to the first of them.
+    """Return the scores of a `kind` in `arrays`; of views those of one of `kinds`, chosen on the first of them.
 
-    Raises `InputError` where there are too few views to leave any to score.
+    With `pilots`, the number of pairs on which a score is chosen, numbers that a mechanism answers are views too;
+    `delta` is that of the claim. Where fewer pairs were run a score is chosen on the first half of them. Raises
+    `InputError` where there are too few pairs to leave any to score.
     """
     counts = side_pair(arrays, "counts") if "in_counts" in arrays else None
     saturated = bool(np.concatenate(side_pair(arrays, "saturated")).all()) if "in_saturated" in arrays else None
-    if "in_features" not in arrays:
+    own = "in_features" not in arrays
+    if own and pilots is None:
         return GameScores(*side_pair(arrays, "scores"), kind, counts, saturated=saturated)
-    inside, outside = side_pair(arrays, "features")
+    inside, outside = views_of(arrays)
     pairs = len(inside)
-    fitted = fit_size(pairs)
-    if pairs <= fitted:
-        raise InputError(f"must be above {LEAST_FIT}: a fitted score takes so many for its fit", "runs", pairs)
-    scores = scored_by(fit_score(inside[:fitted], outside[:fitted], kinds=kinds), arrays, first=fitted)
-    return replace(scores, counts=counts, saturated=saturated)
+    first = fit_size(pairs) if pilots is None else min(pilots, max(LEAST_FIT, pairs // 2))
+    if pairs <= first:
+        raise InputError(f"must be above {LEAST_FIT}: the choice of a score takes so many", "runs", pairs)
+    model = fit_score(inside[:first], outside[:first], kinds=kinds, delta=delta, own=own)
+    return replace(scored_by(model, arrays, first=first), counts=counts, saturated=saturated)

@@ -87,6 +87,7 @@ def audit_scores(
     family: str | CurveFamily = GAUSSIAN,
     coin_flips: bool = False,
     seed: int = 0,
+    pilot: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> tuple[EmpiricalBound, ...]:
     """Return a lower bound on epsilon from each estimator, in the order asked for.
 
@@ -106,6 +107,8 @@ def audit_scores(
         coin_flips: the scores are of canaries of one training, and a fair coin a canary decided which side its score
             is on; for the one-run estimators, which otherwise flip coins of their own.
         seed: draws the pilot (stream `Purpose.SPLIT`). Fix it first: the best of several seeds is no bound.
+        pilot: scores (k,) and (l,) of further runs of both worlds, at least 8 of each, on which estimators with a fixed
+            number of scores choose their rule; they then test all scores.
 
     Raises:
         InputError: empty, many-dimensional or infinite scores, a number out of range, an unknown name.
@@ -121,6 +124,7 @@ def audit_scores(
         family=family,
         coin_flips=coin_flips,
         seed=check_count("seed", seed, least=0),
+        pilot=None if pilot is None else (check_scores("pilot", pilot[0]), check_scores("pilot", pilot[1])),
     )
     check_names("estimator", estimators, ESTIMATORS)
     inside = check_scores("in_scores", in_scores)

@@ -79,13 +79,15 @@ class FixedTest(Counts):
     `joint` and `clopper-pearson` speak about (epsilon, delta) of any mechanism (`joint` where its two sides are
     independent); `gaussian` and `curve` about mu of Gaussian DP, which stands for an epsilon only where the view is
     Gaussian by construction. The rule `chosen` on a `pilot` of so many scores a side is None where there were too few.
-    All fields are plain data: the cache tells evidence apart by them.
+    The pilot is a random part of the scores, or `separate` runs. All fields are plain data: the cache tells evidence
+    apart by them.
     """
 
     name: TestName
     delta: float
     chosen: Rule | None = None
     pilot: tuple[int, int] = (0, 0)
+    separate: bool = False
 
     @property
     def family(self) -> CurveFamily:
@@ -192,7 +194,7 @@ class FixedTest(Counts):
 
     def spending(self, error: float) -> str:
         """Return the rule, how it came about and how its `error` is spent, as one sentence."""
-        others = f"the other {self.n_in} + {self.n_out}"
+        others = f"the {'' if self.separate else 'other '}{self.n_in} + {self.n_out}"
         how = "chosen with its direction on"
         if self.name not in _LIMITS:
             spent = (
@@ -215,8 +217,9 @@ class FixedTest(Counts):
             return TOO_FEW
         side = "above" if self.chosen.in_is_high else "below"
         inside, outside = self.pilot
+        pilot = "a separate pilot" if self.separate else "a random pilot"
         return (
-            f"'in' when the score is {side} {self.chosen.threshold:.6g}, {how} a random pilot of {inside} + {outside} "
+            f"'in' when the score is {side} {self.chosen.threshold:.6g}, {how} {pilot} of {inside} + {outside} "
             f"scores (in + out){rest}"
         )
 
@@ -316,6 +319,7 @@ def fixed_test(
     design_error: float,
     seed: int = 0,
     assumes: str | None = None,
+    pilot: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> FixedTest:
     """Choose a rule on a random pilot of both sides and count its errors on the rest.
 
@@ -330,6 +334,8 @@ def fixed_test(
         seed: draws the pilot. Fix it first.
         assumes: of scores that are Gaussian with one variance by construction "", or why a test of that objects. None
             of all others.
+        pilot: scores (k,) and (l,) of further runs of both worlds, at least `LEAST_A_SIDE` of each, which choose the
+            rule instead: all of the scores are then tested.
 
     Raises:
         InputError: empty, many-dimensional or infinite scores, or a number out of range.
@@ -340,7 +346,8 @@ def fixed_test(
     seed = check_count("seed", seed, least=0)
     inside = check_scores("in_scores", in_scores)
     outside = check_scores("out_scores", out_scores)
-    return with_means(counted(test, inside, outside, error, seed), inside, outside, assumes)
+    apart = None if pilot is None else (check_scores("pilot", pilot[0]), check_scores("pilot", pilot[1]))
+    return with_means(counted(test, inside, outside, error, seed, apart), inside, outside, assumes)
 
 
 def with_means(test: FixedTest, inside: Floats, outside: Floats, assumes: str | None) -> FixedTest:
@@ -366,12 +373,25 @@ def unseen(n_in: int, n_out: int, *, name: TestName, delta: float) -> FixedTest:
     return MeansTest(**vars(test), scores=(n_in, n_out), apart=0.0) if name == "gaussian" else test
 
 
-def counted(test: FixedTest, inside: Floats, outside: Floats, error: float, seed: int) -> FixedTest:
-    """Return `test` with a rule chosen for `error` on a random pilot, and its errors on the rest; as it is for few."""
+def counted(
+    test: FixedTest,
+    inside: Floats,
+    outside: Floats,
+    error: float,
+    seed: int,
+    apart: tuple[Floats, Floats] | None = None,
+) -> FixedTest:
+    """Return `test` with a rule chosen for `error` on a pilot, and its errors on the rest; as it is for few.
+
+    The pilot is a random part of the scores, or the scores of further runs that are `apart`.
+    """
     if min(inside.size, outside.size) < LEAST_A_SIDE:
         return test
-    pilot_in, rest_in = split_pilot(inside, seed)
-    pilot_out, rest_out = split_pilot(outside, seed)
+    if apart is None:
+        pilot_in, rest_in = split_pilot(inside, seed)
+        pilot_out, rest_out = split_pilot(outside, seed)
+    else:
+        (pilot_in, pilot_out), rest_in, rest_out = apart, inside, outside
     pilot = Pilot(pilot_in, pilot_out, rest_in.size, rest_out.size)
     if test.name in _LIMITS:
         objective, shares = _LIMITS[test.name]
@@ -379,7 +399,8 @@ def counted(test: FixedTest, inside: Floats, outside: Floats, error: float, seed
     else:
         rule = choose_joint_rule(pilot, error, family=test.family)
     errors = vars(error_counts(rest_in, rest_out, rule))
-    return replace(test, chosen=rule, pilot=(pilot_in.size, pilot_out.size), **errors)
+    sizes = (pilot_in.size, pilot_out.size)
+    return replace(test, chosen=rule, pilot=sizes, separate=apart is not None, **errors)
 
 
 def fixed_bound(name: TestName, inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:
@@ -395,7 +416,7 @@ def fixed_bound(name: TestName, inside: Floats, outside: Floats, settings: Audit
     test = FixedTest(name=name, delta=settings.delta, n_in=0, n_out=0)
     if name == "curve":
         test = CurveTest(**vars(test), curves=settings.family)
-    test = counted(test, inside, outside, settings.error, settings.seed)
+    test = counted(test, inside, outside, settings.error, settings.seed, settings.pilot)
     assumes = settings.assumption(test.family, inside, outside)
     test = with_means(test, inside, outside, assumes if settings.exactly_gaussian else None)
     return Proof(

@@ -20,7 +20,8 @@ class AuditSettings:
     `exactly_gaussian` says that the scores are Gaussian with one variance by construction of the mechanism, on the word
     of a user, or of the tool's own game (`built`);
     `family` is the family of trade-off curves that the mechanism is known to have; `coin_flips` says that a fair
-    coin a canary, flipped apart from all others, decided which of the two files its score is in.
+    coin a canary, flipped apart from all others, decided which of the two files its score is in. `pilot` is as for
+    `fixed_test`.
     """
 
     delta: float
@@ -30,6 +31,7 @@ class AuditSettings:
     family: CurveFamily = GAUSSIAN
     coin_flips: bool = False
     seed: int = 0
+    pilot: tuple[Floats, Floats] | None = None
 
     @property
     def error(self) -> float:

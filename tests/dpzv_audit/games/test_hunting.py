@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy import stats
 from dpzv_audit.cli import main
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import MechanismFailed
-from dpzv_audit.games.hunting import ALONE, hunted, pilot_streams, variants_of
+from dpzv_audit.games.hunting import ALONE, hunted, variants_of
 from dpzv_audit.games.mechanism import MechanismTrials
 
 CODE = """
@@ -89,19 +90,19 @@ def ranked(path, runs=40, epsilon=None):
 
 def test_the_variant_and_the_column_that_tell_are_found(module):
     found = candidates(f"{module}:wrong")
-    assert (found[0].variant, found[0].column) == ("shift 9.0", 2)
-    assert len(found) == 4 * 3
+    assert (found[0].variant, found[0].score.column) == ("shift 9.0", 2)
+    assert len(found) == 4
     assert found[0].lower > 2 > found[1].lower
 
 
 def test_what_a_variant_claims_counts(module):
     assert candidates(f"{module}:claims")[0].variant == "little"
-    assert [one.claimed for one in candidates(f"{module}:claims", epsilon=3.0)] == [3.0] * 6
+    assert [one.claimed for one in candidates(f"{module}:claims", epsilon=3.0)] == [3.0] * 2
 
 
 def test_a_mechanism_without_variants_is_hunted_as_it_is(module):
     (found,) = candidates(f"{module}:alone")
-    assert (found.variant, found.column, found.claimed) == (ALONE, None, None)
+    assert (found.variant, found.score.own, found.claimed) == (ALONE, True, None)
 
 
 def test_variants_must_be_there(module):
@@ -111,7 +112,7 @@ def test_variants_must_be_there(module):
 
 def test_a_variant_that_fails_is_left_out_and_said(module, capsys):
     found = ranked(f"{module}:broken_once")
-    assert [one.variant for one in found.candidates] == ["shift 9.0"] * 3
+    assert [one.variant for one in found.candidates] == ["shift 9.0"]
     assert list(found.failures) == ["bad"]
     with pytest.raises(MechanismFailed, match="no empty batches"):
         ranked(f"{module}:broken_whole")
@@ -127,12 +128,16 @@ def test_the_command_refutes_what_is_wrong_and_says_where(module, capsys):
     assert main(command) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["game"]["variant"] == "shift 9.0"
-    assert found["game"]["score of the view"] == 3
+    assert found["game"]["fitted_score"] == "column: number 3 of the view"
+    assert found["game"]["fitted_on"] == "40 further runs in each world"
+    assert found["game"]["runs_in"] == 200
     assert found["privacy"]["claimed"] == 1.0
     assert found["privacy"]["verdict"] == "refuted"
     assert "hunted_here:wrong (shift 9.0)" in found["sentence"]
     assert main([*command[:4], "--out", "again"]) == 0
-    assert "shift 9.0: 4 variants, 12 scores in all" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "shift 9.0: 4 variants, " in shown
+    assert "column: number 3 of the view; chosen on" in shown
 
 
 def test_looking_costs_no_error(module):
@@ -155,6 +160,9 @@ def test_looking_costs_no_error(module):
 
 
 def test_pilots_and_what_is_tested_share_no_run(module):
-    trials = MechanismTrials(f"{module}:alone", 0, 30.0)
-    pilots, _ = trials.played(0, 40, pilot_streams(0, 1))
-    assert not np.intersect1d(trials(0, 40)["in_scores"], pilots["in_scores"]).size
+    trials = MechanismTrials(f"{module}:alone", 0, 30.0, pilots=40)
+    arrays = trials(0, 80)["in_scores"]
+    assert not np.intersect1d(arrays[:40], arrays[40:]).size
+    np.testing.assert_array_equal(arrays[:40], trials.piloted(40)[0]["in_scores"])
+    np.testing.assert_array_equal(arrays[40:], replace(trials, pilots=0)(0, 40)["in_scores"])
+    np.testing.assert_array_equal(arrays[30:50], trials(30, 50)["in_scores"])
