@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import get_args
@@ -11,7 +12,7 @@ from dpzv_audit.results import ClaimResult, VerifyResult
 
 from .curves import tradeoff_figure
 from .figures import epsilon_figure, success_figure
-from .text import number, p_value, percent
+from .text import lower_bound, number, p_value, percent
 from .verdicts import measured_of, proven_of, words_of
 
 MOST_SECTIONS = 200
@@ -52,6 +53,24 @@ def row_of(claim: ClaimResult) -> dict[str, str | None]:
         "proved": proven_of(claim.judged),
         "p over the file": p_value(claim.adjusted_p_value),
     }
+
+
+def planned(claim: ClaimResult) -> str:
+    """Return what the planned trials could have refuted at most."""
+    reach = claim.reach
+    if reach is None:
+        return "no test"
+    trials = f"{reach.trials:,} {reach.unit}"
+    if reach.most is None:
+        return f"{trials} could refute any epsilon, given Gaussian noise"
+    if claim.form == "attack":
+        return f"{trials} at most, which could refute a limit below {math.floor(1000.0 * reach.most) / 10.0:g}%"
+    return f"{trials}, which could refute an epsilon below {lower_bound(reach.most)}"
+
+
+def share_at_most(value: float) -> str:
+    """Return an upper limit of a success in percent, rounded up to one decimal."""
+    return f"{math.ceil(1000.0 * value - 1e-6) / 10.0:g}%"
 
 
 def share(value: float | None) -> str | None:

@@ -44,6 +44,7 @@ from ..registry import NotImported, importing_nothing
 from ..signals import GRACE_SECONDS, TimeIsUp, until
 from .cache import Cache, code_digest, evidence_key
 from .file import AttackClaim, Claim, ClaimsFile, PlacedClaim, ScoresClaim
+from .reach import Plans, percent_down, refutable_at
 from .subjects import Access, Remembering, check_claim, data_key, runs_code, subject_of
 
 WHOLE: Task = ("the whole claim", 0)
@@ -167,6 +168,17 @@ class Gate:
             for run, found, could in zip(runs, evidence, refutable(evidence, self.level), strict=True)
             if found.reach is not None and not could
         }
+
+    def refutable_at(self) -> dict[str, str]:
+        """Return by name, in words, what each claim could be refuted at; runs, reads and imports nothing."""
+        level = self.level / len(self.file.claims)
+        plans = Plans()
+        found = {}
+        for placed in self.file.claims:
+            found[placed.name] = "known when planned"  # all that can be told of what a plug-in brings
+            with suppress(NotImported), importing_nothing():
+                found[placed.name] = refutable_at(placed.claim, level, self.max_trials, plans)
+        return found
 
     def check(self) -> None:
         """Validate every claim as `prepare` does, but for what takes planning; data are counted, no code is imported.
@@ -432,13 +444,13 @@ class _Schedule:
 
 def limit_of_reach(claim: Claim, reach: Reach) -> str:
     """Return in words what the planned trials could certify at most of what a claim says."""
-    least = down(reach.most or 0.0)
-    most = f"at most {least}"
-    claimed = f"{claim.epsilon:g}" if not isinstance(claim, AttackClaim) else ""
     if isinstance(claim, AttackClaim):
-        most = f"a success of at most {math.floor(1000.0 * (reach.most or 0.0)) / 10.0:g}%"
-        claimed = f"{100.0 * claim.success_at_most:g}%"
-    return f"{reach.trials:,} {reach.unit} can certify {most} of the claimed {claimed}"
+        most = (
+            f"a success of at most {percent_down(reach.most or 0.0)} of the claimed {100.0 * claim.success_at_most:g}%"
+        )
+    else:
+        most = f"at most {down(reach.most or 0.0)} of the claimed {claim.epsilon:g}"
+    return f"{reach.trials:,} {reach.unit} can certify {most}"
 
 
 def _untested(run: ClaimRun, missing: str) -> Evidence:

@@ -150,6 +150,8 @@ def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verd
             quantity="epsilon", value=lower, confidence=1.0 - level, assumes=evidence.given(level) if lower else ""
         )
     missing = [text for text in (evidence.unaudited, evidence.missing) if text]
+    if word != "refuted" and evidence.rates:
+        missing += left_out(evidence)
     return Verdict(
         claim=_claim_in_words(claim),
         adversary=getattr(claim, "adversary", None),
@@ -163,6 +165,16 @@ def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verd
         not_tested=[*evidence.not_tested, *missing],
         warnings=[*evidence.warnings, *evidence.set_aside(level)],
     )
+
+
+def left_out(evidence: Evidence) -> list[str]:
+    """Return in sentences which attacks and clients the upper limit of a claim's success says nothing of."""
+    unmeasured = evidence.unmeasured
+    found = [f"{name}, which is not counted: {why}" for name, why in evidence.excluded.items()]
+    if unmeasured:
+        names = ", ".join(unmeasured[:3]) + (f" and {len(unmeasured) - 3} more" if len(unmeasured) > 3 else "")
+        found.append(f"{names}: the claim is about each of them, and so it cannot be held")
+    return found
 
 
 def _claim_in_words(claim: Claim) -> str:

@@ -379,9 +379,11 @@ def mechanism_subject(
         scores = scored_by(chosen(shape), arrays)
         return replace(scores, given=Given(vouched=True) if exactly_gaussian else None)
 
+    stages, pools = run_plan(draw, exactly_gaussian=exactly_gaussian)
+    return Subject(stages=stages, pools=pools, facts={"mechanism": label})
+
+
+def run_plan(draw: Callable[[int], GameScores], *, exactly_gaussian: bool) -> tuple[tuple[Stage, ...], dict[str, Pool]]:
+    """Return the stages in which runs of a mechanism are tested, and their pool, whose blocks `draw` makes."""
     pool = Pool(draw=draw, pairs=RUNS_A_BLOCK, trials=2 * RUNS_A_BLOCK, gaussian=exactly_gaussian, stored=True)
-    return Subject(
-        stages=two_stages(RUNS, first=4, rest=14),
-        pools={RUNS: pool},
-        facts={"mechanism": label},
-    )
+    return two_stages(RUNS, first=4, rest=14), {RUNS: pool}

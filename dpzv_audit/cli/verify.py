@@ -121,7 +121,7 @@ def verify(
         only NAME: Verify only the claim of this name; may be given several times.
         alpha X: Largest probability that any true claim of the file is refuted; by default the file's, else 1e-3.
         max_minutes X: Most minutes for the whole file; after them the verdicts rest on the evidence there is.
-        max_trials N: Most trainings, or runs, for each claim.
+        max_trials N: Most trainings, or runs, for each claim; by default 200 trainings for a claim of success.
         trial_seconds X: Most seconds that one run of a mechanism, or one training of a system, may take.
         strict: Exit with 1 for a claim that is inconclusive, was cut off or was not audited.
         allow overclaimed|not-tested: Exit with 0 even if a claim has this verdict; may be given twice.
@@ -132,7 +132,7 @@ def verify(
         no_cache: Audit everything again and keep nothing.
         cache DIR: Folder that evidence is kept in; by default dpzv-audit in the user's cache folder.
         resume: Go on where an interrupted run stopped.
-        check: Check the whole file without running or writing anything.
+        check: Check the whole file without running or writing anything; says what each claim could be refuted at.
         schema: Print the JSON schema of claims files, for editors; nothing else.
     """
     if schema:
@@ -185,9 +185,13 @@ def verify(
     )
     if check:
         gate.check()
-        output.result({"schema": "dpzv-audit/verify-check/1", "claims": [placed.name for placed in file.claims]})
+        can = gate.refutable_at()
+        output.result({"schema": "dpzv-audit/verify-check/1", "claims": list(can), "refutable_at": can})
         counted = "1 claim," if len(file.claims) == 1 else f"{len(file.claims)} claims, all of them"
         output.say(f"{claims}: {counted} valid")
+        lines = [f"  claim {name!r}: {words}" for name, words in can.items()]
+        if not (output.as_json or output.quiet):
+            typer.echo(inert("\n".join(lines)))
         return
     runs = gate.prepare()
     out_of_reach: dict[str, str] = {}

@@ -1,0 +1,100 @@
+"""Says before anything runs what each claim of a file could be refuted at: formulas alone, no data and no training."""
+
+import math
+from functools import cache, lru_cache
+
+from ..evidence.gathering import Question, Reach, Subject, reach_of
+from ..evidence.trainings import MOST_TRAININGS
+from ..findings import down
+from ..games.scores import GameScores
+from ..statistics.success import largest_limit, least_p_value, trainings_needed
+from .file import AttackClaim, Claim, ScoresClaim, SystemClaim
+from .file import MechanismClaim as OwnMechanism
+from .subjects import run_plan
+
+MOST_PLANS = 3
+"""Different plans of runs that a check works out: each takes a second."""
+
+
+def refutable_at(claim: Claim, level: float, max_trials: int | None, plans: "Plans") -> str:
+    """Return in words what a claim could be refuted at, at the error `level`, with at most `max_trials` trials.
+
+    Says when it is known where that takes scores, a rehearsal or a plan.
+    """
+    if isinstance(claim, ScoresClaim):
+        return "known when read"
+    if isinstance(claim, SystemClaim):
+        return "known when rehearsed"
+    if isinstance(claim, AttackClaim):
+        return success_in_words(
+            claim.success_at_most,
+            level,
+            least=least_success(claim.attack, claim.adversary),
+            most=MOST_TRAININGS if max_trials is None else max_trials,
+        )
+    if isinstance(claim, OwnMechanism) and not claim.planted:
+        reach = plans.of_runs(claim, level, max_trials)
+        if reach is not None:
+            return reach_in_words(reach)
+    return "known when planned"
+
+
+@lru_cache(maxsize=1024)
+def success_in_words(limit: float, level: float, *, least: float, most: int) -> str:
+    """Return what trainings can show of a limit on success: the planned number, else how many it takes."""
+    if limit <= least:
+        return "nothing: no success lies below the limit"
+    needed = trainings_needed(limit, level, least=least)
+    if needed <= most:
+        return (
+            f"{needed:,} trainings can refute a limit below {percent_down(largest_limit(needed, level, least=least))}"
+        )
+    few = f"{most:,} trainings can refute a limit below {percent_down(largest_limit(most, level, least=least))}"
+    if least_p_value(most, limit, least=least) <= level:
+        return few
+    return f"{few}; the claimed {100.0 * limit:g}% takes {needed:,} trainings"
+
+
+def reach_in_words(reach: Reach) -> str:
+    """Return what planned trials can show at most."""
+    trials = f"{reach.trials:,} {reach.unit}"
+    if reach.most is None:
+        return f"{trials} can refute any epsilon, given Gaussian noise"
+    if reach.unit == "trainings":
+        return f"{trials} can refute a limit below {percent_down(reach.most)}"
+    return f"{trials} can refute an epsilon below {down(reach.most)}"
+
+
+def percent_down(share: float) -> str:
+    """Return a share in percent, cut to one decimal."""
+    return f"{math.floor(1000.0 * share) / 10.0:g}%"
+
+
+@cache
+def least_success(attack: str, adversary: str) -> float:
+    """Return the least success that an attack can have."""
+    from ..evidence.choosing import named
+
+    return min(spec.least_success for spec, _ in named(attack, adversary))
+
+
+class Plans:
+    """What plans of runs can show, at most `MOST_PLANS` different ones."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Reach | None] = {}
+
+    def of_runs(self, claim: OwnMechanism, level: float, max_trials: int | None) -> Reach | None:
+        """Return what the runs of a mechanism can show; None where too many plans were worked out before."""
+        key = (claim.delta, claim.exactly_gaussian)
+        if key not in self._known:
+            if len(self._known) >= MOST_PLANS:
+                return None
+            stages, pools = run_plan(_undrawn, exactly_gaussian=claim.exactly_gaussian)
+            question = Question(epsilon=1.0, delta=claim.delta, alpha=level, stop=level, max_trials=max_trials)
+            self._known[key] = reach_of(Subject(stages=stages, pools=pools), question, level)
+        return self._known[key]
+
+
+def _undrawn(number: int) -> GameScores:
+    raise AssertionError("a plan draws nothing")
