@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpzv_audit.claims.file import one_claim
+from dpzv_audit.claims.reach import MOST_PLANS, Plans, refutable_at
 from dpzv_audit.claims.subjects import mechanism_subject, scores_subject
 from dpzv_audit.cli import main
 from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather, reach_of
@@ -154,3 +156,59 @@ def test_what_is_answered_from_the_cache_is_said_to_be_out_of_reach_too(verified
     again, result = verified(text)
     assert (again, result["cached"]) == (warnings, ["few"])
     assert result["out_of_reach"] == first["out_of_reach"]
+
+
+CHECKED = """
+[[claim]]
+name = "most labels"
+method = "vafl"
+kind = "attack"
+attack = "label_direct"
+success_at_most = 0.9
+
+[[claim]]
+name = "nearly all"
+method = "vafl"
+kind = "attack"
+attack = "label_direct"
+success_at_most = 0.99
+
+[[claim]]
+name = "scores"
+scores = { in = "100-in.csv", out = "100-out.csv" }
+epsilon = 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        # Three claims share 1e-3: 83 trainings are needed for 0.9, 866 for 0.99.
+        ((), ("83 trainings can refute a limit below 90.2%", "866 trainings")),
+        (("--alpha", "0.003"), ("73 trainings can refute a limit below 90.3%", "757 trainings")),
+        (("--max-trials", "50"), ("50 trainings can refute a limit below 84.", "866 trainings")),
+    ],
+)
+def test_a_check_says_what_each_claim_could_be_refuted_at(verified, tmp_path, capsys, flags, words):
+    (tmp_path / "claims.toml").write_text(CHECKED)
+    assert main(["verify", "claims.toml", "--check", "--json", *flags]) == 0
+    found = json.loads(capsys.readouterr().out)["refutable_at"]
+    assert list(found) == ["most labels", "nearly all", "scores"]
+    assert found["most labels"].startswith(words[0])
+    assert found["nearly all"].endswith(f"the claimed 99% takes {words[1]}")
+    assert found["scores"] == "known when read"
+    assert main(["verify", "claims.toml", "--check", *flags]) == 0
+    assert f"claim 'most labels': {words[0]}" in capsys.readouterr().out
+
+
+def test_the_reach_of_runs_is_that_of_their_plan_and_few_plans_are_worked_out():
+    keys = {"name": "c", "mechanism": "a.b:c"}
+    plans = Plans()
+    first = refutable_at(one_claim({**keys, "epsilon": 1.0}).claim, LEVEL, None, plans)
+    most = reach_of(mechanism_subject(sharp, "sharp", 0), asked(1.0), LEVEL).most
+    assert first == f"4,500 trials can refute an epsilon below {np.floor(100 * most) / 100:.2f}"
+    gaussian = one_claim({**keys, "epsilon": 1.0, "exactly_gaussian": True}).claim
+    assert refutable_at(gaussian, LEVEL, None, plans) == "4,500 trials can refute any epsilon, given Gaussian noise"
+    others = [one_claim({**keys, "epsilon": 1.0, "delta": 1e-6 / n}).claim for n in range(1, 6)]
+    said = [refutable_at(claim, LEVEL, None, plans) for claim in others]
+    assert said.count("known when planned") == len(others) + 2 - MOST_PLANS
