@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 
 import numpy as np
@@ -391,3 +392,21 @@ def test_what_is_wrong_from_python_is_one_line(keys, words):
     given = {"system": leaky, "attack": "label_direction", "success_at_most": 0.6, **keys}
     with pytest.raises(InputError, match=words):
         verify_claim(**{key: value for key, value in given.items() if value is not None or key == "system"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("limit", "most"), [("0.9", 73), ("0.95", 149)])
+def test_a_limit_that_every_training_exceeds_is_refuted_by_the_planned_trainings(
+    cases, tmp_path, monkeypatch, capsys, limit, most
+):
+    """Each training gives every label away; one client or the other, whichever the pilot chose."""
+    shutil.copytree(cases / "systems" / "unrefutable", tmp_path / "claims")
+    monkeypatch.chdir(tmp_path / "claims")
+    path = tmp_path / "claims" / "claims.toml"
+    path.write_text(path.read_text().replace("success_at_most = 0.9", f"success_at_most = {limit}"))
+    assert main(["verify", "claims.toml", "--trust-code", "--no-cache", "--json"]) == 1
+    (claim,) = json.loads(capsys.readouterr().out)["claims"]
+    sys.modules.pop("our_vfl", None)
+    assert (claim["verdict"], claim["attack"]["success"]) == ("refuted", 1.0)
+    assert claim["p_value"] <= 1e-3
+    assert claim["trials"] <= most

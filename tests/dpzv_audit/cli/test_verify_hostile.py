@@ -19,7 +19,10 @@ REFUSED = {
     "tables without end": (CLAIM + "config = " + "{ a = " * 5000, "is nested too deeply"),
     "dotted keys without end": (CLAIM + "a" + ".a" * 2_000_000 + " = 1", "holds more than 300,000 lines"),
     "quoted dotted keys without end": (CLAIM + '"a"' + '."a"' * 1_000_000 + " = 1", "holds more than 300,000 lines"),
-    "dotted keys in a table": (CLAIM + "config = { b = 1, a" + ". a" * 1_000_000 + " = 1}", "holds more than 300,000 lines"),
+    "dotted keys in a table": (
+        CLAIM + "config = { b = 1, a" + ". a" * 1_000_000 + " = 1}",
+        "holds more than 300,000 lines",
+    ),
     "a number without end": (CLAIM.replace("1.0", "1" * 100_000), "is not valid TOML"),
     "two claims of one name": (CLAIM + CLAIM, "two claims are called 'c'"),
     "a name in another script": (
