@@ -3,7 +3,9 @@
 import os
 import re
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +19,8 @@ from .failures import say_unexpected, spell_plainly, threads_watched
 from .flags import GIVEN, RUNNING, renamed, said
 
 FAILED = 3
+CHECK = "--check"
+"""The flag of `verify` that checks what others may have written."""
 USAGE_ERRORS = typer.BadParameter.__mro__[2]
 """What typer raises for what the user mistyped: its own class, or click's before typer 0.26."""
 LEFT_OUT = {
@@ -94,7 +98,39 @@ def _flush() -> None:
         raise
 
 
+@contextmanager
+def _nothing_of_the_repository() -> Iterator[None]:
+    """Let a check import nothing of the current folder, nor of the repository around it, while the block runs.
+
+    Off the import path are its folders, but for environments in it. Packages that load what plug-ins bring as they are
+    imported, torch and pydantic, load none.
+    """
+    here = Path.cwd()
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
+    own = Path(__file__).resolve().parents[2]
+
+    def kept(entry: str) -> bool:
+        place = Path(entry or ".").resolve()
+        if place == own or not {"site-packages", "dist-packages"}.isdisjoint(place.parts):
+            return True
+        return place != here and (root is None or not place.is_relative_to(root) or place.is_relative_to(sys.prefix))
+
+    before = list(sys.path)
+    sys.path[:] = [entry for entry in before if kept(entry)]
+    for name, value in (("PYDANTIC_DISABLE_PLUGINS", "__all__"), ("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")):
+        os.environ.setdefault(name, value)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
 def _run(arguments: list[str]) -> int:
+    with _nothing_of_the_repository() if CHECK in arguments else nullcontext():
+        return _ran(arguments)
+
+
+def _ran(arguments: list[str]) -> int:
     try:
         check_not_shadowed()
     except ImportError as error:

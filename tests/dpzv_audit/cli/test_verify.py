@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.claims.ledger import level_of
-from dpzv_audit.cli import main
+from dpzv_audit.cli import _told, main
 from dpzv_audit.runs import load_run
 
 HOSTILE = '<script>alert("x")</script> & | `rm`'
@@ -618,6 +618,13 @@ def test_an_output_that_can_be_no_file_is_told_before_anything_runs(folder, caps
     assert sorted(file.name for file in folder.iterdir()) == ["claims.toml", "in.csv", "out.csv"]
 
 
+def test_a_reader_who_has_gone_is_told_as_a_failure():
+    for gone in (BrokenPipeError(errno.EPIPE, "Broken pipe"), SystemExit(1)):
+        if isinstance(gone, SystemExit):  # typer's answer, which says that a claim is refuted
+            gone.__context__ = BrokenPipeError(errno.EPIPE, "Broken pipe")
+        assert _told(gone) == 3
+
+
 @pytest.mark.parametrize("command", ["verify --schema", "list attacks", "list attacks --json"])
 def test_a_reader_who_has_gone_is_no_refuted_claim(command, forked):
     """As of `| head`: 1 would say that a claim is refuted, 0 that all was read; and nobody reads a traceback."""
@@ -662,7 +669,7 @@ def watch(event, arguments):
         seen.append(f"{event} {arguments}")
 
 seen = []
-from dpzv_audit.cli import main
+from dpzv_audit.cli import _told, main
 sys.addaudithook(watch)
 code = main(sys.argv[1:])
 assert "theirs" not in sys.modules
@@ -686,6 +693,90 @@ def test_a_check_needs_no_trust_writes_nothing_and_runs_nothing(folder):
     assert sorted(path.name for path in folder.iterdir()) == before
     (folder / "out.csv").unlink()
     assert main(["verify", "claims.toml", "--check"]) == 2
+
+
+PLUG_INS = """[dpzv_audit.methods]
+theirs = plugged:SPEC
+[dpzv_audit.attacks]
+their_attack = plugged:SPEC
+[dpzv_audit.defences]
+their-defence = plugged:SPEC
+[dpzv_audit.datasets]
+their-data = plugged:SPEC
+[pydantic]
+theirs = plugged:SPEC
+[torch.backends]
+theirs = plugged:SPEC
+"""
+PLUGGED = """
+[[claim]]
+name = "a method"
+method = "theirs"
+epsilon = 1.0
+
+[[claim]]
+name = "an attack"
+method = "vafl"
+kind = "attack"
+attack = "their_attack"
+success_at_most = 0.5
+
+[[claim]]
+name = "all attacks"
+method = "vafl"
+kind = "attack"
+attack = "strongest"
+success_at_most = 0.5
+
+[[claim]]
+name = "a defence"
+method = "vafl"
+kind = "attack"
+attack = "label_direct"
+success_at_most = 0.5
+config = { defences = [{ name = "their-defence" }] }
+
+[[claim]]
+name = "data"
+method = "vafl"
+kind = "attack"
+attack = "label_direct"
+success_at_most = 0.5
+dataset = "their-data"
+"""
+
+
+@pytest.mark.parametrize("how", ["-P", *(pytest.param(way, marks=pytest.mark.ci) for way in ("-m", "PYTHONPATH"))])
+def test_a_check_imports_nothing_of_the_repository_nor_what_it_installs(folder, how):
+    """Modules that stand in the way of every library, and plug-ins: each would write that it was imported."""
+    root = folder / "theirs"
+    root.mkdir()
+    names = ("conftest", "plugged", "sklearn", "scipy", "yaml", "torch", "joblib", "pydantic", "attacks", "random")
+    # What PYTHONPATH puts before Python's own library runs before any line of the tool: the action takes it away.
+    for name in names[:-1] if how == "PYTHONPATH" else names:
+        (root / f"{name}.py").write_text(f"open({str(folder / 'executed')!r}, 'a').write({name!r})\n")
+    about = root / "theirs-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(PLUG_INS)
+    write(root, UNTRUSTED + PLUGGED.replace('"a method"', '"their method"'))
+    for name in ("in.csv", "out.csv"):
+        (root / name).write_text("1\n2\n")
+    if how == "-P":  # a site that holds the plug-ins, as after an installation of the repository
+        (folder / "site-packages").mkdir()
+        about.rename(folder / "site-packages" / about.name)
+        (root / "plugged.py").rename(folder / "site-packages" / "plugged.py")
+    flag = {"-m": [], "-P": ["-P"], "PYTHONPATH": ["-P"]}[how]
+    env = {**os.environ, "HOME": str(folder), "OMP_NUM_THREADS": "1"}
+    env |= {"-m": {}, "-P": {"PYTHONPATH": str(folder / "site-packages")}, "PYTHONPATH": {"PYTHONPATH": "."}}[how]
+    command = [sys.executable, *flag, "-B", "-m", "dpzv_audit", "verify", "claims.toml", "--check"]
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
+    assert not (folder / "executed").exists(), (folder / "executed").read_text()
+    if how == "-P":
+        assert (done.returncode, done.stdout) == (0, "claims.toml: 9 claims, all of them valid\n"), done.stderr
+    else:
+        assert done.returncode == 2
+        assert "method is 'theirs'" in done.stderr
 
 
 def test_the_schema_is_printed_alone(capsys):
