@@ -9,7 +9,8 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -232,13 +233,18 @@ def _check_features(rows: int, width: int, free: int | None) -> None:
         raise ValueError(f"{found}, {there}; {ADVICE}")
 
 
+def _check_clients(clients: int, columns: int) -> int:
+    if check_count("clients", clients) > columns:
+        raise InputError(f"must be at most the {columns} columns", "clients", clients)
+    return clients
+
+
 def column_runs(names: Sequence[str], clients: int) -> Groups:
     """Cut `names` into `clients` runs whose lengths differ by one at most, the longer ones first.
 
     Raises `InputError` unless there is a column for each client.
     """
-    if check_count("clients", clients) > len(names):
-        raise InputError(f"must be at most the {len(names)} columns", "clients", clients)
+    _check_clients(clients, len(names))
     # Places are cut, not the names: as an array these would lose trailing NULs, and each take the longest one's memory.
     places = np.array_split(np.arange(len(names)), clients)
     return tuple(tuple(names[place] for place in run) for run in places)
@@ -306,7 +312,8 @@ def _header(row: list[str], layout: Layout) -> list[str]:
     if layout.names is not None and names != list(layout.names):
         found = ", ".join(names)[:120] or "nothing"
         raise ValueError(f"line 1 names {found}, must name {', '.join(layout.names)}")
-    twice = [name for place, name in enumerate(names) if not name or name in names[:place]]
+    counts = Counter(names)
+    twice = [name for name in names if not name or counts[name] > 1]
     if not names or twice:
         found = f"names {twice[0]!r} twice or not at all" if twice else "is empty"
         raise ValueError(f"line 1 {found}, must name each column once")
@@ -422,9 +429,16 @@ def load_csv(
     Raises `InputError` naming the file, and the line and the column where there is one, for whatever is
     malformed; a column that is in none or several groups, or that does not exist, is named too.
     """
-    plan = _planned(path, label, clients, groups, categories, buckets, scales or {}, drop, test, separator)
-    first, scales, held = plan.sources[0], plan.scales, plan.groups
-    tables = [read_table(source, plan.layout, plan.columns, label) for source in plan.sources]
+    scales = scales or {}
+    sources, layout, names = _checked(path, label, categories, scales, drop, test, separator)
+    first = sources[0]
+    known = _features(names, label, drop)
+    hashed = {*categories}
+    columns: list[Column] = [
+        Hashed(name, buckets) if name in hashed else Number(name, scales.get(name, 1.0), own=True) for name in known
+    ]
+    held = _groups(first, known, clients, groups)
+    tables = [read_table(source, layout, columns, label) for source in sources]
     for table in tables:
         if "" in table.labels:
             line = table.lines[table.labels.index("")]
@@ -434,15 +448,15 @@ def load_csv(
     numbers = _classes(first, label, cells, classes)
     parts = [table.records(held, numbers) for table in tables]
     train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=1)
-    plain = ", ".join(column.name for column in plan.columns if column.name not in {*categories, *scales})
+    plain = ", ".join(name for name in known if name not in {*categories, *scales})
     notes = (f"used as they are, for want of a scaling constant: {plain}",)
     largest = {
         column.name: max(float(np.abs(table.blocks[column.name]).max()) for table in tables)
-        for column in plan.columns
+        for column in columns
         if isinstance(column, Number)
     }
     fitted = (f"the set of classes was read off the label column {label!r}",)
-    named_files = zip(("csv", "test"), plan.sources, strict=False)
+    named_files = zip(("csv", "test"), sources, strict=False)
     return VerticalDataset(
         name=f"csv:{first.name}",
         train=train,
@@ -454,17 +468,6 @@ def load_csv(
         hints=hints_of(tables[0].identifiers, largest, scales),
         fitted=fitted if classes is None else (),
     )
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What is to be read of a user's table, as its first line allows: no row of it was looked at."""
-
-    sources: tuple[Path, ...]
-    layout: Layout
-    columns: tuple[Column, ...]
-    groups: Groups
-    scales: Mapping[str, float]
 
 
 def count_csv(
@@ -484,9 +487,14 @@ def count_csv(
     Arguments as those of `load_csv`. Raises `InputError` for what its first line shows to be wrong, and for a row of
     another length.
     """
-    plan = _planned(path, label, clients, groups, categories, 16, scales or {}, drop, test, separator)
-    counts = [_count_rows(source, plan.layout, _version(source)) for source in plan.sources]
-    return (counts[0] if len(counts) == 2 else train_count(counts[0])), len(plan.groups)
+    scales = scales or {}
+    sources, layout, names = _checked(path, label, categories, scales, drop, test, separator)
+    if groups is None:
+        held = _check_clients(2 if clients is None else clients, len(names) - 1 - len({*drop}))
+    else:
+        held = len(_groups(sources[0], _features(names, label, drop), clients, groups))
+    counts = [_count_rows(source, layout, _version(source)) for source in sources]
+    return (counts[0] if len(counts) == 2 else train_count(counts[0])), held
 
 
 def _version(path: Path) -> tuple[int, ...]:
@@ -495,8 +503,8 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 @lru_cache
-def _names(path: Path, layout: Layout, version: tuple[int, ...]) -> list[str]:
-    return next(_rows(path, layout))[1]
+def _names(path: Path, layout: Layout, version: tuple[int, ...]) -> dict[str, None]:
+    return dict.fromkeys(next(_rows(path, layout))[1])
 
 
 @lru_cache
@@ -508,18 +516,16 @@ def _count_rows(path: Path, layout: Layout, version: tuple[int, ...]) -> int:
     return count
 
 
-def _planned(
+def _checked(
     path: Path | str,
     label: str,
-    clients: int | None,
-    groups: Groups | None,
     categories: Sequence[str],
-    buckets: int,
     scales: Mapping[str, float],
     drop: Sequence[str],
     test: Path | str | None,
     separator: str,
-) -> _Plan:
+) -> tuple[list[Path], Layout, dict[str, None]]:
+    """Return the files of a table, how they are written and their columns; takes no time for columns nobody names."""
     separator = SEPARATORS.get(separator, separator)
     if len(separator) != 1 or separator in '" \r\n':
         raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
@@ -533,7 +539,7 @@ def _planned(
             raise InputError(f"{source}: {found}; {right}")
     names = _names(first, layout, _version(first))
     for mark in ",;\t|":
-        if len(names) == 1 and mark in names[0] and mark != separator:
+        if len(names) == 1 and mark in next(iter(names)) and mark != separator:
             rule = f"but line 1 of {first} is cut into columns by {mark!r}"
             raise InputError(rule, "separator", separator)
     named = {"label": [label], "drop": drop, "categories": categories, "scales": [*scales]}
@@ -543,22 +549,19 @@ def _planned(
                 raise unknown_name(what, name, names, f" of {first}")
             if name == label and what != "label":
                 raise InputError(f"the label; must be another column of {first}", what, name)
-    known = [name for name in names if name != label and name not in drop]
-    if not known:
+    if len(names) == 1 + len({*drop}):
         others = ", ".join(names)
         raise InputError(f"{first}: has no column but {others}, must have at least one feature")
     for name in categories:
         if name in scales:
             right = f"must be in one of them ({first})"
             raise InputError(f": column {name!r} is in categories and in scales, {right}", "scales")
-    columns: list[Column] = []
-    for name in known:
-        if name in categories:
-            columns.append(Hashed(name, buckets))
-        else:
-            columns.append(Number(name, scales.get(name, 1.0), own=True))
-    held = _groups(first, known, clients, groups)
-    return _Plan(tuple(sources), layout, tuple(columns), held, scales)
+    return sources, layout, names
+
+
+def _features(names: Iterable[str], label: str, drop: Sequence[str]) -> list[str]:
+    left_out = {label, *drop}
+    return [name for name in names if name not in left_out]
 
 
 def _groups(path: Path, known: list[str], clients: int | None, groups: Groups | None) -> Groups:
@@ -566,12 +569,13 @@ def _groups(path: Path, known: list[str], clients: int | None, groups: Groups | 
         return column_runs(known, 2 if clients is None else clients)
     if clients is not None and check_count("clients", clients) != len(groups):
         raise InputError(f"must be {len(groups)}, the number of groups", "clients", clients)
-    listed = [name for group in groups for name in group]
+    listed = Counter(name for group in groups for name in group)
+    features = {*known}
     for name in listed:
-        if name not in known:
+        if name not in features:
             raise unknown_name("groups", name, known, f" of {path}")
-    for name in listed:
-        if listed.count(name) > 1:
+    for name, count in listed.items():
+        if count > 1:
             raise InputError(f": column {name!r} is in several groups, must be in one ({path})", "groups")
     for name in known:
         if name not in listed:

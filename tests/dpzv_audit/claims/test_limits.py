@@ -14,7 +14,7 @@ import pytest
 
 from dpzv_audit import limits
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.file import MOST_CLAIMS, parse_claims
+from dpzv_audit.claims.file import LARGEST_FILE, MOST_CLAIMS, parse_claims
 from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.subjects import Access
 from dpzv_audit.cli import main
@@ -144,6 +144,78 @@ def test_a_fresh_process_refuses_in_seconds_and_500_mb(tmp_path, key):
     assert done.returncode == 2, done.stderr
     seconds, kilobytes = map(float, done.stdout.split())
     assert seconds < 5.0
+    assert kilobytes < 500_000
+
+
+def many(one, count=MOST_CLAIMS):
+    """Claims that differ in what can differ, as many as are allowed and fit into a file."""
+    found, size = [], 0
+    for number in range(count):
+        found.append(one(number))
+        size += len(found[-1])
+        if size > LARGEST_FILE:
+            return "".join(found[:-1])
+    return "".join(found)
+
+
+SIZED = METHOD.replace('"c"', '"c{n}"').replace("1.0", "1.{n}")
+ATTACK = '[[claim]]\nname = "c{n}"\nkind = "attack"\nattack = "{attack}"\nmethod = "vafl"\nsuccess_at_most = 0.{m}\n'
+ONE = "epsilon = 1.0\n"
+FILES = '"./t.csv", ' * 18
+LARGEST = {
+    "a string": (lambda: f'a = "{"x" * 7_990_000}"', 2),
+    "escapes": (lambda: 'a = "' + "\\u00e9" * 1_330_000 + '"', 2),
+    "an array": (lambda: "a = [" + "1," * 3_990_000 + "]", 2),
+    "keys": (lambda: many(lambda n: f"a{n} = 1\n", 10**6), 2),
+    "tables": (lambda: "[[claim]]\n" * 790_000, 2),
+    "dotted keys": (lambda: many(lambda n: f"a{n}{'.b' * 50} = 1\n", 10**6), 2),
+    "lines": (lambda: METHOD + "\n" * 7_900_000, 2),
+    "a comment": (lambda: METHOD + "records = 60000\n#" + "x" * 7_900_000, 0),
+    "claims on a size": (
+        lambda: many(lambda n: SIZED.format(n=n) + f"records = 60000\nconfig = {{ epochs = {1 + n % 50} }}\n"),
+        0,
+    ),
+    "claims on a table": (
+        lambda: many(lambda n: SIZED.format(n=n) + f'csv = "t.csv"\nlabel = "y"\nscales = {{ a = {n + 1}.5 }}\n'),
+        0,
+    ),
+    "attacks": (lambda: many(lambda n: ATTACK.format(n=n, m=n + 1, attack="label_direct")), 0),
+    "strongest attacks": (lambda: many(lambda n: ATTACK.format(n=n, m=n + 1, attack="strongest")), 0),
+    "scores": (
+        lambda: many(lambda n: f'[[claim]]\nname = "c{n}"\nscores = {{ in = "t.csv", out = "t.csv" }}\n{ONE}'),
+        0,
+    ),
+    "files": (lambda: many(lambda n: f'[[claim]]\nname = "c{n}"\nmechanism = "a:b"\n{ONE}depends = [{FILES}]\n'), 0),
+}
+MEASURED = """
+import resource, sys
+from dpzv_audit.cli import main
+code = main(sys.argv[1:])
+used = resource.getrusage(resource.RUSAGE_SELF)
+# Not ru_maxrss, which a process inherits from the one that started it.
+most = [row.split()[1] for row in open("/proc/self/status") if "VmHWM" in row]
+print(used.ru_utime + used.ru_stime, *most, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    "what", [name if name in ("a string", "an array") else pytest.param(name, marks=pytest.mark.ci) for name in LARGEST]
+)
+def test_a_check_of_any_file_takes_ten_seconds_and_500_mb_at_most(tmp_path, what):
+    """Processor seconds and memory of a process of its own; a table of 2,000 columns lies beside the file."""
+    text, code = LARGEST[what]
+    (tmp_path / "claims.toml").write_text(text())
+    assert (tmp_path / "claims.toml").stat().st_size <= LARGEST_FILE
+    columns = ["a", *(f"c{n}" for n in range(2000)), "y"]
+    rows = [",".join([*["1"] * (len(columns) - 1), str(row % 2)]) for row in range(100)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join(columns), *rows]) + "\n")
+    command = [sys.executable, "-c", MEASURED, "verify", "claims.toml", "--check"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    seconds, kilobytes = map(float, done.stderr.splitlines()[-1].split())
+    assert seconds < 10.0
     assert kilobytes < 500_000
 
 
