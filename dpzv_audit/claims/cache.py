@@ -101,8 +101,13 @@ class Cache:
             for path in _store(self.folder, key).folder.glob("block-*.json"):
                 path.unlink(missing_ok=True)
 
-    def block(self, key: str, pool: str, number: int, code: Path = Path()) -> tuple[Block, Inputs] | None:
-        """Block `number` of the trials of `pool`, of a run that did not end, and the inputs that it rests on."""
+    def block(self, key: str, pool: str, number: int, code: Path = Path()) -> Block | None:
+        """Block `number` of the trials of `pool`, of a run that did not end."""
+        kept = self.block_with_inputs(key, pool, number, code)
+        return None if kept is None else kept[0]
+
+    def block_with_inputs(self, key: str, pool: str, number: int, code: Path) -> tuple[Block, Inputs] | None:
+        """Return the block with what the user's code had read, which is still so."""
         kept = self._read(key, _block_name(pool, number), _Kept)
         return (kept.block, kept.inputs) if kept is not None and kept.inputs.hold(code) else None
 

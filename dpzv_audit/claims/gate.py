@@ -227,7 +227,9 @@ class Gate:
 
     def stored(self, run: ClaimRun, task: Task) -> Block | None:
         """Return a block of a run that did not end, where this one goes on from there."""
-        kept = self.cache.block(run.key, *task, self.access.folder) if self.resume and self._keeps(run, task) else None
+        if not self.resume or not self._keeps(run, task):
+            return None
+        kept = self.cache.block_with_inputs(run.key, *task, self.access.folder)
         if kept is None:
             return None
         block, inputs = kept

@@ -16,10 +16,10 @@ from ..data import DATASETS
 from ..data.files import model_digest
 from ..errors import InputError
 from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
-from ..files import confined_to, data_digest, kind_of, tree_digest
+from ..files import Undigested, confined_to, data_digest, kind_of, tree_digest
 from ..games.engine import Arrays
 from ..games.fitting import WORDS, FittedScore, fit_score, fit_size
-from ..games.mechanism import MechanismTrials, answer_shape, check_mechanism, code_of, play
+from ..games.mechanism import MechanismTrials, answer_shape, check_mechanism, code_of, native_readers, play
 from ..games.scores import GameScores, Given, scored_by, scores_of, views_of
 from ..loading import importable
 from ..registry import plug_ins
@@ -143,12 +143,16 @@ class Access:
     def code(self, claim: MechanismClaim | OwnClaim) -> str:
         """Return a digest of the code that a claim names, and of what it says that this depends on.
 
-        Raises `InputError` without trust, else as `code_of` and `path`.
+        Raises `InputError` without trust, else as `code_of` and `path`; `Undigested` where it imports a package whose
+        native code reads files, and names none.
         """
         self.require_trust(claim)
         key, path = _code_named(claim)
         with importable(self.folder):
             code = code_of(path, self.outputs, key)
+            native = [] if claim.depends else native_readers(path, key)
+        if native:
+            raise Undigested(f"its code imports {native[0]}, which opens files unseen: name them in `depends`")
         return f"{code}, {tree_digest(self.depends(claim))}" if claim.depends else code
 
 
@@ -217,6 +221,8 @@ def data_key(claim: Claim, access: Access) -> str:
             data = DATASETS.named(claim.dataset, "dataset").digest(folder)
     if transformer is None:
         return f"{data} {code}"
+    if not Path(transformer).is_dir():
+        raise Undigested(f"the model {transformer} lies on a hub, where it may change")
     return f"{data} {code}, {model_digest(transformer)}"
 
 

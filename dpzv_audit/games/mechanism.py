@@ -395,14 +395,35 @@ def code_of(mechanism: str, outputs: Collection[Path] = (), what: str = "mechani
         InputError: There is no such module on the import path.
         Undigested: There are too many files, or one that cannot be read.
     """
+    found, _ = _own_modules(mechanism, what)
+    folders = dict.fromkeys(folder for name in sorted(found) for folder in _folders(found[name]))
+    return tree_digest(folders, outputs=outputs)
+
+
+NATIVE_READERS = frozenset(
+    {"av", "cv2", "duckdb", "h5py", "lmdb", "netCDF4", "polars", "pyarrow", "pyreadstat", "rasterio", "safetensors"}
+    | {"soundfile", "tables", "tensorflow"}
+)
+"""Packages whose native code opens files by itself, which nothing tells of."""
+
+
+def native_readers(mechanism: str, what: str = "mechanism") -> list[str]:
+    """Return which of `NATIVE_READERS` the modules of "package.module:factory" import; arguments as `code_of`."""
+    return sorted(NATIVE_READERS & _own_modules(mechanism, what)[1])
+
+
+def _own_modules(mechanism: str, what: str) -> tuple[dict[str, ModuleSpec], set[str]]:
+    """Return the top-level modules of the user's own that a path leads to, and the names of all that they import."""
     first = mechanism.partition(":")[0].partition(".")[0]
     spec = _spec(first)
     if spec is None:
         raise InputError(f"but there is no module {first!r} on the import path", what, mechanism)
     found = {first: spec}
+    names: set[str] = set()
     waiting = [first]
     while waiting:
         imported = {name.partition(".")[0] for path in _code(found[waiting.pop()]) for name in _names(path)}
+        names |= imported
         for name in sorted(imported):
             # Code of the tool is no part of a mechanism that uses it.
             if name in found or name in PACKAGE_FOLDERS:
@@ -411,8 +432,7 @@ def code_of(mechanism: str, outputs: Collection[Path] = (), what: str = "mechani
             if spec is not None and not _installed(spec):
                 found[name] = spec
                 waiting.append(name)
-    folders = dict.fromkeys(folder for name in sorted(found) for folder in _folders(found[name]))
-    return tree_digest(folders, outputs=outputs)
+    return found, names
 
 
 def _spec(top: str) -> ModuleSpec | None:

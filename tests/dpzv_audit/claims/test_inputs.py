@@ -277,3 +277,30 @@ def test_what_starts_processes_is_audited_every_time_and_says_so(own):
     (home / f"{name}.py").write_text(module("lambda path: 0.3 + os.system('true')", path=path))
     for _ in range(2):
         assert audited(own) == (False, True, "its code starts processes, and what they read is not seen")
+
+
+@pytest.mark.parametrize("depends", [False, True])
+def test_code_that_imports_a_native_reader_names_its_files_or_is_audited_every_time(own, monkeypatch, depends):
+    name, home, _ = own
+    text = "def build():\n    import safetensors.numpy\n    return lambda world, rng: rng.normal(3.0 * world)\n"
+    (home / f"{name}.py").write_text(text)
+    (home / "weights").write_text("1")
+    monkeypatch.setattr(sys.modules[__name__], "CLAIM", CLAIM + 'depends = ["weights"]\n' * depends)
+    says = "" if depends else "its code imports safetensors, which opens files unseen: name them in `depends`"
+    assert audited(own) == (False, True, says)
+    assert audited(own) == (depends, True, says)
+
+
+def test_a_module_with_a_name_that_only_a_run_computes_is_compared(own):
+    name, home, path = own
+    code = (
+        f"import importlib, sys\nsys.path.append({str(path.parent)!r})\nM = importlib.import_module('{name}' + '_b')\n"
+    )
+    (home / f"{name}.py").write_text(code + "def build():\n    return lambda world, rng: M.SIGMA\n")
+    (path.parent / f"{name}_b.py").write_text("SIGMA = 9.0\n")
+    inputs = read_by(name, home)
+    sys.path.remove(str(path.parent))
+    assert str(path.parent / f"{name}_b.py") in inputs.files
+    assert inputs.hold(home)
+    (path.parent / f"{name}_b.py").write_text("SIGMA = 0.3\n")
+    assert not inputs.hold(home)

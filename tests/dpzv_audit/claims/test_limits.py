@@ -161,7 +161,7 @@ def many(one, count=MOST_CLAIMS):
 SIZED = METHOD.replace('"c"', '"c{n}"').replace("1.0", "1.{n}")
 ATTACK = '[[claim]]\nname = "c{n}"\nkind = "attack"\nattack = "{attack}"\nmethod = "vafl"\nsuccess_at_most = 0.{m}\n'
 ONE = "epsilon = 1.0\n"
-FILES = '"./t.csv", ' * 18
+FILES = '"./t.csv", ' * 10
 LARGEST = {
     "a string": (lambda: f'a = "{"x" * 7_990_000}"', 2),
     "escapes": (lambda: 'a = "' + "\\u00e9" * 1_330_000 + '"', 2),

@@ -1,0 +1,49 @@
+"""The cases of the gate: evidence that went stale, and a file of true and false claims. Each ends as its page says."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from dpzv_audit.cli import main
+
+
+@pytest.fixture
+def folder(cases, tmp_path, monkeypatch):
+    """Return a function that copies a case to a folder of its own, which then is the current one."""
+    monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+    def copied(name):
+        shutil.copytree(cases / "gate" / name, tmp_path / name, copy_function=shutil.copyfile)
+        monkeypatch.chdir(tmp_path / name)
+        return tmp_path / name
+
+    return copied
+
+
+@pytest.mark.ci
+def test_a_file_of_true_and_false_claims_is_red_and_keeps_the_true_one(folder, capsys):
+    command = (folder("32-ci") / "cmd").read_text().split()
+    assert command[0] == "dpzv-audit"
+    assert main([*command[1:], "--json"]) == 1
+    verdicts = {claim["name"]: claim["verdict"] for claim in json.loads(capsys.readouterr().out)["claims"]}
+    refuted = {name for name, verdict in verdicts.items() if verdict == "refuted"}
+    assert {"sum of a missing bin", "loss scores"} <= refuted
+    assert "a true claim" not in refuted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "codes"), [("f2_env_cache", [0, 1, 1]), ("f3_stale_pyc", [1, 1, 1])])
+def test_stale_evidence_is_red(cases, forked, tmp_path, name, codes):
+    """The scripts of the cases, with the command in a fork of a process that has loaded the tool."""
+    command = tmp_path / "dpzv-audit"
+    command.write_text("#!/bin/sh\nexec " + " ".join(f'"{word}"' for word in forked) + ' "$@"\n')
+    command.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    script = ["bash", str(cases / "gate" / name / "run.sh")]
+    done = subprocess.run(script, env=env, capture_output=True, text=True, check=False)
+    ended = [int(line.split()[-1]) for line in done.stdout.splitlines() if " exit " in line or ": exit" in line]
+    assert ended == codes, done.stdout + done.stderr
