@@ -33,8 +33,16 @@ from dpzv_audit.findings import AdversaryName
 from dpzv_audit.loading import function_at, printing_aside, short, words_of
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.signals import TimeIsUp, can_ring, until
-from dpzv_audit.systems.record import SERVER, Recorder, Recording, Sent, check_order, finite_numbers
-from dpzv_audit.systems.task import Task, dataset_of
+from dpzv_audit.systems.record import (
+    SERVER,
+    Recorder,
+    Recording,
+    Sent,
+    check_order,
+    finite_numbers,
+    with_ids,
+)
+from dpzv_audit.systems.task import Part, Task, dataset_of
 
 from .core.channel import VALUE_BYTES, Channel, Message
 from .core.config import TrainingConfig
@@ -44,11 +52,14 @@ from .core.federation import Federation
 from .core.method import Games, MethodSpec, Offers, Protection, Traffic, downlink_of, no_noise
 from .core.models import Architecture, GivenModel, Layout
 from .core.replicas import ParameterStack
+from .stated import CARRIES, Excerpt, Rehearsal, held_against
 from .trials import Asked, Trial, Trials, carried_out
 
 PREFIX = "system:"
 ROUNDS = 1000
 """Parts into which the progress of a stack of trainings is told, in the place of rounds."""
+_LATE_ROUNDS = 8
+"""Rounds of a training whose ids are checked near its end too."""
 UNSTATED = "not known: the system states no release"
 RELEASE = ("channel", "clip", "clip_scope", "sigma", "batch_size", "rounds", "sampler", "server_update")
 """What a release that a system states must say; all else is as `dpzv_audit.accounting.Release` has it by default."""
@@ -58,8 +69,6 @@ AUDIENCE: Mapping[str, tuple[AdversaryName, ...]] = {
     "embedding": ("server",),
 }
 """Against whom the noise of a channel stands."""
-CARRIES = {"gradient": "gradient", "zo-gradient": "gradient", "scalar": "scalar", "embedding": "embeddings"}
-"""The kind of messages that the noise of a channel is on."""
 
 
 class SystemFailed(AuditError):
@@ -169,17 +178,25 @@ class System:
         release, delta = release_of(said, task.records, f"system {self.name}: its release")
         return _rehearsed(release, said, offers), delta
 
-    def play(self, task: Task, seed: int, which: str, asked: Sequence[Sequence[np.ndarray]] = ()) -> Played:
+    def play(
+        self,
+        task: Task,
+        seed: int,
+        which: str,
+        asked: Sequence[Sequence[np.ndarray]] = (),
+        in_round: Callable[[int], None] | None = None,
+    ) -> Played:
         """Train once, with the generators of Python, numpy and torch seeded before and restored after.
 
-        Its `predict`, where it returns one, is then `asked` about records: the blocks of all clients.
+        Its `predict`, where it returns one, is then `asked` about records: the blocks of all clients. `in_round` is
+        called with the round of each message before it is recorded.
 
         Raises:
             InputError: It recorded or answered what cannot be.
             SystemFailed: It raised, or took longer than it may.
         """
         where = f"system {self.name}: {which}"
-        record = Recorder(task.records, task.clients)
+        record = Recorder(task.records, task.clients, in_round=in_round)
         if self.defended is not None:
             record.defend = self.defended.at(task, seed)
         try:
@@ -204,6 +221,8 @@ class System:
 def release_of(stated: Mapping[str, object], records: int, where: str = "") -> tuple[Release, float]:
     """Return what is `stated` about a release on `records` records, and the delta; errors open with `where`.
 
+    Noise is taken to be drawn and added in floating point, as programs do it, unless `noise` is stated.
+
     Raises `InputError` for a key that is missing, unknown or wrong.
     """
     said: dict[str, Any] = dict(stated)
@@ -212,7 +231,7 @@ def release_of(stated: Mapping[str, object], records: int, where: str = "") -> t
         raise InputError(f"{where} does not say {', '.join(missing)}, must say {', '.join(RELEASE)}")
     delta = said.pop("delta", 1e-5)
     try:
-        return Release(**{"dataset_size": records, **said}), check_probability("delta", delta)
+        return Release(**{"dataset_size": records, "noise": "float", **said}), check_probability("delta", delta)
     except TypeError as error:
         raise InputError(f"{where}: {words_of(error)}") from error
     except InputError as error:
@@ -614,7 +633,8 @@ def replay(played: Sequence[Trial], channel: Channel, name: str) -> None:
     Raises:
         InputError: They did not send the same messages, which a stack must.
     """
-    for place, group in enumerate(zip_longest(*(one.messages for one in played))):
+    sent = [with_ids(one.messages, one.tensors) for one in played]
+    for place, group in enumerate(zip_longest(*sent)):
         first = _head(group[0])
         for number, other in enumerate(group):
             if _head(other) != first:
@@ -637,22 +657,29 @@ def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Messa
     """Return one message of all trainings; where batches differ in size, padded, as those of Poisson sampling are."""
     first = group[0]
     values = [one.tensors[sent.tensor] for one, sent in zip(played, group, strict=True)]
-    if len({value.shape[1:] for value in values}) > 1 or (not first.ids and len({v.shape for v in values}) > 1):
+    ids = [one.tensors[sent.ids] for one, sent in zip(played, group, strict=True) if sent.ids]
+    named = len(ids) == len(values)
+    # Ids of a whole batch beside numbers that are about all of it.
+    by_row = named and all(value.ndim and len(value) == len(rows) for value, rows in zip(values, ids, strict=True))
+    if len({value.shape[1:] for value in values}) > 1 or (not by_row and len({v.shape for v in values}) > 1):
         shapes = " and ".join(sorted({str(value.shape) for value in values}))
         raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings, must have one")
     # A number costs what it travels as, where that is not the float that a built-in method sends.
     bits = 8 * values[0].nbytes if values[0].itemsize != VALUE_BYTES else None
-    if not first.ids:
+    if not named:
         payload = torch.from_numpy(np.stack(values))
         return Message(first.round, first.sender, first.receiver, first.kind, payload, bits=bits)
-    ids = [one.tensors[sent.ids] for one, sent in zip(played, group, strict=True)]
     sizes = [len(rows) for rows in ids]
     if len(set(sizes)) > 1:
         most = max(sizes)
-        values = [np.pad(v, ((0, most - len(v)), *[(0, 0)] * (v.ndim - 1))) for v in values]
+        if by_row:
+            values = [np.pad(v, ((0, most - len(v)), *[(0, 0)] * (v.ndim - 1))) for v in values]
         ids = [np.pad(rows, (0, most - len(rows)), constant_values=-1) for rows in ids]
     payload = torch.from_numpy(np.stack(values))
-    payload = payload.flatten(2) if payload.dim() > 2 else payload.unsqueeze(2)
+    if not by_row:
+        payload = payload.flatten(1).unsqueeze(1)
+    else:
+        payload = payload.flatten(2) if payload.dim() > 2 else payload.unsqueeze(2)
     return Message(
         first.round,
         first.sender,
@@ -660,8 +687,8 @@ def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Messa
         first.kind,
         payload,
         torch.from_numpy(np.stack(ids)),
-        bits=bits if len(set(sizes)) == 1 else None,
-        sizes=sizes if len(set(sizes)) > 1 else None,
+        bits=bits if len(set(sizes)) == 1 or not by_row else None,
+        sizes=sizes if len(set(sizes)) > 1 and by_row else None,
     )
 
 
@@ -669,9 +696,9 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
     """Train a few times before anything is attacked, and return what there is to attack.
 
     Raises:
-        InputError: It sends nothing; its messages are the same when its labels are permuted; or differ when nothing
+        InputError: It sends nothing; its messages are the same when half of its labels change; or differ when nothing
             does, although it does not state that it is `random`; its ids name other records than its gradients are
-            about; or its rounds do not count.
+            about, early or late in the training; or its rounds do not count.
         SystemFailed: As `System.play`.
     """
     drawn = seed_of(seed, 0)
@@ -685,36 +712,119 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
     if still is not None:
         found = f"gradients of more than one batch to client {still}, all in one round"
         raise InputError(f"{where} sent {found}: round must count batches, as in record.cut({still}, number, ids)")
+    sent = _excerpt(first.record)
     other = None
     coupled = False
+    not_made = ["whether ids are right: the system draws numbers that its seed does not decide"]
     if not system.random:
         if not _same(first, system.play(task, drawn, "the rehearsal again")):
             rule = "its random numbers must come from its seed and nothing stay of a training before, "
             rule += "or it must state random = True"
             raise InputError(f"{where} sent other messages when it was trained again with the same seed: {rule}")
         order = stream(seed, Purpose.SYSTEM, 0, 1).permutation(task.records)
-        permuted = replace(task, labels=task.labels[order])
-        other = system.play(permuted, drawn, "the rehearsal on permuted labels")
+        changed = order < (task.records + 1) // 2
+        relabelled = np.where(changed, (task.labels + 1) % task.classes, task.labels)
+        other = system.play(replace(task, labels=relabelled), drawn, "the rehearsal on other labels")
         if _same(first, other):
-            raise InputError(f"{where} sent the same messages when its labels were permuted: it ignores task.labels")
-        changed = task.labels != permuted.labels
-        misled, coupled = _moved(first.record, other.record, changed)
-        if misled is not None:
-            found = f"client {misled} a gradient that changed with labels of records which its ids do not name"
-            rule = "ids must be places in task.labels, those of the batch in its order"
-            raise InputError(f"{where} sent {found}: {rule}")
+            found = "the same messages when half of its labels were changed"
+            raise InputError(f"{where} sent {found}: it ignores task.labels")
+        coupled = _check_ids(first.record, other.record, changed, where)
+        not_made = _late(system, task, drawn, relabelled, first.record, where)
     models = {client: GivenModel(model) for client, model in first.clients.items()}
+    telling = _telling(first.record, None if other is None else other.record, task.clients)
+
+    def refeatured() -> Excerpt:
+        moved = tuple(np.roll(block, 1, axis=0) for block in task.features)
+        return _excerpt(system.play(replace(task, features=moved), drawn, "the rehearsal on other features").record)
+
     return Offers(
         told_to_clients(first.record.messages, task.clients),
         frozenset(models),
         first.predict is not None,
         models,
-        down=_traffic(first.record, None if other is None else other.record, down=True),
-        up=_traffic(first.record, None, down=False),
+        down=_traffic(sent, telling, down=True),
+        up=_traffic(sent, telling, down=False),
         coupled=coupled,
-        named={client: _named(first.record, client) for client in range(1, task.clients + 1)},
+        named={client: _named(sent, client) for client in range(1, task.clients + 1)},
         apart=apart(first.record.messages, task.clients),
+        telling=telling,
+        nameless=nameless(sent.messages, telling),
+        rehearsed=Rehearsal(sent) if other is None else Rehearsal(sent, _excerpt(other.record), refeatured),
+        not_made=tuple(not_made),
     )
+
+
+def _excerpt(record: Recording) -> Excerpt:
+    return Excerpt.of(with_ids(record.messages, record.tensors), record.tensors)
+
+
+def _check_ids(first: Recording, other: Recording, changed: np.ndarray, where: str, start: int = 0) -> bool:
+    """Return whether gradients depend on labels of other records; `InputError` where ids name other records."""
+    misled, coupled = _moved(first, other, changed, start)
+    if misled is not None:
+        late = f" in round {first.messages[start].round}" if start else ""
+        found = f"client {misled} a gradient{late} that changed with labels of records which its ids do not name"
+        rule = "ids must be places in task.labels, those of the batch in its order"
+        raise InputError(f"{where} sent {found}: {rule}")
+    return coupled
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _ChangingTask(Task):
+    """A task whose labels change while it is trained on, in the arrays and tensors that were handed out."""
+
+    handed_out: list[Tensor] = field(default_factory=list)
+
+    def torch(self, part: Part = "train", device: str = "cpu") -> tuple[list[Tensor], Tensor]:
+        """See `Task.torch`."""
+        blocks, labels = super().torch(part, device)
+        if part == "train":
+            self.handed_out.append(labels)
+        return blocks, labels
+
+    def change(self, labels: np.ndarray) -> None:
+        """Put other labels (N,) in the place of those that were handed out."""
+        self.labels[:] = labels
+        with torch.no_grad():
+            for held in self.handed_out:
+                held.copy_(torch.from_numpy(labels))
+
+
+def _late(system: System, task: Task, seed: int, relabelled: np.ndarray, first: Recording, where: str) -> list[str]:
+    """Check ids late in a training, where labels change shortly before its end; return why that was not possible.
+
+    Until then both trainings are the same, so that the first gradients that differ tell which records they are about.
+    """
+    rounds = list(dict.fromkeys(one.round for one in first.messages if one.kind == "gradient"))
+    if len(rounds) < _LATE_ROUNDS:
+        return []
+    late = rounds[-max(_LATE_ROUNDS // 2, len(rounds) // 20)]
+    changing = _ChangingTask(**{**vars(task), "labels": task.labels.copy()})
+    waiting = [late]
+
+    def in_round(number: int) -> None:
+        if waiting and number == late:
+            waiting.clear()
+            changing.change(relabelled)
+
+    why = "whether ids are right late in a training"
+    try:
+        other = system.play(changing, seed, "the rehearsal on labels that change late", in_round=in_round).record
+        differing = _first_difference(first, other)
+    except AuditError as error:
+        return [f"{why}: {error.words}"]
+    if differing is None:
+        return [f"{why}: the system keeps a copy of task.labels, which cannot be changed late"]
+    _check_ids(first, other, task.labels != relabelled, where, differing)
+    return []
+
+
+def _first_difference(one: Recording, other: Recording) -> int | None:
+    """Return the place of the first message that differs between two trainings; None where none does."""
+    for place, (a, b) in enumerate(zip(one.messages, other.messages, strict=False)):
+        if a != b or not np.array_equal(one.tensors[a.tensor], other.tensors[b.tensor]):
+            return place
+    return None
 
 
 def _standing_still(record: Recording, clients: int) -> int | None:
@@ -728,26 +838,56 @@ def _standing_still(record: Recording, clients: int) -> int | None:
     return None
 
 
-def _named(record: Recording, client: int) -> int:
+def _named(sent: Excerpt, client: int) -> int:
     """Return how many records the messages that a client sends and receives are about, by their ids."""
-    seen = [one.ids for one in record.messages if one.ids and client in (one.sender, one.receiver)]
-    return len(set().union(*(record.tensors[name].tolist() for name in seen)))
+    seen = [one.ids for one in sent.messages if one.ids and client in (one.sender, one.receiver)]
+    return len(set().union(*(sent.tensors[name].tolist() for name in seen)))
 
 
-def _traffic(one: Recording, other: Recording | None, *, down: bool) -> dict[str, Traffic]:
-    """Count the messages from the server (`down`) or to it, by kind; those from it of kinds that tell of labels.
+def _telling(one: Recording, other: Recording | None, clients: int) -> dict[int, frozenset[str]]:
+    """Return the kinds of messages to each party that are not the same in the `other` training, on other labels.
 
-    Such a kind is not the same in the `other` training, on permuted labels; without one all are taken to tell.
+    Without another training all kinds are taken to tell of labels.
     """
-    places = [n for n, sent in enumerate(one.messages) if (sent.sender if down else sent.receiver) == SERVER]
-    kinds = {one.messages[n].kind for n in places}
-    if down and other is not None and len(one.messages) == len(other.messages):
-        kinds = {one.messages[n].kind for n in places if not np.array_equal(_values(one, n), _values(other, n))}
+
+    def by_kind(record: Recording, party: int) -> dict[str, list[int]]:
+        places: dict[str, list[int]] = {}
+        for place, sent in enumerate(record.messages):
+            if sent.receiver == party:
+                places.setdefault(sent.kind, []).append(place)
+        return places
+
+    def moves(kind: str, here: list[int], there: list[int]) -> bool:
+        if other is None or len(here) != len(there):
+            return True
+        return any(not np.array_equal(_values(one, a), _values(other, b)) for a, b in zip(here, there, strict=True))
+
     found = {}
-    for kind in sorted(kinds):
-        sent = [one.messages[n] for n in places if one.messages[n].kind == kind]
-        ids = [one.tensors[message.ids] for message in sent if message.ids]
-        found[kind] = Traffic(len(sent), int(np.bincount(np.concatenate(ids)).max()) if ids else 0)
+    for party in range(clients + 1):
+        before = by_kind(one, party)
+        after = {} if other is None else by_kind(other, party)
+        found[party] = frozenset(kind for kind in before if moves(kind, before[kind], after.get(kind, [])))
+    return found
+
+
+def nameless(messages: Iterable[Sent], telling: Mapping[int, frozenset[str]]) -> dict[int, frozenset[str]]:
+    """Return the kinds of messages to each party that tell of labels and do not all say which records they are about.
+
+    The messages have the ids that `with_ids` gives them.
+    """
+    without = {(one.receiver, one.kind) for one in messages if not one.ids}
+    return {party: frozenset(kind for kind in kinds if (party, kind) in without) for party, kinds in telling.items()}
+
+
+def _traffic(sent: Excerpt, telling: Mapping[int, frozenset[str]], *, down: bool) -> dict[str, Traffic]:
+    """Count the messages from the server (`down`) or to it, by kind; those from it of kinds that tell of labels."""
+    tells = frozenset().union(*(kinds for party, kinds in telling.items() if party != SERVER))
+    found = {}
+    chosen = [one for one in sent.messages if (one.sender if down else one.receiver) == SERVER]
+    for kind in sorted({one.kind for one in chosen if not down or one.kind in tells}):
+        of_kind = [one for one in chosen if one.kind == kind]
+        ids = [sent.tensors[message.ids] for message in of_kind if message.ids]
+        found[kind] = Traffic(len(of_kind), int(np.bincount(np.concatenate(ids)).max()) if ids else 0)
     return found
 
 
@@ -791,17 +931,18 @@ def _same(one: Played, other: Played) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _moved(one: Recording, other: Recording, changed: np.ndarray) -> tuple[int | None, bool]:
+def _moved(one: Recording, other: Recording, changed: np.ndarray, start: int = 0) -> tuple[int | None, bool]:
     """Return a client whose ids name other records, and whether a gradient depends on labels of other records.
 
     Compared are the first gradients that each client got in one round of two trainings, whose labels `changed` (N,) in
-    one. Its ids name other records where some record's gradient is not the same although its label is, and another's
-    is although its label changed; a gradient of zeros tells of no label. The first alone means that a gradient depends
-    on a whole batch. What is embedded after a gradient was sent is left out: a server may have learnt in between.
+    one from the message at place `start` on. Its ids name other records where some record's gradient is not the same
+    although its label is, and another's is although its label changed; a gradient of zeros tells of no label. The first
+    alone means that a gradient depends on a whole batch. What is embedded after a gradient was sent is left out: a
+    server may have learnt in between.
     """
     coupled: dict[int, bool] = {}
     rounds = set()
-    for first, second in zip(one.messages, other.messages, strict=False):
+    for first, second in zip(one.messages[start:], other.messages[start:], strict=False):
         before, after = one.tensors[first.tensor], other.tensors[second.tensor]
         if first != second or before.shape != after.shape:
             break
@@ -850,8 +991,15 @@ def method_of(system: System, offers: Offers, task: Task) -> MethodSpec:
     stated = system.release(task, offers)
     protection = Protection(words=UNSTATED)
     released = no_noise
+    rehearsed, offers = offers.rehearsed, replace(offers, rehearsed=None)
     if stated is not None:
         release, delta = stated
+        if rehearsed is not None:
+            assert system.stated is not None
+            tests = held_against(release, rehearsed, joined=system.stated(task).get("own_rounds_only") is False)
+            not_made = (*tests.not_made, *offers.not_made)
+            offers = replace(offers, contradicted=tests.contradicted, not_made=not_made)
+        offers = replace(offers, states=True)
         protection = Protection(
             words=f"what the system states: noise on its {release.channel} messages",
             channel=release.channel if release.channel != "zo-gradient" else None,

@@ -208,6 +208,7 @@ class Recorder:
         memory: Bytes of tensors above which they go to a temporary file.
         defend: What defences make of a gradient that passes a cut, given the client, the gradient and its embeddings
             (B, ...) and ids (B,): what travels, and what the client pulls back.
+        in_round: Called with the round of each message before it is recorded; None: nothing is.
         notes: What parties noted for themselves.
     """
 
@@ -215,6 +216,7 @@ class Recorder:
     clients: int
     memory: int = _MEMORY
     defend: "Defend | None" = None
+    in_round: Callable[[int], None] | None = None
     notes: list[Note] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -266,6 +268,8 @@ class Recorder:
         given: Any = ids
         if client not in self._numbers or not isinstance(round, int) or round < -1 or _needs_gradient(given):
             self._refuse(client, round)
+        if self.in_round is not None:
+            self.in_round(round)
 
         # One function for all that is done on the way, since in a training each further call is one that is not cached.
         def passed(values: "Tensor") -> "Tensor":
@@ -405,6 +409,8 @@ class Recorder:
         if kind in _MEANT:
             raise InputError(f"{what}: no attack reads this kind, did you mean {_MEANT[kind]!r}?")
         _check_round(round, what)
+        if self.in_round is not None:
+            self.in_round(round)
         self._flush()
         head = (round, sender, receiver, kind)
         with self._lock:
@@ -501,6 +507,26 @@ class _Ids(NamedTuple):
     name: str
     rows: int
     content: bytes
+
+
+def with_ids(messages: Iterable[Sent], tensors: Arrays) -> list[Sent]:
+    """Return messages in order, those without ids with the ids of that client's embeddings of the round.
+
+    A message stays without ids where the client sends no embeddings in the round, or embeddings of several batches.
+    """
+    messages = list(messages)
+    batches: dict[tuple[int, int], set[str]] = {}
+    for one in messages:
+        if one.kind == "embeddings":
+            batches.setdefault((one.sender, one.round), set()).add(one.ids)
+
+    def ids_of(one: Sent) -> str:
+        known = next((batches[m, one.round] for m in (one.receiver, one.sender) if (m, one.round) in batches), set())
+        first, *others = sorted(known) or [""]
+        alike = all(np.array_equal(tensors[first], tensors[other]) for other in others)
+        return first if alike else ""
+
+    return [one if one.ids else one._replace(ids=ids_of(one)) for one in messages]
 
 
 def check_order(messages: Iterable[Sent]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from .defence import checked, defended, label_release, words_of
 from .federation import Federation
 from .models import Architecture
 from .noise import SecretBits
+
+if TYPE_CHECKING:
+    from ..stated import Rehearsal
 
 # Clients whose runs tell whether a method draws noise.
 _FEW = 3
@@ -132,6 +135,11 @@ class Offers:
 
     What it states about its noise is held against messages by kind: `down` from the server, of kinds that tell of
     labels, and `up` to it. `coupled`: a gradient depends on labels of other records.
+
+    `telling` are the kinds of messages to each party that are not the same when labels differ, and `nameless` those
+    among them of which it is not known which records they are about. `rehearsed` is what the rehearsal's trainings
+    sent. `contradicted` says how that contradicts a release that the system `states`, and `not_made` which tests of a
+    rehearsal were not made.
     """
 
     told: Mapping[int, frozenset[str]]
@@ -146,6 +154,22 @@ class Offers:
     up: Mapping[str, Traffic] = field(default_factory=dict)
     coupled: bool = False
     apart: frozenset[int] = frozenset()
+    telling: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    nameless: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    rehearsed: "Rehearsal | None" = field(default=None, compare=False, repr=False)
+    states: bool = False
+    contradicted: tuple[str, ...] = ()
+    not_made: tuple[str, ...] = ()
+
+    def unread(self, clients: Iterable[int], read: Collection[str]) -> tuple[str, ...]:
+        """Return the kinds of messages to some `clients` that tell of labels and are none of those that are `read`.
+
+        A kind is not read either where it is not known which records its messages are about.
+        """
+        found: set[str] = set()
+        for client in clients:
+            found |= (self.telling.get(client, frozenset()) - set(read)) | self.nameless.get(client, frozenset())
+        return tuple(sorted(found))
 
     def told_to(self, clients: Iterable[int] | None = None) -> frozenset[str]:
         """Return the kinds of messages that some `clients`, by default all, are told."""

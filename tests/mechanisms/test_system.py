@@ -293,7 +293,11 @@ def broken(what):
         ("hangs", SystemFailed, "the rehearsal took longer than trial_seconds 0.5"),
         ("hangs while a class is made", SystemFailed, "the rehearsal took longer than trial_seconds 0.5"),
         ("unseeded", InputError, "sent other messages when it was trained again with the same seed"),
-        ("ignores labels", InputError, "sent the same messages when its labels were permuted: it ignores task.labels"),
+        (
+            "ignores labels",
+            InputError,
+            "sent the same messages when half of its labels were changed: it ignores task.labels",
+        ),
         ("nan", InputError, "holds (nan|inf|-inf), must be finite"),
         ("gradient first", InputError, "the gradient of round 0 to party 1 comes before any embeddings"),
         ("forgets ids", InputError, "'embeddings' of round 0 from party 1 to party 0 has no ids"),
@@ -376,6 +380,67 @@ def test_gradients_that_other_labels_move_are_no_sign_of_wrong_ids(learns):
                 top[1].weight.data.neg_()
 
     assert rehearse(System("in turn", training), TASK, 0).told_to([1, 2]) == {"gradient"}
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("stale", [False, True])
+def test_ids_are_checked_late_in_a_training_too(stale, copied):
+    """Ids are those of the first pass's order, while the batches of later passes are drawn anew."""
+
+    def training(task, record, seed):
+        torch.manual_seed(seed)
+        x, y = task.torch()
+        y = y.clone() if copied else y
+        bottoms = [nn.Linear(block.shape[1], 4) for block in x]
+        top = nn.Linear(4 * len(x), task.classes)
+        optimizer = torch.optim.Adam([p for model in (*bottoms, top) for p in model.parameters()], lr=0.05)
+        first = torch.randperm(len(y)).split(64)
+        for epoch in range(3):
+            batches = torch.randperm(len(y)).split(64) if epoch else first
+            for number, ids in enumerate(batches):
+                told = first[number] if stale and len(first[number]) == len(ids) else ids
+                cuts = [record.cut(m, epoch * len(first) + number, told) for m in range(1, len(x) + 1)]
+                h = [cut(bottom(block[ids])) for cut, bottom, block in zip(cuts, bottoms, x, strict=True)]
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(top(torch.cat(h, 1)), y[ids]).backward()
+                optimizer.step()
+
+    system = System("late", training)
+    if stale and not copied:
+        with pytest.raises(InputError, match=r"sent client 1 a gradient in round 19 that changed with labels of rec"):
+            rehearse(system, TASK, 0)
+    else:
+        missing = rehearse(system, TASK, 0).not_made
+        assert ("the system keeps a copy of task.labels" in " ".join(missing)) is copied
+
+
+def test_messages_without_ids_take_those_of_the_round_s_embeddings():
+    """A loss about a batch is one about each of its records; where a round has two batches none is known."""
+
+    def training(task, record, seed, batches=1):
+        for number, ids in enumerate(np.arange(task.records).reshape(-1, 56)):
+            for part in np.split(ids, batches):
+                record.sent(number, 1, 0, "embeddings", task.features[0][part], part)
+            record.sent(number, 0, 1, "losses", task.labels[ids].astype(float))
+            record.sent(number, 0, 1, "scalar", [task.labels[ids].mean()])
+            record.sent(number, 0, 2, "scalar", [task.labels[ids].mean()])
+
+    offers = rehearse(System("losses", training), TASK, 0)
+    assert offers.nameless == {0: set(), 1: set(), 2: {"scalar"}, 3: set()}
+    assert offers.unread([1], ("losses", "scalar")) == ()
+    assert offers.unread([1], ("losses",)) == ("scalar",)
+    assert offers.unread([1, 2], ("losses", "scalar")) == ("scalar",)
+    sent = []
+    played = System("losses", training).play(TASK, 0, "a training").trial
+    replay([played], SimpleNamespace(send=sent.append, note=None), "losses")
+    losses, scalar, other = sent[1:4]
+    assert losses.payload.shape == (1, 56, 1)
+    assert torch.equal(losses.ids, sent[0].ids)
+    assert scalar.payload.shape == (1, 1, 1)
+    assert torch.equal(scalar.ids, sent[0].ids)
+    assert other.ids is None
+    two = rehearse(System("losses", partial(training, batches=2)), TASK, 0)
+    assert two.nameless[1] == {"losses", "scalar"}
 
 
 @pytest.mark.parametrize(("batches", "epochs"), [(1, 3), (2, 1)])
@@ -466,7 +531,7 @@ def stating(release):
 def test_a_stated_release_is_what_accountants_read():
     whole = {**RELEASE, "batch_size": 60, "rounds": 3 * 3 * -(-TASK.records // 60), "clients": TASK.clients}
     method = method_of(stating(whole), rehearse(stating(whole), TASK, 0), TASK)
-    read = Release(**whole, dataset_size=TASK.records, client_update="first-order")
+    read = Release(**whole, dataset_size=TASK.records, client_update="first-order", noise="float")
     assert method.releases(SystemConfig(), Deployment(records=TASK.records, clients=2)) == (read,)
     protection = method.protection(SystemConfig())
     assert (protection.channel, protection.faced, protection.neighbours) == ("gradient", "client", "replace-label")
