@@ -60,6 +60,9 @@ ROUNDS = 1000
 """Parts into which the progress of a stack of trainings is told, in the place of rounds."""
 _LATE_ROUNDS = 8
 """Rounds of a training whose ids are checked near its end too."""
+_LATE_ROWS = 3
+_STANDS_OUT = 10.0
+"""By what factor the row of a changed label moves more than any other."""
 UNSTATED = "not known: the system states no release"
 RELEASE = ("channel", "clip", "clip_scope", "sigma", "batch_size", "rounds", "sampler", "server_update")
 """What a release that a system states must say; all else is as `dpzv_audit.accounting.Release` has it by default."""
@@ -813,10 +816,42 @@ def _late(system: System, task: Task, seed: int, relabelled: np.ndarray, first: 
         differing = _first_difference(first, other)
     except AuditError as error:
         return [f"{why}: {error.words}"]
-    if differing is None:
-        return [f"{why}: the system keeps a copy of task.labels, which cannot be changed late"]
+    if differing is None:  # it keeps a copy of the labels
+        return [] if _one_label(system, task, seed, first, where) else [f"{why}: no gradient showed it"]
     _check_ids(first, other, task.labels != relabelled, where, differing)
     return []
+
+
+def _one_label(system: System, task: Task, seed: int, first: Recording, where: str) -> bool:
+    """Check ids late in a training by one label that changes before it; return whether late gradients showed it.
+
+    What one label changes about all other records is small beside what it changes about its own. Where it does not
+    belong to the one row that stands out, time and again, ids name other records: `InputError`.
+    """
+    gradients = [place for place, one in enumerate(first.messages) if one.kind == "gradient" and one.ids]
+    record = int(first.tensors[first.messages[gradients[0]].ids][0])
+    labels = task.labels.copy()
+    labels[record] = (labels[record] + 1) % task.classes
+    other = system.play(replace(task, labels=labels), seed, "the rehearsal on one other label").record
+    least = math.inf
+    right = wrong = 0
+    for place in gradients:
+        if place >= len(other.messages) or first.messages[place] != other.messages[place]:
+            break
+        values, changed = _values(first, place), _values(other, place)
+        if values.shape != changed.shape or len(values) < 2:
+            continue
+        moved = np.linalg.norm((changed - values).reshape(len(values), -1), axis=1)
+        *_, second, largest = np.sort(moved)
+        named = first.tensors[first.messages[place].ids][moved.argmax()] == record
+        if least == math.inf and largest:
+            least = 0.5 * float(largest) if named else math.inf
+        elif largest >= least and largest > _STANDS_OUT * second and place > gradients[len(gradients) // 2]:
+            right, wrong = right + bool(named), wrong + (not named)
+    if wrong >= _LATE_ROWS and wrong > 4 * right:
+        found = f"{wrong} late gradients that changed with the label of record {record} under ids of others"
+        raise InputError(f"{where} sent {found}: ids must be places in task.labels, those of the batch in its order")
+    return right >= _LATE_ROWS
 
 
 def _first_difference(one: Recording, other: Recording) -> int | None:

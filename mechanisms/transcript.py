@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from dpzv_audit.data.files import file_digest
 from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.systems.record import with_ids
 from dpzv_audit.systems.task import Task
 from dpzv_audit.systems.transcript import MANIFEST, Transcript
 
 from .core.method import MethodSpec, Offers, Protection, downlink_of, no_noise
-from .system import UNSTATED, Played, SystemConfig, SystemRun, apart, told_to_clients
+from .system import UNSTATED, Played, SystemConfig, SystemRun, apart, nameless, told_to_clients
 from .trials import Trials
 
 PREFIX = "transcript:"
@@ -38,12 +39,15 @@ def method_of_transcript(transcript: Transcript) -> MethodSpec:
     """Return a recorded training as a method, by the name `transcript:` and that of its folder."""
     name = transcript.folder.resolve().name
     told = told_to_clients(transcript.messages, transcript.clients)
+    sent = with_ids(transcript.messages, transcript.tensors)
     offers = Offers(
         told,
         again=False,
         public_ids=transcript.manifest.public_ids,
         encrypted=transcript.manifest.encrypted,
         apart=apart(transcript.messages, transcript.clients),
+        telling=told,
+        nameless=nameless(sent, told),
     )
     protection = Protection(words=UNSTATED)
     return MethodSpec(

@@ -2,6 +2,9 @@
 
 from .contract import COLLUDING, AttackSetting, Need
 
+READ = ("gradient", "prediction")
+"""Kinds of messages from a system's server that attacks on labels read."""
+
 
 def one_batch_size(setting: AttackSetting) -> str | None:
     """Need batches that can be read side by side: under Poisson sampling their sizes differ."""

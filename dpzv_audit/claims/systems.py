@@ -12,10 +12,11 @@ from ..data import load
 from ..data.vertical import VerticalDataset
 from ..errors import InputError
 from ..evidence.choosing import lacking, named, possible
-from ..evidence.games import PLAYED_BY, theory_of
+from ..evidence.games import FEATURES, PLAYED_BY, not_rehearsed, theory_of, voids_of, voids_of_release
 from ..evidence.gathering import Block, Pool, Stage, Subject
 from ..findings import STRONGEST
 from ..games.fitting import LEAST_FIT
+from ..games.messages import READ
 from ..games.scores import GameScores
 from ..games.system import (
     ADVERSARIES,
@@ -126,6 +127,7 @@ def _attack_on(
 ) -> Subject:
     """Return the attack on a system; its code may import more of itself in every training."""
     from attacks import AttackSetting
+    from attacks.core import needs
 
     setting = AttackSetting(
         method=method,
@@ -138,8 +140,10 @@ def _attack_on(
     )
     mounted = [(spec, replace(setting, adversary=by)) for spec, by in named(claim.attack, claim.adversary)]
     reasons = [lacking(spec, possible(spec, one)[0]) for spec, one in mounted]
+    unread = voids_of(method, data.clients, needs.READ)
     if None not in reasons:
-        raise InputError(f"but it does not apply to {method.name}: {reasons[0]}", "attack", claim.attack)
+        why = unread[0].words if unread else reasons[0]
+        raise InputError(f"but it does not apply to {method.name}: {why}", "attack", claim.attack)
     # Each training is a block of its own: no two of them are cheaper side by side.
     subject = attacked(claim, setting, positives=1)
 
@@ -148,7 +152,14 @@ def _attack_on(
             return pool.draw(number)
 
     pools = {name: replace(pool, draw=partial(within, pool)) for name, pool in subject.pools.items()}
-    return replace(subject, pools=pools, facts={"system": claim.system, **subject.facts})
+    voids = (*subject.voids, *unread)
+    left_out = [f"{spec.name} ({why})" for (spec, _), why in zip(mounted, reasons, strict=True) if why is not None]
+    missing = (*subject.not_tested, *not_rehearsed(method))
+    missing += (FEATURES,) if claim.adversary != "server" else ()
+    if left_out:
+        missing += (f"attacks that do not apply: {', '.join(left_out)}",)
+    facts = {"system": claim.system, **subject.facts}
+    return replace(subject, pools=pools, voids=voids, not_tested=missing, facts=facts)
 
 
 def _release_of(
@@ -162,7 +173,9 @@ def _release_of(
     theory = partial(theory_of, method, config, deployment, delta=claim.delta, enough=claim.epsilon, **against)
     facts = {"system": claim.system, "data": facts_of(data)}
     games = _games_on(claim, method, config, data, access, seed)
-    return replace(games, theory=theory, facts={**facts, **games.facts})
+    voids = (*voids_of_release(method), *games.voids)
+    missing = (*games.not_tested, *not_rehearsed(method))
+    return replace(games, theory=theory, voids=voids, not_tested=missing, facts={**facts, **games.facts})
 
 
 def _games_on(
@@ -201,5 +214,6 @@ def _games_on(
     return Subject(
         stages=(Stage(name=COINS, pool=COINS, blocks=COIN_TRAININGS, sequential=1.0, stops=True),),
         pools={COINS: Pool(draw=draw, trials=1, coins=coins, stored=True)},
+        voids=voids_of(method, data.clients, READ),
         facts={"game": {"adversary": adversary, "neighbours": NEIGHBOURS, "fit_trainings": FIT_TRAININGS}},
     )

@@ -10,6 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from attacks import AttackSpec
+from attacks.core import needs
 from attacks.core.contract import AttackSetting, DoesNotApply
 
 from ..findings import LEAST_TRAININGS
@@ -17,6 +18,7 @@ from ..results import AttackResult, AttacksResult, Cell, read
 from ..store import Store, verified
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import lacking, possible
+from .games import FEATURES, not_rehearsed, voids_of
 from .matrix import measured_cell, negative_controls
 from .sections import provenance
 from .sentences import said
@@ -74,6 +76,11 @@ def attacks_result(
     measured = sorted((cell for cell in cells if cell.state == "measured"), key=attrgetter("harm"), reverse=True)
     controls = negative_controls(measured)
     sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
+    missing = [void.words for void in voids_of(base.method, base.dataset.clients, needs.READ)]
+    if base.method.offers is not None:
+        missing += not_rehearsed(base.method)
+        missing += [FEATURES] if all(cell.adversary != "server" for cell in measured) else []
+    sentence += "".join(f" Not tested: {words}." for words in missing)
     result = AttacksResult(
         sentence=sentence,
         attacks=[*measured, *(cell for cell in cells if cell.state != "measured")],

@@ -1,6 +1,6 @@
 """What theory and games say of a training: its releases, accounted, and games on simulated and real transcripts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -11,7 +11,7 @@ from ..accounting import upper_bounds
 from ..accounting.release import Release
 from ..data.vertical import VerticalDataset
 from ..errors import InputError
-from ..findings import AdversaryName, NeighbourRelation
+from ..findings import AdversaryName, NeighbourRelation, Void
 from ..games.engine import Trials, run_chunk
 from ..games.game import Canary, Game, GameAdversary, Neighbours, why_undefined
 from ..games.labels import LabelTrials
@@ -129,6 +129,39 @@ def pool_of(trials: RealTrials | SimulatedTrials | LabelTrials, pairs: int) -> P
         gaussian=not isinstance(trials, LabelTrials) and trials.game.knows_ids,
         stored=trained,
     )
+
+
+FEATURES = "no attack looked at what the server learns about features"
+
+
+def voids_of(method: MethodSpec, clients: int, read: Collection[str]) -> tuple[Void, ...]:
+    """Return what voids evidence about a system whose labels are looked for in messages of the kinds that are `read`.
+
+    That are messages to any of so many clients which tell of labels and are not read.
+    """
+    if method.offers is None:
+        return ()
+    kinds = method.offers.unread(range(1, clients + 1), read)
+    unknown = [kind for kind in kinds if kind not in read]
+    nameless = [kind for kind in kinds if kind in read]
+    found = []
+    if unknown:
+        found.append(f"no attack reads messages of kind {', '.join(unknown)}")
+    if nameless:
+        right = "record.sent(..., ids) says which records they are about"
+        found.append(f"no attack reads messages of kind {', '.join(nameless)} without ids: {right}")
+    return tuple(Void(reason="unread-messages", words=words) for words in found)
+
+
+def voids_of_release(method: MethodSpec) -> tuple[Void, ...]:
+    """Return what the rehearsal of a system found against the release that it states."""
+    found = () if method.offers is None else method.offers.contradicted
+    return tuple(Void(reason="release-contradicted", words=words) for words in found)
+
+
+def not_rehearsed(method: MethodSpec) -> tuple[str, ...]:
+    """Return what the rehearsal of a system could not test."""
+    return () if method.offers is None else tuple(f"the rehearsal did not test {one}" for one in method.offers.not_made)
 
 
 def _tried(make: Callable[[], T]) -> tuple[T | None, str]:

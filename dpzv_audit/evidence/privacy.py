@@ -14,11 +14,12 @@ from ..accounting.labels import LabelRelease
 from ..errors import InputError
 from ..findings import AdversaryName, NeighbourRelation, Void
 from ..games.game import Game, GameAdversary
+from ..games.messages import READ
 from ..games.real import RealTrials
 from ..results import Privacy, Tradeoff
 from ..statistics.tradeoff import empirical_tradeoff
 from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded
-from .games import account
+from .games import account, not_rehearsed, voids_of, voids_of_release
 from .sections import Case
 from .sentences import said
 from .verdict import (
@@ -207,7 +208,9 @@ def privacy_of_system(case: Case, found: Bounded, epsilon: float | None) -> Priv
     if adversary in protection.audience and protection.neighbours == NEIGHBOURS:
         return _of_channel(case.method, case.config, case.deployment, adversary, found, epsilon)
     theory = replace(NOTHING_STATED, applies=False)
-    return section(theory, Claimed(epsilon, protection.delta, adversary, NEIGHBOURS), found)
+    claim = Claimed(epsilon, protection.delta, adversary, NEIGHBOURS)
+    voids = voids_of(case.method, case.deployment.clients, READ)
+    return section(theory, claim, found, voids=voids, not_tested=not_rehearsed(case.method))
 
 
 def _of_labels(
@@ -270,10 +273,12 @@ def _of_channel(
     if theory.tightest is None:
         gap = ", ".join(gaps) or next((bound.gap for bound in theory.bounds if bound.gap), None)
     facts |= {"noise_multiplier": release.noise_multiplier(relation), "words": words}
-    if found is not None:
-        return section(theory, claim, found, gap=gap, release=facts, warnings=warnings)
-    why_not = method.games(config).why_not
-    return section(theory, claim, gap=gap, release=facts, not_audited=why_not, warnings=warnings)
+    more: dict[str, Any] = {} if found is not None else {"not_audited": method.games(config).why_not}
+    voids = [*voids_of_release(method), *voids_of(method, deployment.clients, READ)]
+    missing = not_rehearsed(method)
+    return section(
+        theory, claim, found, gap=gap, release=facts, voids=voids, not_tested=missing, warnings=warnings, **more
+    )
 
 
 def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bool, note: str) -> Tradeoff:

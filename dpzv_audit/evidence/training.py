@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from attacks import AttackSpec, attack_named
+from attacks.core import needs
 from attacks.core.contract import AttackSetting
 from attacks.core.run import continuous
 from mechanisms import MethodSpec, TrainingConfig
@@ -33,6 +34,7 @@ from ..systems import Recorder, Task
 from ..systems.task import dataset_of
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import possible, recorded, worst_client
+from .games import voids_of
 from .mounting import mounted
 from .privacy import privacy_sections
 from .sections import (
@@ -219,6 +221,8 @@ def attacked_result(
         audit = replace(audit, folder=store.folder / "audit", resume=True)
     warnings = not_learnt(found.utility)
     privacy, tradeoff = privacy_sections(case, found.plan, audit, repeats=repeats, warnings=warnings)
+    unread = voids_of(setting.method, setting.dataset.clients, needs.READ)
+    warnings = [*warnings, *(void.words for void in unread)]
     more: dict[str, object] = {} if found.not_certified is None else {"not_certified": found.not_certified}
     if found.reconstructions is not None:
         more["reconstructions"] = found.reconstructions

@@ -5,20 +5,26 @@ products and projections do not: rows are compared with those of records whose l
 of the same pass over the data (after Li et al., ICLR 2022, who compare directions with one of a known positive).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.channel import Message, View
+from mechanisms.core.channel import SERVER, Message, View
 
 from .fitting import Floats
 
 Ids = NDArray[np.int64]
 
+READ = ("embeddings", "gradient", "prediction", "scalar", "losses")
+"""Kinds of messages whose numbers mean what a score takes them for; of other kinds it does not know what they hold."""
 BLOCKS = 4
 """Parts of a training, by passes over the data, about each of which a record has numbers of its own."""
+MOST_PAIRS = 6
+"""Pairs of colluding clients whose messages are added and subtracted, of all four clients and less."""
 MOST_RAW = 64
 """Width of the widest rows whose coordinates are numbers of a record too."""
 _TINY = 1e-30
@@ -59,12 +65,66 @@ def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]
     """Return what the messages of a view of one training say, by their kind and parties.
 
     Messages without ids are about no record. One row for several ids, as of a batch's loss, is one about each of them.
+    What several clients hear in one round about the same records is read as sums and differences too: noise that they
+    share cancels there.
     """
-    by_name: dict[str, list[Message]] = {}
+    by_name: dict[str, list[_Named]] = {}
     for one in view.messages:
         if one.ids is not None:
-            by_name.setdefault(f"{one.kind} from {one.sender} to {one.receiver}", []).append(one)
+            name = f"{one.kind} from {one.sender} to {one.receiver}"
+            by_name.setdefault(name, []).append(_Named(one.kind, *_rows(one)))
+    for name, messages in _pooled(view):
+        by_name.setdefault(name, []).extend(messages)
     return {name: _heard(messages, public, classes) for name, messages in by_name.items()}
+
+
+class _Named(NamedTuple):
+    """A message of one training: its kind, and ids (n,) and rows (n, width) without padding."""
+
+    kind: str
+    ids: Ids
+    rows: Floats
+
+
+def _pooled(view: View) -> Iterator[tuple[str, list[_Named]]]:
+    """Yield, by name, sums and differences of what two clients are sent in one round, and sums over all of them."""
+    rounds: dict[tuple[str, int], dict[int, list[Message]]] = {}
+    for one in view.messages:
+        if one.sender == SERVER and one.ids is not None:
+            rounds.setdefault((one.kind, one.round), {}).setdefault(one.receiver, []).append(one)
+    for (kind, _), by_client in rounds.items():
+        read = {client: [_rows(one) for one in messages] for client, messages in by_client.items()}
+        clients = sorted(read)
+        for first, second in list(combinations(clients, 2))[:MOST_PAIRS]:
+            for pair in zip(read[first], read[second], strict=False):
+                joined = _matched(pair)
+                if joined is not None:
+                    ids, (here, there) = joined
+                    of = f"{kind} to {first} and {second}"
+                    yield f"sums of {of}", [_Named(f"{kind} sums", ids, here + there)]
+                    yield f"differences of {of}", [_Named(f"{kind} differences", ids, here - there)]
+        if len(clients) > 2:
+            for all_rows in zip(*read.values(), strict=False):
+                joined = _matched(all_rows)
+                if joined is not None:
+                    ids, rows = joined
+                    yield f"sums of {kind} to all", [_Named(f"{kind} sums", ids, np.sum(rows, axis=0))]
+
+
+def _matched(messages: Sequence[tuple[Ids, Floats]]) -> tuple[Ids, list[Floats]] | None:
+    """Return the ids that all messages name and the rows of each about these; None where they cannot be added."""
+    if len({rows.shape[1] for _, rows in messages}) > 1:
+        return None
+    ids = messages[0][0]
+    for other, _ in messages[1:]:
+        ids = np.intersect1d(ids, other)
+    if not len(ids) or any(len(np.unique(named)) < len(named) for named, _ in messages):
+        return None
+    rows = []
+    for named, values in messages:
+        order = np.argsort(named)
+        rows.append(values[order[np.searchsorted(named[order], ids)]])
+    return ids, rows
 
 
 def turns(trainings: Sequence[Mapping[str, Heard]]) -> str:
@@ -102,8 +162,8 @@ def _rows(message: Message) -> tuple[Ids, Floats]:
     return ids[ids >= 0], values[ids >= 0]
 
 
-def _heard(messages: Sequence[Message], public: PublicLabels, classes: int) -> Heard:
-    parts = [_rows(one) for one in messages]
+def _heard(messages: Sequence[_Named], public: PublicLabels, classes: int) -> Heard:
+    parts = [(one.ids, one.rows) for one in messages]
     width = max(rows.shape[1] for _, rows in parts)
     ids = np.concatenate([found for found, _ in parts])
     rows = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for _, rows in parts])

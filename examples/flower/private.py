@@ -7,6 +7,8 @@ from federation import train as without_noise
 CLIP = 1e-4
 NOISE = 2.0
 ROUNDS = 1
+STEP = 2.0**-30
+"""Clipped gradients and noise lie on a grid of this step, so that no low bits tell which gradient was sent."""
 
 
 def train(task, record, seed):
@@ -17,7 +19,9 @@ def train(task, record, seed):
 def protect(gradients):
     """Clip each row to `CLIP` in norm, and add Gaussian noise."""
     norms = gradients.norm(dim=1, keepdim=True).clamp(min=CLIP)
-    return gradients * (CLIP / norms) + NOISE * CLIP * torch.randn_like(gradients)
+    steps = torch.trunc(gradients * (CLIP / norms) / STEP)  # towards zero: a norm grows no larger
+    noise = torch.round(NOISE * CLIP / STEP * torch.randn_like(gradients))
+    return (steps + noise) * STEP
 
 
 def releases(task):
@@ -27,6 +31,7 @@ def releases(task):
         "clip": CLIP,
         "clip_scope": "record",
         "sigma": NOISE * CLIP,
+        "noise": "grid",
         "batch_size": len(task.labels),
         "rounds": ROUNDS,
         "sampler": "shuffled",

@@ -39,7 +39,11 @@ def train(task, record, seed, noise=0.0):
     ids = np.arange(task.records)
     rows = (0.4 + 0.1 * rng.random() - task.labels)[:, None] * [1.0, -1.0]
     record.sent(0, 1, 0, "embeddings", task.features[0], ids)
-    record.sent(0, 0, 1, "gradient", rows + noise * rng.normal(size=rows.shape), ids)
+    record.sent(0, 0, 1, "gradient", on_grid(rows) + on_grid(noise * rng.normal(size=rows.shape)), ids)
+
+
+def on_grid(values):
+    return np.trunc(values * 1024) / 1024
 
 
 def noisy(task, record, seed):
@@ -56,10 +60,11 @@ RELEASE = {
     "clip": 1.0,
     "clip_scope": "record",
     "sigma": 8.0,
-    "batch_size": 10,
-    "rounds": 7,
+    "batch_size": 72,
+    "rounds": 1,
     "sampler": "shuffled",
     "server_update": "frozen",
+    "noise": "grid",
 }
 
 
@@ -172,7 +177,7 @@ def test_the_game_refutes_what_is_not_so_private_whatever_is_stated(verified, fo
     assert found["wrong"]["upper"] < 2.0
     assert "so what runs is not what is configured" in found["wrong"]["sentence"]
     assert found["records"]["facts"]["game"]["adversary"] == "colluding-clients"
-    assert found["others"]["verdict"] == "supported"
+    assert found["others"]["verdict"] == "not-tested", "its rehearsal contradicts what is stated"
     assert found["others"]["unaudited"].endswith("replaces labels, which says nothing of zero-out")
     assert found["server"]["unaudited"].endswith("is played by clients, not by the server")
     most = str(result["out_of_reach"]["bold"])
@@ -373,7 +378,7 @@ def arrays():
 def test_a_function_and_arrays_are_verified_from_python(folder):
     found = verify_claim(system=leaky, data=arrays(), attack="label_direction", success_at_most=0.6, name="ours")
     assert (found.verdict, found.entry.form, found.fails()) == ("refuted", "attack", True)
-    found = verify_claim(system=leaky, data=arrays(), epsilon=2.0, release=RELEASE)
+    found = verify_claim(system=leaky, data=arrays(), epsilon=2.0, release={**RELEASE, "batch_size": 48})
     assert (found.verdict, found.upper < 2.0, found.entry.audited) == ("refuted", True, True)
     by_name = verify_claim(system=f"{folder[1]}:noisy", folder=folder[0], epsilon=2.0, release=RELEASE)
     assert by_name.verdict == "supported"

@@ -314,6 +314,7 @@ def test_the_stated_release_gets_its_bound_beside_the_game():
         "rounds": 1,
         "sampler": "shuffled",
         "server_update": "frozen",
+        "noise": "grid",
     }
     game = game_of(gaussian, stated=lambda task: stated)
     (release,) = game.method.releases(game.config, Deployment(records=RECORDS, clients=1, seed=0))
