@@ -32,6 +32,8 @@ NEIGHBOURS: NeighbourRelation = "replace-label"
 """What one coin decides."""
 GIVEN = 10
 """One record in so many has a label that the adversary is given."""
+KINDS = ("linear", "quadratic", "boosted")
+"""Scores that are tried: messages of several kinds are compared by their log loss, which these have."""
 TRAININGS = 2
 FIT_TRAININGS = 4
 
@@ -178,7 +180,7 @@ def fitted_score(
         ]
         varied = np.ptp(np.concatenate(both), axis=0) > 0
         if varied.any():
-            fitted = fit_score(both[0][:, varied], both[1][:, varied], folds=folds)
+            fitted = fit_score(both[0][:, varied], both[1][:, varied], kinds=KINDS, folds=folds)
             scores.append((words, MessageScore(fitted, names, varied, widths, {}, trainings, warning)))
     if not scores:
         raise InputError(f"{game.method.name}: the messages say the same of every record: there is nothing to score")

@@ -60,7 +60,7 @@ RELEASE = {
     "clip": 1.0,
     "clip_scope": "record",
     "sigma": 8.0,
-    "batch_size": 72,
+    "batch_size": 64,
     "rounds": 1,
     "sampler": "shuffled",
     "server_update": "frozen",
