@@ -48,6 +48,9 @@ def test_a_claim_falls_by_gaussian_noise_only_on_a_word_that_no_test_contradicts
     report = next(tmp_path.glob("dpzv-runs/*/report.html")).read_text(encoding="utf-8")
     assert ("refuted given Gaussian noise" in report) == bool(given)
     assert np.isfinite(result["privacy"]["empirical_lower"])
+    warned = [text for text in result["privacy"]["judged"]["warnings"] if "a stronger bound" in text]
+    assert len(warned) == (law == "laplace"), "said where the scores contradict the assumption, and only there"
+    assert all(text in " ".join(report.split()) for text in warned)
 
 
 def test_a_planted_mechanism_knows_what_its_scores_are():
