@@ -6,6 +6,7 @@ of it, fields that a reader can do without have defaults.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
@@ -696,7 +697,7 @@ class ClaimResult(Part):
     """One claim of a claims file with its evidence, its verdict, and whether it fails the gate."""
 
     name: str
-    form: Literal["attack", "method", "system", "mechanism", "scores"]
+    form: Literal["attack", "coins", "method", "system", "mechanism", "scores"]
     source: str | None
     line: StrictInt
     claim: dict[str, object]
@@ -739,12 +740,16 @@ class ClaimResult(Part):
 
     @property
     def _claimed(self) -> str:
-        return "success_at_most" if self.form == "attack" else "epsilon"
+        return {"attack": "success_at_most", "coins": "coin_success_at_most"}.get(self.form, "epsilon")
 
     @property
     def claimed(self) -> float:
-        """The claimed epsilon, or the largest success that a claim about an attack allows."""
-        return cast("float", self.claim[self._claimed])
+        """The claimed epsilon, or the largest success that a claim about an attack allows.
+
+        For a claim about coins, the epsilon at delta 0 under which no coin is guessed with a larger chance.
+        """
+        claimed = cast("float", self.claim[self._claimed])
+        return math.log(claimed / (1.0 - claimed)) if self.form == "coins" else claimed
 
     @property
     def audited(self) -> bool:

@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import json
+import math
 import re
 import tomllib
 import unicodedata
@@ -34,6 +35,9 @@ MOST_PARTS = 300_000
 """Lines, brackets, commas and points outside strings: what a parser takes time and memory in proportion to."""
 _MOST_MARKS = 1_000_000
 """The same and quotes, in strings too: as many are refused before they are told apart."""
+
+NO_DELTA = 1e-300
+"""Delta of a claim about coins: the test takes logarithms of it, and it adds nothing to a p-value."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Loc = tuple[str | int, ...]
@@ -195,8 +199,8 @@ def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any],
                 raise wrong(f": {_unknown(key, known)}", key)
         raise wrong(" has none of the keys method, system, scores and mechanism, must have one of them")
     kind = entry.get("kind", "epsilon")
-    if kind not in ("epsilon", "attack"):
-        raise wrong(f": kind is {_short(kind)}, must be epsilon or attack", "kind")
+    if kind not in ("epsilon", "attack", "coins"):
+        raise wrong(f": kind is {_short(kind)}, must be epsilon or attack, or coins with coin_success_at_most", "kind")
     others = [key for key in ("method", "system", "scores", "mechanism") if key in entry]
     if len(others) > 1:
         raise wrong(f" has the keys {' and '.join(others)}, must have one of them")
@@ -509,6 +513,29 @@ class SystemClaim(_EpsilonClaim, _System):
     """What it releases under noise, in the terms of `dpzv-audit account`, in place of what its module states."""
 
 
+class CoinClaim(_Named, _System):
+    """How often one coin of a game inside a training of the user's own is guessed right.
+
+    It speaks of each coin given all others, not of a mean over trainings: where everything leaks in four of five
+    trainings, coins of one training are guessed far above the mean. So it is the claim of an epsilon of
+    ln(p / (1 - p)) at a delta of next to 0.
+    """
+
+    form: ClassVar = "coins"
+    delta: ClassVar[float] = NO_DELTA
+    neighbours: ClassVar[NeighbourRelation] = "replace-label"
+    kind: Literal["coins"] = "coins"
+    coin_success_at_most: FiniteFloat = Field(gt=0.5, lt=1)
+    """The largest chance, between 0.5 and 1, of guessing a label that a fair coin decided, given all other coins."""
+    adversary: AdversaryName = "client"
+    """Who guesses the coins."""
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon, at a delta of 0, under which no coin is guessed right with a larger chance."""
+        return math.log(self.coin_success_at_most / (1.0 - self.coin_success_at_most))
+
+
 class AttackClaim(_Named):
     """What an attack on a training achieves at most."""
 
@@ -573,7 +600,7 @@ class MechanismClaim(_EpsilonClaim):
 
 
 TrainedClaim = MethodClaim | MethodAttackClaim
-OwnClaim = SystemClaim | SystemAttackClaim
+OwnClaim = SystemClaim | SystemAttackClaim | CoinClaim
 Claim = TrainedClaim | OwnClaim | ScoresClaim | MechanismClaim
 ON_SYSTEM = "attack on a system"
 FORMS: dict[str, type[Claim]] = {
@@ -581,6 +608,7 @@ FORMS: dict[str, type[Claim]] = {
     "mechanism": MechanismClaim,
     ON_SYSTEM: SystemAttackClaim,
     "attack": MethodAttackClaim,
+    "coin_success_at_most": CoinClaim,
     "system": SystemClaim,
     "method": MethodClaim,
 }

@@ -43,8 +43,8 @@ from ..inputs import CHANGED, Inputs, add_inputs, begin, inputs_of, recording
 from ..registry import NotImported, importing_nothing
 from ..signals import GRACE_SECONDS, TimeIsUp, until
 from .cache import Cache, code_digest, evidence_key
-from .file import AttackClaim, Claim, ClaimsFile, PlacedClaim, ScoresClaim
-from .reach import Plans, percent_down, refutable_at
+from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, PlacedClaim, ScoresClaim
+from .reach import Plans, chance_in_words, percent_down, refutable_at
 from .subjects import Access, Remembering, check_claim, data_key, runs_code, subject_of
 
 WHOLE: Task = ("the whole claim", 0)
@@ -450,6 +450,9 @@ def limit_of_reach(claim: Claim, reach: Reach) -> str:
         most = (
             f"a success of at most {percent_down(reach.most or 0.0)} of the claimed {100.0 * claim.success_at_most:g}%"
         )
+    elif isinstance(claim, CoinClaim):
+        chance = chance_in_words(reach.most or 0.0)
+        most = f"a chance of at most {chance} of the claimed {100.0 * claim.coin_success_at_most:g}%"
     else:
         most = f"at most {down(reach.most or 0.0)} of the claimed {claim.epsilon:g}"
     return f"{reach.trials:,} {reach.unit} can certify {most}"

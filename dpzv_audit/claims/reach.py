@@ -8,7 +8,7 @@ from ..evidence.trainings import MOST_TRAININGS
 from ..findings import down
 from ..games.scores import GameScores
 from ..statistics.success import largest_limit, least_p_value, trainings_needed
-from .file import AttackClaim, Claim, ScoresClaim, SystemClaim
+from .file import AttackClaim, Claim, CoinClaim, ScoresClaim, SystemClaim
 from .file import MechanismClaim as OwnMechanism
 from .subjects import run_plan
 
@@ -23,7 +23,7 @@ def refutable_at(claim: Claim, level: float, max_trials: int | None, plans: "Pla
     """
     if isinstance(claim, ScoresClaim):
         return "known when read"
-    if isinstance(claim, SystemClaim):
+    if isinstance(claim, SystemClaim | CoinClaim):
         return "known when rehearsed"
     if isinstance(claim, AttackClaim):
         return success_in_words(
@@ -63,6 +63,11 @@ def reach_in_words(reach: Reach) -> str:
     if reach.unit == "trainings":
         return f"{trials} can refute a limit below {percent_down(reach.most)}"
     return f"{trials} can refute an epsilon below {down(reach.most)}"
+
+
+def chance_in_words(epsilon: float) -> str:
+    """Return the largest chance of guessing a fair coin right under an epsilon at delta 0, in percent, rounded down."""
+    return percent_down(1.0 / (1.0 + math.exp(-epsilon)))
 
 
 def percent_down(share: float) -> str:

@@ -24,7 +24,7 @@ from ..evidence.verdict import Look as EvidenceLook
 from ..findings import to_jsonable
 from ..results import ClaimResult, GateOptions, Measured, Noise, Proven, Refutation, Verdict, VerifyResult
 from ..statistics.success import success_upper
-from .file import AttackClaim, Claim, ClaimsFile, MethodClaim, said_by
+from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, MethodClaim, said_by
 from .gate import ClaimRun
 from .ledger import LedgerMemory, about, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
 
@@ -180,6 +180,8 @@ def left_out(evidence: Evidence) -> list[str]:
 def _claim_in_words(claim: Claim) -> str:
     if isinstance(claim, AttackClaim):
         return f"success of {claim.attack} at most {100.0 * claim.success_at_most:g}%"
+    if isinstance(claim, CoinClaim):
+        return f"each coin guessed right with a chance of at most {100.0 * claim.coin_success_at_most:g}%"
     return claim_in_words(claim.epsilon, claim.delta)
 
 

@@ -30,7 +30,7 @@ from ..games.system import (
 )
 from ..limits import MOST_RECORDS
 from ..loading import importable
-from .file import OwnClaim, SystemAttackClaim, SystemClaim
+from .file import CoinClaim, OwnClaim, SystemAttackClaim, SystemClaim
 from .subjects import Access
 from .trained import attacked, facts_of, loaded, sizes_of
 
@@ -61,7 +61,7 @@ def check_system(claim: OwnClaim, access: Access) -> None:
         mounted = named(claim.attack, claim.adversary)
         if claim.attack != STRONGEST:
             mounted[0][0].check(claim.adversary, {})
-    elif claim.release:
+    elif isinstance(claim, SystemClaim) and claim.release:
         _check_release(claim, records)
 
 
@@ -114,6 +114,9 @@ def system_subject(claim: OwnClaim, owned: OwnSystem, access: Access, seed: int)
         method = method_of(system, _REHEARSED[key], task)
     if isinstance(claim, SystemAttackClaim):
         return _attack_on(claim, method, config, data, access, seed)
+    if isinstance(claim, CoinClaim):
+        games = _games_on(claim, method, config, data, access, seed)
+        return replace(games, facts={"system": claim.system, "data": facts_of(data), **games.facts})
     return _release_of(claim, method, config, data, access, seed)
 
 
@@ -179,7 +182,12 @@ def _release_of(
 
 
 def _games_on(
-    claim: SystemClaim, method: MethodSpec, config: SystemConfig, data: VerticalDataset, access: Access, seed: int
+    claim: SystemClaim | CoinClaim,
+    method: MethodSpec,
+    config: SystemConfig,
+    data: VerticalDataset,
+    access: Access,
+    seed: int,
 ) -> Subject:
     """Return the game that tests a claimed epsilon of a system: coins decide labels, and a fitted score guesses them.
 

@@ -1,5 +1,6 @@
 """Says in words what the numbers of a result mean: the texts are those of the template `sentences.jinja`."""
 
+import math
 import re
 from functools import cache
 from typing import Any
@@ -16,7 +17,7 @@ def _macros() -> Any:
     found = Environment(
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    found.filters |= {"down": down, "up": up, "percent": percent}
+    found.filters |= {"down": down, "up": up, "percent": percent, "coin_chance": _coin_chance}
     found.globals |= {"beats": _beats, "beside_words": _beside, "supports": _supports}
     return found.get_template("sentences.jinja").module
 
@@ -25,6 +26,11 @@ def said(macro: str, *facts: object) -> str:
     """Return what a macro of the template says of `facts`, as one line."""
     text = " ".join(getattr(_macros(), macro)(*facts).split())
     return re.sub(r" ([,;:.])(?= |$)", r"\1", text)
+
+
+def _coin_chance(epsilon: float) -> str:
+    """Return in percent, rounded down, the chance of guessing a fair coin right that an epsilon at delta 0 allows."""
+    return f"{math.floor(1000.0 / (1.0 + math.exp(-epsilon))) / 10.0:g}%"
 
 
 def _beats(one: Interval, other: Interval) -> bool:

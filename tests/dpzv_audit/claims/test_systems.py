@@ -399,6 +399,34 @@ def test_what_is_wrong_from_python_is_one_line(keys, words):
         verify_claim(**{key: value for key, value in given.items() if value is not None or key == "system"})
 
 
+def test_a_claim_about_coins_is_refuted_by_the_coins_of_few_trainings(verified, folder):
+    """Gradients without noise tell every label; 58 coins of 16 trainings refute a chance of 0.8 for each."""
+    name = folder[1]
+    text = claim("clear", system=f"{name}:train", coin_success_at_most=0.8)
+    text += claim("noisy", system=f"{name}:noisy", coin_success_at_most=0.8)
+    code, found, result = verified(text)
+    assert code == 1
+    clear, noisy = found["clear"], found["noisy"]
+    assert (clear["form"], clear["verdict"], noisy["verdict"]) == ("coins", "refuted", "inconclusive")
+    assert clear["judged"]["claim"] == "each coin guessed right with a chance of at most 80%"
+    assert clear["epsilon_lower"] > np.log(4.0) > noisy["epsilon_lower"]
+    assert "of guessing one coin, given all others; 80% is claimed." in clear["sentence"]
+    assert "It says nothing of a mean over trainings." in noisy["sentence"]
+    assert (clear["upper"], clear["gap"]) == (None, "")
+    assert result["out_of_reach"] == {}
+
+
+def test_a_claim_about_coins_is_between_a_half_and_1_and_has_no_delta():
+    keys = {"name": "c", "system": "a:b"}
+    assert one_claim({**keys, "coin_success_at_most": 0.9}).claim.epsilon == pytest.approx(np.log(9.0))
+    for wrong in ({"coin_success_at_most": 0.5}, {"coin_success_at_most": 1.0}):
+        with pytest.raises(InputError, match="coin_success_at_most is"):
+            one_claim({**keys, **wrong})
+    for more in ({"delta": 1e-5}, {"epsilon": 1.0}, {"success_at_most": 0.5}):
+        with pytest.raises(InputError, match="unknown key"):
+            one_claim({**keys, "coin_success_at_most": 0.9, **more})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("limit", "most"), [("0.9", 73), ("0.95", 149)])
 def test_a_limit_that_every_training_exceeds_is_refuted_by_the_planned_trainings(
