@@ -284,7 +284,7 @@ def test_nothing_is_imported_without_trust_nor_by_a_check(folder, capsys):
     said = refusal(here, capsys, text)
     assert f"system is '{name}:train', code that verify would import and run: give --trust-code to allow it" in said
     assert main(["verify", "claims/claims.toml", "--check"]) == 0
-    assert capsys.readouterr().out == "claims/claims.toml: 1 claim, valid\n"
+    assert capsys.readouterr().out.startswith("claims/claims.toml: 1 claim, valid\n")
     assert not (here.parent / "imported").exists()
 
 

@@ -689,7 +689,7 @@ def test_a_check_needs_no_trust_writes_nothing_and_runs_nothing(folder):
     command += ["--ledger", "l.jsonl", "--junit", "j.xml", "--sarif", "s.sarif", "--out", "runs"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "claims.toml: 4 claims, all of them valid\n"
+    assert done.stdout.startswith("claims.toml: 4 claims, all of them valid\n")
     assert sorted(path.name for path in folder.iterdir()) == before
     (folder / "out.csv").unlink()
     assert main(["verify", "claims.toml", "--check"]) == 2
@@ -773,7 +773,8 @@ def test_a_check_imports_nothing_of_the_repository_nor_what_it_installs(folder, 
     done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
     assert not (folder / "executed").exists(), (folder / "executed").read_text()
     if how == "-P":
-        assert (done.returncode, done.stdout) == (0, "claims.toml: 9 claims, all of them valid\n"), done.stderr
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("claims.toml: 9 claims, all of them valid\n")
     else:
         assert done.returncode == 2
         assert "method is 'theirs'" in done.stderr
