@@ -44,6 +44,9 @@ ADVERSARIES: dict[str, str] = {
 
 LEAST_TRAININGS = 8
 """Fewer trainings get no interval over trainings: of two, any interval that covers says next to nothing."""
+FALSE_ALARM = 1e-3
+"""Probability, at most, that any negative control of a correct build is found off chance: of all in one matrix, of all
+attacks on one training, in one self-check, or of all claims of a file."""
 STRONGEST = "strongest"
 """The name by which users ask for the attack that does most harm."""
 
@@ -101,6 +104,30 @@ class Control(Interval):
         if self.kind == "positive":
             return self.value >= self.expected
         return self.kind == "permutation" or self.p_value is None or self.p_value >= 1.0 - self.confidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class PooledControl:
+    """A control of an attack over all its `runs`: `value` is their mean, of a positive one the least.
+
+    `missed` counts the runs of a positive one that did not reach `expected`. The `p_value` of a negative one is None
+    where its runs are too few to test.
+    """
+
+    attack: str
+    name: str
+    kind: str
+    what: str
+    value: float
+    expected: float
+    runs: int
+    missed: int = 0
+    p_value: float | None = None
+    tested_by: str = ""
+
+    def holds(self, level: float) -> bool:
+        """Return whether nothing says otherwise, where a negative one fails with a p-value below `level`."""
+        return not self.missed and (self.p_value is None or self.p_value >= level)
 
 
 def damage(success: float, reference: float) -> float:

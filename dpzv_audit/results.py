@@ -682,6 +682,33 @@ class PlannedReach(Part):
     refutable: StrictBool
 
 
+class ClaimControl(Part):
+    """A control of an attack over all its runs; a negative one fails with a `p_value` below `level`."""
+
+    attack: str
+    name: str
+    kind: str
+    what: str
+    value: Number
+    expected: Number
+    runs: StrictInt
+    p_value: Number | None = None
+    tested_by: str = ""
+    level: Number | None = None
+    holds: StrictBool
+
+
+class FileControls(Part):
+    """The controls of all claims of a file: negative ones share the `false_alarm` rate.
+
+    `failed` are those that do not hold, each as "claim: attack: control".
+    """
+
+    tests: StrictInt
+    false_alarm: Number
+    failed: list[str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Refutation:
     """What refuted a claim: the number of the ledger's entry, from 1, its error rate, and the decision's part in it."""
@@ -716,6 +743,7 @@ class ClaimResult(Part):
     bounds: list[Upper]
     looks: list[ClaimLook]
     attack: AttackRates
+    controls: list[ClaimControl] = []
     rates: list[Number]
     reach: PlannedReach | None = None
     tradeoff: Tradeoff | None
@@ -782,6 +810,7 @@ class VerifyResult(Result):
     missing: list[str]
     failed: StrictBool
     options: GateOptions
+    controls: FileControls | None = None
     ledger: dict[str, Plain] | None = None
     claims: list[ClaimResult]
     command_line: list[str] | None = None

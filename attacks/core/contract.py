@@ -41,7 +41,7 @@ from mechanisms.core.defence import label_release
 from mechanisms.core.method import Differences, downlink_of
 from mechanisms.core.replicas import Evaluator, ParameterStack
 
-from .controls import reaches
+from .controls import known_records, reaches
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
@@ -600,8 +600,12 @@ class AttackSpec:
         return setting.with_positive and "positive" not in controls
 
     def positive_control(self, setting: AttackSetting) -> Control:
-        """Mount the attack where it must succeed, by the same path as everything else."""
-        planted = replace(self.positive.setting(setting), progress=None, with_positive=False)
+        """Mount the attack where it must succeed, by the same path as everything else.
+
+        Records are drawn anew (`controls.known_records`): its answer is known, whatever the user's data are.
+        """
+        on_known = replace(setting, dataset=known_records(setting.dataset, setting.seed))
+        planted = replace(self.positive.setting(on_known), progress=None, with_positive=False)
         return reaches(self.mount(planted).success, what=self.positive.what, least=self.positive.least)
 
     def count(self, setting: AttackSetting, key: str) -> int:

@@ -183,6 +183,41 @@ def _names(classes: int) -> NDArray[np.intp]:
     return generator.permuted(np.tile(np.arange(classes), (_EXCHANGES, 1)), axis=1)
 
 
+LEAST_RECORDS = 512
+MOST_CLASSES = 10
+"""Records of a positive control, at least, and classes at most: beyond these what is known need not hold."""
+
+
+def known_records(dataset: VerticalDataset, seed: int) -> VerticalDataset:
+    """Return records shaped as those of `dataset`, on which it is known beforehand what an attack finds.
+
+    A positive control tests the attack, not the data. Features of the user's own may be constant, repeat, or be so
+    large that gradients vanish, and a class may have one record: a right attack would fail there. So features are
+    standard normal numbers (token ids stay), and labels are in random order: the first class has three records to two
+    of every other, for attacks that tell two classes apart by which is rarer.
+    """
+    generator = stream(seed, Purpose.CONTROL, 0, 3)
+    classes = min(dataset.classes, MOST_CLASSES)
+
+    def drawn(records: Records, least: int) -> Records:
+        count = max(len(records), least)
+        parts = generator.permutation(count) % (2 * classes + 1)
+        blocks = []
+        for block in records.features:
+            shape = (count, *block.shape[1:])
+            ids = block.dtype != np.float32
+            blocks.append(np.resize(block, shape) if ids else generator.standard_normal(shape, np.float32))
+        return Records(tuple(blocks), parts // 2 % classes)
+
+    return replace(
+        dataset,
+        name=f"records of a known answer, shaped as {dataset.name}",
+        classes=classes,
+        train=drawn(dataset.train, LEAST_RECORDS),
+        test=drawn(dataset.test, LEAST_RECORDS // 4),
+    )
+
+
 def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:
     """`dataset` with the first client's block replaced by the one-hot label: whoever reads it well finds them all."""
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AuditError, one_line
+from ..evidence.controls import Judge
 from ..evidence.gathering import (
     THEORY,
     Block,
@@ -55,7 +56,7 @@ class ClaimRun:
     """One claim on its way through the gate: its evidence is gathered, and then `found`.
 
     Its `gathering` is let go once the evidence is complete. `unkept` says why the evidence cannot be kept for another
-    run, where what it depends on cannot be told; "" where it can.
+    run, where what it depends on cannot be told; "" where it can. `judge` judges its controls.
     """
 
     placed: PlacedClaim
@@ -66,9 +67,14 @@ class ClaimRun:
     unkept: str = ""
     cached: bool = False
     seconds: float = 0.0
+    judge: Judge = field(default_factory=Judge)
 
     def evidence(self) -> Evidence:
-        """Return what was found out so far."""
+        """Return what was found out so far, with what failed controls void."""
+        return self.judge(self.gathered())
+
+    def gathered(self) -> Evidence:
+        """Return what was found out so far, whatever its controls say: this is kept."""
         if self.found is not None:
             return self.found
         assert self.gathering is not None
@@ -80,7 +86,7 @@ class ClaimRun:
 
         A run that goes on draws more of the same, which is new evidence: what a cut one decided does not decide it.
         """
-        evidence = self.evidence()
+        evidence = self.gathered()
         if self.key and not self.unkept and not evidence.missing:
             return self.key
         return evidence_key({"claim": self.key, "so far": to_jsonable(evidence)})
@@ -118,6 +124,7 @@ class Gate:
             return self._prepared()
 
     def _prepared(self) -> list[ClaimRun]:
+        judge = Judge.of_file(sum(isinstance(placed.claim, AttackClaim) for placed in self.file.claims))
         runs = []
         for placed in self.file.claims:
             unkept = "its time was over before its files were read"
@@ -128,7 +135,8 @@ class Gate:
                     unkept = ""
                 except Undigested as why:
                     unkept = str(why)
-            run = ClaimRun(placed, self._key(placed, data), claim_seed(placed, self.seed), unkept=unkept)
+            key = self._key(placed, data)
+            run = ClaimRun(placed, key, claim_seed(placed, self.seed), unkept=unkept, judge=judge)
             run.found = None if unkept else self._known(run)
             run.cached = run.found is not None
             runs.append(run)
@@ -243,7 +251,7 @@ class Gate:
 
     def ended(self, index: int, run: ClaimRun) -> None:
         """Settle the evidence of a claim, let its blocks go, and keep it where it is whole."""
-        run.found = run.evidence()
+        run.found = run.gathered()
         if run.gathering is not None:
             run.found = replace(run.found, reach=run.gathering.reach)
         run.gathering = None

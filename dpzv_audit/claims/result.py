@@ -21,8 +21,8 @@ from ..evidence.verdict import (
     theory_curves,
 )
 from ..evidence.verdict import Look as EvidenceLook
-from ..findings import to_jsonable
-from ..results import ClaimResult, GateOptions, Measured, Noise, Proven, Refutation, Verdict, VerifyResult
+from ..findings import FALSE_ALARM, to_jsonable
+from ..results import ClaimResult, FileControls, GateOptions, Measured, Noise, Proven, Refutation, Verdict, VerifyResult
 from ..statistics.success import success_upper
 from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, MethodClaim, said_by
 from .gate import ClaimRun
@@ -44,18 +44,20 @@ def verify_result(
     words = [claim.verdict for claim in claims]
     simulated = any(claim.form != "scores" for claim in claims)
     for_strict_alone = [c for c in claims if c.fails and not fails(c.verdict, audited=True, allow=options.allow)]
+    together = controls_together(claims)
     result = VerifyResult(
         claims_file=shown_path(str(file.path)),
         alpha=file.alpha,
         level=decided.level,
         seed=seed,
         summary={word: words.count(word) for word in VERDICTS},
-        sentence=said("verify", claims, VERDICTS, decided.level, len(for_strict_alone)),
+        sentence=said("verify", claims, VERDICTS, decided.level, len(for_strict_alone), together),
         noise=Noise.of_simulation(seed) if simulated else None,
         interrupted=interrupted,
         missing=[claim.name for claim in claims if claim.missing],
         failed=any(claim.fails for claim in claims),
         options=options,
+        controls=together,
         claims=claims,
     )
     if decided.ledger is None:
@@ -94,6 +96,7 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
         "attack": _attack(evidence, decided.alpha),
         "reach": _reach(evidence, could_refute=decided.refutable[place]),
         "looks": [_look(look, level) for look in evidence.looks],
+        "controls": controls_of(run),
         "tradeoff": _with_curves(evidence, claim),
         "evidence_key": run.evidence_key,
         "scores_digest": evidence.scores,
@@ -111,6 +114,28 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
             "fails": fails(entry.verdict, audited=entry.audited, allow=options.allow, strict=options.strict),
         }
     )
+
+
+def controls_of(run: ClaimRun) -> list[dict[str, object]]:
+    """Return the controls of a claim's attacks, each with the level at which it was judged."""
+    controls = run.gathered().controls
+    level = run.judge.level(controls)
+    found = []
+    for control in controls:
+        facts = {key: value for key, value in vars(control).items() if key != "missed"}
+        tested = control.p_value is not None
+        found.append({**facts, "level": level if tested else None, "holds": control.holds(level)})
+    return found
+
+
+def controls_together(claims: Sequence[ClaimResult]) -> FileControls | None:
+    """Return the controls of all claims; None where none had one."""
+    every = [(claim, control) for claim in claims for control in claim.controls]
+    if not every:
+        return None
+    failed = [f"{claim.name}: {one.attack}: {one.name}" for claim, one in every if not one.holds]
+    tests = sum(one.p_value is not None for _, one in every)
+    return FileControls(tests=tests, false_alarm=FALSE_ALARM, failed=failed)
 
 
 def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verdict:

@@ -313,13 +313,19 @@ def success_of(
     if spec.reveals == "membership":
         # Targets of one mount share its shadow models: only one of them is independent of the others.
         first = setting.seed + number * setting.trials
-        settings = [replace(one, seed=first + i, trials=1) for i in range(setting.trials)]
+        alone = replace(one, trials=1)
+        settings = [
+            replace(alone, seed=first + i, with_positive=with_positive and i == 0) for i in range(setting.trials)
+        ]
     outcomes = [spec.mount(each) for each in settings]
     rates: list[float] = []
     for outcome in outcomes:
         rates += outcome.by_trial.get("success", (outcome.success.value,))
     baselines = _means_of(outcome.baselines for outcome in outcomes)
-    controls = _means_of(outcome.controls for outcome in outcomes)
+    controls: dict[str, tuple[Control, ...]] = {}
+    for outcome in outcomes:
+        for name, control in outcome.controls.items():
+            controls[name] = (*controls.get(name, ()), control)
     excluded = ""
     chance = outcomes[0].chance
     if most_chance is not None and chance > most_chance:
@@ -333,7 +339,7 @@ def success_of(
     )
 
 
-def _means_of(rows: "Iterable[Mapping[str, float | Interval | Control]]") -> dict[str, float]:
+def _means_of(rows: "Iterable[Mapping[str, float | Interval]]") -> dict[str, float]:
     """Return the mean over rows of each value by name."""
     every = list(rows)
     values = {name: [row[name] for row in every if name in row] for name in every[0]}

@@ -1,6 +1,6 @@
 """`dpzv-audit attack`: train a method, attack it, audit it, account for it, and write the report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from reports.content import report_content
 from reports.render import to_html
 
 from ..errors import AuditError, InputError, check_names
-from ..findings import STRONGEST
+from ..findings import FALSE_ALARM, STRONGEST, Control
 from ..results import AttackResult, AttacksResult, Cell
 from ..runs import RESULT_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
@@ -95,7 +95,8 @@ def attack(
         estimator ridge|minimum-norm|correlation: How gradients are estimated from scalars.
         trials N: Trainings with different seeds, run together; by default the attack's own number (often 64), or fewer
             if trainings are long.
-        self_check: Only run the attack's controls, at a false-alarm rate of 1e-3; exit code 3 if one fails.
+        self_check: Only run the controls, all together at a false-alarm rate of 1e-3; exit code 3 if one fails. With
+            --attack all or strongest those of every attack that applies.
         alone: Leave out what is shown beside label_direct where scalars are noised: the strongest other attack on the
             same system, and label_direct on split learning, which adds no noise.
         runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit; by
@@ -130,7 +131,7 @@ def attack(
     clients = tuple(dict.fromkeys(client or ()))
     if attack in (ALL, STRONGEST):
         given = flags_given(ctx)
-        one = ("rule", "estimator", "self_check", "runs", "chunk")
+        one = ("rule", "estimator", "runs", "chunk")
         refuse(given, one, f"goes with one attack, not with --attack {attack}")
         if attack == STRONGEST:
             refuse(given, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
@@ -148,7 +149,7 @@ def attack(
             )
             # What is kept of a system is its trainings, and a recorded one takes no time.
             again = resume if recorded is None and not of_system else None
-            asked = Asked(attack, adversary, clients, queries, trials, confidence)
+            asked = Asked(attack, adversary, clients, queries, trials, confidence, self_check)
             _mount_all(output, run, chosen, asked, attack_settings, again)
         return
     spec = attack_named(attack)
@@ -196,7 +197,7 @@ def attack(
         if trials is None and choice.method.offers is None:
             setting = replace(setting, trials=affordable_trials(spec.trials, setting.rounds))
         if self_check:
-            _self_check(output, spec, setting)
+            _self_check(output, [(spec, setting)])
             return
         store = None
         if recorded is None and not of_system:
@@ -248,6 +249,7 @@ class Asked:
     queries: int | None
     trials: int | None
     confidence: float
+    self_check: bool = False
 
 
 def _mount_all(
@@ -277,7 +279,10 @@ def _mount_all(
     known = dict.fromkeys(key for spec in specs for key in spec.options)
     own = parsed_settings("attack_set", attack_settings, known)
     choice = chosen()
-    usual = OF_A_SYSTEM if choice.method.offers is not None else {}
+    offers = choice.method.offers
+    usual = {} if offers is None else OF_A_SYSTEM
+    if asked.self_check and usual:
+        usual = {**usual, "trials": max(FEWEST_TRIALS, usual["trials"])}
     facts = {**{key: value for key, value in usual.items() if key in known}, **own}
     base = AttackSetting(**vars(choice), seed=run.seed, device=choose_device(run.device), confidence=confidence)
     clients = _clients(asked.clients, "client" if adversary is None else adversary, choice.dataset.clients)
@@ -299,6 +304,9 @@ def _mount_all(
     if adversary is not None:
         reach = {*abilities(adversary)} if asked.attack == STRONGEST else {adversary}
     mounted = [(spec, setting(spec, by)) for spec in specs for by in spec.adversaries if by in reach]
+    if asked.self_check:
+        _self_check(output, mounted)
+        return
     store = None
     with ExitStack() as held:
         if resume is not None:
@@ -317,12 +325,8 @@ def _mount_all(
     said = {"trials": asked.trials or usual.get("trials"), **facts}
     result = result.model_copy(update={"attack_setting": {k: v for k, v in said.items() if v is not None}})
     saved = save(result, run, "attack", result.method, result.dataset, ALL, files=_files_of(each))
-    names: dict[str, list[str]] = {}
-    for cell in result.attacks:
-        if cell.reason:
-            names.setdefault(cell.reason, []).append(f"{cell.attack} ({cell.adversary})")
-    reasons = (f"{', '.join(of)}: {reason}" for reason, of in names.items())
-    output.finish(saved, _table_of_all(result), *(["Not mounted:"] if names else []), *reasons)
+    reasons = {f"{cell.attack} ({cell.adversary})": cell.reason for cell in result.attacks if cell.reason}
+    output.finish(saved, _table_of_all(result), *_not_mounted(reasons))
     controls = result.negative_controls
     if controls is not None and not controls.hold:
         worst = f"p = {controls.together_p:.2g} for all together (worst: {controls.worst})"
@@ -365,40 +369,110 @@ def _table_of_all(result: AttacksResult) -> Table:
 OF_A_TRANSCRIPT = frozenset(
     (
         *("transcript", "labels", "attack", "adversary", "client", "attack_set", "rule", "estimator", "confidence"),
-        *("seed", "out", "device", "json", "quiet"),
+        *("self_check", "seed", "out", "device", "json", "quiet"),
     )
 )
 """Options of an attack on a recorded training."""
 NOT_WITH_A_TRANSCRIPT = "does not go with --transcript: what was recorded is neither trained nor repeated"
 
-FALSE_ALARM = 1e-3
-"""Probability with which a self-check's negative control may fail a correct build, at most; a positive one is judged by
-its value, which a correct build puts far above what it must reach (`attacks.core.controls.Control`)."""
 FEWEST_TRIALS = 16
 """Trainings of a self-check: over fewer no bet could show, at its error, an attack that is right half too often."""
 
 
-def _self_check(output: Output, spec: "AttackSpec", setting: "AttackSetting") -> None:
-    """Mount the attack for its controls alone, print them, and fail where one misses what it must give."""
-    if setting.trials < FEWEST_TRIALS:
-        raise InputError(
-            f"must be {FEWEST_TRIALS} or more with --self-check: with fewer trainings nothing can be told from chance",
-            "trials",
-            setting.trials,
-        )
-    # Half of the error is left over: positive controls take none of it.
-    outcome = spec.mount(replace(setting, confidence=1.0 - FALSE_ALARM / 2.0))
-    failed = [name.replace("_", " ") for name, control in outcome.controls.items() if not control.holds]
-    output.result(
-        {
-            "schema": "dpzv-audit/self-check/1",
-            "attack": spec.name,
-            "method": setting.method.name,
-            "dataset": setting.dataset.name,
-            "controls": outcome.controls,
-            "holds": not failed,
-        }
-    )
-    print_table(output.console, table_from("self_check", spec.name, outcome.controls))
+def _self_check(output: Output, mounted: "Sequence[tuple[AttackSpec, AttackSetting]]") -> None:
+    """Mount attacks for their controls alone, print them, and fail where one misses what it must give.
+
+    All negative controls share `FALSE_ALARM`. A positive one is judged by its value, which a correct build puts far
+    above what it must reach (`attacks.core.controls.Control`). Of several attacks those that do not apply are left out.
+    """
+    from attacks.core.contract import DoesNotApply
+
+    from ..evidence.choosing import lacking, possible
+
+    for _, setting in mounted:
+        offers = setting.method.offers
+        if setting.trials < FEWEST_TRIALS and (offers is None or offers.again):
+            rule = f"must be {FEWEST_TRIALS} or more with --self-check: with fewer trainings nothing can be told from"
+            raise InputError(f"{rule} chance", "trials", setting.trials)
+    several = len(mounted) > 1
+    reasons: dict[str, str] = {}
+    apply: list[tuple[AttackSpec, AttackSetting]] = []
+    for spec, setting in mounted:
+        able = possible(spec, setting)[0] if several else setting
+        why = lacking(spec, able) if several else None
+        if why is None:
+            apply.append((spec, able))
+        else:
+            reasons[f"{spec.name} ({setting.adversary})"] = why
+    each = FALSE_ALARM / max(1, len(apply))
+    checks: list[AttackControls] = []
+    for spec, setting in apply:
+        try:
+            controls = spec.mount(replace(setting, confidence=1.0 - each)).controls
+        except DoesNotApply as error:
+            if not several:
+                raise
+            reasons[f"{spec.name} ({setting.adversary})"] = error.words
+            continue
+        check = AttackControls(spec.name, setting.adversary, setting.method.name, setting.dataset.name, controls)
+        checks.append(check)
+        print_table(output.console, table_from("self_check", check.called if several else spec.name, controls))
+    if not checks:
+        raise InputError("must be a training to which one applies: no attack does, so no control ran", "attack", ALL)
+    shared = {"false_alarm": FALSE_ALARM, "false_alarm_each": each}
+    if several:
+        holds = all(check.holds for check in checks)
+        each_attack = [check.facts() for check in checks]
+        facts = {"attacks": each_attack, "not_mounted": reasons, "holds": holds, **shared}
+        output.result({"schema": "dpzv-audit/self-checks/1", **facts})
+    else:
+        output.result({"schema": "dpzv-audit/self-check/1", **checks[0].facts(), **shared})
+    for text in _not_mounted(reasons):
+        output.say(text)
+    output.say(f"A correct build fails a negative control with probability at most {FALSE_ALARM:g}, all together.")
+    failed = [f"{check.called if several else check.attack} fails {check.words}" for check in checks if not check.holds]
     if failed:
-        raise AuditError(f"{spec.name} fails its own controls: {', '.join(failed)}; none of its numbers can be trusted")
+        raise AuditError(f"{'; '.join(failed)}; none of its numbers can be trusted")
+
+
+@dataclass(frozen=True)
+class AttackControls:
+    """The controls of one attack in a self-check."""
+
+    attack: str
+    adversary: str
+    method: str
+    dataset: str
+    controls: Mapping[str, Control]
+
+    @property
+    def called(self) -> str:
+        """Return the attack and who mounts it."""
+        return f"{self.attack} by the {self.adversary}"
+
+    @property
+    def failed(self) -> list[str]:
+        """Return the names of the controls that do not hold."""
+        return [name for name, control in self.controls.items() if not control.holds]
+
+    @property
+    def holds(self) -> bool:
+        """Return whether all controls hold."""
+        return not self.failed
+
+    @property
+    def words(self) -> str:
+        """Return which controls fail."""
+        return f"its own controls: {', '.join(name.replace('_', ' ') for name in self.failed)}"
+
+    def facts(self) -> dict[str, object]:
+        """Return this as plain values."""
+        return {**vars(self), "failed": self.failed, "holds": self.holds}
+
+
+def _not_mounted(reasons: Mapping[str, str]) -> list[str]:
+    """Return lines on attacks that do not apply, by reason."""
+    names: dict[str, list[str]] = {}
+    for attack, reason in reasons.items():
+        names.setdefault(reason, []).append(attack)
+    return [*(["Not mounted:"] if names else []), *(f"{', '.join(of)}: {reason}" for reason, of in names.items())]

@@ -20,12 +20,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..findings import Void
+from ..findings import Control, PooledControl, Void
 from ..games.scores import GameScores, joined
 from ..statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from ..statistics.binomial import LEAST_P
@@ -34,6 +35,7 @@ from ..statistics.fixed import TestName, fixed_test, unseen
 from ..statistics.one_run import best_coin_test, coin_test
 from ..statistics.sequential import ESTIMATED, SequentialTest, bet_on, likelihood_of, most_refutable
 from ..statistics.success import largest_limit, least_p_value, success_p_value
+from .controls import pooled
 from .trainings import FEWEST, MOST_TRAININGS, TrainingsRule
 from .verdict import Evidence, Look, Reach, Theory, combined_p_value
 
@@ -42,7 +44,7 @@ THEORY = "theory"
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """The success of an attack in each training of a block, and the means of its baselines and controls by name.
+    """The success of an attack in each training of a block, means of its baselines, and its controls, by name.
 
     `mounted` says which attack it was and by which clients. `excluded` says why the claim is not about it, "" where it
     is.
@@ -50,7 +52,7 @@ class Success:
 
     rates: tuple[float, ...]
     baselines: dict[str, float]
-    controls: dict[str, float]
+    controls: Mapping[str, tuple[Control, ...]]
     mounted: str = ""
     excluded: str = ""
 
@@ -156,6 +158,7 @@ class Gathering:
             excluded={pool: why for pool in others if (why := self._excluded(pool))},
             reach=self.reach,
             attack=attack,
+            controls=self._controls(),
             # Scores of one training depend on each other: they have no band.
             tradeoff=tradeoff_of(joined(scores)) if self.looks and not scores[0].coins else None,
             facts={**self.subject.facts, **fitted, "seed": self.question.seed},
@@ -168,6 +171,16 @@ class Gathering:
             split=split_of(self.subject.stages),
             scores=scores_digest(self.pools),
         )
+
+    def _controls(self) -> tuple[PooledControl, ...]:
+        """Return the controls of every attack that was mounted."""
+        by_attack: dict[str, list[Success]] = {}
+        for block in chain.from_iterable(self.pools.values()):
+            if isinstance(block, Success):
+                by_attack.setdefault(block.mounted, []).append(block)
+        least = self.question.least_success
+        found = [pooled(attack, [one.controls for one in of], least=least) for attack, of in by_attack.items()]
+        return tuple(chain.from_iterable(found))
 
     def steps(self) -> Generator[Step, Done, None]:
         """Yield what to do: account, then stage by stage until the question is decided or the stages end."""
@@ -591,9 +604,13 @@ def attack_facts(blocks: Sequence[Success]) -> dict[str, object]:
     return {
         "success": float(np.mean([rate for block in blocks for rate in block.rates])),
         "baselines": _means([block.baselines for block in blocks]),
-        "controls": _means([block.controls for block in blocks]),
+        "controls": _means([_values(block.controls) for block in blocks]),
         "mounted": blocks[0].mounted,
     }
+
+
+def _values(controls: Mapping[str, Sequence[Control]]) -> dict[str, float]:
+    return {name: float(np.mean([run.value for run in runs])) for name, runs in controls.items()}
 
 
 def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from ..comparison import compared, of_these_trainings
-from ..findings import LEAST_TRAININGS, Control, Interval, damage
+from ..findings import FALSE_ALARM, LEAST_TRAININGS, Control, Interval, damage
 from ..results import AttackResult, Cell, MatrixResult, NegativeControls, Noise, SelfCheck
 from .sections import not_learnt
 from .sentences import said
@@ -70,10 +70,6 @@ def _negative(controls: Sequence[Control]) -> float | None:
 
 def _least_p(controls: Sequence[Control], kind: str) -> float | None:
     return min((c.p_value for c in controls if c.kind == kind and c.p_value is not None), default=None)
-
-
-FALSE_ALARM = 1e-3
-"""Probability with which the negative controls of a correct build, all together, are found off chance."""
 
 
 def negative_controls(cells: Sequence[Cell]) -> NegativeControls | None:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import numpy as np
 
 from ..accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon, tightest_sound
-from ..findings import EmpiricalBound, UpperBound, VerdictReason, VerdictWord, Void, down
+from ..findings import EmpiricalBound, PooledControl, UpperBound, VerdictReason, VerdictWord, Void, down
 from ..results import Measured, Privacy, Proven, Verdict
 from ..statistics.assumptions import CONTRADICTED
 from ..statistics.estimators import can_refute
@@ -306,6 +306,7 @@ class Evidence:
         excluded: Attacks and clients that the claim is not about, each with the reason.
         reach: What the planned trials could have shown; None where nothing is tested.
         attack: Baselines and controls of an attack.
+        controls: The controls of all attacks that were mounted, pooled over their trainings.
         facts: Configuration, data and game: what a repeat needs.
         trials: Trainings, or runs of the mechanism, in both worlds together.
         missing: What a budget or an interrupt left out; "" where the evidence is complete.
@@ -328,6 +329,7 @@ class Evidence:
     excluded: Mapping[str, str] = field(default_factory=dict)
     reach: Reach | None = None
     attack: Mapping[str, Any] = field(default_factory=dict)
+    controls: tuple[PooledControl, ...] = ()
     tradeoff: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     trials: int = 0

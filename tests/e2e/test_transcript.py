@@ -131,7 +131,7 @@ np.save("labels.npy", labels)
         (("--transcript", "run", "--labels", "nowhere.csv"), "nowhere.csv: cannot be read"),
         (("--transcript", "run", "--labels", "labels.csv", "--trials", "8"), "--trials does not go with --transcript"),
         (("--transcript", "run", "--labels", "labels.csv", "--dataset", "digits"), "--dataset does not go with"),
-        (("--transcript", "run", "--labels", "labels.csv", "--self-check"), "--self-check does not go with"),
+        (("--transcript", "run", "--labels", "labels.csv", "--resume"), "--resume does not go with"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(tool, refused, written, tmp_path, words, message):
