@@ -44,7 +44,17 @@ from .binomial import CONFINED, LEAST_P, Counts, Floats, p_value, upper_limit
 from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
 from .means import chance_of_means, mu_of_means, standard_errors_apart
 from .settings import AuditSettings, Proof, check_scores
-from .thresholds import LEAST_A_SIDE, Pilot, Rule, choose_rule, error_counts, pilot_size, split_pilot
+from .thresholds import (
+    LEAST_A_SIDE,
+    Errors,
+    Pilot,
+    Rule,
+    candidate_rates,
+    choose_rule,
+    error_counts,
+    pilot_size,
+    split_pilot,
+)
 
 TestName = Literal["joint", "clopper-pearson", "gaussian", "curve"]
 
@@ -202,26 +212,22 @@ class FixedTest(Counts):
                 "of it to confine one of the rates"
             )
         else:
-            by = "a Gaussian fit of" if self.chosen and self.chosen.fitted else "the scores of"
+            by = "a smooth curve through the ranks of" if self.chosen and self.chosen.fitted else "the ranks of"
             few = "positives" if self.strict_on_fpr else "negatives"
             how = f"chosen with direction and tail by {by}"
             spent = (
                 f" and tested once on {others}; few false {few}, on whose limit {error * self.share:.3g} of the error "
                 f"{error:.3g} is spent"
             )
-        return self.in_words(f"{spent}; a score equal to the threshold counts as an error", how)
+        return self.in_words(spent, how)
 
     def in_words(self, rest: str, how: str = "chosen with its direction on") -> str:
         """Return the rule and where it comes from, and the `rest` of the sentence."""
         if self.chosen is None:
             return TOO_FEW
-        side = "above" if self.chosen.in_is_high else "below"
         inside, outside = self.pilot
         pilot = "a separate pilot" if self.separate else "a random pilot"
-        return (
-            f"'in' when the score is {side} {self.chosen.threshold:.6g}, {how} {pilot} of {inside} + {outside} "
-            f"scores (in + out){rest}"
-        )
+        return f"{self.chosen.words}, {how} {pilot} of {inside} + {outside} scores (in + out){rest}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +344,7 @@ def fixed_test(
             rule instead: all of the scores are then tested.
 
     Raises:
-        InputError: empty, many-dimensional or infinite scores, or a number out of range.
+        InputError: scores that `check_scores` refuses, or a number out of range.
     """
     check_names("name", [name], get_args(TestName))
     test = FixedTest(name=name, delta=check_probability("delta", delta), n_in=0, n_out=0)
@@ -512,15 +518,30 @@ def _interpolated(
 
 def choose_joint_rule(pilot: Pilot, error: float, *, family: CurveFamily) -> Rule:
     """Return the rule whose expected counts on further scores promise the largest theta."""
-    rates, n_in, n_out = pilot.candidates()
-    fpr, fnr = np.stack([rates.errors[True], rates.errors[False]], axis=1)
-    limits = (_limits(n_out * a, n_out, n_in * b, n_in, error) for a, b in zip(fpr, fnr, strict=True))
-    worth = np.stack([levels(family, *both) for both in limits])
-    # Symmetrical worlds tie exactly: the smallest false positive rate decides, not the last digit.
+    rates = candidate_rates(pilot.inside, pilot.outside)
+    if family.blow_up is None:
+        # A curve that is not its own inverse is unlike the smooth one, by which the wrong tail would promise more.
+        rates = replace(rates, errors=rates.counted, trust=0.0)
+
+    def promise(errors: Errors, n_in: int, n_out: int) -> Floats:
+        limits = (_limits(n_out * a, n_out, n_in * b, n_in, error) for a, b in zip(*_both(errors), strict=True))
+        return np.stack([levels(family, *both) for both in limits])
+
+    worth = pilot.worth(rates, promise)
+    fpr, fnr = _both(rates.errors)
+    # Symmetrical worlds tie: the smallest false negative rate decides, not the last digit.
     tied = worth >= worth.max() * (1.0 - _TIE)
-    side, place = np.unravel_index(int(np.argmin(np.where(tied, fpr, np.inf))), fpr.shape)
-    strict_on_fpr = bool(fpr[side, place] < fnr[side, place])
-    return Rule(float(rates.threshold[place]), bool(side == 0), strict_on_fpr, share=0.5, fitted=rates.fitted)
+    side, cut = np.unravel_index(int(np.argmin(np.where(tied, fnr, np.inf))), fpr.shape)
+    strict_on_fpr = bool(fpr[side, cut] < fnr[side, cut])
+    in_is_high = bool(side == 0)
+    threshold = rates.edge(int(cut), upper=in_is_high == strict_on_fpr)
+    return Rule(threshold, in_is_high, strict_on_fpr, share=0.5, fitted=rates.trust > 0.0)
+
+
+def _both(errors: Errors) -> tuple[Floats, Floats]:
+    """Return the false positive and the false negative rates (2, k) of both directions."""
+    fpr, fnr = np.stack([errors[True], errors[False]], axis=1)
+    return fpr, fnr
 
 
 def _limits(
@@ -700,7 +721,7 @@ def bayes(inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:
         provable=max(proved, credible_epsilon(Counts(n_in=test.n_in, n_out=test.n_out), delta, error)),
         rule=test.in_words(
             f"; posterior of both rates from the other {test.n_in} + {test.n_out}, with the whole error {error:.3g} as "
-            "the mass below the bound; a score equal to the threshold counts as an error"
+            "the mass below the bound"
         ),
         looks=1,
         assumes=ASSUMPTION,

@@ -136,7 +136,10 @@ class Canaries:
 
 @dataclass(frozen=True)
 class GuessRule:
-    """Guess "in" above `above`, "out" below `below` (both read on the other side when not `in_is_high`), else pass."""
+    """Guess "in" from `above` up and "out" from `below` down, else pass; each the other way when not `in_is_high`.
+
+    NaN stands for no guess on that side.
+    """
 
     above: float
     below: float
@@ -193,10 +196,13 @@ def choose_guesses(canaries: Canaries, promise: Callable[[Floats, Floats], Float
     Where the pilot's own counts stand for the rates, the numbers are those of as many canaries as the pilot has: its
     counts are no surer than that.
     """
-    options, fitted = _options(canaries)
+    options, trust = _options(canaries)
     pilot = canaries.pilot_in.size + canaries.pilot_out.size
-    share = 1.0 if fitted else min(1.0, pilot / canaries.scores.size)
-    promised = promise(share * np.array([o.made for o in options]), share * np.array([o.right for o in options]))
+    share = min(1.0, pilot / canaries.scores.size)
+    counted = share * np.array([o.counted for o in options])
+    promised = (1.0 - trust) * promise(*counted.T)
+    if trust > 0.0:
+        promised += trust * promise(np.array([o.made for o in options]), np.array([o.right for o in options]))
     return options[int(np.argmax(promised))].rule
 
 
@@ -223,58 +229,68 @@ def search_guesses(canaries: Canaries, promise: Callable[[float, float], float])
 
 @dataclass(frozen=True)
 class _Option:
-    """A rule, the share of wrong guesses it was made for, and how many guesses it should make and get right."""
+    """A rule, the share of wrong guesses it was made for, and how many guesses it should make and get right.
+
+    `counted` are the same two numbers by the counts of the pilot.
+    """
 
     rule: GuessRule
     wrong: float
     both: bool
     made: float
     right: float
+    counted: tuple[float, float]
 
 
-def _options(canaries: Canaries) -> tuple[list[_Option], bool]:
-    """Return rules that err equally often on either side, each side of them alone too, and whether by a fit."""
+def _options(canaries: Canaries) -> tuple[list[_Option], float]:
+    """Return rules that err equally often on either side, each side of them alone too, and the `trust` in their fit."""
     rates = candidate_rates(canaries.pilot_in, canaries.pilot_out)
     m = canaries.scores.size
     high, low = (float(np.max(1.0 - np.add(*rates.errors[d]))) for d in (True, False))
     in_is_high = high >= low
-    order = np.argsort(rates.threshold if in_is_high else -rates.threshold)
-    t = rates.threshold[order]
+    order = np.arange(rates.above.size)[:: 1 if in_is_high else -1]
+    sure_in = (rates.above if in_is_high else rates.below)[order]
+    sure_out = (rates.below if in_is_high else rates.above)[order]
     fpr, fnr = (side[order] for side in rates.errors[in_is_high])
-    # The last place of each stands for no guess on that side.
-    none = t.size
-    end = math.inf if in_is_high else -math.inf
-    above, right_in, wrong_in = (np.append(*pair) for pair in ((t, end), (1.0 - fnr, 0.0), (fpr, 0.0)))
-    below, right_out, wrong_out = (np.append(*pair) for pair in ((t, -end), (1.0 - fpr, 0.0), (fnr, 0.0)))
+    seen_fpr, seen_fnr = (side[order] for side in rates.counted[in_is_high])
+    none = order.size
+
+    def option(wrong: float, i: int, j: int) -> _Option:
+        """Return the rule that says "in" at cut i and "out" at cut j, or neither where that is `none` or -1."""
+        above = float(sure_in[i]) if i < none else math.nan
+        below = float(sure_out[j]) if j >= 0 else math.nan
+        expected = []
+        for wrong_in, wrong_out in ((fpr, fnr), (seen_fpr, seen_fnr)):
+            right = (1.0 - wrong_out[i] if i < none else 0.0) + (1.0 - wrong_in[j] if j >= 0 else 0.0)
+            errors = (wrong_in[i] if i < none else 0.0) + (wrong_out[j] if j >= 0 else 0.0)
+            expected.append((0.5 * m * float(right + errors), 0.5 * m * float(right)))
+        rule = GuessRule(above, below, in_is_high)
+        return _Option(rule, wrong, i < none and j >= 0, *expected[0], expected[1])
+
+    of_out = np.append(fpr, 0.0)
     found = []
-    for wrong in _WRONG:
-        a = int(np.argmax(wrong_in <= wrong))
+    for wrong in _WRONG.tolist():
+        a = int(np.argmax(of_out <= wrong))
         b = int(np.max(np.flatnonzero(fnr <= wrong), initial=-1))
         pairs = [(a, b)] if a < none and 0 <= b <= a else []
         pairs += [(a, -1)] if a < none else []
         pairs += [(none, b)] if b >= 0 else []
-        if a < b and wrong == _WRONG[0]:
-            # Sides so far apart that the threshold of each lies beyond that of the other: one midway for both.
-            cut = 0.5 * float(t[a] + t[b])
-            right = m * (1.0 - float(wrong))
-            found.append(_Option(GuessRule(cut, cut, in_is_high), float(wrong), True, float(m), right))
-        for i, j in pairs:
-            right = 0.5 * m * float(right_in[i] + right_out[j])
-            errors = 0.5 * m * float(wrong_in[i] + wrong_out[j])
-            rule = GuessRule(float(above[i]), float(below[j]), in_is_high)
-            found.append(_Option(rule, float(wrong), i < none and j >= 0, right + errors, right))
+        if a < b:
+            # Sides so far apart that the cut of each lies beyond that of the other: one between for both.
+            pairs.append(((a + b) // 2, (a + b) // 2))
+        found += [option(wrong, i, j) for i, j in pairs]
     if not found:
-        middle = float(t[int(np.argmin(fpr + fnr))])
-        found = [_Option(GuessRule(middle, middle, in_is_high), 0.5, True, float(m), 0.5 * m)]
-    return found, rates.fitted
+        cut = int(np.argmin(fpr + fnr))
+        found = [option(0.5, cut, cut)]
+    return found, rates.trust
 
 
 def count_guesses(canaries: Canaries, rule: GuessRule) -> Guesses:
-    """Return how many guesses `rule` makes and how many are right; a score equal to a threshold is no guess."""
+    """Return how many guesses `rule` makes and how many are right; a score between its thresholds is no guess."""
     sign = 1.0 if rule.in_is_high else -1.0
-    scores = sign * canaries.scores
-    says_in = scores > sign * rule.above
-    says_out = scores < sign * rule.below
+    scores = sign * canaries.scores.astype(np.float64)
+    says_in = scores >= sign * rule.above
+    says_out = (scores <= sign * rule.below) & ~says_in
     right = np.count_nonzero(says_in & canaries.bits) + np.count_nonzero(says_out & ~canaries.bits)
     return Guesses(canaries.scores.size, int(np.count_nonzero(says_in) + np.count_nonzero(says_out)), int(right))
 
@@ -326,8 +342,7 @@ class CoinTest:
         canaries, made, right = (sum(getattr(one, name) for one in self.guesses) for name in _COUNTS)
         return (
             f"{right:,} of {made:,} guesses right about {canaries:,} fair coins of {len(self.guesses)} trainings, each "
-            "by a rule chosen on the coins of those before it; bets on each training's p-value; a score equal to a "
-            "threshold is no guess"
+            "by a rule chosen on the coins of those before it; bets on each training's p-value"
         )
 
 
@@ -362,15 +377,14 @@ def best_coin_test(trainings: int, coins: int, *, delta: float) -> CoinTest:
 
 def in_words(canaries: Canaries, rule: GuessRule, guesses: Guesses, settings: AuditSettings) -> str:
     """Return the rule, how it came about and what it did, as one sentence."""
-    more, less = ("above", "below") if rule.in_is_high else ("below", "above")
-    parts = [f"'in' {more} {rule.above:.6g}"] if math.isfinite(rule.above) else []
-    parts += [f"'out' {less} {rule.below:.6g}"] if math.isfinite(rule.below) else []
+    up, down = ("least", "most") if rule.in_is_high else ("most", "least")
+    parts = [f"'in' at {up} {rule.above:.6g}"] if not math.isnan(rule.above) else []
+    parts += [f"'out' at {down} {rule.below:.6g}"] if not math.isnan(rule.below) else []
     origin = "whose bits were coin flips" if settings.coin_flips else "drawn from both sides by fresh coin flips"
     return (
         f"guess {' and '.join(parts)}, chosen on a random pilot of {canaries.pilot_in.size} + "
         f"{canaries.pilot_out.size} scores (in + out); {guesses.right} of {guesses.made} guesses right about the other "
-        f"{guesses.canaries} canaries, {origin}, with the whole error {settings.error:.3g} spent on one test; a score "
-        "equal to a threshold is no guess"
+        f"{guesses.canaries} canaries, {origin}, with the whole error {settings.error:.3g} spent on one test"
     )
 
 

@@ -30,7 +30,7 @@ from .assumptions import permuted, unit_of
 from .binomial import LEAST_P, Floats
 from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
 from .settings import AuditSettings, Proof, check_scores
-from .thresholds import candidate_rates
+from .thresholds import Scores, candidate_rates
 
 SequentialName = Literal["sequential", "sequential-gaussian"]
 
@@ -180,8 +180,8 @@ def likelihood_of(
     return _followed("sequential-gaussian", grid, best, claimed, delta, inside.size, rule)
 
 
-def paired(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
-    """Return the (k,) scores of each side that have a partner, k >= 1; `InputError` unless they are finite."""
+def paired(inside: Scores, outside: Scores) -> tuple[Scores, Scores]:
+    """Return the (k,) scores of each side that have a partner, k >= 1; `InputError` as `check_scores`."""
     pairs = min(inside.size, outside.size)
     return check_scores("in_scores", inside[:pairs]), check_scores("out_scores", outside[:pairs])
 
@@ -234,7 +234,7 @@ def sequential(inside: Floats, outside: Floats, settings: AuditSettings) -> Proo
         rule=f"bets on {test.n_in} pairs, each side in a random order, each with a threshold, direction, tail and "
         f"stake chosen from the pairs before it; {len(test.claims)} claims from {test.claims[0]:g} to "
         f"{test.claims[-1]:g}, each with the whole error {error:.3g}, the bound being the largest below which all are "
-        "refuted; a score equal to a threshold never pays",
+        "refuted",
         directions=2,
         looks=test.n_in,
     )
@@ -243,6 +243,9 @@ def sequential(inside: Floats, outside: Floats, settings: AuditSettings) -> Proo
 def sequential_gaussian(inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:
     """Return the largest mu that a likelihood ratio refuted at any pair, and its epsilon at delta; order as above."""
     error = settings.error
+    infinite = sum(int(np.count_nonzero(np.isinf(side))) for side in (inside, outside))
+    if infinite:
+        return Proof(family=GAUSSIAN, rule=f"none: {infinite} scores are infinite, the likelihood needs finite ones")
     test = likelihood_of(*permuted(inside, outside, settings.seed), delta=settings.delta, errors=(error, error))
     return Proof(
         family=GAUSSIAN,
@@ -298,17 +301,18 @@ def pairs_needed(epsilon: float, delta: float, confidence: float = 0.95) -> int:
 
 @dataclass(frozen=True)
 class _Bet:
-    """Which events pay and which cost at one threshold: four ways to read a pair."""
+    """Which scores pay, of "in" or of "out", and cost where they are the other's: from a threshold up or down."""
 
     threshold: float
-    in_is_high: bool
+    upper: bool
     in_pays: bool
 
-    def events(self, inside: Floats, outside: Floats) -> tuple[Bools, Bools]:
-        """Return (pays, costs) for (k,) pairs; a score equal to the threshold never pays and always costs."""
-        winner, loser = (inside, outside) if self.in_pays else (outside, inside)
-        sign = 1.0 if self.in_is_high == self.in_pays else -1.0
-        return sign * winner > sign * self.threshold, sign * loser >= sign * self.threshold
+    def events(self, inside: Scores, outside: Scores) -> tuple[Bools, Bools]:
+        """Return (pays, costs) for (k,) pairs."""
+        sign = 1.0 if self.upper else -1.0
+        there = (sign * side.astype(np.float64) >= sign * self.threshold for side in (inside, outside))
+        of_in, of_out = there
+        return (of_in, of_out) if self.in_pays else (of_out, of_in)
 
 
 def wealth_against(
@@ -363,7 +367,7 @@ def _choose(epsilons: Floats, inside: Floats, outside: Floats, delta: float) -> 
     sides = [rates.errors[in_is_high][:: 1 if in_pays else -1] for in_is_high, in_pays in _WAYS]
     q, wrong = (np.concatenate(side) for side in zip(*sides, strict=True))
     p = 1.0 - wrong
-    size = rates.threshold.size
+    size = rates.above.size
     for epsilon in epsilons:
         odds = math.exp(epsilon)
         # The stake that grows fastest where pays and costs never meet; the growth then counts all four outcomes.
@@ -376,7 +380,9 @@ def _choose(epsilons: Floats, inside: Floats, outside: Floats, delta: float) -> 
             + (1.0 - p) * (1.0 - q) * np.log1p(-gain * delta)
         )
         best = int(np.argmax(growth))
-        bet = _Bet(float(rates.threshold[best % size]), *_WAYS[best // size])
+        in_is_high, in_pays = _WAYS[best // size]
+        upper = in_is_high == in_pays
+        bet = _Bet(rates.edge(best % size, upper=upper), upper, in_pays)
         yield bet if growth[best] > 0.0 else None, float(stake[best])
 
 
@@ -403,6 +409,9 @@ def evidence_against(mus: Floats, inside: Floats, outside: Floats) -> Floats:
     if not np.all(mus <= _LARGEST_MU):
         raise InputError(f"must be numbers from 0 to {_LARGEST_MU:g}", "mus", mus)
     best = np.zeros(mus.size)
+    inside, outside = inside.astype(np.float64), outside.astype(np.float64)
+    if not (np.isfinite(inside).all() and np.isfinite(outside).all()):
+        return best  # no Gaussian score is infinite
     first = inside[:ESTIMATED], outside[:ESTIMATED]
     # In units of the largest score the squares stay floats.
     unit = unit_of(*first)

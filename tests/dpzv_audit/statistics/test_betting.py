@@ -48,15 +48,15 @@ def test_no_bet_gains_in_expectation_under_the_claim(epsilon, stake):
             assert chances @ gains <= 1.0 + 1e-12
 
 
-def test_ties_never_pay_and_always_cost():
+def test_ties_pay_and_cost_alike():
     x, y = np.array([0.0, 1.0, 2.0]), np.array([1.0, 1.0, 1.0])
-    for high in (True, False):
+    for upper in (True, False):
         for in_pays in (True, False):
-            pays, costs = _Bet(1.0, high, in_pays).events(x, y)
-            assert not pays[1]
+            pays, costs = _Bet(1.0, upper, in_pays).events(x, y)
+            assert pays[1]
             assert costs[1]
     pays, costs = _Bet(1.0, True, True).events(x, y)
-    assert pays.tolist() == [False, False, True]
+    assert pays.tolist() == [False, True, True]
     assert costs.tolist() == [True, True, True]
 
 
