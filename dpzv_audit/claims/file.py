@@ -568,10 +568,12 @@ class ScoreFiles(_Strict):
     """Scores of runs with the canary: CSV, NPY, NPZ or JSON lines."""
     out: Text
     """Scores of runs without it."""
+    header: bool | None = None
+    """Whether the first row of a CSV is a header; by default a name is one, and a number may be asked about."""
 
     def names(self) -> dict[str, str]:
         """Return the files by their keys."""
-        return self.model_dump(by_alias=True)
+        return {"in": self.in_, "out": self.out}
 
 
 class ScoresClaim(_EpsilonClaim):

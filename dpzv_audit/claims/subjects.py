@@ -24,9 +24,9 @@ from ..games.scores import GameScores, Given, scored_by, scores_of, views_of
 from ..loading import importable
 from ..registry import plug_ins
 from ..signals import TRIAL_SECONDS
-from ..statistics.binomial import Floats
+from ..statistics.assumptions import remarks
 from ..statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
-from ..statistics.scores import load_scores
+from ..statistics.scores import ScoreFiles, load_score_files
 from .file import Claim, MechanismClaim, MethodAttackClaim, OwnClaim, ScoresClaim, TrainedClaim
 
 RUNS = "runs"
@@ -280,8 +280,13 @@ def subject_of(claim: Claim, access: Access, seed: int, max_trials: int | None =
     """
     if isinstance(claim, ScoresClaim):
         in_path, out_path = access.scores(claim)
+
+        def read() -> ScoreFiles:
+            files = load_score_files(in_path, out_path, claim.scores.header)
+            return replace(files, notes=(*files.notes, *remarks(files.inside, files.outside, "files")))
+
         return scores_subject(
-            lambda: (load_scores(in_path), load_scores(out_path)),
+            read,
             exactly_gaussian=claim.exactly_gaussian,
             facts={"scores": claim.scores.names()},
         )
@@ -311,17 +316,19 @@ def subject_of(claim: Claim, access: Access, seed: int, max_trials: int | None =
 
 
 def scores_subject(
-    read: Callable[[], tuple[Floats, Floats]], *, exactly_gaussian: bool, facts: Mapping[str, object] | None = None
+    read: Callable[[], ScoreFiles], *, exactly_gaussian: bool, facts: Mapping[str, object] | None = None
 ) -> Subject:
     """Return what scores that are there already are about: no further pair can be drawn, so one test takes them all."""
 
     def draw(number: int) -> GameScores:
-        return GameScores(*read(), given=Given(vouched=True) if exactly_gaussian else None)
+        files = read()
+        given = Given(vouched=True) if exactly_gaussian else None
+        return GameScores(files.inside, files.outside, given=given, notes=files.notes)
 
     @cache
     def counted() -> tuple[int, int]:
-        inside, outside = read()
-        return inside.size, outside.size
+        files = read()
+        return files.inside.size, files.outside.size
 
     return Subject(
         stages=(Stage(name=SCORES, pool=SCORES, blocks=1, full=1.0),),

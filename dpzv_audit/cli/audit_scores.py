@@ -17,12 +17,12 @@ from ..errors import AuditError, InputError, check_count, check_not_negative
 from ..evidence.verdict import GIVEN_GAUSSIAN, given_by, largest_gating, on_privacy
 from ..findings import to_jsonable
 from ..results import JudgedBound, Privacy, ScoresClaim, ScoresResult
-from ..statistics.assumptions import dependence
+from ..statistics.assumptions import dependence, remarks
 from ..statistics.coverage import FALSE_ALARM, as_text, coverage_check
 from ..statistics.estimators import DEFAULT_ESTIMATORS, ESTIMATORS, audit_scores, can_refute, may_refute
 from ..statistics.families import FAMILIES, CurveFamily, sampled_family
 from ..statistics.fixed import expected_bound
-from ..statistics.scores import load_scores
+from ..statistics.scores import load_score_files
 from .flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
 from .output import Output, coloured, print_table, table_of
 from .summary import at_least, sentence_of
@@ -133,6 +133,8 @@ class ScoreFlags:
         coin_flips: The scores are of canaries of one training; a fair coin for each canary decided its file (bit 1:
             IN).
         fail_on refuted: Exit with 1 when the claim is refuted.
+        header yes|no: Whether the first row of a CSV is a header; by default a name is one, and a number only where
+            both files begin with it and no other row is spelled like it.
         seed N: Every random stream follows from this number.
     """
 
@@ -144,6 +146,7 @@ class ScoreFlags:
     family: str = "gaussian"
     coin_flips: bool = False
     fail_on: Literal["refuted"] | None = None
+    header: Literal["yes", "no"] | None = None
     seed: Whole = 0
 
     @property
@@ -175,9 +178,11 @@ def audit_score_files(
     if options.fail_on is not None and options.epsilon is None:
         raise InputError("--fail-on needs a claim to refute, give --epsilon as well")
     family = family_of(options.family)
-    one, other = (load_scores(path) for path in scores)
+    files = load_score_files(*scores, header=None if options.header is None else options.header == "yes")
+    one, other = files.inside, files.outside
     bounds = _judged(one, other, family, options)
-    warning = dependence(one, other)
+    dependent = dependence(one, other)
+    warnings = [*files.notes, *remarks(one, other, "files"), *([dependent] if dependent else [])]
     claim = None
     if options.epsilon is not None:
         privacy = Privacy(
@@ -188,7 +193,7 @@ def audit_score_files(
             empirical_lower=largest_gating(bounds),
             estimators=list(bounds),
         )
-        privacy = on_privacy(privacy, theory=False, warnings=[warning] if warning else [])
+        privacy = on_privacy(privacy, theory=False, warnings=warnings)
         claim = ScoresClaim(
             epsilon=options.epsilon, delta=options.delta, verdict=privacy.verdict, judged=privacy.judged
         )
@@ -200,7 +205,7 @@ def audit_score_files(
         claim=claim,
         estimators=list(bounds),
         meaning=_meaning(bounds, options),
-        warnings=[warning] if warning else [],
+        warnings=warnings,
     )
     output.result(result)
     if not output.as_json:
@@ -208,7 +213,7 @@ def audit_score_files(
             output.say(f"{words_of(claim.judged)}: {claim.judged.claim}")
         _print_table(bounds, output)
         output.line(result.meaning)
-        if warning:
+        for warning in warnings:
             typer.echo(f"Warning: {warning}.")
     if claim is not None and claim.verdict == options.fail_on:
         raise typer.Exit(1)

@@ -44,6 +44,7 @@ from ..loading import function_at, importable, short, words_of
 from ..runs import PACKAGE_FOLDERS
 from ..seeds import Purpose, stream
 from ..signals import can_ring, until
+from ..statistics.settings import not_held
 from .engine import Arrays, MechanismFailed
 from .scores import GameScores, Given, scores_of
 
@@ -358,6 +359,8 @@ def _numbers(answer: Any, where: str) -> Floats:
     if array.dtype.kind not in "biuf" or array.size == 0:
         shown = answer[0] if isinstance(answer, list) and answer else answer
         raise InputError(f"{where} answered {short(repr(shown))}, {_RIGHT}")
+    if array.dtype.kind in "iu" and (lost := not_held(array)).size:
+        raise InputError(f"{where} answered {array.flat[lost[0]]}, which no double holds: subtract a number from each")
     values = array.astype(np.float64)
     if not np.isfinite(values).all():
         raise InputError(f"{where} answered {values[~np.isfinite(values)].flat[0]}, must be finite numbers")

@@ -45,7 +45,8 @@ class GameScores:
     fair coin decided which side each score is on: "in" where it fell on 1. Those of one training may depend on each
     other. Scores that are `discrete` by construction have no Gaussian law, whatever they look like. Scores of a `pilot`
     of both worlds, none of them among the others, choose the rule of a test: where scores are few values, a random part
-    may miss the one that tells. Without them the test takes a pilot from the scores.
+    may miss the one that tells. Without them the test takes a pilot from the scores. `notes` say what a reader of files
+    found.
     """
 
     in_scores: Column
@@ -59,6 +60,7 @@ class GameScores:
     coins: bool = False
     discrete: bool = False
     pilot: tuple[Column, Column] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def sides(self) -> tuple[Floats, Floats]:
@@ -98,7 +100,7 @@ class GameScores:
     def warnings(self) -> list[str]:
         """What the scores, in the order of their runs, say against tests of them; of coins what their score misses."""
         found = self.blind if self.coins else dependence(*self.sides)
-        return [found] if found else []
+        return [*self.notes, *([found] if found else [])]
 
     def rows(self, inside: Any, outside: Any) -> "GameScores":
         """Return the runs of either world at an index, a mask or a slice."""

@@ -20,6 +20,7 @@ from scipy.special import betainc, log_ndtr, ndtr
 from ..errors import InputError
 from ..seeds import Purpose, stream
 from .binomial import Floats
+from .thresholds import PLACES, Scores, merged, rounding_of
 
 LEAST_SCORES = 8
 """Fewest scores for which the published p-values of the Anderson-Darling test hold."""
@@ -158,6 +159,10 @@ def gaussian_assumption(inside: Floats, outside: Floats, *, vouched: bool) -> st
     `vouched`: by a user, whose word needs more scores and a test that objects more readily; else by construction.
     """
     least, level = (VOUCHED_SCORES, VOUCHED_LEVEL) if vouched else (LEAST_SCORES, BUILT_LEVEL)
+    inside, outside = inside.astype(np.float64), outside.astype(np.float64)
+    infinite = sum(int(np.count_nonzero(np.isinf(side))) for side in (inside, outside))
+    if infinite:
+        return f"{GAUSSIAN_ASSUMPTION} (the scores contradict it: {infinite} of them are infinite)"
     if min(inside.size, outside.size) < least:
         return f"{GAUSSIAN_ASSUMPTION} (too few scores to test it: {least} a side are needed)"
     p = normality_p_value(inside, outside)
@@ -232,6 +237,37 @@ def row_correlation(inside: Floats, outside: Floats) -> tuple[float, float]:
         return 0.0, 1.0
     correlation = float(first @ second) / size
     return correlation, _two_sided(correlation * math.sqrt(n - 1.0))
+
+
+_LEAST_SHARED = 8
+_SHARED = 0.25
+"""Independent scores share at most 0.19 of the numbers that each side has once, on whatever grid they lie."""
+
+
+def remarks(inside: Scores, outside: Scores, called: str = "sides") -> list[str]:
+    """Return a line each on scores that both sides share and on different scores that count as one.
+
+    `called` is what the two sides are: "sides" or "files".
+    """
+    found = []
+    kinds = [np.unique(side, return_counts=True) for side in (inside, outside)]
+    mostly_once = all(2 * values.size > side.size for (values, _), side in zip(kinds, (inside, outside), strict=True))
+    once, other = (values[counts == 1] for values, counts in kinds)
+    shared = np.intersect1d(once, other, assume_unique=True).size
+    fewer = min(inside.size, outside.size)
+    if np.array_equal(inside, outside):
+        found.append(f"the two {called} hold the same scores")
+    elif inside.size == outside.size and mostly_once and np.array_equal(np.sort(inside), np.sort(outside)):
+        found.append(f"the two {called} hold the same scores, in another order")
+    elif shared >= max(_LEAST_SHARED, _SHARED * fewer):
+        found.append(f"{shared:,} of the {fewer:,} scores of one side are the same numbers in the two {called}")
+    count = merged(inside, outside)
+    if count:
+        found.append(
+            f"{count:,} of the different scores lie within {2 * PLACES:.0f} units in the last place of "
+            f"{rounding_of(inside, outside)} of the next one, as rounding may make them: those may count as one"
+        )
+    return found
 
 
 def dependence(inside: Floats, outside: Floats) -> str:

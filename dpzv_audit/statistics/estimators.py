@@ -1,12 +1,14 @@
 """The registry of estimators and `audit_scores`: lower bounds on epsilon, each valid at its stated confidence."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from numpy.typing import ArrayLike
 
 from ..errors import check_count, check_names, check_probability
 from ..findings import EmpiricalBound
+from .assumptions import remarks
 from .families import FAMILIES, GAUSSIAN, CurveFamily
 from .fixed import TestName, bayes, fixed_bound
 from .one_run import one_run, one_run_fdp
@@ -111,7 +113,8 @@ def audit_scores(
             number of scores choose their rule; they then test all scores.
 
     Raises:
-        InputError: empty, many-dimensional or infinite scores, a number out of range, an unknown name.
+        InputError: scores that are empty, many-dimensional, NaN or beyond what a double holds, a number out of range,
+            an unknown name.
     """
     if isinstance(family, str):
         check_names("family", [family], FAMILIES)
@@ -129,4 +132,6 @@ def audit_scores(
     check_names("estimator", estimators, ESTIMATORS)
     inside = check_scores("in_scores", in_scores)
     outside = check_scores("out_scores", out_scores)
-    return tuple(ESTIMATORS[name].bound(name, inside, outside, settings) for name in estimators)
+    said = "".join(f"; {remark}" for remark in remarks(inside, outside))
+    bounds = [ESTIMATORS[name].bound(name, inside, outside, settings) for name in estimators]
+    return tuple(replace(bound, threshold_rule=bound.threshold_rule + said) for bound in bounds)

@@ -30,6 +30,7 @@ _HALVINGS = 40
 
 def standard_errors_apart(inside: Floats, outside: Floats) -> float:
     """Return how many standard errors the means of (n,) and (m,) scores lie apart, n, m >= 2; 0 for constant ones."""
+    inside, outside = inside.astype(np.float64), outside.astype(np.float64)
     unit = unit_of(inside, outside)
     x, y = inside / unit, outside / unit
     squares = float(np.sum((x - x.mean()) ** 2) + np.sum((y - y.mean()) ** 2))

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InputError
 from ..findings import ClaimKind, EmpiricalBound
 from .assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from .binomial import Floats
 from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
+from .thresholds import Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,10 +102,18 @@ class Estimator:
         )
 
 
-def check_scores(name: str, scores: ArrayLike) -> Floats:
-    """Return `scores` as a new (n,) float64 array, n >= 1, all finite.
+MOST_WHOLE = 2**53
+"""Every whole number up to it is a double."""
 
-    Raises `InputError` naming `name` and, for a number that is not finite, its row counted from 1.
+
+def check_scores(name: str, scores: ArrayLike) -> Scores:
+    """Return `scores` as a new (n,) array, n >= 1, of floats of 16, 32 or 64 bits or of whole numbers; none is NaN.
+
+    Infinities have their place in the order. Wider floats become doubles.
+
+    Raises:
+        InputError: no list of real numbers, or a number that is NaN or that no double holds: it names `name` and the
+            row, counted from 1.
     """
     try:
         array = np.asarray(scores)
@@ -115,10 +125,45 @@ def check_scores(name: str, scores: ArrayLike) -> Floats:
         raise InputError(f"{name} is empty, must hold at least one score")
     if array.dtype.kind not in "iuf":
         raise InputError(f"{name} holds values of type {array.dtype}, must be real numbers")
-    with np.errstate(over="ignore"):  # what overflows on the way from a wider type is reported as infinite
-        values = array.astype(np.float64)
-    wrong = np.flatnonzero(~np.isfinite(values))
+    if not isinstance(scores, np.ndarray) and array.dtype.kind == "f":
+        # A list that mixes floats with whole numbers has lost the last digits of the latter by now.
+        for row, value in enumerate(scores if isinstance(scores, list | tuple) else (), start=1):
+            if isinstance(value, int | np.integer) and int(float(value)) != int(value):
+                raise _too_fine(name, row, int(value))
+    wrong = np.flatnonzero(np.isnan(array))
     if wrong.size:
-        row = int(wrong[0])
-        raise InputError(f"{name}: row {row + 1} is {values[row]}, must be a finite number")
-    return values
+        raise InputError(f"{name}: row {wrong[0] + 1} is nan, must be a number")
+    with np.errstate(over="ignore"):
+        doubles = array.astype(np.float64)
+    if array.dtype.kind != "f":
+        lost = not_held(array)
+        if lost.size:
+            raise _too_fine(name, int(lost[0]) + 1, array[lost[0]])
+        return array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.itemsize <= doubles.dtype.itemsize:
+        return array.astype(array.dtype.newbyteorder("="))
+    beyond = np.flatnonzero(np.isfinite(array) & ~np.isfinite(doubles))
+    fine = np.flatnonzero((np.abs(array) > MOST_WHOLE) & (array == np.rint(array)) & (array != doubles))
+    if beyond.size or fine.size:
+        row = int(min([*beyond[:1], *fine[:1]]))
+        raise _too_fine(name, row + 1, array[row])
+    if np.unique(doubles).size < np.unique(array).size:
+        raise InputError(
+            f"{name}: scores of type {array.dtype} differ by less than doubles can, take differences first"
+        )
+    return doubles
+
+
+def not_held(array: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the places, in row-major order, of whole numbers in an array of integers that no double holds exactly."""
+    doubles = array.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        back = doubles.astype(array.dtype)
+    # The double next to the largest whole number of 64 bits is past it.
+    beyond = (array.dtype.itemsize == 8) & (doubles >= np.iinfo(array.dtype).max)
+    return np.flatnonzero((back != array) | beyond)
+
+
+def _too_fine(name: str, row: int, value: object) -> InputError:
+    cure = "subtract one number from all scores of both sides, or write floats"
+    return InputError(f"{name}: row {row} is {value!s}, which no double holds exactly: {cure}")

@@ -99,14 +99,19 @@ def empirical_tradeoff(
         in_is_high: False reads small scores as "in".
 
     Raises:
-        InputError: scores that are empty, not one-dimensional or not finite, or a number out of range.
+        InputError: scores that `check_scores` refuses, or a number out of range.
     """
     check_probability("confidence", confidence)
     alpha = np.linspace(0.0, 1.0, check_count("points", points, least=2))
     sign = 1.0 if in_is_high else -1.0
+    sides = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
+    if any(np.isinf(side).any() for side in sides):
+        # The curve is one of ranks, which are finite where scores are not.
+        values = np.unique(np.concatenate(sides))
+        sides = np.searchsorted(values, sides[0]), np.searchsorted(values, sides[1])
     # Each a copy, which is put in order below.
-    inside = sign * check_scores("in_scores", in_scores)
-    outside = sign * check_scores("out_scores", out_scores)
+    inside, outside = (sign * side for side in sides)
+    del sides
     inside.sort()
     outside.sort()
     thresholds = np.concatenate([[-np.inf], inside, outside, [np.inf]])

@@ -205,7 +205,7 @@ def test_a_flag_that_chooses_an_audit_needs_its_value(flags):
 def test_a_flag_of_no_audit_is_named_with_the_nearest():
     error = CliRunner().invoke(APP, ["--metod", "dpzv"]).exception
     assert said(error) == "No such option: --metod, did you mean --method?"
-    assert said(CliRunner().invoke(APP, ["--unheard-of=1"]).exception) == "No such option: --unheard-of"
+    assert said(CliRunner().invoke(APP, ["--zzyzx=1"]).exception) == "No such option: --zzyzx"
     for flags in (["--seed", "1", "--help"], ["--", "word"]):
         assert said(CliRunner().invoke(APP, flags).exception).startswith(
             "none of --method, --system, --scores and --mechanism"

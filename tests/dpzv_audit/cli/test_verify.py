@@ -522,16 +522,16 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monke
     from dpzv_audit.claims import subjects
 
     path = write(folder, FILE)
-    read = subjects.load_scores
+    read = subjects.load_score_files
     calls = []
 
-    def interrupted(place):
-        calls.append(place)
-        if len(calls) > 6:  # all four are counted before the first claim is tested
+    def interrupted(*places):
+        calls.append(places)
+        if len(calls) > 3:  # the files of both claims are counted before the first one is tested
             raise KeyboardInterrupt
-        return read(place)
+        return read(*places)
 
-    monkeypatch.setattr(subjects, "load_scores", interrupted)
+    monkeypatch.setattr(subjects, "load_score_files", interrupted)
     code = main(["verify", path, "--json", "--sarif", "stopped.sarif"])
     printed = capsys.readouterr()
     assert code == 130
@@ -543,7 +543,7 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monke
     assert [entry["verdict"] for entry in result["claims"]] == ["refuted", "not-tested"]
     assert "--resume" in printed.err
     assert "interrupted" in (folder / result["run"] / "report.html").read_text()
-    monkeypatch.setattr(subjects, "load_scores", read)
+    monkeypatch.setattr(subjects, "load_score_files", read)
     assert not verified(capsys, path, "--resume")[1]["interrupted"]
 
 

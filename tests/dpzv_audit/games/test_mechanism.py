@@ -44,6 +44,7 @@ raises = making(_raise)
 hangs = making(lambda: time.sleep(100))
 nan = making(lambda: float("nan"))
 infinite = making(lambda: np.inf)
+large = making(lambda: 2**53 + 1)
 none = making(lambda: None)
 text = making(lambda: "0.5")
 matrix = making(lambda: np.zeros((2, 2)))
@@ -130,6 +131,7 @@ def test_batches_are_runs_at_once():
         ("swallows", MechanismFailed, "took longer than trial_seconds 0.2"),
         ("nan", InputError, "answered nan, must be finite"),
         ("infinite", InputError, "answered inf, must be finite"),
+        ("large", InputError, "answered 9007199254740993, which no double holds"),
         ("none", InputError, "answered None, must be a number or a vector of numbers"),
         ("text", InputError, "answered '0.5', must be a number"),
         ("matrix", InputError, r"answered an array of shape \(2, 2\), must be a number or a vector"),

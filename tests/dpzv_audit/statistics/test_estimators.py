@@ -109,7 +109,6 @@ def test_power_on_scores_that_are_not_gaussian():
         )[0]
         for _ in range(10)
     ]
-    assert all("the scores of a random pilot" in bound.threshold_rule for bound in lognormal)
     assert np.mean([bound.epsilon_lower for bound in lognormal]) > 1.2
     binary = audit_scores(*(np.repeat(x, 50) for x in randomised_response(1, 2.0)), delta=DELTA)[0]
     assert 1.6 < binary.epsilon_lower <= 2.3  # 25,000 a side; truth near 2, resampled from 500 draws
@@ -138,7 +137,7 @@ def test_no_counts_prove_more_than_the_ceiling_of_joint_and_some_prove_it(n_in, 
 
 
 def test_perfect_separation_reaches_the_ceiling_which_has_a_closed_form():
-    inside, outside = gaussian_scores(0, 1000.0, 2000)
+    inside, outside = np.full(2000, 1000.0), np.zeros(2000)
     rest = 2000 - pilot_size(2000)
     shares = np.array([0.5, 0.7, 0.8, 0.9])
     strict, other = -np.expm1(np.log(0.05 * shares) / rest), -np.expm1(np.log(0.05 * (1 - shares)) / rest)
@@ -157,16 +156,21 @@ def test_the_bound_is_what_the_counts_of_the_rule_prove():
     counts = {"n_in": 1500, "n_out": 1500, "false_positives": false_positives, "false_negatives": false_negatives}
     test = FixedTest(name="clopper-pearson", delta=DELTA, strict_on_fpr=True, share=0.8, **counts)
     strict = float(upper_limit(np.sum(outside >= 2.0), 1500, 0.04))
-    other = float(upper_limit(np.sum(inside <= 2.0), 1500, 0.05 * (1 - 0.8)))
+    other = float(upper_limit(np.sum(inside < 2.0), 1500, 0.05 * (1 - 0.8)))
     assert test.epsilon_lower(0.05) == pytest.approx(np.log((1.0 - DELTA - other) / strict), rel=1e-12)
 
 
-def test_scores_equal_to_the_threshold_count_against_the_attacker_in_both_rates():
+@pytest.mark.parametrize(
+    ("in_is_high", "strict_on_fpr", "counts"),
+    [(True, True, (2, 1)), (True, False, (1, 3)), (False, True, (3, 1)), (False, False, (2, 3))],
+)
+def test_scores_equal_to_the_threshold_get_one_answer_whatever_side_they_are_on(in_is_high, strict_on_fpr, counts):
     inside, outside = np.array([0.0, 1.0, 1.0, 2.0]), np.array([0.0, 0.0, 1.0, 2.0])
-    for in_is_high, counts in ((True, (2, 3)), (False, (3, 3))):
-        rule = Rule(threshold=1.0, in_is_high=in_is_high, strict_on_fpr=True, share=0.5, fitted=False)
-        found = error_counts(inside, outside, rule)
-        assert (found.false_positives, found.false_negatives) == counts
+    rule = Rule(threshold=1.0, in_is_high=in_is_high, strict_on_fpr=strict_on_fpr, share=0.5, fitted=False)
+    found = error_counts(inside, outside, rule)
+    assert (found.false_positives, found.false_negatives) == counts
+    mirrored = error_counts(-inside, -outside, replace(rule, threshold=-1.0, in_is_high=not in_is_high))
+    assert (mirrored.false_positives, mirrored.false_negatives) == counts
 
 
 @pytest.mark.parametrize("value", [0.0, -3.5, 1e300, 5e-324])
@@ -280,7 +284,6 @@ def test_a_rule_finds_the_direction_and_the_tail():
     # are worth more.
     inside, outside = rng.normal(-2.0, 0.5, 400), rng.normal(0.0, 3.0, 400)
     rule = choose_rule(Pilot(inside, outside, 9000, 9000), 0.05, objective=objective, shares=(0.5, 0.8))
-    assert rule.fitted
     assert not rule.in_is_high
     assert not rule.strict_on_fpr
 
@@ -348,8 +351,7 @@ def test_too_few_scores_to_test_gate_nothing(n_in, n_out):
         ([1.0], [], "out_scores is empty"),
         ([[1.0, 2.0]], [1.0], r"in_scores has shape \(1, 2\), must be one-dimensional"),
         (3.0, [1.0], r"in_scores has shape \(\)"),
-        ([1.0], [1.0, float("nan"), 2.0, float("inf")], "out_scores: row 2 is nan, must be a finite number"),
-        ([1.0, 2.0, -float("inf")], [1.0], "in_scores: row 3 is -inf"),
+        ([1.0], [1.0, float("nan"), 2.0, float("inf")], "out_scores: row 2 is nan, must be a number"),
         (["a"], [1.0], "in_scores holds values of type"),
         ([1.0, None], [1.0], "in_scores holds values of type object"),
         ([True], [1.0], "in_scores holds values of type bool"),

@@ -106,7 +106,7 @@ def test_constant_and_few_scores_prove_nothing():
     [
         (lambda: evidence_against(np.array([1e7]), np.ones(20), np.ones(20)), "mus is"),
         (lambda: likelihood_of(np.ones(0), np.ones(1), delta=0.1), "in_scores is empty"),
-        (lambda: likelihood_of(np.ones(1), np.array([np.inf, 1.0]), delta=0.1), "out_scores: row 1 is inf"),
+        (lambda: likelihood_of(np.ones(1), np.array([np.nan, 1.0]), delta=0.1), "out_scores: row 1 is nan"),
         (lambda: likelihood_of(np.ones(20), np.ones(20), delta=0.0, epsilon=1.0), "delta is 0.0"),
     ],
 )

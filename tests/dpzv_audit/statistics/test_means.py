@@ -147,7 +147,7 @@ def test_nobody_s_word_no_means_and_with_it_the_rule_says_how_the_error_is_spent
     assert "means" not in alone.threshold_rule
     assert 22.0 < bound.mu_lower < 24.0
     assert can_refute(bound)
-    assert "0.0125 of the error 0.025 is spent; a score" in bound.threshold_rule
+    assert "0.0125 of the error 0.025 is spent; the means" in bound.threshold_rule
     assert "means of all 500 + 500 scores" in bound.threshold_rule
     assert bound.threshold_rule.endswith("with the other 0.025 of the error")
 

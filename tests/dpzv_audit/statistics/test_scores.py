@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics import scores
-from dpzv_audit.statistics.scores import load_scores
+from dpzv_audit.statistics.scores import load_score_files, load_scores
 
 VALUES = np.array([1.5, -2.0, 3e-7])
 
@@ -50,6 +50,89 @@ def test_every_format_gives_the_same_scores(tmp_path, name):
     assert np.array_equal(read, VALUES)
 
 
+@pytest.mark.parametrize(
+    "header", ["score (nats)", "$s", "_s", "得分", "-log p", "loss [bits]", "# score", '"a b"', "%"]
+)
+def test_a_name_or_a_comment_is_no_score(tmp_path, header):
+    (tmp_path / "a.csv").write_text(f"{header}\n1.5\n# a remark\n-2\n3e-7\n")
+    assert np.array_equal(load_scores(tmp_path / "a.csv"), VALUES)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_infinities_and_whole_numbers_are_read_as_they_are(tmp_path, suffix):
+    names = ["inf", "-Infinity", "+INF"] if suffix == "csv" else ["Infinity", "-Infinity", '{"score": Infinity}']
+    (tmp_path / f"a.{suffix}").write_text("\n".join([*names, "0.5"]))
+    assert load_scores(tmp_path / f"a.{suffix}").tolist() == [np.inf, -np.inf, np.inf, 0.5]
+    (tmp_path / f"b.{suffix}").write_text("9007199254740990\n9007199254740991\n1152921504606846976\n")
+    read = load_scores(tmp_path / f"b.{suffix}")
+    assert read.dtype == np.int64
+    assert read.tolist() == [9007199254740990, 9007199254740991, 2**60]
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.int8, np.uint64])
+def test_the_type_of_the_file_is_kept(tmp_path, kind):
+    (tmp_path / "a.npy").write_bytes(npy(np.arange(4, dtype=kind)))
+    assert load_scores(tmp_path / "a.npy").dtype == kind
+
+
+def pair(tmp_path, first, second, rows=20, **options):
+    """The scores of two CSV files that begin with these lines and go on with random numbers of their own."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for name, line in (("in", first), ("out", second)):
+        paths.append(tmp_path / f"{name}.csv")
+        paths[-1].write_text("\n".join([line, *map(repr, rng.normal(size=rows).tolist())]))
+    return load_score_files(*paths, **options)
+
+
+@pytest.mark.parametrize("cell", ["0", "1e3", "2026", '"0"', '"0.5"'])
+def test_a_number_that_both_files_begin_with_and_no_row_is_spelled_like_is_a_header_and_said_to_be(tmp_path, cell):
+    files = pair(tmp_path, cell, cell)
+    assert files.inside.size == files.outside.size == 20
+    (note,) = files.notes
+    assert "is taken for a header" in note
+    kept = pair(tmp_path, cell, cell, header=False)
+    assert (kept.inside.size, kept.notes) == (21, ())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ("0", "0.25", "unlike all other rows"),
+        ("0.25", "3", "unlike all other rows"),
+        ("0.5", "0.5", "the files share no other row"),
+        ("1e-3", "1e-3", None),
+    ],
+)
+def test_a_number_that_may_be_a_header_is_asked_about(tmp_path, first, second, why):
+    if why is None:
+        assert "taken for a header" in pair(tmp_path, first, second).notes[0]
+        return
+    with pytest.raises(InputError, match=why) as caught:
+        pair(tmp_path, first, second)
+    assert "give ‹header› yes or no" in str(caught.value.words)
+    assert pair(tmp_path, first, second, header=True).inside.size == 20
+    assert pair(tmp_path, first, second, header=False).inside.size == 21
+
+
+def test_numbers_like_all_others_are_scores_and_where_both_files_begin_with_one_it_is_said(tmp_path):
+    assert pair(tmp_path, "0.5", "-0.25").notes == ()
+    for name, lines in (("in", "0\n1\n1\n0"), ("out", "0\n0\n1\n0")):
+        (tmp_path / f"{name}.csv").write_text(lines)
+    files = load_score_files(tmp_path / "in.csv", tmp_path / "out.csv")
+    assert files.inside.tolist() == [0, 1, 1, 0]
+    assert "is taken for a score (--header yes" in files.notes[0]
+
+
+def test_of_a_csv_beside_another_kind_the_first_row_is_asked_about(tmp_path):
+    (tmp_path / "in.csv").write_text("0\n0.5\n0.25\n")
+    (tmp_path / "out.npy").write_bytes(npy(VALUES))
+    with pytest.raises(InputError, match="may be a header or a score"):
+        load_score_files(tmp_path / "in.csv", tmp_path / "out.npy")
+    with pytest.raises(InputError, match="header is True, is about CSV files"):
+        load_score_files(tmp_path / "out.npy", tmp_path / "out.npy", header=True)
+
+
 def test_whole_numbers_and_compressed_archives_load(tmp_path):
     (tmp_path / "a.npy").write_bytes(npy(np.arange(4, dtype=np.uint8)))
     np.savez_compressed(tmp_path / "b.npz", x=np.arange(4, dtype=np.float32))
@@ -57,19 +140,36 @@ def test_whole_numbers_and_compressed_archives_load(tmp_path):
 
 
 PICKLED = npy(np.array([1.0, None], dtype=object), allow_pickle=True)
-NUMBER = "must be a finite number"
+NUMBER = "must be a number such as -0.25 or inf"
+FINE = "which no double holds exactly: subtract one number from all scores"
 BAD = {
     "nan.csv": (b"1\nnan\n3\n", f"row 2: found 'nan', {NUMBER}"),
     "first_nan.csv": (b"NaN\n1\n", f"row 1: found 'NaN', {NUMBER}"),
-    "inf.csv": (b"score\n1\n-Infinity\n", f"row 3: found '-Infinity', {NUMBER}"),
-    "too_large.csv": (b"1\n1e999\n", f"row 2: found '1e999', {NUMBER}"),
+    "too_large.csv": (b"1.5\n1e999\n", "row 2: found '1e999', which is too large for a double"),
+    "too_small.csv": (b"1.5\n-3e-400\n", "row 2: found '-3e-400', which is too small for a double"),
+    "too_large.jsonl": (b"1.5\n1e999\n", "row 2: found '1e999', which is too large for a double"),
+    "fine.csv": (b"1\n9007199254740993\n", f"row 2: found '9007199254740993', {FINE}"),
+    "fine.jsonl": (b'{"score": -9007199254740993}\n', f"row 1: found .*, {FINE}"),
+    "fine.npy": (npy(np.array([1, 2**53 + 1])), f"row 2 is 9007199254740993, {FINE}"),
+    "finest.npy": (npy(np.array([0, 2**64 - 1], dtype=np.uint64)), f"row 2 is 18446744073709551615, {FINE}"),
+    "fine_wide.npy": (npy(np.array([0, 2**53 + 1], dtype=np.longdouble)), f"row 2 is 9007199254740993.0, {FINE}"),
+    "lost_wide.npy": (
+        npy(np.longdouble(1) + np.arange(2) * np.finfo(np.longdouble).eps),
+        "differ by less than doubles",
+    ),
+    "null_first.csv": (b"NA\n1.5\n", f"row 1: found 'NA', {NUMBER}"),
+    "sheet.csv": (b"1.5\n#N/A\n", f"row 2: found '#N/A', {NUMBER}"),
+    "percent.csv": (b"1.5%\n2.5%\n", "row 1: found '1.5%', .*: write 0.5 for 50%"),
+    "tensor.csv": (b"tensor(0.5)\n1.5\n", "row 1: found 'tensor.0.5.', .*: write it as repr.float.x.. does"),
+    "hex.csv": (b"0x1.8p+0\n1.5\n", "row 1: found '0x1.8p.0', .*: write it as repr"),
+    "numeric.csv": (b"0\n1.5\n2.5\n", "row 1: '0' may be a header or a score"),
     "word.csv": (b"1\n2\nabc\n", f"row 3: found 'abc', {NUMBER}"),
     "typo.csv": (b"1.2.3\n2\n", f"row 1: found '1.2.3', {NUMBER}"),
     "underscore.csv": (b"1\n1_000\n", f"row 2: found '1_000', {NUMBER}"),
     "repr.csv": (b"np.float64(0.5)\n1\n", "row 1: found 'np.float64.0.5.'"),
     "two_headers.csv": (b"run\nscore\n1\n", f"row 2: found 'score', {NUMBER}"),
-    "columns.csv": (b"run,score\n1,2\n", "row 1: found 2 columns, must be one number"),
-    "comma.csv": (b"1\n2,5\n", "row 2: found 2 columns"),
+    "columns.csv": (b"run,score\n1,2\n", "row 1: found 2 columns, must be one number: keep the column"),
+    "comma.csv": (b"1\n2,5\n", "row 2: found 2 columns, .* a decimal point for the comma"),
     "quote.csv": (b'1\n"2\n', "row 2: is no CSV"),
     "blank.csv": (b"1\n\n2\n", "row 2: is blank"),
     "empty.csv": (b"", "is empty, must hold at least one score"),
@@ -87,7 +187,10 @@ BAD = {
     "nan.jsonl": (b"1\nNaN\n", "row 2: found 'NaN'"),
     "bool.jsonl": (b"true\n", "row 1: found 'true'"),
     "text.jsonl": (b'1\n"2"\n', "row 2: found"),
-    "key.jsonl": (b'{"value": 1}\n', 'row 1: .* must be a finite number or an object with one under "score"'),
+    "key.jsonl": (
+        b'{"value": 1}\n',
+        'row 1: .* must be a number such as -0.25 or inf or an object with one under "score"',
+    ),
     "null.jsonl": (b'{"score": null}\n', "row 1"),
     "array.jsonl": (b"[1, 2]\n", "row 1: found"),
     "deep.jsonl": (b"[" * 100_000 + b"\n", "row 1: found"),
@@ -95,7 +198,7 @@ BAD = {
     "digits.jsonl": (b"1" * 5000 + b"\n", "row 1: found"),
     "cut.jsonl": (b'1\n{"score": 1\n', "row 2: found"),
     "empty.jsonl": (b"\n\n", "is empty"),
-    "nan.npy": (npy(np.array([1.0, np.nan])), f"row 2 is nan, {NUMBER}"),
+    "nan.npy": (npy(np.array([1.0, np.nan])), "row 2 is nan, must be a number"),
     "matrix.npy": (npy(np.zeros((3, 1))), r"has shape \(3, 1\), must be one-dimensional"),
     "scalar.npy": (npy(np.array(1.0)), r"has shape \(\)"),
     "empty.npy": (npy(np.zeros(0)), "is empty"),
@@ -106,10 +209,9 @@ BAD = {
     "raw_pickle.npy": (b"\x80\x04K\x01.", "is not a complete NPY file"),
     "truncated.npy": (npy(VALUES)[:-3], "is not a complete NPY file"),
     "nothing.npy": (b"", "is not a complete NPY file"),
-    "wide.npy": (npy(np.array([1e300], dtype=np.longdouble) ** 2), "row 1 is inf"),
+    "wide.npy": (npy(np.array([1e300], dtype=np.longdouble) ** 2), f"row 1 is 1.0*1051e.600, {FINE}"),
     "two.npz": (npz(a=VALUES, b=VALUES), "holds 2 arrays, must hold exactly one"),
     "none.npz": (npz(), "holds 0 arrays"),
-    "inf.npz": (npz(a=np.array([np.inf])), "row 1 is inf"),
     "not_a_zip.npz": (npy(VALUES), "is not a complete NPZ file"),
     "truncated.npz": (npz(a=VALUES)[:-30], "is not a complete NPZ file"),
     "flipped.npz": (npz(a=VALUES).replace(VALUES.tobytes(), VALUES[::-1].tobytes()), r"array a\.npy: Bad CRC-32"),
@@ -194,7 +296,10 @@ LINES = st.lists(
 
 
 def by_the_letter(lines):
-    """Return the numbers of the rows as the csv module reads them; None where the file is no column of numbers."""
+    """Return the numbers of the rows as the csv module reads them; None where the file is no column of numbers.
+
+    Nor where a whole number comes first and all others have a point or stand otherwise: that may be a header.
+    """
     rows = [line.strip() for line in lines]
     while rows and not rows[-1]:
         rows.pop()
@@ -208,6 +313,11 @@ def by_the_letter(lines):
     try:
         numbers = [float(cell) for cell in cells]
     except ValueError:
+        return None
+    whole = [cell.lstrip("+-").isdigit() or cell == "1e3" for cell in cells]
+    quoted = [row.startswith('"') for row in rows]
+    spelled = list(zip(whole, quoted, strict=True))
+    if len(rows) > 1 and any(spelled[0]) and spelled[0] not in spelled[1:]:
         return None
     return numbers if np.isfinite(numbers).all() else None
 
@@ -250,6 +360,6 @@ def test_a_damaged_binary_file_gives_scores_or_one_line(tmp_path_factory, data):
         message = str(error)
     else:
         assert read.size > 0
-        assert np.all(np.isfinite(read))
+        assert not np.any(np.isnan(read))
         message = ""
     assert "\n" not in message
