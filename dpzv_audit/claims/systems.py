@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..evidence.choosing import lacking, named, possible
 from ..evidence.games import FEATURES, PLAYED_BY, not_rehearsed, theory_of, voids_of, voids_of_release
 from ..evidence.gathering import Block, Pool, Stage, Subject
-from ..findings import STRONGEST
+from ..findings import STRONGEST, Void
 from ..games.fitting import LEAST_FIT
 from ..games.messages import READ
 from ..games.scores import GameScores
@@ -156,7 +156,12 @@ def _attack_on(
 
     pools = {name: replace(pool, draw=partial(within, pool)) for name, pool in subject.pools.items()}
     voids = (*subject.voids, *unread)
-    left_out = [f"{spec.name} ({why})" for (spec, _), why in zip(mounted, reasons, strict=True) if why is not None]
+    # Attacks that read the most need two classes: what they would find of more is not known.
+    classes = needs.binary_labels(setting)
+    binary = dict.fromkeys(spec.name for (spec, _), why in zip(mounted, reasons, strict=True) if why == classes)
+    if claim.attack == STRONGEST and classes is not None and binary:
+        voids += (Void(reason="unread-messages", words=f"no attack stands in for {', '.join(binary)}: {classes}"),)
+    left_out = dict.fromkeys(spec.name for (spec, _), why in zip(mounted, reasons, strict=True) if why is not None)
     missing = (*subject.not_tested, *not_rehearsed(method))
     missing += (FEATURES,) if claim.adversary != "server" else ()
     if left_out:

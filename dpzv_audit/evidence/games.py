@@ -160,8 +160,8 @@ def voids_of_release(method: MethodSpec) -> tuple[Void, ...]:
 
 
 def not_rehearsed(method: MethodSpec) -> tuple[str, ...]:
-    """Return what the rehearsal of a system could not test."""
-    return () if method.offers is None else tuple(f"the rehearsal did not test {one}" for one in method.offers.not_made)
+    """Return what the rehearsal of a system did not test, in words."""
+    return () if method.offers is None else method.offers.not_made
 
 
 def _tried(make: Callable[[], T]) -> tuple[T | None, str]:

@@ -1,0 +1,100 @@
+"""Federations that the tool cannot attack yet end as not tested, or in one line that says why; none is green unseen."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from dpzv_audit.cli import main
+
+CLAIMS = """
+[[claim]]
+name = "attack"
+system = "{0}:train"
+kind = "attack"
+attack = "strongest"
+success_at_most = 0.9
+
+[[claim]]
+name = "epsilon"
+system = "{0}:train"
+epsilon = 2.0
+"""
+
+
+@pytest.fixture
+def folder_of(cases, tmp_path, monkeypatch):
+    """Copy a folder of the cases, and go there; what is imported from it is forgotten afterwards."""
+    before = set(sys.modules)
+
+    def copied(*parts):
+        folder = tmp_path / parts[-1]
+        shutil.copytree(cases.joinpath(*parts), folder)
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+        return folder
+
+    yield copied
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if file.startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def verify(capsys, *flags):
+    code = main(["verify", "claims.toml", "--trust-code", "--json", "--no-cache", *flags])
+    return code, capsys.readouterr()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("case", "module", "words"),
+    [
+        ("earlystop", "early", "all trainings must send the same messages in one order"),
+        ("dropout", "dropout", "all trainings must send the same messages in one order"),
+        ("secagg", "secagg", "comes before any embeddings of that client in that round"),
+        ("ushape", "ushape", "features[0] has shape (600, 0)"),
+        ("meangrad", "meangrad", "has 60 ids for a tensor of shape (8,), must have one for each row"),
+        ("regress", "regress", "labels is float64, must be an array of int64"),
+        ("boost", "boost", "no attack reads messages of kind instances-0, instances-1, instances-2"),
+    ],
+)
+def test_what_cannot_be_audited_yet_is_one_true_line(folder_of, capsys, case, module, words):
+    folder = folder_of("systems", case)
+    (folder / "claims.toml").write_text(CLAIMS.format(module))
+    code, printed = verify(capsys, "--quiet", "--max-trials", "8")
+    *_, line = printed.err.splitlines()
+    assert (code, printed.out) == (2, "")
+    assert line.startswith("dpzv-audit: error: claims.toml:")
+    assert words in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "module"),
+    [("rawup", "rawup"), ("poisson", "poisson"), ("ushape", "ushape1"), ("regbin", "regbin"), ("boost", "boost")],
+)
+def test_what_is_audited_in_part_is_never_supported(folder_of, capsys, case, module):
+    folder = folder_of("systems", case)
+    text = CLAIMS.format(module)
+    (folder / "claims.toml").write_text(text[text.index("[[claim]]", 10) :] if case == "boost" else text)
+    code, printed = verify(capsys, "--max-trials", "12")
+    found = {entry["name"]: entry["judged"] for entry in json.loads(printed.out)["claims"]}
+    assert code == 1
+    assert found["epsilon"]["word"] in ("refuted", "not-tested", "overclaimed")
+    if case == "boost":
+        assert found["epsilon"]["reason"] == "unread-messages"
+        return
+    assert found["attack"]["word"] in ("refuted", "not-tested")
+    assert "no attack looked at what the server learns about features" in found["attack"]["not_tested"]
+
+
+@pytest.mark.slow
+def test_a_scalar_without_ids_is_read_as_one_of_its_batch(folder_of, capsys):
+    folder = folder_of("gate", "f6_scalar_without_ids")
+    (folder / "scalar1.toml").rename(folder / "claims.toml")
+    code, printed = verify(capsys)
+    (entry,) = json.loads(printed.out)["claims"]
+    assert code == 1
+    assert entry["judged"]["word"] == "refuted"
