@@ -725,12 +725,15 @@ def rehearse(system: System, task: Task, seed: int) -> Offers:
             rule += "or it must state random = True"
             raise InputError(f"{where} sent other messages when it was trained again with the same seed: {rule}")
         order = stream(seed, Purpose.SYSTEM, 0, 1).permutation(task.records)
-        changed = order < (task.records + 1) // 2
-        relabelled = np.where(changed, (task.labels + 1) % task.classes, task.labels)
-        other = system.play(replace(task, labels=relabelled), drawn, "the rehearsal on other labels")
-        if _same(first, other):
-            found = "the same messages when half of its labels were changed"
-            raise InputError(f"{where} sent {found}: it ignores task.labels")
+        next_class = (task.labels + 1) % task.classes
+        # Where messages hold few sums of labels, half of these may change and the sums may not.
+        for changed in (order < (task.records + 1) // 2, np.ones(task.records, bool)):
+            relabelled = np.where(changed, next_class, task.labels)
+            other = system.play(replace(task, labels=relabelled), drawn, "the rehearsal on other labels")
+            if not _same(first, other):
+                break
+        else:
+            raise InputError(f"{where} sent the same messages when its labels were changed: it ignores task.labels")
         coupled = _check_ids(first.record, other.record, changed, where)
         not_made = _late(system, task, drawn, relabelled, first.record, where)
     models = {client: GivenModel(model) for client, model in first.clients.items()}

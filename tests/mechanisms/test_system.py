@@ -296,7 +296,7 @@ def broken(what):
         (
             "ignores labels",
             InputError,
-            "sent the same messages when half of its labels were changed: it ignores task.labels",
+            "sent the same messages when its labels were changed: it ignores task.labels",
         ),
         ("nan", InputError, "holds (nan|inf|-inf), must be finite"),
         ("gradient first", InputError, "the gradient of round 0 to party 1 comes before any embeddings"),
