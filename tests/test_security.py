@@ -51,6 +51,8 @@ ALLOWED = {
     ("dpzv_audit/cli/listing.py", "importlib.import_module"): "loads a registry, from a fixed table",
     ("dpzv_audit/cli/__init__.py", "import importlib"): "reads the installed version",
     ("dpzv_audit/runs.py", "import importlib"): "reads installed versions",
+    ("dpzv_audit/claims/cache.py", "import importlib"): "reads installed versions",
+    ("dpzv_audit/inputs.py", "import importlib"): "the source of a module by its bytecode's path; imports nothing",
     ("dpzv_audit/training_defaults.py", "import importlib"): "reads the package's own table",
     (
         "dpzv_audit/games/mechanism.py",

@@ -235,7 +235,7 @@ def verify(
     if result.noise is not None:
         output.say(result.noise.words or "")
     if begins:
-        output.say(f"A new ledger begins in {ledger}: keep it as you keep the claims file.")
+        output.say(f"A new ledger begins in {ledger}: keep it between runs, where git does not track it.")
     output.path(folder)
     if interrupted:
         left = "--no-cache kept nothing to go on from" if no_cache else f"the report is partial; {GO_ON}"
