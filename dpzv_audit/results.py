@@ -673,13 +673,15 @@ class AttackRates(Part):
 class PlannedReach(Part):
     """What the planned trials could show at most: the largest epsilon, or success, that they could refute.
 
-    `most` is None where no result is the largest. `refutable` says whether they could have refuted the claim.
+    `most` is None where no result is the largest. `refutable` says whether they could have refuted the claim. `needed`
+    trainings that all succeed refute a claim about an attack.
     """
 
     trials: StrictInt
     unit: str
     most: Number | None
     refutable: StrictBool
+    needed: StrictInt | None = None
 
 
 class ClaimControl(Part):

@@ -23,7 +23,7 @@ from ..evidence.verdict import (
 from ..evidence.verdict import Look as EvidenceLook
 from ..findings import FALSE_ALARM, to_jsonable
 from ..results import ClaimResult, FileControls, GateOptions, Measured, Noise, Proven, Refutation, Verdict, VerifyResult
-from ..statistics.success import success_upper
+from ..statistics.success import success_upper, trainings_needed
 from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, MethodClaim, said_by
 from .gate import ClaimRun
 from .ledger import LedgerMemory, about, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
@@ -94,7 +94,7 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
         "explanations": theory.explanations,
         "bounds": list(theory.bounds),
         "attack": _attack(evidence, decided.alpha),
-        "reach": _reach(evidence, could_refute=decided.refutable[place]),
+        "reach": _reach(claim, evidence, level, could_refute=decided.refutable[place]),
         "looks": [_look(look, level) for look in evidence.looks],
         "controls": controls_of(run),
         "tradeoff": _with_curves(evidence, claim),
@@ -229,11 +229,16 @@ def _attack(evidence: Evidence, error: float) -> dict[str, object]:
     }
 
 
-def _reach(evidence: Evidence, *, could_refute: bool) -> dict[str, object] | None:
+def _reach(claim: Claim, evidence: Evidence, level: float, *, could_refute: bool) -> dict[str, object] | None:
+    """Return what the planned trials could show at most, and how many trainings refute a claim at `level`."""
     reach = evidence.reach
     if reach is None:
         return None
-    return {"trials": reach.trials, "unit": reach.unit, "most": reach.most, "refutable": could_refute}
+    needed = None
+    if isinstance(claim, AttackClaim) and claim.success_at_most > evidence.least_success:
+        needed = trainings_needed(claim.success_at_most, level, least=evidence.least_success)
+    facts = {"trials": reach.trials, "unit": reach.unit, "most": reach.most}
+    return {**facts, "refutable": could_refute, "needed": needed}
 
 
 def _look(look: EvidenceLook, level: float) -> dict[str, object]:
