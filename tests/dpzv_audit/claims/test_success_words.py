@@ -73,8 +73,10 @@ def test_a_claim_that_no_training_could_refute_may_still_be_held():
 
 
 def test_above_the_limit_but_not_refuted_is_inconclusive():
+    """It ends where the trainings that are left could not refute the claim any more."""
     entry = judged(0.9, [0.92], max_trials=100)
-    assert (entry.verdict, entry.fails, entry.trials) == ("inconclusive", False, 100)
+    assert (entry.verdict, entry.fails) == ("inconclusive", False)
+    assert 16 < entry.trials < 100
 
 
 def test_a_client_that_the_pilot_did_not_choose_keeps_a_claim_from_being_held():
