@@ -67,7 +67,7 @@ class OverTrainings:
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A proportion `value` of `n` records with its interval [low, high] at `confidence`.
+    """A proportion `value` of `n` records, or of another `unit`, with its interval [low, high] at `confidence`.
 
     Where several trainings were measured the interval is about these trainings, their records drawn one by one;
     `over_trainings` says how they differ, and what that tells of others.
@@ -79,6 +79,7 @@ class Interval:
     n: int
     confidence: float = 0.95
     over_trainings: OverTrainings | None = None
+    unit: str = "records"
 
 
 @dataclass(frozen=True, kw_only=True)

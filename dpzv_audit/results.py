@@ -419,6 +419,8 @@ class Cell(Part):
     trainings: StrictInt | None = None
     least: Number | None = None
     most: Number | None = None
+    unit: str | None = None
+    """What the limits `low` and `high` are by: records, batches or trainings."""
     over_low: Success | None = None
     over_high: Success | None = None
     reference_high: Number | None = None

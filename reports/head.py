@@ -394,7 +394,7 @@ def _of_cells(
     leaks = [cell for cell in measured if cell.clear]
     worst = (leaks or measured)[0]
     few = (worst.trainings or LEAST_TRAININGS) < LEAST_TRAININGS
-    about = f"{len(leaks)} of {len(measured)} attacks {where} find more than can be found without an attack"
+    about = f"{_counted(leaks, measured)} {where} find more than can be found without an attack"
     why = _worst(worst)
     notes = tuple(warnings_of(not_learnt(cells)))
     more = Step(words="Repeat it with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
@@ -408,6 +408,15 @@ def _of_cells(
         return leaking, more if open_question else defend
     word = "too few trainings to tell" if few else "no leak seen"
     return Judgement(word=word, about=about, why=why, notes=notes), more
+
+
+def _counted(some: Sequence[Cell], all_cells: Sequence[Cell]) -> str:
+    """Return how many attacks are among some cells of all, and how many cells, where an attack has several."""
+    found, names = ({cell.attack for cell in cells} for cells in (some, all_cells))
+    words = f"{len(found)} of {len(names)} attacks"
+    if len(names) == len(all_cells):
+        return words
+    return f"{words} ({len(some)} of {len(all_cells)} cells)"
 
 
 def not_learnt(cells: Sequence[Cell]) -> list[str]:

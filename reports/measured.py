@@ -31,7 +31,7 @@ def row(name: str, role: str, found: Interval | float) -> Row:
         "value": proportion(found.value),
         "interval": span(found.low, found.high),
         "confidence": percent(found.confidence),
-        "n": found.n,
+        "n": found.n if found.unit == "records" else f"{number(found.n)} {found.unit}",
         "trainings": _trainings(found),
     }
 

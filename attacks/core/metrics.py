@@ -247,9 +247,18 @@ def rate_limits(hits: float, n: int, confidence: float = 0.95) -> Limits:
     return float(lower_limit(fewest, n, tail)), high
 
 
-def _interval(value: float, limits: Limits, n: int, confidence: float, over: OverTrainings | None = None) -> Interval:
+def _interval(
+    value: float,
+    limits: Limits,
+    n: int,
+    confidence: float,
+    over: OverTrainings | None = None,
+    unit: str = "records",
+) -> Interval:
     low, high = map(float, limits)
-    return Interval(value=float(value), low=low, high=high, n=int(n), confidence=confidence, over_trainings=over)
+    return Interval(
+        value=float(value), low=low, high=high, n=int(n), confidence=confidence, over_trainings=over, unit=unit
+    )
 
 
 def rate_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -265,8 +274,10 @@ def rate_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
     outcomes = _outcomes(correct)
     hits = outcomes.sum()
     n = outcomes.size
-    over = over_trainings(outcomes.mean(1), confidence) if outcomes.shape[1] > 1 else None
-    return _interval(hits / n, rate_limits(hits, n, confidence), n, confidence, over)
+    several = outcomes.shape[1] > 1
+    over = over_trainings(outcomes.mean(1), confidence) if several else None
+    unit = "records" if several else "trainings"
+    return _interval(hits / n, rate_limits(hits, n, confidence), n, confidence, over, unit)
 
 
 def shared_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -338,13 +349,16 @@ def _chernoff(mean: float, goal: float, end: float) -> float:
 def cosine_interval(cosines: ArrayLike, confidence: float = 0.95) -> Interval:
     """Return the mean of `cosines` (trainings, batches) in [-1, 1], with an interval by `betting_limits` over batches.
 
-    That trainings have means of their own makes it cover no less. `NotFinite` for a cosine that is no number.
+    That trainings have means of their own makes it cover no less. Of one batch per training it is about trainings.
+    `NotFinite` for a cosine that is no number.
     """
     found = np.clip(np.asarray(cosines, float), -1.0, 1.0)
     _check_finite("cosines", found)
     low, high = betting_limits(0.5 * (found.ravel() + 1.0), confidence)
-    over = over_trainings(found.mean(1), confidence, least=-1.0)
-    return _interval(found.mean(), (2.0 * low - 1.0, 2.0 * high - 1.0), found.size, confidence, over)
+    several = found.shape[1] > 1
+    over = over_trainings(found.mean(1), confidence, least=-1.0) if several else None
+    limits = 2.0 * low - 1.0, 2.0 * high - 1.0
+    return _interval(found.mean(), limits, found.size, confidence, over, "batches" if several else "trainings")
 
 
 def rates_difference(

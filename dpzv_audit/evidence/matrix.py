@@ -31,6 +31,7 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
         "clients": list(result.clients),
         "metric": result.metric,
         "success": success.value,
+        "unit": success.unit,
         "low": success.low,
         "high": success.high,
         "reference": reference,

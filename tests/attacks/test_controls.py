@@ -9,7 +9,7 @@ import torch
 from attacks import ATTACKS
 from attacks.core.contract import DoesNotApply, LabelGuesses
 from dpzv_audit.data import load
-from dpzv_audit.data.vertical import sample_of_training
+from dpzv_audit.data.vertical import Records, VerticalDataset, sample_of_training
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.matrix import measured_cell, negative_controls
 from dpzv_audit.findings import ADVERSARIES, Control, Interval
@@ -187,3 +187,28 @@ def test_a_control_holds_where_its_p_value_or_its_value_says_so(kind, value, p, 
     rate = Interval(**shown)
     result = AttackResult(success=rate, controls={"it": made}, utility=Utility(test_accuracy=rate))
     assert measured_cell(Cell(), result, "run").controls_hold is holds
+
+
+def hostile(labels, classes, *blocks):
+    """Data of a user's own of which features and labels say nothing, in a train and a test part."""
+    wild = tuple(np.ascontiguousarray(block, np.float32) for block in blocks)
+    part = Records(wild, np.asarray(labels))
+    return VerticalDataset("own", part, part, classes, "", {})
+
+
+@pytest.mark.parametrize("name", ["label_direct", "label_direction", "label_corrected", "label_scalar"])
+@pytest.mark.parametrize("data", ["constant", "huge", "few", "rare"])
+def test_a_positive_control_holds_whatever_the_users_data_are(name, data, digits):
+    """Constant and huge features, few records, a class with four: the attack is right, and so is its control."""
+    rng = np.random.default_rng(2)
+    many = rng.integers(2, size=300)
+    labels, features = {
+        "constant": (many, np.zeros((300, 3))),
+        "huge": (many, 1e9 * rng.normal(size=(300, 3))),
+        "few": (np.arange(40) % 2, rng.normal(size=(40, 3))),
+        "rare": (np.arange(300) % 300 < 4, rng.normal(size=(300, 3))),
+    }[data]
+    own = hostile(np.asarray(labels, np.int64), 2, features, features)
+    spec = ATTACKS[name]
+    control = spec.positive_control(small_setting(spec, "split", own, options={"batch_size": 32, "epochs": 1}))
+    assert control.holds, control

@@ -7,10 +7,12 @@ from scipy import stats
 
 from attacks.core.metrics import (
     LOW_RATES,
+    cosine_interval,
     cosine_similarity,
     low_rates,
     majority_baseline,
     prior_baseline,
+    rate_interval,
     relative_error,
     trial_areas,
 )
@@ -89,3 +91,12 @@ def test_low_rates_of_many_trainings_say_something():
     found = low_rates(rng.normal(size=members.shape) + members, members, 0.95)
     at_one_percent = found["true positive rate at 1% false positives"]
     assert at_one_percent.high - at_one_percent.low < 0.06
+
+
+def test_an_interval_says_what_it_counts():
+    """A number of trainings or batches is never called one of records."""
+    assert rate_interval(np.ones((2, 50))).unit == "records"
+    assert rate_interval(np.ones((2, 1))).unit == "trainings"
+    assert cosine_interval(np.full((2, 5), 0.5)).unit == "batches"
+    of_trainings = cosine_interval(np.full((2, 1), 0.5))
+    assert (of_trainings.unit, of_trainings.n, of_trainings.over_trainings) == ("trainings", 2, None)

@@ -26,6 +26,7 @@ from dpzv_audit.results import (
 
 SCHEMA = {"schema": "dpzv-audit/attack/1"}
 INTERVAL = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 100, "confidence": 0.95, "over_trainings": None}
+INTERVAL["unit"] = "records"
 BOUND = {
     "accountant": "prv",
     "adversary": "client",

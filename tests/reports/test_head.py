@@ -135,9 +135,30 @@ def test_the_strongest_is_that_of_most_damage():
     assert strongest([]) is None
 
 
+@pytest.mark.parametrize(
+    ("leaking", "all_of_them", "words"),
+    [
+        (("a", "b"), ("a", "b", "c"), "2 of 3 attacks on "),
+        (("a", "a", "a"), ("a", "a", "a", "b", "b"), "1 of 2 attacks (3 of 5 cells) on "),
+        ((), ("a", "a"), "0 of 1 attacks (0 of 2 cells) on "),
+    ],
+)
+def test_attacks_are_counted_and_not_their_cells(leaking, all_of_them, words):
+    left = list(leaking)
+    cells = []
+    for name in all_of_them:
+        clear = name in left
+        if clear:
+            left.remove(name)
+        cells.append({**CELL, "attack": name, "success": 0.9, "reference": 0.1, "damage": 0.9, "clear": clear})
+    for found in (MatrixResult(cells=cells, dataset="digits"), AttacksResult(attacks=cells, method="m")):
+        assert head_of(found)[0].about.startswith(words)
+
+
 def test_many_attacks_are_judged_by_the_worst_and_by_their_controls():
     cells = [
-        {**CELL, "success": s, "reference": 0.1, "damage": s, "clear": s > 0.5, "trainings": 9} for s in (0.2, 0.9)
+        {**CELL, "attack": name, "success": s, "reference": 0.1, "damage": s, "clear": s > 0.5, "trainings": 9}
+        for name, s in (("label_norm", 0.2), ("label_direct", 0.9))
     ]
     for found in (MatrixResult(cells=cells, dataset="digits"), AttacksResult(attacks=cells, method="m")):
         judgement, step = head_of(found)

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import BrokenExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -350,7 +351,8 @@ def test_a_matrix_whose_controls_are_off_fails(tmp_path, capsys, monkeypatch):
 
 def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    arguments = ("attack", "--method", "vafl", "--self-check", "--trials", "16", "--json")
+    small = ("--epochs", "1", "--batch-size", "64")
+    arguments = ("attack", "--method", "vafl", "--self-check", "--trials", "16", "--json", *small)
     code, printed, _ = run(capsys, *arguments)
     assert code == 0
     found = json.loads(printed)
@@ -364,6 +366,12 @@ def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch
     code, _, error = run(capsys, *arguments)
     assert code == 3
     assert "label_direct fails its own controls: shuffled labels" in error
+
+    monkeypatch.setattr(controls.Control, "holds", property(lambda self: self.kind != "positive"))
+    code, printed, error = run(capsys, *arguments)
+    assert code == 3
+    assert json.loads(printed)["failed"] == ["positive"]
+    assert "label_direct fails its own controls: positive" in error
 
     code, _, error = run(capsys, "attack", "--method", "vafl", "--self-check", "--trials", "2")
     assert code == 2
@@ -413,3 +421,30 @@ def test_a_wrong_defence_is_one_line_before_anything_is_done(given, words, tmp_p
     assert code == 2
     assert words in told
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("which", ["all", "strongest"])
+def test_a_self_check_of_many_attacks_fails_where_any_control_does(capsys, monkeypatch, planted_positive, which):
+    """Every attack that applies runs, at an even share of one false-alarm rate; the JSON names what failed."""
+    from attacks import ATTACKS, AttackSpec
+    from dpzv_audit.registry import Registry
+
+    few = [ATTACKS[name] for name in ("label_direct", "label_norm", "label_probe")]
+    monkeypatch.setattr("attacks.ATTACKS", Registry(ATTACKS.group, AttackSpec, few))
+    options = ("--epochs", "1", "--batch-size", "64", "--trials", "16", "--set", "top_model=false")
+    arguments = ("attack", "--method", "split", "--attack", which, "--adversary", "client", *options)
+    code, printed, _ = run(capsys, *arguments, "--self-check", "--json")
+    found = json.loads(printed)
+    assert code == 0
+    assert found["holds"]
+    assert {one["attack"] for one in found["attacks"]} == {"label_direct"}
+    assert "label_norm (client)" in found["not_mounted"]
+    assert found["false_alarm"] == 1e-3
+
+    control = AttackSpec.positive_control(few[0], None)
+    monkeypatch.setattr(AttackSpec, "positive_control", lambda spec, setting: replace(control, value=0.5))
+    code, printed, error = run(capsys, *arguments, "--self-check", "--json")
+    assert code == 3
+    assert json.loads(printed)["attacks"][0]["failed"] == ["positive"]
+    assert "label_direct by the client fails its own controls: positive" in error
