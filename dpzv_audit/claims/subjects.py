@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
 from ..files import Undigested, confined_to, data_digest, kind_of, tree_digest
 from ..games.engine import Arrays
-from ..games.fitting import WORDS, FittedScore, fit_score, fit_size
+from ..games.fitting import WORDS, FittedScore, fit_score, pilot_size
 from ..games.mechanism import MechanismTrials, answer_shape, check_mechanism, code_of, native_readers, play
 from ..games.scores import GameScores, Given, scored_by, scores_of, views_of
 from ..loading import importable
@@ -351,8 +351,8 @@ def mechanism_subject(
 ) -> Subject:
     """Return a mechanism (see `dpzv_audit.games.mechanism`), or `MechanismTrials` of a named one, as a subject.
 
-    A score is chosen on `FIT_PAIRS` further runs in each world, or a fifth of what `max_trials` allows, for a claim at
-    `delta`, as `audit mechanism` and `hunt` choose it. Of a view that is `exactly_gaussian` only a linear score is
+    A score is chosen on `FIT_PAIRS` further runs in each world, or a quarter of what `max_trials` allows, for a claim
+    at `delta`, as `audit mechanism` and `hunt` choose it. Of a view that is `exactly_gaussian` only a linear score is
     Gaussian too: no other is fitted.
     """
     if isinstance(mechanism, MechanismTrials):
@@ -371,7 +371,7 @@ def mechanism_subject(
             raise failure
         return arrays
 
-    pairs = FIT_PAIRS if max_trials is None else min(FIT_PAIRS, fit_size(max_trials // 2))
+    pairs = FIT_PAIRS if max_trials is None else min(FIT_PAIRS, pilot_size(max_trials // 2))
 
     @cache
     def chosen(shape: tuple[int, ...]) -> FittedScore:

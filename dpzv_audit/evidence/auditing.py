@@ -11,7 +11,7 @@ from ..data.vertical import VerticalDataset
 from ..errors import InputError
 from ..files import Undigested
 from ..findings import AdversaryName, EmpiricalBound
-from ..games.fitting import fit_size
+from ..games.fitting import pilot_size
 from ..games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
 from ..games.hunting import hunted, variants_of
 from ..games.labels import LabelTrials, private_labels
@@ -176,7 +176,7 @@ def mechanism_outcome(
     """
     trials = MechanismTrials(path, seed, trial_seconds, exactly_gaussian=exactly_gaussian)
     # What is Gaussian on the user's word keeps its own score.
-    pilots = 0 if exactly_gaussian else fit_size(audit.runs)
+    pilots = 0 if exactly_gaussian else pilot_size(audit.runs)
     return _of_mechanism(replace(trials, pilots=pilots), audit, epsilon=epsilon, delta=delta)
 
 
@@ -201,7 +201,7 @@ def hunted_outcome(
     stage = audit.reporter("pilots", len(names))
     found = hunted(trials, runs=pilot, delta=delta, epsilon=epsilon, done=lambda number, name: stage(number, note=name))
     best = found.candidates[0]
-    chosen = replace(trials.of_variant(best.variant), pilots=max(pilot, fit_size(audit.runs)))
+    chosen = replace(trials.of_variant(best.variant), pilots=max(pilot, pilot_size(audit.runs)))
     variants = "1 variant" if len(names) == 1 else f"{len(names)} variants"
     facts: dict[str, Plain] = {
         "hunted": f"{variants}, {found.scores} scores in all, by pilots of {pilot} + {pilot} runs each",

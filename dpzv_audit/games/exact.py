@@ -64,20 +64,24 @@ def repeats(views: Floats, truth: NDArray[np.int_]) -> Callable[[Floats], Floats
 
 
 def low_bits(views: Floats, truth: NDArray[np.int_]) -> Callable[[Floats], Floats]:
-    """Return the score of low bits, by the grids on which the worlds differ most; arguments as for `repeats`.
-
-    Columns in which they do not differ clearly take no part, except the one in which they differ most.
-    """
+    """Return the score of low bits, by the grids on which the worlds differ most; arguments as for `repeats`."""
     found = []
     for column in range(min(views.shape[1], MOST_COLUMNS)):
         values = views[:, column]
         tried = [_counted(column, coded, values, truth) for coded in _grids(values, truth)]
         found.append(max(tried, key=lambda one: one.clear))
-    found.sort(key=lambda one: one.clear, reverse=True)
-    return _sum_of([one for one in found if one is found[0] or one.clear > _CLEAR])
+    return _sum_of(found)
 
 
-def _sum_of(categories: list[Category]) -> Callable[[Floats], Floats]:
+def _sum_of(found: list[Category]) -> Callable[[Floats], Floats]:
+    """Return the sum of the log odds of columns.
+
+    Columns in which the worlds do not differ clearly take no part, except the one in which they differ most: chance in
+    many of them would drown it.
+    """
+    most = max(found, key=lambda one: one.clear)
+    categories = [one for one in found if one is most or one.clear > _CLEAR]
+
     def score(views: Floats) -> Floats:
         return np.asarray(np.sum([category.score(views) for category in categories], axis=0))
 

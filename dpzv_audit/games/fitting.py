@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..statistics.binomial import lower_limit
 from .exact import low_bits, repeats
 
 Floats = NDArray[np.float64]
@@ -49,6 +50,7 @@ _MARGIN = 0.25
 """By so much more must held-out runs certify under a score than under the one of the least log loss."""
 _DEVIATE = 1.28
 """Normal deviate of the limits of both rates in what held-out runs certify: an error of 0.1 each."""
+_GUESS_ERROR = 0.3
 _THRESHOLDS = 256
 _ALIKE = 1e-6
 """Spread of a column below which its numbers agree in many digits, as a share of its median."""
@@ -57,6 +59,11 @@ _ALIKE = 1e-6
 def fit_size(pairs: int) -> int:
     """Return how many pilot pairs go with `pairs` pairs: a fifth, at least 20; they are not tested themselves."""
     return max(LEAST_FIT, pairs // 5)
+
+
+def pilot_size(runs: int) -> int:
+    """Return how many pilot runs in each world choose a score for `runs` tested ones: a quarter, at least 20."""
+    return max(LEAST_FIT, runs // 4)
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,10 @@ def fit_score(
     with threadpool_limits(1):
         for kind in kinds:
             odds[kind] = _held_out(kind, views, truth, folds)
-            certified[kind] = certifiable(*_sides(odds[kind], truth), delta=delta)
+            sides = _sides(odds[kind], truth)
+            certified[kind] = certifiable(*sides, delta=delta)
+            if kind in EXACT:
+                certified[kind] = max(certified[kind], guessed(*sides))
             if kind not in EXACT:
                 losses[kind] = _loss(odds[kind], truth)
                 gain = losses[chosen] - losses[kind]
@@ -173,6 +183,18 @@ def certifiable(inside: Floats, outside: Floats, *, delta: float = 0.0) -> float
     It is the best of many thresholds, so it ranks and proves nothing.
     """
     return float(_certifiable(inside[:, None], outside[:, None], delta)[0])
+
+
+def guessed(inside: Floats, outside: Floats) -> float:
+    """Return the epsilon, at least 0, that the guesses of a score certify, right for a score of the world's own sign.
+
+    Scores of 0 guess nothing. Few guesses that are all right say more than a threshold on as many runs: both worlds'
+    count. It ranks and proves nothing.
+    """
+    right = np.count_nonzero(inside > 0.0) + np.count_nonzero(outside < 0.0)
+    guesses = np.count_nonzero(inside) + np.count_nonzero(outside)
+    share = float(lower_limit(right, guesses, _GUESS_ERROR)) if guesses else 0.0
+    return float(np.log(share / (1.0 - share))) if share > 0.5 else 0.0
 
 
 def _certifiable(inside: Floats, outside: Floats, delta: float) -> Floats:

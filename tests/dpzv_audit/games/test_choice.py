@@ -96,7 +96,7 @@ def test_a_fault_that_no_threshold_sees_is_refuted_by_both_commands(faulty, name
             print(name, seed, one.result.game["fitted_score"], f"{one.result.privacy.empirical_lower:.3f}")
         assert verdicts(found) == ["refuted"] * 2
         assert all(one.result.game["runs_in"] == 2000 for one in found)
-        assert all(one.result.game["fitted_on"] == "400 further runs in each world" for one in found)
+        assert all(one.result.game["fitted_on"] == "500 further runs in each world" for one in found)
 
 
 @pytest.mark.ci
@@ -105,7 +105,7 @@ def test_verify_refutes_it_too(faulty, name):
     import faulty as module
 
     made = getattr(module, name)()
-    found = verify_claim(mechanism=made, epsilon=made.claimed(1e-5), delta=1e-5)
+    found = verify_claim(mechanism=made, epsilon=made.claimed(1e-5), delta=1e-5, alpha=0.05)
     assert found.verdict == "refuted"
     assert found.entry.facts["fitted_score"].partition(":")[0] in EXACT
 
@@ -205,7 +205,7 @@ def test_all_scores_are_tested_where_other_runs_choose_the_rule():
     assert (test.n_in, test.n_out, test.pilot, test.separate) == (1000, 1000, (400, 400), True)
     assert "a separate pilot of 400 + 400 scores" in test.rule
     assert test.epsilon_lower(0.05) > 1.0
-    other = fixed_test(inside, outside, delta=1e-5, design_error=0.05, pilot=(pilot[0] + 9.0, pilot[1]))
+    other = fixed_test(inside, outside, delta=1e-5, design_error=0.05, pilot=pilot[::-1])
     assert other.epsilon_lower(0.05) == 0.0
 
 
