@@ -41,7 +41,8 @@ def increasing(rng, count):
         if kind is np.int64:
             values = np.cumsum(rng.integers(1, 10**9, count)) - int(rng.integers(10**12))
         else:
-            wide, scale = (0.5, 1.0) if kind is np.float16 else (3.0, 10.0 ** rng.uniform(-30, 30))
+            wide = {np.float16: 0.3, np.float32: 1.0, np.float64: 3.0}[kind]
+            scale = 1.0 if kind is np.float16 else 10.0 ** rng.uniform(-30, 30)
             steps = 10.0 ** rng.uniform(-wide, wide, count)
             values = scale * (np.cumsum(steps) - rng.uniform(0.0, 1.0) * steps.sum())
         with np.errstate(over="ignore"):
@@ -52,8 +53,7 @@ def increasing(rng, count):
             size = np.maximum(np.abs(values[1:]), np.abs(values[:-1]))
             if np.all(np.diff(values.astype(np.float64)) > 8.0 * np.spacing(size).astype(np.float64)):
                 break
-        if kind is np.float16:
-            kind = np.float64
+        kind = np.float64
     if rng.random() < 0.3:
         values[0] = -np.inf
     if rng.random() < 0.3:
