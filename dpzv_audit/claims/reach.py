@@ -3,8 +3,9 @@
 import math
 from functools import cache, lru_cache
 
-from ..evidence.gathering import Question, Reach, Subject, reach_of
+from ..evidence.gathering import Question, Subject, reach_of
 from ..evidence.trainings import MOST_TRAININGS
+from ..evidence.verdict import Reach
 from ..findings import down
 from ..games.scores import GameScores
 from ..statistics.success import largest_limit, least_p_value, trainings_needed
