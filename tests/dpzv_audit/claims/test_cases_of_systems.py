@@ -86,7 +86,8 @@ def test_what_is_audited_in_part_is_never_supported(folder_of, capsys, case, mod
     if case == "boost":
         assert found["epsilon"]["reason"] == "unread-messages"
         return
-    assert found["attack"]["word"] in ("refuted", "not-tested")
+    # What clients learn about labels may be little, with features in clear at the server: that is said beside it.
+    assert found["attack"]["word"] in ("refuted", "not-tested", *(["held"] if case == "rawup" else []))
     assert "no attack looked at what the server learns about features" in found["attack"]["not_tested"]
 
 
