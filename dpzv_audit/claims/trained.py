@@ -23,6 +23,7 @@ from ..errors import InputError, with_options
 from ..evidence.choosing import applicable, named, strongest, worst_client
 from ..evidence.games import TRAINED_BLOCK, games_of, label_game, scored_block, theory_of
 from ..evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
+from ..evidence.sections import not_learnt, utility_section
 from ..evidence.verdict import Theory
 from ..files import confined_to
 from ..findings import STRONGEST, Control, Interval
@@ -336,6 +337,7 @@ def success_of(
         controls=controls,
         mounted=words_of(spec, setting),
         excluded=excluded,
+        warnings=tuple(not_learnt(utility_section(outcomes[0].trained, setting.dataset, {}, setting.confidence))),
     )
 
 

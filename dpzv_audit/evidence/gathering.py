@@ -47,7 +47,7 @@ class Success:
     """The success of an attack in each training of a block, means of its baselines, and its controls, by name.
 
     `mounted` says which attack it was and by which clients. `excluded` says why the claim is not about it, "" where it
-    is.
+    is. `warnings` say that the model has not learnt.
     """
 
     rates: tuple[float, ...]
@@ -55,6 +55,7 @@ class Success:
     controls: Mapping[str, tuple[Control, ...]]
     mounted: str = ""
     excluded: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 Block = GameScores | Success
@@ -145,6 +146,7 @@ class Gathering:
         last = next((blocks for blocks in reversed(self.pools.values()) if blocks), [])
         scores = scores_in(last)
         attack = attack_facts(self._successes(self.subject.stages[0].pool)) if self.rates else {}
+        learnt = self._successes(self.subject.stages[0].pool)[0].warnings if self.rates else ()
         others = self._others()
         fitted = scores[0].fitted if scores else {}
         return Evidence(
@@ -165,7 +167,7 @@ class Gathering:
             trials=self.trials,
             missing=self.missing,
             unaudited=self.subject.unaudited,
-            warnings=tuple(joined(scores).warnings) if self.looks else (),
+            warnings=tuple(joined(scores).warnings) if self.looks else learnt,
             voids=self.subject.voids,
             not_tested=self.subject.not_tested,
             split=split_of(self.subject.stages),

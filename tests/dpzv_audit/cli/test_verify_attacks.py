@@ -84,3 +84,14 @@ def test_baselines_that_were_measured_need_no_cache(verified):
     assert (
         verified("label_spectral", "--no-cache")["attack"] == verified("label_spectral", "--cache", "cache")["attack"]
     )
+
+
+def test_an_attack_on_a_model_that_has_not_learnt_is_warned_of(verified, monkeypatch):
+    monkeypatch.setitem(ON, "label_direction", ("vafl", {"server_rate": 1e-9, "client_rate": 1e-9}))
+    idle = verified("label_direction", "--cache", "cache")
+    again = verified("label_direction", "--cache", "cache")
+    assert again["cached"]
+    for entry in (idle, again):
+        assert any(text.startswith("the model has not learnt") for text in entry["judged"]["warnings"])
+    monkeypatch.setitem(ON, "label_direction", ("vafl", {"epochs": 20, "server_rate": 0.1, "client_rate": 0.1}))
+    assert verified("label_direction", "--no-cache")["judged"]["warnings"] == []
