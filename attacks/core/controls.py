@@ -183,7 +183,7 @@ def _names(classes: int) -> NDArray[np.intp]:
     return generator.permuted(np.tile(np.arange(classes), (_EXCHANGES, 1)), axis=1)
 
 
-LEAST_RECORDS = 512
+LEAST_RECORDS = 400
 MOST_CLASSES = 10
 """Records of a positive control, at least, and classes at most: beyond these what is known need not hold."""
 
