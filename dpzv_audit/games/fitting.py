@@ -143,6 +143,7 @@ def fit_score(
     odds: dict[str, Floats] = {}
     losses: dict[str, Floats] = {}
     certified: dict[str, float] = {}
+    promised: dict[str, float] = {}
     perfect = certifiable(np.ones(len(in_views)), np.zeros(len(out_views)), delta=delta)
     chosen = kinds[0]
     with threadpool_limits(1):
@@ -151,7 +152,7 @@ def fit_score(
             sides = _sides(odds[kind], truth)
             certified[kind] = certifiable(*sides, delta=delta)
             if kind in EXACT:
-                certified[kind] = max(certified[kind], guessed(*sides))
+                promised[kind] = max(certified[kind], min(guessed(*sides), perfect))
             if kind not in EXACT:
                 losses[kind] = _loss(odds[kind], truth)
                 gain = losses[chosen] - losses[kind]
@@ -161,8 +162,9 @@ def fit_score(
                 chosen = kind  # it tells every run apart, and no other can tell more
                 break
         else:
-            best = max((COLUMN, *EXACT), key=lambda kind: certified.get(kind, 0.0))
-            if certified.get(best, 0.0) > certified.get(chosen, 0.0) + _MARGIN:
+            promised |= {kind: certified[kind] for kind in (COLUMN,) if kind in certified}
+            best = max(promised, key=lambda kind: promised[kind], default=chosen)
+            if promised.get(best, 0.0) > certified[chosen] + _MARGIN:
                 chosen = best
         score, column = _fitted(chosen, views, truth)
     return FittedScore(
