@@ -23,7 +23,6 @@ from ..errors import InputError, with_options
 from ..evidence.choosing import applicable, named, strongest, worst_client
 from ..evidence.games import TRAINED_BLOCK, games_of, label_game, scored_block, theory_of
 from ..evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
-from ..evidence.sections import not_learnt, utility_section
 from ..evidence.verdict import Theory
 from ..files import confined_to
 from ..findings import STRONGEST, Control, Interval
@@ -309,6 +308,8 @@ def success_of(
 
     Where knowing nothing finds more than `most_chance`, the block says that it is excluded.
     """
+    from ..evidence.sections import not_learnt, utility_section
+
     one = replace(setting, seed=setting.seed + number, with_positive=with_positive)
     settings = [one]
     if spec.reveals == "membership":

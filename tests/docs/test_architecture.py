@@ -9,7 +9,7 @@ from dpzv_audit.cli import main
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
-LONGEST_PATH = 14
+LONGEST_PATH = 15
 STOPS = re.compile(r"dpzv_audit/(claims|evidence|execution)/|dpzv_audit/cli/verify|reports/(ci|sarif|junit)")
 """Files that a claim passes; all commands share the others."""
 
