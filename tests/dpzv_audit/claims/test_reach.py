@@ -12,18 +12,19 @@ from dpzv_audit.claims.subjects import mechanism_subject, scores_subject
 from dpzv_audit.cli import main
 from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather, reach_of
 from dpzv_audit.evidence.trainings import MOST_TRAININGS
+from dpzv_audit.statistics.scores import ScoreFiles
 
 LEVEL = 1e-3
 BUDGETS = {"whole": None, "cut in the second stage": 2000, "cut in the first": 600, "one block": 250, "none": 100}
 
 
 def sharp(world, rng):
-    """Tell the worlds apart without any error."""
-    return world + 0.1 * rng.random()
+    """Tell the worlds apart without any error: by two values, between which every threshold is as good."""
+    return float(world)
 
 
 def apart(n_in, n_out):
-    return scores_subject(lambda: (1.0 + np.arange(n_in) / n_in, -np.arange(n_out) / n_out), exactly_gaussian=False)
+    return scores_subject(lambda: ScoreFiles(np.ones(n_in), np.zeros(n_out)), exactly_gaussian=False)
 
 
 def asked(epsilon, **options):
@@ -101,8 +102,8 @@ def verified(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     for size in (100, 1000):
-        np.savetxt(tmp_path / f"{size}-in.csv", 1.0 + np.arange(size) / size)
-        np.savetxt(tmp_path / f"{size}-out.csv", -np.arange(size) / size)
+        np.savetxt(tmp_path / f"{size}-in.csv", np.ones(size))
+        np.savetxt(tmp_path / f"{size}-out.csv", np.zeros(size))
 
     def verify(text, *flags):
         (tmp_path / "claims.toml").write_text(text)
