@@ -364,8 +364,12 @@ def _more(result: AuditResult, words: Sequence[str]) -> Step:
 
 
 def _all_told(result: AuditResult) -> bool:
-    """Return whether a lower bound is the largest that its evidence could have given: every guess was right."""
-    return any(0.0 < found.ceiling <= found.epsilon_lower for found in result.privacy.estimators if not found.assumes)
+    """Return whether a lower bound is nearly the largest that its evidence could have given: guesses were right.
+
+    A cut lies at a score of a pilot, so that some scores beyond it count as errors though all can be told apart.
+    """
+    bounds = [found for found in result.privacy.estimators if not found.assumes]
+    return any(0.0 < 0.95 * found.ceiling <= found.epsilon_lower for found in bounds)
 
 
 @head_of.register

@@ -260,7 +260,7 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory = LedgerMemory(),
     """
     if tracked := tracked_at(path):
         what = f"git tracks {tracked}: a change of the repository could write decisions"
-        raise _wrong(path, f"{what}; use a file that git does not track (git rm --cached keeps this one)")
+        raise _wrong(path, f"{what}; use a file that git does not track, or take this one out of git's index")
     text = _read(path)
     left = memory.state(os.path.realpath(path))
     if text is None:

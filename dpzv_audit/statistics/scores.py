@@ -101,7 +101,7 @@ def load_score_files(in_path: Path, out_path: Path, header: bool | None = None) 
         return ScoreFiles(inside, outside)
     where = f"row {first.row} of both files, {first.cell!r},"
     if first.unlike and other.unlike and min(inside.size, outside.size) > 1:
-        why = "no other row is spelled like it (--header no, or header = false in a claims file, makes it a score)"
+        why = "no other row is spelled like it (header no, or header = false in a claims file, makes it a score)"
         told = f"{where} is taken for a header: {why}"
         return ScoreFiles(inside[1:], outside[1:], (told,))
     if first.unlike or other.unlike:
@@ -110,7 +110,7 @@ def load_score_files(in_path: Path, out_path: Path, header: bool | None = None) 
     alone = inside[0] not in inside[1:] and inside[0] not in outside[1:]
     if rows >= _LEAST_ROWS and alone and not np.any(inside[1:rows] == outside[1:rows]):
         raise _asked(in_path, first, f"{out_path} begins with it too, and the files share no other row")
-    told = f"{where} is taken for a score (--header yes, or header = true in a claims file, makes it a header)"
+    told = f"{where} is taken for a score (header yes, or header = true in a claims file, makes it a header)"
     return ScoreFiles(inside, outside, (told,))
 
 

@@ -199,7 +199,8 @@ def test_without_noise_the_bound_reaches_its_ceiling(train, classes):
     game = game_of(train, table(400, classes))
     bound = certified(system_game(game, trainings=2, fit_trainings=2))
     assert bound.ceiling > 5.0
-    assert bound.epsilon_lower == bound.ceiling
+    # The cut is a score of a pilot: the few scores between it and the gap count as errors.
+    assert 0.98 * bound.ceiling < bound.epsilon_lower <= bound.ceiling
 
 
 def test_whom_a_message_is_about_may_tell_labels():
@@ -210,7 +211,8 @@ def test_whom_a_message_is_about_may_tell_labels():
         record.sent(0, 0, 1, "gradient", rng.standard_normal((len(who), 4)), who)
 
     bound = certified(system_game(game_of(presence), trainings=1, fit_trainings=2))
-    assert bound.epsilon_lower == bound.ceiling > 3.0
+    assert bound.ceiling > 3.0
+    assert 0.9 * bound.ceiling < bound.epsilon_lower <= bound.ceiling
 
 
 def view_of(*messages):
@@ -289,7 +291,7 @@ def test_coordinates_are_read_where_trainings_start_alike(alike):
     score = fitted_score(game_of(coded), 4)
     assert bool(score.widths) == alike
     bound = certified(play(game_of(coded), score, 2))
-    assert (bound.epsilon_lower == bound.ceiling) == alike
+    assert (bound.epsilon_lower > 0.8 * bound.ceiling) == alike
 
 
 def test_what_cannot_be_scored_is_one_line():

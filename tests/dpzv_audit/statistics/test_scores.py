@@ -121,7 +121,7 @@ def test_numbers_like_all_others_are_scores_and_where_both_files_begin_with_one_
         (tmp_path / f"{name}.csv").write_text(lines)
     files = load_score_files(tmp_path / "in.csv", tmp_path / "out.csv")
     assert files.inside.tolist() == [0, 1, 1, 0]
-    assert "is taken for a score (--header yes" in files.notes[0]
+    assert "is taken for a score (header yes" in files.notes[0]
 
 
 def test_of_a_csv_beside_another_kind_the_first_row_is_asked_about(tmp_path):
