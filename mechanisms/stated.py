@@ -33,7 +33,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
-from scipy.stats import binom, hypergeom, norm
 
 from dpzv_audit.accounting import Release
 from dpzv_audit.systems.record import SERVER, Arrays, Sent
@@ -63,6 +62,13 @@ _SAMPLER = 0.1
 """Share of the false alarms that tests of the sampler have."""
 _SLACK = 1.01
 """Clips are rounded, and floats are added: a difference of so many times 2 C is none."""
+
+
+def _stats() -> Any:
+    """Return scipy.stats, which takes a second to import and which most commands do not need."""
+    import scipy.stats
+
+    return scipy.stats
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +203,7 @@ def _sampled(release: Release, noised: Sequence[_Rows], times: int) -> Iterator[
     records = round(release.records)
     said = f"the release states {release.sampler!r} batches"
     rounds = -(-(times - release.whole_data_rounds) // release.directions)
-    if records * binom.sf(rounds - 1, release.rounds, release.rate) <= level:
+    if records * _stats().binom.sf(rounds - 1, release.rounds, release.rate) <= level:
         yield f"a record was in {times:,} messages, which {said} of rate {release.rate:.3g} hardly ever give"
     by_client: dict[int, list[Ids]] = {}
     for one in noised:
@@ -209,17 +215,17 @@ def _sampled(release: Release, noised: Sequence[_Rows], times: int) -> Iterator[
     if release.sampler == "poisson":
         chance = (1.0 - release.rate**2) ** records
     else:
-        chance = float(hypergeom.pmf(0, records, release.batch_size, release.batch_size))
-    if apart and binom.sf(sum(apart) - 1, len(apart), chance) <= level:
+        chance = float(_stats().hypergeom.pmf(0, records, release.batch_size, release.batch_size))
+    if apart and _stats().binom.sf(sum(apart) - 1, len(apart), chance) <= level:
         yield f"{sum(apart)} of {len(apart)} pairs of batches share no record, as if shuffled: {said}"
     sizes = [len(one) for one in batches]
     if release.sampler == "poisson" and len(sizes) > 1:
-        likely = float(binom.pmf(math.floor((records + 1) * release.rate), records, release.rate))
+        likely = float(_stats().binom.pmf(math.floor((records + 1) * release.rate), records, release.rate))
         if len(set(sizes)) == 1 and likely ** (len(sizes) - 1) <= level:
             yield f"all {len(sizes):,} batches hold {sizes[0]:,} records, {said}, whose sizes vary"
         total = sum(sizes)
-        tail = min(binom.cdf(total, records * len(sizes), release.rate), 1.0)
-        tail = min(tail, float(binom.sf(total - 1, records * len(sizes), release.rate)))
+        tail = min(_stats().binom.cdf(total, records * len(sizes), release.rate), 1.0)
+        tail = min(tail, float(_stats().binom.sf(total - 1, records * len(sizes), release.rate)))
         if tail <= level / 2.0:
             yield f"batches hold {total / len(sizes):.1f} records on average, {said} of {records * release.rate:.1f}"
     elif len(set(sizes)) > 1:
@@ -595,9 +601,9 @@ class _Noise:
     def _tails(self) -> _Family:
         """Return the tests of how many numbers are far from zero: never fewer than of Gaussian noise alone."""
         values = np.abs(np.concatenate([rows.ravel() for rows in self.rows]))
-        chances = 2.0 * norm.sf(_TAILS)
+        chances = 2.0 * _stats().norm.sf(_TAILS)
         seen = [int((values > far).sum()) for far in _TAILS]
-        logs = -np.array([binom.logcdf(n, len(values), p) for n, p in zip(seen, chances, strict=True)])
+        logs = -np.array([_stats().binom.logcdf(n, len(values), p) for n, p in zip(seen, chances, strict=True)])
 
         def words(n: int) -> str:
             expected = chances[n] * len(values)

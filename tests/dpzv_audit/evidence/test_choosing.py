@@ -26,6 +26,10 @@ def setting():
     return AttackSetting(method=METHODS["dpzv"], config=config, dataset=load("digits"), trials=2)
 
 
+SILENT = SimpleNamespace(correct=np.zeros((1, 0)), loss=np.zeros(1), history=(), traffic=())
+"""A training without predictions."""
+
+
 def pretended(name, success, *, chance=0.1, baselines=None, adversaries=("client",), played=None):
     """Return an attack whose success is a function of its setting, and which notes the settings it is mounted on."""
 
@@ -35,7 +39,7 @@ def pretended(name, success, *, chance=0.1, baselines=None, adversaries=("client
         value = success(setting)
         found = Interval(value=value, low=value, high=value, n=1, confidence=0.95)
         return AttackOutcome(
-            success=found, baselines=baselines or {}, controls={}, trained=None, plan=None, chance=chance
+            success=found, baselines=baselines or {}, controls={}, trained=SILENT, plan=None, chance=chance
         )
 
     base = attack_named("membership_loss")
