@@ -165,7 +165,7 @@ class Verdict(Part):
 
     Attributes:
         claim: The claim in words, as "epsilon at most 1 (delta 1e-05)".
-        adversary: Against whom; None where the claim names nobody.
+        adversary: The adversary; None where the claim names none.
         neighbours: The neighbour relation of an epsilon; None for a claim about an attack.
         word: The verdict.
         reason: Why, by name.

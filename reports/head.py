@@ -46,7 +46,9 @@ RELATIONS = {
 """The relations of neighbours in words."""
 LABELS = "labels found"
 FALSE_OR_UNPROVEN = ("refuted", "overclaimed")
+"""Verdicts on which a page raises an alarm: the claim is false, or no proof supports it."""
 _MOST_NOTES = 20
+"""Notes that stand at the top of a page; the others stand with their claims."""
 _TRAININGS = 2
 """Trainings whose coins `audit --system` guesses by default."""
 _GATE = Step(words="Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml")
