@@ -13,7 +13,7 @@ NeighbourRelation = Literal["replace-label", "replace-record", "zero-out", "add-
 ClaimKind = Literal["epsilon-delta", "trade-off"]
 VerdictWord = Literal["refuted", "not-tested", "overclaimed", "inconclusive", "held", "supported"]
 """The words for a verdict, the gravest first."""
-VoidReason = Literal["failed-control", "unread-messages", "release-contradicted", "stale-ids"]
+VoidReason = Literal["failed-control", "unread-messages", "release-contradicted", "stale-ids", "same-scores"]
 VerdictReason = Literal[
     "measured-above-claim",
     "refuted-before",
@@ -21,6 +21,7 @@ VerdictReason = Literal[
     "unread-messages",
     "release-contradicted",
     "stale-ids",
+    "same-scores",
     "proven",
     "bound-above-claim",
     "no-sound-bound",

@@ -13,7 +13,6 @@ from ..evidence.verdict import fails
 from ..findings import VerdictWord
 from ..results import ClaimResult, GateOptions
 from ..signals import TRIAL_SECONDS
-from ..statistics.assumptions import remarks
 from ..statistics.scores import ScoreFiles
 from ..statistics.settings import check_scores
 from .cache import Cache
@@ -110,7 +109,7 @@ def verify_claim(
         if not isinstance(scores, tuple | list) or len(scores) != 2:
             raise InputError(f"scores is a {type(scores).__name__}, must be a pair (in_scores, out_scores)")
         inside, outside = (check_scores(f"scores[{place}]", side) for place, side in enumerate(scores))
-        given = ScoreFiles(inside, outside, tuple(remarks(inside, outside)))
+        given = ScoreFiles(inside, outside)
         subject = scores_subject(lambda: given, exactly_gaussian=placed.claim.exactly_gaussian)
     elif isinstance(placed.claim, MechanismClaim) and not isinstance(mechanism, str):
         label = getattr(mechanism, "__qualname__", type(mechanism).__name__)

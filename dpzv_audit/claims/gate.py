@@ -45,7 +45,7 @@ from ..registry import NotImported, importing_nothing
 from ..signals import GRACE_SECONDS, TimeIsUp, until
 from .cache import Cache, code_digest, evidence_key
 from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, PlacedClaim, ScoresClaim
-from .reach import Plans, chance_in_words, percent_down, refutable_at
+from .reach import Plans, chance_in_words, percent_down, reach_in_words, refutable_at
 from .subjects import Access, Remembering, check_claim, data_key, runs_code, subject_of
 
 WHOLE: Task = ("the whole claim", 0)
@@ -176,6 +176,11 @@ class Gate:
             for run, found, could in zip(runs, evidence, refutable(evidence, self.level), strict=True)
             if found.reach is not None and not could
         }
+
+    def plans(self, runs: Sequence[ClaimRun]) -> dict[str, str]:
+        """Return by name, in words, what the planned trials of each claim could refute; none of a claim in the cache."""
+        reaches = {run.placed.name: run.evidence().reach for run in runs if not run.cached}
+        return {name: reach_in_words(reach) for name, reach in reaches.items() if reach is not None}
 
     def refutable_at(self) -> dict[str, str]:
         """Return by name, in words, what each claim could be refuted at; runs, reads and imports nothing."""

@@ -17,6 +17,7 @@ from ..data.files import model_digest
 from ..errors import InputError
 from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
 from ..files import Undigested, confined_to, data_digest, kind_of, tree_digest
+from ..findings import Void
 from ..games.engine import Arrays
 from ..games.fitting import WORDS, FittedScore, fit_score, pilot_size
 from ..games.mechanism import MechanismTrials, answer_shape, check_mechanism, code_of, native_readers, play
@@ -24,7 +25,7 @@ from ..games.scores import GameScores, Given, scored_by, scores_of, views_of
 from ..loading import importable
 from ..registry import plug_ins
 from ..signals import TRIAL_SECONDS
-from ..statistics.assumptions import remarks
+from ..statistics.assumptions import remarks, same_scores
 from ..statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
 from ..statistics.scores import ScoreFiles, load_score_files
 from .file import Claim, MechanismClaim, MethodAttackClaim, OwnClaim, ScoresClaim, TrainedClaim
@@ -281,12 +282,9 @@ def subject_of(claim: Claim, access: Access, seed: int, max_trials: int | None =
     if isinstance(claim, ScoresClaim):
         in_path, out_path = access.scores(claim)
 
-        def read() -> ScoreFiles:
-            files = load_score_files(in_path, out_path, claim.scores.header)
-            return replace(files, notes=(*files.notes, *remarks(files.inside, files.outside, "files")))
-
         return scores_subject(
-            read,
+            lambda: load_score_files(in_path, out_path, claim.scores.header),
+            called="files",
             exactly_gaussian=claim.exactly_gaussian,
             facts={"scores": claim.scores.names()},
         )
@@ -316,14 +314,24 @@ def subject_of(claim: Claim, access: Access, seed: int, max_trials: int | None =
 
 
 def scores_subject(
-    read: Callable[[], ScoreFiles], *, exactly_gaussian: bool, facts: Mapping[str, object] | None = None
+    read: Callable[[], ScoreFiles],
+    *,
+    exactly_gaussian: bool,
+    called: str = "sides",
+    facts: Mapping[str, object] | None = None,
 ) -> Subject:
-    """Return what scores that are there already are about: no further pair can be drawn, so one test takes them all."""
+    """Return what scores that are there already are about: no further pair can be drawn, so one test takes them all.
+
+    `called` is what the two lists are: "sides" or "files".
+    """
 
     def draw(number: int) -> GameScores:
         files = read()
         given = Given(vouched=True) if exactly_gaussian else None
-        return GameScores(files.inside, files.outside, given=given, notes=files.notes)
+        same = same_scores(files.inside, files.outside, called)
+        voids = (Void(reason="same-scores", words=same),) if same else ()
+        notes = (*files.notes, *(line for line in remarks(files.inside, files.outside, called) if line != same))
+        return GameScores(files.inside, files.outside, given=given, notes=notes, voids=voids)
 
     @cache
     def counted() -> tuple[int, int]:

@@ -15,9 +15,9 @@ from reports.verdicts import words_of
 
 from ..errors import AuditError, InputError, check_count, check_not_negative
 from ..evidence.verdict import GIVEN_GAUSSIAN, given_by, largest_gating, on_privacy
-from ..findings import to_jsonable
+from ..findings import Void, to_jsonable
 from ..results import JudgedBound, Privacy, ScoresClaim, ScoresResult
-from ..statistics.assumptions import dependence, remarks
+from ..statistics.assumptions import dependence, remarks, same_scores
 from ..statistics.coverage import FALSE_ALARM, as_text, coverage_check
 from ..statistics.estimators import DEFAULT_ESTIMATORS, ESTIMATORS, audit_scores, can_refute, may_refute
 from ..statistics.families import FAMILIES, CurveFamily, sampled_family
@@ -182,6 +182,7 @@ def audit_score_files(
     one, other = files.inside, files.outside
     bounds = _judged(one, other, family, options)
     dependent = dependence(one, other)
+    same = same_scores(one, other, "files")
     warnings = [*files.notes, *remarks(one, other, "files"), *([dependent] if dependent else [])]
     claim = None
     if options.epsilon is not None:
@@ -193,7 +194,8 @@ def audit_score_files(
             empirical_lower=largest_gating(bounds),
             estimators=list(bounds),
         )
-        privacy = on_privacy(privacy, theory=False, warnings=warnings)
+        voids = [Void(reason="same-scores", words=same)] if same else []
+        privacy = on_privacy(privacy, theory=False, voids=voids, warnings=warnings)
         claim = ScoresClaim(
             epsilon=options.epsilon, delta=options.delta, verdict=privacy.verdict, judged=privacy.judged
         )

@@ -202,6 +202,10 @@ def verify(
             if placed.name in out_of_reach:
                 said = f"claim {placed.name!r} can never be refuted: {out_of_reach[placed.name]}"
                 typer.echo(f"dpzv-audit: warning: {one_line(f'{claims}:{placed.line}: {said}')}", err=True)
+        if not output.quiet:
+            for name, words in gate.plans(runs).items():
+                if name not in out_of_reach:
+                    typer.echo(f"plan: claim {one_line(repr(name))}: {words}", err=True)
         with live_status(output, [run.placed.name for run in runs]) as gate.status:
             gate.gather(runs)
     except KeyboardInterrupt:

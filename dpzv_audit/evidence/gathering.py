@@ -168,7 +168,7 @@ class Gathering:
             missing=self.missing,
             unaudited=self.subject.unaudited,
             warnings=tuple(joined(scores).warnings) if self.looks else learnt,
-            voids=self.subject.voids,
+            voids=(*self.subject.voids, *(scores[0].voids if scores else ())),
             not_tested=self.subject.not_tested,
             split=split_of(self.subject.stages),
             scores=scores_digest(self.pools),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import PlainValidator
 
 from ..errors import InputError
+from ..findings import Void
 from ..statistics.assumptions import dependence, orders
 from .fitting import COLUMN, EXACT, LEAST_FIT, WORDS, FittedScore, Floats, fit_score, fit_size
 
@@ -46,7 +47,7 @@ class GameScores:
     other. Scores that are `discrete` by construction have no Gaussian law, whatever they look like. Scores of a `pilot`
     of both worlds, none of them among the others, choose the rule of a test: where scores are few values, a random part
     may miss the one that tells. Without them the test takes a pilot from the scores. `notes` say what a reader of files
-    found.
+    found, `voids` why no test of these scores counts.
     """
 
     in_scores: Column
@@ -61,6 +62,7 @@ class GameScores:
     discrete: bool = False
     pilot: tuple[Column, Column] | None = None
     notes: tuple[str, ...] = ()
+    voids: tuple[Void, ...] = ()
 
     @property
     def sides(self) -> tuple[Floats, Floats]:

@@ -244,21 +244,32 @@ _SHARED = 0.25
 """Independent scores share at most 0.19 of the numbers that each side has once, on whatever grid they lie."""
 
 
+def same_scores(inside: Scores, outside: Scores, called: str = "sides") -> str:
+    """Return a line where both sides are one and the same list, in whatever order; "" where they are not.
+
+    Few values in another order are not: chance makes them too.
+    `called` is what the two sides are: "sides" or "files".
+    """
+    if np.array_equal(inside, outside):
+        return f"the two {called} hold the same scores"
+    if 2 * np.unique(inside).size > inside.size and np.array_equal(np.sort(inside), np.sort(outside)):
+        return f"the two {called} hold the same scores, in another order"
+    return ""
+
+
 def remarks(inside: Scores, outside: Scores, called: str = "sides") -> list[str]:
     """Return a line each on scores that both sides share and on different scores that count as one.
 
     `called` is what the two sides are: "sides" or "files".
     """
     found = []
-    kinds = [np.unique(side, return_counts=True) for side in (inside, outside)]
-    mostly_once = all(2 * values.size > side.size for (values, _), side in zip(kinds, (inside, outside), strict=True))
-    once, other = (values[counts == 1] for values, counts in kinds)
+    once, other = (
+        values[counts == 1] for values, counts in (np.unique(side, return_counts=True) for side in (inside, outside))
+    )
     shared = np.intersect1d(once, other, assume_unique=True).size
     fewer = min(inside.size, outside.size)
-    if np.array_equal(inside, outside):
-        found.append(f"the two {called} hold the same scores")
-    elif inside.size == outside.size and mostly_once and np.array_equal(np.sort(inside), np.sort(outside)):
-        found.append(f"the two {called} hold the same scores, in another order")
+    if same := same_scores(inside, outside, called):
+        found.append(same)
     elif shared >= max(_LEAST_SHARED, _SHARED * fewer):
         found.append(f"{shared:,} of the {fewer:,} scores of one side are the same numbers in the two {called}")
     count = merged(inside, outside)

@@ -312,8 +312,8 @@ class Pilot:
         return (1.0 - rates.trust) * counted + rates.trust * promise(rates.errors, self.n_in, self.n_out)
 
 
-_TAILS = ((True, True), (True, False), (False, True), (False, False))
-"""Whether "in" is high, and whether the strict rate is that of false positives."""
+_TAILS = ((True, True), (False, True), (True, False), (False, False))
+"""Whether "in" is high, and whether the strict rate is that of false positives; of equal ways the first is taken."""
 
 
 def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tuple[float, ...]) -> Rule:
@@ -339,10 +339,10 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
         return np.stack(found)
 
     worth = pilot.worth(rates, promise)
-    # Symmetrical worlds tie: the smallest strict rate decides, not the last digit.
+    # Symmetrical worlds tie: the smallest strict rate decides, then the order of the ways, never the last digit.
     strict = np.stack([rates.errors[in_is_high][0 if on_fpr else 1] for in_is_high, on_fpr in _TAILS])[:, None]
     tied = np.where(worth >= worth.max() - _TIE, strict, np.inf)
-    way, row, cut = np.unravel_index(int(np.argmin(tied)), worth.shape)
+    way, row, cut = np.unravel_index(int(np.argmax(tied <= tied.min() * (1.0 + _TIE))), worth.shape)
     in_is_high, strict_on_fpr = _TAILS[way]
     threshold = rates.edge(int(cut), upper=in_is_high == strict_on_fpr)
     return Rule(threshold, in_is_high, strict_on_fpr, shares[row], rates.trust > 0.0)

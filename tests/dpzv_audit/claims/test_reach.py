@@ -1,6 +1,7 @@
 """What the planned trials of a claim could show at most, told before anything is drawn: both sides of the boundary."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -109,7 +110,17 @@ def verified(tmp_path, monkeypatch, capsys):
         (tmp_path / "claims.toml").write_text(text)
         main(["verify", "claims.toml", "--json", *flags])
         printed = capsys.readouterr()
-        return printed.err.splitlines(), json.loads(printed.out)
+        lines = printed.err.splitlines()
+        result = json.loads(printed.out)
+        plans = [line for line in lines if line.startswith("plan: ")]
+        ran = [entry["name"] for entry in result["claims"] if entry["name"] not in result["cached"]]
+        told = [name for name in ran if name not in result["out_of_reach"]]
+        assert len(plans) == len(told)
+        assert all(
+            re.search(f"claim '{name}': .* can refute an epsilon below", line)
+            for name, line in zip(told, plans, strict=True)
+        )
+        return [line for line in lines if line not in plans], result
 
     return verify
 

@@ -195,4 +195,5 @@ def test_equal_sides_are_said_to_be_equal_and_independent_ones_are_not():
     assert remarks(coins, rng.permutation(coins)) == []
     assert "; the two sides hold the same scores" in audit_scores(one, one, delta=DELTA)[0].threshold_rule
     found = verify_claim(scores=(one, one), epsilon=1.0, delta=DELTA)
-    assert "the two sides hold the same scores" in found.entry.judged.warnings
+    assert (found.verdict, found.entry.judged.reason) == ("not-tested", "same-scores")
+    assert found.sentence.startswith("The two sides hold the same scores.")
