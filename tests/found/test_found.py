@@ -25,7 +25,7 @@ FAULTS = {
     "datasynthesizer_domain:subject": 40,
     "datasynthesizer_domain:default_seed": 40,
     "smartnoise_covariance:triangle": 60,
-    "flower_weights:subject": 200,
+    "flower_weights:subject": 400,
 }
 HELD = {
     "opacus_noise:sum_of_four": 40,
