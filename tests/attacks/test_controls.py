@@ -29,7 +29,7 @@ CHEAP = {
 }
 TRIALS = {"label_probe": 48, "label_norm": 32, "label_precision": 96}
 """More where a trial has few guesses, or luck that all of them share."""
-LONG = {"label_completion_active", "label_denoised"}
+LONG = {"label_completion", "label_completion_active", "label_denoised", "label_enumeration", "label_signature"}
 """Attacks that take many seconds; `label_completion` fits what the former does, `label_enumeration` what the latter."""
 EPOCHS = {"membership_loss": 40, "membership_lira": 40, "membership_rmia": 80, "label_norm": 10}
 

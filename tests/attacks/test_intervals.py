@@ -134,7 +134,7 @@ def test_an_interval_by_records_covers_the_mean_of_these_trainings(rates):
 
 @pytest.mark.parametrize(("shift", "laplace"), [(0.0, False), (1.0, False), (1.0, True), (30.0, False)])
 def test_an_area_by_records_covers_that_of_these_trainings(shift, laplace):
-    """200 sets of records of three given trainings, whose scores are shifted by half, once and twice `shift`."""
+    """100 sets of records of three given trainings, whose scores are shifted by half, once and twice `shift`."""
     shifts = shift * np.array([0.5, 1.0, 2.0])
     draws = stats.laplace if laplace else stats.norm
     if laplace:
@@ -144,11 +144,11 @@ def test_an_area_by_records_covers_that_of_these_trainings(shift, laplace):
     rng = np.random.default_rng(7)
     members = np.tile(np.arange(100) % 3 == 0, (3, 1))
     missed = 0
-    for _ in range(200):
+    for _ in range(100):
         scores = draws.rvs(size=(3, 100), random_state=rng) + shifts[:, None] * members
         found = auc_interval(scores, members)
         missed += not found.low <= np.mean(truth) <= found.high
-    assert missed <= stats.binom.ppf(1 - 1e-4, 200, 0.05)
+    assert missed <= stats.binom.ppf(1 - 1e-4, 100, 0.05)
     assert found.high - found.low < 0.36
 
 

@@ -27,6 +27,7 @@ def mounted(method, data, *, spec=SPEC, own=None, **rest):
     return spec.mount(setting)
 
 
+@pytest.mark.ci
 def test_labels_in_features_are_found_with_few_labels_and_the_baselines_say_so(digits):
     """Whoever reads planted labels needs no training: the baselines find them as well, which is their point."""
     planted = labels_in_own_features(digits)
@@ -60,6 +61,7 @@ def test_the_positive_control_is_the_same_path(digits):
     assert outcome.controls["positive"].value > 0.95
 
 
+@pytest.mark.ci
 def test_classes_of_few_records_have_a_positive_control_with_as_few_labels():
     """Four classes of about twelve records, two labels each; of the default ten there are not enough everywhere."""
     setting = small_setting(SPEC, "split", random_dataset(), options_of_attack={"labels_per_class": 2})

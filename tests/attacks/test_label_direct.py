@@ -42,8 +42,15 @@ SCALAR = [name for name, spec in METHODS.items() if spec.downlink not in ("gradi
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("batch_size", [1, 7, 48])
-@pytest.mark.parametrize("rule", ["argmin", "first-negative"])
-@pytest.mark.parametrize("adversary", ["client", "eavesdropper"])
+@pytest.mark.parametrize(
+    ("rule", "adversary"),
+    [
+        ("argmin", "client"),
+        ("first-negative", "eavesdropper"),
+        pytest.param("argmin", "eavesdropper", marks=pytest.mark.slow),
+        pytest.param("first-negative", "client", marks=pytest.mark.slow),
+    ],
+)
 def test_first_order_gradients_give_every_label(classes, batch_size, rule, adversary):
     outcome = mount_label_direct(
         setting(
@@ -131,6 +138,7 @@ SWEEP = {1: 0.117, 10: 0.173}
 
 
 # At one query the estimators differ by a positive factor, so that the smallest coordinate is the same.
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("queries", "estimator"), [(1, "ridge"), (10, "ridge"), (10, "correlation"), (10, "minimum-norm")]
 )
@@ -161,6 +169,7 @@ ZEROTH_ORDER = {"zoo-vfl": 4, "cascaded": 4, "syn-zoo-vfl": 1}
 """Epochs that make a pass over the data of the one curious client among four."""
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("method", "queries"), [(m, q) for m in ZEROTH_ORDER for q in (1, 10)])
 def test_two_losses_give_what_a_scalar_gives(method, queries, digits):
     """The same figures from forward differences: `losses` are a scalar and the point that it starts from."""

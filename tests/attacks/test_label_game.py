@@ -17,7 +17,7 @@ from dpzv_audit.statistics.families import gaussian_epsilon
 
 from .conftest import random_dataset, small_setting
 
-AUDITS = 400
+AUDITS = 200
 ALLOWED = int(binom.isf(1e-4, AUDITS, 0.05))
 """Of so many audits at 95% a correct build exceeds the truth in more than this with probability 1e-4."""
 

@@ -47,6 +47,7 @@ def test_codes_find_a_whole_batch_under_noise(epsilon, least, trials, digits):
     assert outcome.controls["shuffled_labels"].holds
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("trials", [4, pytest.param(32, marks=pytest.mark.slow)])
 def test_signatures_find_a_batch_under_a_top_model(trials, digits):
     """640 own rounds, one known label of each class: 0.98 in the mean of 32 trainings."""
@@ -58,6 +59,7 @@ def test_signatures_find_a_batch_under_a_top_model(trials, digits):
     assert outcome.controls["shuffled_labels"].holds
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("spec", "method"),
     [

@@ -61,10 +61,10 @@ def mounted(
 @pytest.mark.parametrize(
     ("name", "options", "least"),
     [
-        ("membership_loss", {"shadows": 2}, 0.55),
+        pytest.param("membership_loss", {"shadows": 2}, 0.55, marks=pytest.mark.ci),
         ("membership_lira", {"shadows": 64}, 0.65),
-        ("membership_lira", {"shadows": 64, "variant": "offline"}, 0.6),
-        ("membership_rmia", {"shadows": 64}, 0.55),
+        pytest.param("membership_lira", {"shadows": 64, "variant": "offline"}, 0.6, marks=pytest.mark.ci),
+        pytest.param("membership_rmia", {"shadows": 64}, 0.55, marks=pytest.mark.ci),
     ],
 )
 def test_an_overfitted_run_gives_its_members_away(name, options, least, digits):
@@ -84,6 +84,7 @@ def test_an_overfitted_run_gives_its_members_away(name, options, least, digits):
     assert bound.epsilon_lower > 0.05
 
 
+@pytest.mark.ci
 def test_dpzv_sound_at_epsilon_one_keeps_its_members_apart(digits):
     """No test at 1e-3 tells the area from 0.5, and one that saw a real leak of 0.04 would have."""
     outcome = mounted(

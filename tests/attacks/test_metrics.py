@@ -60,6 +60,7 @@ def test_low_rates_allow_for_trials_of_different_sizes():
     assert found["true positive rate at 1% false positives"].value == 1.0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("trials", "pairs", "shift", "spread"),
     [

@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = {str(page.relative_to(ROOT)): page for page in blocks.pages()}
 RUN_NOW = [name for name, page in PAGES.items() if any(b.runs(slow=False) for b in blocks.blocks(page))]
 LONG = {
+    "docs/guide/statistics.md",
+    "docs/guide/from-flower.md",
+    "docs/results/matrix.md",
     "README.md",
     "docs/ci.md",
     "docs/guide/audits.md",

@@ -135,6 +135,7 @@ def killed(case, folder, dies_at):
     return [tuple(message) for message in json.loads(done.stdout)]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("case", "dies_at"),
     [

@@ -98,6 +98,7 @@ def test_a_shadowing_package_is_named_with_the_cure(tool, tmp_path, package):
     assert len(ran.stderr.splitlines()) == 1
 
 
+@pytest.mark.ci
 def test_the_cure_works(tool, tmp_path):
     (tmp_path / "attacks").mkdir()
     (tmp_path / "attacks" / "__init__.py").write_text("")

@@ -67,7 +67,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_run_folder(tool, refused, tmp_pat
     assert [path.name for path in out.iterdir()] == ["attacks"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.ci)])
 def test_an_interrupt_is_one_line_and_leaves_nothing(tool, tmp_path, number):
     """Of a command that keeps nothing; those that do are below."""
     process = started(tool, "attack", "--self-check", "--epochs", "3000", cwd=tmp_path)
@@ -80,6 +80,7 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(tool, tmp_path, number):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.ci)])
 def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path, number):
     training = ("train", "--method", "vafl", "--epochs", "2000", "--no-controls", "--out", str(tmp_path / "runs"))
@@ -97,6 +98,7 @@ def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path, number):
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("number", "jobs", "group"),
     [
@@ -270,6 +272,7 @@ def test_the_key_of_secret_noise_survives_a_kill_and_ends_with_the_run(tool, kil
     assert not killed.parent.exists()
 
 
+@pytest.mark.ci
 def test_without_the_key_rounds_are_not_released_a_second_time(tool, refused, killed, tmp_path):
     killed.unlink()
     line = refused(tool(*NOISED, "--resume", "--out", tmp_path / "runs"), 2)

@@ -70,6 +70,7 @@ def test_without_a_top_model_nothing_is_trained(data):
     assert np.array_equal(controls[0].correct, controls[1].correct)
 
 
+@pytest.mark.ci
 def test_the_best_rate_is_not_always_the_largest_or_the_last(make_dataset):
     """Rates tried last would pass for best ones in the test above if the largest always won."""
     best = set()

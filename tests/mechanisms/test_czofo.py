@@ -195,8 +195,17 @@ def p_value(estimates, truth):
     return stats.f.sf(statistic * (n - d) / (d * (n - 1)), d, n - d)
 
 
-@pytest.mark.parametrize("scalars", ["batch", "record"])
-@pytest.mark.parametrize("direction", ["gaussian", "unit-sphere", "sphere"])
+@pytest.mark.parametrize(
+    ("direction", "scalars"),
+    [
+        ("gaussian", "batch"),
+        ("sphere", "record"),
+        ("unit-sphere", "batch"),
+        pytest.param("gaussian", "record", marks=pytest.mark.slow),
+        pytest.param("sphere", "batch", marks=pytest.mark.slow),
+        pytest.param("unit-sphere", "record", marks=pytest.mark.slow),
+    ],
+)
 def test_the_chained_step_is_an_unbiased_estimate_of_the_gradient(direction, scalars, start_run, parties):
     """2,000 steps from one point on the whole data set at mu = 1e-6 and q = 2 against autograd: level 1e-4."""
     config = CZOFOConfig(

@@ -125,7 +125,7 @@ def accounted(made, adversary, relation, delta):
     return float("inf") if best is None else best.epsilon.upper
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     unknown=st.sampled_from(["sigma", "rounds", "batch-size"]),
     epsilon=st.floats(0.05, 20.0),

@@ -68,6 +68,7 @@ def test_a_claim_that_no_planned_number_of_pairs_could_refute_is_not_bet_on():
     assert bet(sides, epsilon=3.0, delta=DELTA, most_pairs=2000) is not None
 
 
+@pytest.mark.ci
 def test_looks_over_time_err_no_more_than_one_look():
     """Looked at after every 125 pairs of 1,000, a true claim reaches p <= 0.1 in at most 10%. False alarm: 1e-5."""
     truth = float(epsilon_from_mu(0.5, DELTA))

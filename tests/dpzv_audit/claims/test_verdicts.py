@@ -180,6 +180,7 @@ def test_p_values_far_out_keep_falling(strict_on_fpr):
     assert p_values[-1] > 1e-12
 
 
+@pytest.mark.ci
 def test_p_values_of_true_claims_are_not_too_small():
     # Randomised response at its exact epsilon: p <= u in at most a share u of 120 audits. False alarm: 1e-5 a level.
     rng = np.random.default_rng(7)

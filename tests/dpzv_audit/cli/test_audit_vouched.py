@@ -23,6 +23,7 @@ def build():
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("law", "flags", "verdict", "given"),
     [

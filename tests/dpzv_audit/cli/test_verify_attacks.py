@@ -13,7 +13,14 @@ from mechanisms import METHODS
 
 MANY_CLASSES = {"label_direct", "label_probe", "label_inversion"}
 ON_SYSTEMS_ALONE = {"label_served"}
-LONG = {"label_completion", "label_completion_active"}
+LONG = {
+    "label_completion",
+    "label_completion_active",
+    "label_precision",
+    "label_signature",
+    "membership_lira",
+    "membership_rmia",
+}
 """Attacks that fit models of their own for seconds."""
 ON_GRADIENTS = ("completion_active", "corrected", "denoised", "direction", "enumeration", "inversion", "norm")
 DPZV = ("dpzv", {"calibration": "none"})

@@ -185,6 +185,7 @@ def test_a_command_for_a_log_is_one(name):
     assert commands_in(name[name.index("::") if "::" in name else 0 :])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("columns", ["20", "80", "400"])
 def test_no_name_is_a_command_to_a_service_that_keeps_logs(folder, capsys, monkeypatch, columns):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))

@@ -63,6 +63,7 @@ def test_a_bug_is_refuted_in_18_of_20_seeds(name):
     assert refuted(BUGS[name], range(100, 120)) >= 18
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("seeds", "pairs"), [(6, 500), pytest.param(200, 2000, marks=pytest.mark.slow, id="200 seeds, 2000 pairs")]
 )
@@ -103,6 +104,7 @@ def test_the_choice_looks_at_the_fitting_part_alone():
     np.testing.assert_array_equal(first.in_scores, alone.score(inside[cut:]))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("width", [1, 2, 3, 30, 300])
 def test_views_of_any_width_and_constant_numbers_are_fitted(width):
     """At the least size of a fit; a number that never changes says nothing and breaks nothing."""

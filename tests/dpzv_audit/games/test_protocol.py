@@ -74,7 +74,10 @@ def verified(name, factory, capsys, *flags):
     return main(["verify", "claims.toml", *limits, *flags]), capsys.readouterr()
 
 
-@pytest.mark.parametrize("factory", ["function", "views", "listed", "batch", "Lazy"])
+@pytest.mark.parametrize(
+    "factory",
+    ["function", "batch", *(pytest.param(name, marks=pytest.mark.ci) for name in ("views", "listed", "Lazy"))],
+)
 def test_what_one_command_runs_both_run(place, capsys, factory):
     code, said = audited(place, factory, capsys)
     assert code == 0, said.err

@@ -87,6 +87,7 @@ def test_a_shared_budget_is_spent_whole_and_as_shared(share):
     assert 0.999 < found.epsilon <= 1.0
 
 
+@pytest.mark.ci
 def test_settings_chosen_by_accuracy_leave_no_bound_sound(result, table):
     """Taken as given, the sound rows keep their claim and the paper's noise does not."""
     for row in result.rows:

@@ -93,10 +93,10 @@ def test_a_bet_is_fixed_before_its_pair_is_seen():
 
 @pytest.mark.parametrize("kind", ["plain", "swapped", "rounded"])
 def test_looking_after_every_pair_keeps_the_error(kind):
-    # 200 audits: more than `allowed` reach 20 at any of 600 looks with probability at most 2e-5 if each may with 5%.
-    allowed, exceeded = next(k for k in range(200) if bdtrc(k, 200, 0.05) < 2e-5), 0
+    # 100 audits: more than `allowed` reach 20 at any of 600 looks with probability at most 2e-5 if each may with 5%.
+    allowed, exceeded = next(k for k in range(100) if bdtrc(k, 100, 0.05) < 2e-5), 0
     truth = 4.377
-    for seed in range(200):
+    for seed in range(100):
         x, y = gaussian_pairs(seed, 1.0, 600)
         if kind == "swapped":
             x, y = y, x

@@ -77,7 +77,7 @@ def test_allowed_count_is_the_exact_binomial_tail():
     ],
     ids=["mu=0.388", "mu=1", "mu=3", "mu=0", "paired", "rounded", "laplace", "response"],
 )
-@pytest.mark.parametrize("audits", [40, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("audits", [20, pytest.param(150, marks=pytest.mark.slow)])
 def test_coverage_of_mechanisms_with_known_epsilon(scores, parameter, epsilon, names, audits):
     # Eight cells, up to three estimators each: together a correct build fails with probability below 3e-4.
     bounds = [audit_scores(*scores(seed, parameter), delta=DELTA, estimators=names) for seed in range(audits)]
@@ -114,6 +114,7 @@ def test_power_on_scores_that_are_not_gaussian():
     assert 1.6 < binary.epsilon_lower <= 2.3  # 25,000 a side; truth near 2, resampled from 500 draws
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("n_in", "n_out", "errors", "few", "at_none"),
     [(20, 16, 16, 20, True), (900, 900, 60, 2, False), (400, 1900, 60, 1, True)],

@@ -254,6 +254,7 @@ def trainings_of(rng, law, number=6, coins=60):
     return found
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("law", "epsilon", "delta"), [("1", 1.0, 1e-9), ("mishap", 0.1, 0.01)])
 def test_bets_on_trainings_refute_a_true_claim_as_rarely_as_they_say(law, epsilon, delta):
     """At nominal 5% of 300 games: a correct build fails with probability at most 1e-4, the quantile of a binomial."""

@@ -33,6 +33,7 @@ def test_each_side_has_an_order_of_its_own_that_follows_from_the_seed():
     assert (sorted(first), sorted(second)) == (list(range(5)), list(range(9)))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_sorted_files_refute_no_true_claim(name):
     # One law in both worlds, sorted up against sorted down: read in the order given, every one of these was refuted.
@@ -43,6 +44,7 @@ def test_sorted_files_refute_no_true_claim(name):
         assert bound.epsilon_lower == 0.0  # false alarm: 1e-4 over all 100
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_no_power_is_lost_on_files_that_are_sorted(name):
     # The same scores sorted and as drawn: means of 20 bounds differ by less than five standard errors.

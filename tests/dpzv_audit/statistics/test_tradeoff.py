@@ -25,6 +25,7 @@ def brute_force(inside: np.ndarray, outside: np.ndarray, alpha: float) -> float:
     return min(fnr for fpr, fnr in rates if fpr <= alpha)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("n_in", "n_out"), [(60, 60), (300, 1000)], ids=["every rank", "grid of ranks"])
 def test_the_band_holds_the_whole_true_curve(n_in, n_out):
     # 400 bands at 90%: more misses than `allowed` have probability below 1e-5 if each misses with 10%.

@@ -38,6 +38,7 @@ def of_ten():
     return autoencoder(10, 0.5, generators(2))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("classes", [2, 10])
 def test_soft_labels_hide_the_class_and_are_decoded_to_it(classes, of_ten):
     found = of_ten if classes == 10 else autoencoder(classes, 0.5, generators(2))
@@ -54,6 +55,7 @@ def test_without_entropy_classes_swap_names_and_with_more_they_spread(of_ten):
     assert entropies(swapped) < 0.5 < entropies(of_ten.soft) < entropies(more) < np.log(10)
 
 
+@pytest.mark.ci
 def test_each_replica_has_an_autoencoder_of_its_own_whatever_the_stack(data):
     defence = defence_of(NAME)
     found = defended(data, [defence], RunContext(seed=0, replicas=(0, 1, 2)))
