@@ -10,7 +10,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.errors import InputError
-from mechanisms.core.noise import Grid, nearest_steps, outer_steps, summed_products, truncated_steps, unit_steps
+from mechanisms.core.noise import (
+    Grid,
+    _shortened,
+    nearest_steps,
+    outer_steps,
+    summed_products,
+    truncated_steps,
+    unit_steps,
+)
 from mechanisms.methods.dpzv import DPZVConfig
 
 repeatable = settings(derandomize=True, deadline=None)
@@ -161,6 +169,27 @@ def test_a_vector_that_floating_point_leaves_too_long_is_shrunk(monkeypatch):
     squared = np.array([sum(int(n) ** 2 for n in row) for row in steps.tolist()], dtype=object)
     assert (squared <= 4**20).all()
     assert (squared > 0.999 * 4**20).all()
+
+
+@pytest.mark.parametrize(
+    ("radius", "dtype"), [(2.0**20, torch.float64), (2.0**24, torch.float64), (512, torch.float32)]
+)
+def test_no_vector_is_left_a_step_too_long(radius, dtype):
+    """Few coordinates, up to two steps too long: what rounding towards zero takes off would hide a slip in many."""
+    drawn = np.random.default_rng(2).standard_normal((4000, 4))
+    drawn[::2, 2:] = 0.0
+    lengths = radius + np.linspace(-1.0, 2.0, len(drawn))
+    rows = np.rint(drawn / np.linalg.norm(drawn, axis=1, keepdims=True) * lengths[:, None])
+    edges = [[radius, 0, 0, 0], [radius, 1, 0, 0], [radius + 1, 0, 0, 0], [0, -radius - 1, 1, 0]]
+    steps = torch.tensor(np.concatenate([rows, edges]), dtype=dtype)
+    found = _shortened(steps.clone(), radius, (1,))
+    most = int(radius) ** 2
+    for before, after in zip(steps.tolist(), found.tolist(), strict=True):
+        assert sum(int(n) ** 2 for n in after) <= most
+        if sum(int(n) ** 2 for n in before) <= most:
+            assert after == before
+        else:
+            assert all(abs(b) - 3 <= abs(a) <= abs(b) for a, b in zip(after, before, strict=True))
 
 
 def test_a_grid_whose_squares_are_not_exact_is_refused():

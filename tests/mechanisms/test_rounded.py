@@ -1,5 +1,7 @@
 """The rounded Gaussian has the law that is stated, from bits as from seeds; unclear draws are settled exactly."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from mpmath import mp
@@ -35,6 +37,24 @@ def test_the_law_on_small_grids_is_that_of_the_rounded_gaussian(scale, shape, or
     pooled = [np.append(x[kept], x[~kept].sum()) for x in (counts, expected * drawn.size)]
     pooled = [x if x[-1] > 0 else x[:-1] for x in pooled]
     assert stats.chisquare(*pooled).pvalue > LEVEL
+
+
+def bits_of(count, *place):
+    """The words of `KEY` at a place of the noise's purpose, by hand."""
+    name = b"".join(n.to_bytes(8, "little") for n in (Purpose.NOISE, len(place), *place))
+    return np.frombuffer(hashlib.shake_256(KEY + b"dpzv-audit/noise/1" + name).digest(8 * count), "<u8")
+
+
+@pytest.mark.parametrize("scale", [700.0, 2.0**20 + 0.25])
+def test_secret_noise_is_the_quantile_of_its_bits_times_the_scale(scale):
+    """Draw by draw, so that a scale that is 1% off shows in each of them."""
+    words = bits_of(400, 3, 1)
+    tails = ((words & np.uint64(2**63 - 1)).astype(np.float64) + 0.5) * 2.0**-64
+    whole = np.rint(-scale * ndtri(tails)) * np.where(words >> np.uint64(63), -1.0, 1.0)
+    assert np.array_equal(gaussian((400,), scale, SecretBits(KEY), Purpose.NOISE, 3, 1, rounded=True), whole)
+    exact = ndtri(((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
+    drawn = gaussian((20, 20), scale, SecretBits(KEY), Purpose.NOISE, 3, 1)
+    assert np.allclose(drawn.ravel(), scale * exact, rtol=1e-12)
 
 
 def test_a_law_that_is_a_little_off_is_found():
