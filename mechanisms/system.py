@@ -668,7 +668,9 @@ def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Messa
         shapes = " and ".join(sorted({str(value.shape) for value in values}))
         raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings, must have one")
     # A number costs what it travels as, where that is not the float that a built-in method sends.
-    bits = 8 * values[0].nbytes if values[0].itemsize != VALUE_BYTES else None
+    bits = None
+    if values[0].dtype != bool and values[0].itemsize != VALUE_BYTES:
+        bits = 8 * values[0].nbytes
     if not named:
         payload = torch.from_numpy(np.stack(values))
         return Message(first.round, first.sender, first.receiver, first.kind, payload, bits=bits)
@@ -956,9 +958,7 @@ def _rehearsed(release: Release, said: Collection[str], offers: Offers) -> Relea
 
 
 def _released(release: Release, config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
-    side = release.data_dependent_side or deployment.data_dependent_side
-    seeded = release.seeded_noise or deployment.seeded_noise
-    return (replace(release, data_dependent_side=side, seeded_noise=seeded),)
+    return (release,)
 
 
 def _same(one: Played, other: Played) -> bool:

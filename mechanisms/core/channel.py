@@ -17,8 +17,8 @@ SERVER = 0
 """Party number of the server; clients are parties 1..M, as in paper 001, section 2."""
 VALUE_BYTES = 4
 """Every number travels as a 4-byte float, whatever precision the simulation computes in."""
-Bytes = int | list[int]
-"""Bytes of one replica where all K send alike, else those of each."""
+Size = int | list[int]
+"""Bits or bytes of one replica where all K send alike, else those of each."""
 
 
 class Message(NamedTuple):
@@ -33,7 +33,8 @@ class Message(NamedTuple):
         ids: Record ids of shape (K, B) that both ends need to know, -1 where a place is padding, or None. They cost
             no bytes here because the parties derive them from a shared seed; whether an outsider learns them is a
             property of the view.
-        bits: Bits of the whole message in one replica where it is compressed; None: `VALUE_BYTES` a number.
+        bits: Bits of the whole message in one replica where it is compressed; None: `VALUE_BYTES` a number, and one bit
+            a truth value.
         sizes: How many of the B places hold a record, by replica; None: all do. Padding is simulated, never sent.
             Places are then the last axis but one of the payload: (K, ..., B, width).
     """
@@ -48,15 +49,27 @@ class Message(NamedTuple):
     sizes: list[int] | None = None
 
     @property
-    def nbytes(self) -> Bytes:
-        """Bytes on the wire in one replica, or in each where their batches differ in size."""
+    def nbits(self) -> Size:
+        """Bits on the wire in one replica, or in each where their batches differ in size."""
         if self.bits is not None:
-            return -(-self.bits // 8)
-        whole = self.payload.numel() // self.payload.shape[0] * VALUE_BYTES
+            return self.bits
+        each = 1 if self.payload.dtype == torch.bool else 8 * VALUE_BYTES
+        whole = self.payload.numel() // self.payload.shape[0] * each
         if self.sizes is None:
             return whole
         row = whole // self.payload.shape[-2]
         return [row * size for size in self.sizes]
+
+    @property
+    def nbytes(self) -> Size:
+        """Bytes that hold `nbits`."""
+        bits = self.nbits
+        return whole_bytes(bits) if isinstance(bits, int) else list(map(whole_bytes, bits))
+
+
+def whole_bytes(bits: int) -> int:
+    """Return how many bytes hold so many bits."""
+    return -(-bits // 8)
 
 
 class Observer(Protocol):
@@ -84,20 +97,20 @@ class StatefulObserver(Protocol):
 
 @dataclass
 class Ledger:
-    """Bytes by direction and kind, and messages.
+    """Bits by direction and kind, and messages: answers of one bit cost one bit each.
 
-    What is read off it is of one replica: the rounded mean where their batches differ in size (Poisson sampling).
+    What is read off it is bytes of one replica: of the mean where their batches differ in size (Poisson sampling).
     """
 
-    counted_up: dict[str, Bytes] = field(default_factory=dict)
-    counted_down: dict[str, Bytes] = field(default_factory=dict)
+    counted_up: dict[str, Size] = field(default_factory=dict)
+    counted_down: dict[str, Size] = field(default_factory=dict)
     messages: int = 0
 
     def record(self, message: Message) -> None:
         """Count `message`."""
         side = self.counted_down if message.sender == SERVER else self.counted_up
         before = side.get(message.kind, 0)
-        sent = message.nbytes
+        sent = message.nbits
         if isinstance(before, int) and isinstance(sent, int):
             side[message.kind] = before + sent
         else:
@@ -107,12 +120,12 @@ class Ledger:
     @property
     def bytes_up(self) -> dict[str, int]:
         """Bytes from clients to the server by kind of message."""
-        return {kind: round(np.mean(n)) for kind, n in self.counted_up.items()}
+        return {kind: _mean_bytes(n) for kind, n in self.counted_up.items()}
 
     @property
     def bytes_down(self) -> dict[str, int]:
         """Bytes from the server to clients by kind of message."""
-        return {kind: round(np.mean(n)) for kind, n in self.counted_down.items()}
+        return {kind: _mean_bytes(n) for kind, n in self.counted_down.items()}
 
     @property
     def up(self) -> int:
@@ -123,6 +136,10 @@ class Ledger:
     def down(self) -> int:
         """Bytes from the server to clients."""
         return sum(self.bytes_down.values())
+
+
+def _mean_bytes(bits: Size) -> int:
+    return whole_bytes(bits) if isinstance(bits, int) else round(np.mean(bits) / 8)
 
 
 class Channel:
@@ -356,10 +373,13 @@ def quantise(values: Tensor, bits: int) -> Tensor:
 
 
 def quantised(values: Tensor, bits: int | None) -> tuple[Tensor, int | None]:
-    """Return what the receiver reads of `values` (K, ...) in `bits` each, and a message's bits, None where 32 each."""
+    """Return what the receiver reads of `values` (K, ...) in `bits` each, and a message's bits, None where 32 each.
+
+    With its header a message fills whole bytes.
+    """
     if bits is None:
         return values, None
-    return quantise(values, bits), HEADER_BITS + bits * values[0].numel()
+    return quantise(values, bits), HEADER_BITS + 8 * whole_bytes(bits * values[0].numel())
 
 
 class StalenessObserver:

@@ -18,7 +18,7 @@ from torch import Tensor
 from dpzv_audit.limits import MOST_LOCAL_STEPS
 
 from ..core.baselines import FirstOrderRun, baseline_method
-from ..core.channel import HEADER_BITS, SERVER, Message, quantised
+from ..core.channel import HEADER_BITS, SERVER, Message, quantised, whole_bytes
 from ..core.config import BaselineConfig, ClientMomentum, ForwardBits, ServerMomentum
 from ..core.replicas import ParameterStack, ServerBatch
 from ..core.streams import Batch
@@ -110,7 +110,7 @@ class CompressedRun(FirstOrderRun[CompressedConfig]):
         """Send client `number` the embeddings (K, B, width) of all others, each in the bits in which it came."""
         fed = self.federation
         each = others[0][0].numel()
-        bits = None if self.bits is None else len(others) * (HEADER_BITS + self.bits * each)
+        bits = None if self.bits is None else 8 * whole_bytes(len(others) * (HEADER_BITS + self.bits * each))
         rows = torch.cat(others, 2)
         message = Message(self.round, SERVER, number, "embeddings", rows, batch.members, bits, batch.sizes)
         return list(fed.channel.send(message).split(fed.width, 2))
