@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
 from mechanisms.core.method import Run
-from mechanisms.core.noise import KEY_BYTES
+from mechanisms.core.secret import KEY_BYTES
 from mechanisms.core.training import History
 
 from .errors import AuditError, InputError

@@ -219,9 +219,11 @@ class Noise(Part):
     words: str | None = None
 
     @classmethod
-    def of_simulation(cls, seed: int) -> Self:
-        """Return what a result says of noise that follows from `seed`."""
-        words = f"Noise here follows from seed {seed}, to be repeated; bounds are on the mechanism with secret noise."
+    def of_simulation(cls, seed: int, *, batches: bool = False) -> Self:
+        """Return what a result says of noise that follows from `seed`, and `batches` too where bounds count on them."""
+        what, also = ("Noise and batches", " that draws both in secret") if batches else ("Noise", " with secret noise")
+        verb = "follow" if batches else "follows"
+        words = f"{what} here {verb} from seed {seed}, to be repeated; bounds are on the mechanism{also}."
         return cls(source="seed", seed=seed, words=words)
 
 

@@ -488,6 +488,8 @@ def _(result: VerifyResult) -> tuple[Judgement, Step | None]:
 def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> Step:
     """Return what to do about the gravest claim of a file."""
     if claim.verdict in FALSE_OR_UNPROVEN and claim.form == "method":
+        if claim.gap == "not-released":
+            return Step(words="Withdraw the claim, or let the method state a release of its noise, and verify again.")
         found = claim.claim
         words = ["dpzv-audit", "calibrate", "--method", str(found.get("method"))]
         for key in ("dataset", "epsilon", "delta", "adversary", "neighbours"):

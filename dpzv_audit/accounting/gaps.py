@@ -147,6 +147,12 @@ def _gaps_of_part(
         "known-directions": release.channel == "zo-gradient" and adversary in _KNOWS_IDS,
         "data-dependent-side": release.data_dependent_side,
         "seeded-noise": release.seeded_noise and release.channel != "zo-gradient",
+        # A malicious client draws its own batches: its bound counts the cap.
+        "seeded-batches": release.seeded_batches
+        and (
+            release.channel == "zo-gradient"
+            or (release.fixed_participations is None and adversary != "malicious-client")
+        ),
         "floating-point": release.noise == "float",
     }
     return tuple(name for name, holds in present.items() if holds)

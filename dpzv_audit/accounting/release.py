@@ -76,6 +76,8 @@ class Release:
             checkpoints, logs of losses.
         seeded_noise: The noise follows from a seed that is published, kept beside the result or shared: it can be
             subtracted.
+        seeded_batches: The batches, or directions that are to hide something, follow from such a seed, which may have
+            been chosen before: then no record's participations are random.
         own_rounds_only: `rounds` counts one of several clients' rounds alone, which is too few for every adversary.
         ids: Whether batch ids travel where an eavesdropper can read them.
         padded: Messages have one length whatever the size of the batch.
@@ -113,6 +115,7 @@ class Release:
     batch_coupling: bool = False
     data_dependent_side: bool = False
     seeded_noise: bool = False
+    seeded_batches: bool = False
     own_rounds_only: bool = False
     ids: IdsVisibility = "secret"
     padded: bool = False
@@ -269,6 +272,11 @@ class Composition:
 
 
 AnyRelease = Release | Composition
+
+
+def random_batches(sampler: object) -> bool:
+    """Return whether chance decides how often a record is in a batch, so that a bound counts on how they are drawn."""
+    return sampler in ("poisson", "uniform")
 
 
 def batches_reach_further(sampler: SamplerName, clients: int) -> bool:

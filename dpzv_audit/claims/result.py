@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ..accounting.release import random_batches
 from ..evidence.sentences import said
 from ..evidence.verdict import (
     GIVEN_GAUSSIAN,
@@ -43,6 +44,7 @@ def verify_result(
     claims = [_claim_result(run, i, decided, adjusted[i], options) for i, run in enumerate(runs)]
     words = [claim.verdict for claim in claims]
     simulated = any(claim.form != "scores" for claim in claims)
+    sampled = any(random_batches(run.evidence().facts.get("config", {}).get("sampler")) for run in runs)
     for_strict_alone = [c for c in claims if c.fails and not fails(c.verdict, audited=True, allow=options.allow)]
     together = controls_together(claims)
     result = VerifyResult(
@@ -52,7 +54,7 @@ def verify_result(
         seed=seed,
         summary={word: words.count(word) for word in VERDICTS},
         sentence=said("verify", claims, VERDICTS, decided.level, len(for_strict_alone), together),
-        noise=Noise.of_simulation(seed) if simulated else None,
+        noise=Noise.of_simulation(seed, batches=sampled) if simulated else None,
         interrupted=interrupted,
         missing=[claim.name for claim in claims if claim.missing],
         failed=any(claim.fails for claim in claims),

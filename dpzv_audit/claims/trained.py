@@ -195,6 +195,7 @@ def method_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
     against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
     theory = partial(theory_of, spec, config, deployment, delta=claim.delta, enough=claim.epsilon, **against)
     facts: dict[str, Any] = {"config": config.model_dump(mode="json"), "records": records, "clients": clients}
+    facts["protects"] = spec.protects(config)
     if data is not None:
         facts["data"] = facts_of(data)
     labels = label_release(config.defences)
@@ -210,7 +211,7 @@ def method_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
     if noised is None:
         unaudited = f"no game is played on the channel of {spec.name}"
     elif noised.calibration == "none" or noised.sigma == 0.0:
-        unaudited = "no noise is added, so there is no epsilon to test"
+        unaudited = spec.protection(config).not_released or "no noise is added, so there is no epsilon to test"
     else:
         games = games_of(spec, noised, data, deployment, **against, device=access.device)
         return replace(games, theory=theory, facts={**facts, **games.facts})

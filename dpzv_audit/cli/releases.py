@@ -73,6 +73,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         batch_coupling: A layer, such as batch normalisation, mixes the records of a batch.
         data_dependent_side: Scalers, stopping, checkpoints or logs depend on the data too.
         seeded_noise: The noise follows from a seed that others learn.
+        seeded_batches: The batches follow from such a seed, or from one that others choose.
         own_rounds_only: --rounds counts only the rounds of one of several clients.
         padded: Messages have the same length whatever the batch's size.
     """

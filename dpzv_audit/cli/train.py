@@ -37,8 +37,9 @@ def train(
 
     Prints accuracy, bytes, rounds, memory, and the claimed epsilon beside the recomputed one. The controls are frozen
     clients at the method's own server rate, and at the best rate of a grid. Noise comes from the operating system, so
-    results vary with it from run to run; all else follows from --seed. A training of yours has only the majority class
-    as its control, and its noise follows from the seeds that it is given.
+    results vary with it from run to run; so do batches, directions and starts where a bound counts on random batches.
+    All else follows from --seed. A training of yours has only the majority class as its control, and its noise follows
+    from the seeds that it is given.
 
     Example: dpzv-audit train --method dpzv --epochs 40
 
@@ -50,8 +51,8 @@ def train(
         resume: Go on where the same command was interrupted; progress is saved after every epoch, with --system after
             every training.
         confidence X: Confidence of every interval and bound, between 0 and 1.
-        noise_seed N: Draw the noise from this seed, not from the operating system: the run can be repeated, but no
-            bound is sound.
+        noise_seed N: Draw the noise from this seed, and all else from --seed, not from the operating system: the run
+            can be repeated, but no bound is sound.
     """
     if training.system is not None:
         if noise_seed is not None:

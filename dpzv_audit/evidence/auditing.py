@@ -27,7 +27,7 @@ from ..statistics.estimators import audit_scores, can_refute
 from .bounding import NEIGHBOURS as NEIGHBOURS_OF_LABELS
 from .bounding import AuditPlan, Bounded, bounded, wealth_by_pairs
 from .privacy import Claimed, check_noise, game_of, noised, privacy_of, privacy_of_system, section, tradeoff_of
-from .sections import Case, Provenance, noise_section, provenance, published_by_simulation
+from .sections import Case, Provenance, noise_of_simulation, provenance, published_by_simulation
 from .sentences import said
 from .verdict import Theory, decide, largest_gating
 
@@ -89,7 +89,7 @@ def simulated_outcome(
         method=method.name,
         dataset="simulated",
         protects=method.protects(config),
-        noise=noise_section(method, config, None, seed),
+        noise=noise_of_simulation(method, config, seed),
         config=config.model_dump(mode="json"),
         seed=seed,
         compute={"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},

@@ -19,7 +19,7 @@ from ..games.real import RealTrials
 from ..games.scores import GameScores
 from ..games.transcript import SimulatedTrials
 from .gathering import CUT_SHARE, Pool, Stage, Subject, all_at_once, two_stages
-from .verdict import NO_NOISE, NO_RELEASE, Theory
+from .verdict import NO_NOISE, NO_RELEASE, NOT_RELEASED, Theory
 
 T = TypeVar("T")
 
@@ -188,14 +188,23 @@ def theory_of(
     """Return every accountant's bound for the method as configured; `enough` as in `upper_bounds`."""
     releases = method.releases(config, deployment)
     if not releases:
-        if method.offers is not None:
-            return Theory(applies=True, unaccounted=NO_RELEASE)
+        theory = unaccounted(method, config)
         measured = method.differences(config)
         hidden = measured is not None and measured.shared and adversary in KNOWS_DIRECTIONS
-        return Theory(applies=True, unaccounted="known-directions" if hidden else NO_NOISE)
+        return replace(theory, unaccounted="known-directions") if hidden and theory.unaccounted == NO_NOISE else theory
     (release,) = releases
     theory = account(release, adversary, neighbours, delta, enough)
     return replace(theory, stated=method.offers is not None)
+
+
+def unaccounted(method: MethodSpec, config: TrainingConfig) -> Theory:
+    """Return what theory says of a method that states no release: why there is nothing to account for."""
+    protection = method.protection(config)
+    if method.offers is not None:
+        return Theory(applies=True, unaccounted=NO_RELEASE)
+    if protection.draws:
+        return Theory(applies=True, unaccounted=NOT_RELEASED, why=protection.not_released)
+    return Theory(applies=True, unaccounted=NO_NOISE)
 
 
 def account(

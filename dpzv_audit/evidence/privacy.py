@@ -19,11 +19,10 @@ from ..games.real import RealTrials
 from ..results import Privacy, Tradeoff
 from ..statistics.tradeoff import empirical_tradeoff
 from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded
-from .games import account, not_rehearsed, voids_of, voids_of_release
+from .games import account, not_rehearsed, unaccounted, voids_of, voids_of_release
 from .sections import Case
 from .sentences import said
 from .verdict import (
-    NO_NOISE,
     NO_PROMISE,
     NO_RELEASE,
     Theory,
@@ -53,8 +52,6 @@ class Claimed:
     neighbours: str
 
 
-NO_THEORY = Theory(applies=True, unaccounted=NO_NOISE)
-NOTHING_STATED = Theory(applies=True, unaccounted=NO_RELEASE)
 NOTHING_PROMISED = Theory(applies=True, unaccounted=NO_PROMISE)
 
 
@@ -64,29 +61,29 @@ def privacy_sections(
     audit: AuditPlan,
     *,
     repeats: int = 1,
-    seeded_noise: bool = False,
     warnings: Sequence[str] = (),
 ) -> tuple[Privacy, Tradeoff | None]:
     """Return the claim, upper bounds and lower bound against one adversary, and the trade-off curves of all three.
 
-    `seeded_noise` says that the training is released and its noise is not: see `dpzv_audit.accounting.Release`.
     `warnings` are those of the training, which the verdict repeats.
     """
     method = case.method
     config = case.config
     adversary = cast(AdversaryName, case.adversary)
-    deployment = replace(case.deployment, seeded_noise=seeded_noise)
+    deployment = case.deployment
     labels = label_release(config.defences)
     if labels is not None:
-        return _of_labels(case, labels, adversary, seeded=seeded_noise, warnings=warnings), None
+        return _of_labels(case, labels, adversary, warnings=warnings), None
     noised = scalar_config(method, config)
     if noised is None and adversary in method.protection(config).audience:
         return _of_channel(method, config, deployment, adversary, warnings=warnings), None
     if noised is None or plan is None or plan.sigma == 0.0:
         method.check_noise(config, clients=deployment.clients)
-        epsilon = noised.epsilon if noised is not None and noised.calibration != "none" else None
-        delta = noised.delta if noised is not None else None
-        theory = NO_THEORY if method.offers is None else NOTHING_STATED
+        protection = method.protection(config)
+        claims = noised.calibration != "none" if noised is not None else bool(protection.not_released)
+        epsilon = protection.epsilon if claims else None
+        delta = protection.delta if noised is not None or claims else None
+        theory = unaccounted(method, config)
         theory = NOTHING_PROMISED if any(one.place == "gradient" for one in config.defences) else theory
         return section(theory, Claimed(epsilon, delta, adversary, NEIGHBOURS), warnings=warnings), None
     found = None
@@ -207,22 +204,21 @@ def privacy_of_system(case: Case, found: Bounded, epsilon: float | None) -> Priv
     protection = case.method.protection(case.config)
     if adversary in protection.audience and protection.neighbours == NEIGHBOURS:
         return _of_channel(case.method, case.config, case.deployment, adversary, found, epsilon)
-    theory = replace(NOTHING_STATED, applies=False)
+    theory = Theory(unaccounted=NO_RELEASE)
     claim = Claimed(epsilon, protection.delta, adversary, NEIGHBOURS)
     voids = voids_of(case.method, case.deployment.clients, READ)
     return section(theory, claim, found, voids=voids, not_tested=not_rehearsed(case.method))
 
 
-def _of_labels(
-    case: Case, labels: LabelRelease, adversary: AdversaryName, *, seeded: bool, warnings: Sequence[str] = ()
-) -> Privacy:
+def _of_labels(case: Case, labels: LabelRelease, adversary: AdversaryName, *, warnings: Sequence[str] = ()) -> Privacy:
     """Return the claim and the upper bounds of labels that are privatised once, before training.
 
     Those of noise that the method adds too count where they hold of private labels: see `own_release`.
     """
     delta = labels.delta or case.method.protection(case.config).delta
-    bounds = [labels.bound(adversary, NEIGHBOURS, delta, seeded=seeded)]
-    own = own_release(case.method, case.config, replace(case.deployment, seeded_noise=seeded))
+    deployment = case.deployment
+    bounds = [labels.bound(adversary, NEIGHBOURS, delta, seeded=deployment.seeded_noise)]
+    own = own_release(case.method, case.config, deployment)
     if own is not None:
         bounds += account(own, adversary, NEIGHBOURS, delta, enough=labels.epsilon).bounds
     theory = Theory(applies=True, bounds=tuple(bounds))
@@ -262,7 +258,7 @@ def _of_channel(
     relation = noise.neighbours
     claim = Claimed(noise.epsilon if epsilon is None else epsilon, noise.delta, adversary, relation)
     if not releases:
-        return section(NO_THEORY, claim, found, warnings=warnings)
+        return section(unaccounted(method, config), claim, found, warnings=warnings)
     (release,) = releases
     gaps = gaps_of(release, adversary, relation)
     theory = replace(account(release, adversary, relation, noise.delta), stated=method.offers is not None)

@@ -5,9 +5,10 @@ without noise, accuracies, digests of all records. It is the auditor's; what the
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.training import NoiseSource
 
+from ..accounting.release import random_batches
 from ..data.vertical import VerticalDataset
 from ..errors import with_options
 from ..halving import shortage
@@ -35,6 +37,7 @@ from ..results import (
     Utility,
 )
 from ..runs import versions
+from ..seeds import Purpose
 from .sentences import said
 
 
@@ -89,9 +92,15 @@ def bytes_of(trained: TrainedStack) -> Bytes:
     return Bytes(up=ledger.up, down=ledger.down, by_kind={**ledger.bytes_up, **ledger.bytes_down})
 
 
+Seeded = Literal["noise", "batches"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One configuration on one data set: what is trained, against whom its noise stands, from which seed and where."""
+    """One configuration on one data set: what is trained, against whom its noise stands, from which seed and where.
+
+    What is `seeded` of a training that is published can be drawn again from a seed that others learn.
+    """
 
     method: MethodSpec
     config: TrainingConfig
@@ -99,6 +108,7 @@ class Case:
     adversary: str
     seed: int = 0
     device: str = "cpu"
+    seeded: frozenset[Seeded] = frozenset()
 
     @property
     def deployment(self) -> Deployment:
@@ -106,7 +116,14 @@ class Case:
         records = len(self.dataset.train)
         clients = self.dataset.clients
         fitted = bool(self.dataset.fitted)
-        return Deployment(records=records, clients=clients, seed=self.seed, data_dependent_side=fitted)
+        return Deployment(
+            records=records,
+            clients=clients,
+            seed=self.seed,
+            seeded_noise="noise" in self.seeded,
+            seeded_batches="batches" in self.seeded,
+            data_dependent_side=fitted,
+        )
 
     @property
     def training_data(self) -> TrainingData:
@@ -130,11 +147,11 @@ class Provenance:
 
 
 def provenance(
-    case: Case, *, chunk: int | None = None, at_once: int | None = None, source: NoiseSource | None = None
+    case: Case, *, chunk: int | None = None, at_once: int | None = None, noise: Noise | None = None
 ) -> Provenance:
     """Return what a result says of its training; `at_once` is how many memory sufficed for, where not for all.
 
-    `source` is where its noise came from, as in `noise_section`.
+    `noise` is that of a training that is no simulation.
     """
     method = case.method
     config = case.config
@@ -144,7 +161,7 @@ def provenance(
         method=method.name,
         dataset=dataset.name,
         protects=method.protects(config),
-        noise=noise_section(method, config, source, case.seed),
+        noise=noise or noise_of_simulation(method, config, case.seed),
         config=config.model_dump(mode="json"),
         seed=case.seed,
         compute={"device": case.device, "threads": threads, "audit_chunk": chunk, **shortage(at_once)},
@@ -163,26 +180,47 @@ MODELS = "models.safetensors"
 _PARTS = tomllib.loads((Path(__file__).parent / "tables" / "published.toml").read_text("utf-8"))
 
 
-def noise_section(method: MethodSpec, config: TrainingConfig, source: NoiseSource | None, seed: int) -> Noise | None:
-    """Return where a training's noise came from and what that means for a bound; None where there is no noise.
-
-    `source` is that of `mechanisms.train`: None for a simulation, whose noise follows from the run's `seed`.
-    """
+def noise_of_simulation(method: MethodSpec, config: TrainingConfig, seed: int) -> Noise | None:
+    """Return where the noise of a simulation came from: the run's `seed`; None where there is no noise."""
     if not method.draws(config):
         return None
-    if source == "os":
+    return Noise.of_simulation(seed, batches=random_batches(getattr(config, "sampler", None)))
+
+
+def noise_of_training(source: NoiseSource, seed: int, trained: TrainedStack, secrets: Collection[Purpose]) -> Noise:
+    """Return where a training's noise came from, and what else a bound counts on, `secrets` (`MethodSpec.secrets`).
+
+    `source` is what noise was asked to come from (see `mechanisms.train`), and `trained` says what did.
+    """
+    others = " and ".join(sorted(purpose.name.lower() for purpose in secrets))
+    again = f"whoever learns the run's seed {seed} may be able to draw"
+    if source != "os":
+        also = f" Its {others} follow from the run's seed {seed}." if others else ""
+        words = f"Its noise follows from the noise seed {source}: whoever learns that can subtract it.{also}"
+        return Noise(source="noise-seed", seed=source, words=words)
+    if not trained.secret_noise:
+        words = f"Its noise was not drawn from the operating system, which it was to come from: {again} it again."
+        return Noise(source="unknown", seed=None, words=words)
+    if not others:
         words = "Its noise came from the operating system, and the key is destroyed: nobody can draw it again."
-        return Noise(source="operating system", seed=None, words=words)
-    if source is None:
-        return Noise.of_simulation(seed)
-    words = f"Its noise follows from the noise seed {source}: whoever learns that can subtract it."
-    return Noise(source="noise-seed", seed=source, words=words)
+    elif trained.secret_draws.issuperset(secrets):
+        came = f"Its noise and its {others} came from the operating system"
+        words = f"{came}, and the key is destroyed: nobody can draw them again."
+    else:
+        words = f"Its noise came from the operating system. Its {others} did not: {again} them again."
+    return Noise(source="operating system", seed=None, words=words)
 
 
-def published_by_training(privacy: Privacy, *, trainings: int, sampler: object) -> Published:
-    """Return `published` of a result of `train`: a sound bound on one training covers its models."""
+def published_by_training(
+    privacy: Privacy, *, trainings: int, seeded: Collection[Seeded], config: TrainingConfig
+) -> Published:
+    """Return `published` of a result of `train`: a sound bound on one training covers its models.
+
+    What is `seeded` follows from a seed that result and folder name.
+    """
     outside = {
-        **_seed_of(sampler),
+        **_seed_of(seeded),
+        **(_PARTS["batches"] if random_batches(getattr(config, "sampler", None)) else {}),
         **_PARTS["utility"],
         **_PARTS["outside"],
         "measured.json": "times and memory, which can depend on the records",
@@ -211,12 +249,16 @@ def published_by_simulation(result: AttackResult | AuditResult, sampler: object)
     if isinstance(result, AttackResult):  # folders of what stands beside it
         there |= {cell.run.partition("/")[0]: there["/beside"] for cell in result.beside if cell.run}
     public = ("/attack", "/adversary", "/metric", "/attack_setting", "environment.json")
-    return _section(words, {}, there | _seed_of(sampler), public)
+    seeded: list[Seeded] = [] if result.noise is None else ["noise"]
+    if random_batches(sampler):
+        seeded.append("batches")
+    return _section(words, {}, there | _seed_of(seeded), public)
 
 
-def _seed_of(sampler: object) -> dict[str, str]:
-    """Return the parts that tell the seed, where secret batch ids follow from it."""
-    return dict(_PARTS["with_seed"]) if sampler in ("poisson", "uniform") else {}
+def _seed_of(seeded: Collection[Seeded]) -> dict[str, str]:
+    """Return the parts that tell a seed, where noise or batches follow from it."""
+    why = f"{' and '.join(sorted(seeded))} can be drawn again from a seed that it tells"
+    return dict.fromkeys(_PARTS["with_seed"], why) if seeded else {}
 
 
 def _section(words: str, inside: dict[str, str], outside: dict[str, str], public: tuple[str, ...]) -> Published:

@@ -39,8 +39,10 @@ from .mounting import mounted
 from .privacy import privacy_sections
 from .sections import (
     Case,
+    Seeded,
     bytes_of,
     control_section,
+    noise_of_training,
     not_learnt,
     provenance,
     published_by_simulation,
@@ -81,9 +83,11 @@ def train_result(
 ) -> tuple[TrainResult, TrainedStack]:
     """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models.
 
-    What is returned is meant to leave, so noise comes from the operating system, and results differ between runs of one
-    seed; with `noise_seed` it follows from that, and no bound is sound (gap `seeded-noise`). A system draws its noise
-    from the seeds that it is given, and has no clients that could be frozen: its control is the majority.
+    What is returned is meant to leave, so noise comes from the operating system, and what else a bound counts on does
+    too (`mechanisms.train`): results differ between runs of one seed. With `noise_seed` noise follows from that, and
+    batches from the seed, and no bound is sound (gaps `seeded-noise`, `seeded-batches`); nor is one where a method did
+    not draw from the operating system. A system draws from the seeds that it is given, and has no clients that could be
+    frozen: its control is the majority.
 
     With `checkpoints` the run is saved after every epoch and may be taken up again: the result is then that of a run
     that was never interrupted. Where memory runs out, ever fewer trainings go on at a time, to the same numbers.
@@ -145,25 +149,33 @@ def train_result(
     plan = method.plan(config, case.deployment)
     utility = utility_section(trained, dataset, compared, confidence)
     # The accuracy stands outside the privacy section, which tells of no record and may leave.
-    privacy, tradeoff = privacy_sections(case, plan, AuditPlan(runs=0), seeded_noise=noise_seed is not None)
+    secrets = method.secrets(config, case.deployment)
+    seeded: set[Seeded] = set()
+    if draws and not trained.secret_noise:
+        seeded.add("noise")
+    if draws and not trained.secret_draws.issuperset(secrets):
+        seeded.add("batches")
+    released = case if own else replace(case, seeded=frozenset(seeded))
+    privacy, tradeoff = privacy_sections(released, plan, AuditPlan(runs=0))
     accuracy = utility.test_accuracy
     assert isinstance(accuracy, Accuracy)
-    sampler = getattr(config, "sampler", None)
+    noise = None if source is None else noise_of_training(source, seed, trained, secrets)
     tuned_control = compared.get("frozen-clients-tuned")
     diverged = utility.final_loss is None and not own
-    # Whoever learns the seed can draw a system's noise again: no bound is one on these very models.
-    here = privacy.model_copy(update={"upper": None, "gap": "seeded-noise"}) if own and draws else privacy
+    # Whoever learns the seed can draw a system's noise again, and its batches: no bound is one on these very models.
+    gap = ",".join(f"seeded-{one}" for one in sorted(seeded, reverse=True))
+    here = privacy.model_copy(update={"upper": None, "gap": gap}) if own and draws else privacy
     result = TrainResult(
         utility=utility,
         privacy=privacy,
-        published=published_by_training(here, trainings=trials, sampler=sampler),
+        published=published_by_training(here, trainings=trials, seeded=seeded, config=config),
         sentence=said("train", method.name, accuracy, tuned_control, diverged, privacy),
         warnings=not_learnt(utility),
         tradeoff=tradeoff,
         staleness=None if own else staleness[0].summary(),
         bytes=bytes_of(trained),
         rounds=trained.rounds,
-        **vars(provenance(case, at_once=at_once, source=source)),
+        **vars(provenance(case, at_once=at_once, noise=noise)),
     )
     return result, trained
 

@@ -214,22 +214,30 @@ NO_NOISE = "no-noise"
 NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"
 NO_RELEASE = "no-release"
 NO_RELEASE_WHY = "the system states no release, so no theorem covers it"
+NOT_RELEASED = "not-released"
+NOT_RELEASED_WHY = "noise is drawn, and the method states no release of it, so no theorem covers it"
 NO_PROMISE = "no-promise"
 NO_PROMISE_WHY = "what the defences do to messages promises nothing, so no upper bound is known"
-_UNACCOUNTED = {NO_NOISE: NO_NOISE_WHY, NO_RELEASE: NO_RELEASE_WHY, NO_PROMISE: NO_PROMISE_WHY}
+_UNACCOUNTED = {
+    NO_NOISE: NO_NOISE_WHY,
+    NO_RELEASE: NO_RELEASE_WHY,
+    NOT_RELEASED: NOT_RELEASED_WHY,
+    NO_PROMISE: NO_PROMISE_WHY,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Theory:
     """What the accountants say of a release; where none is known to account for, nothing `applies`.
 
-    `bounds` are every accountant's answers; `unaccounted` is the gap that leaves nothing to account for. `stated` says
-    that they are on a release that a system states.
+    `bounds` are every accountant's answers; `unaccounted` is the gap that leaves nothing to account for, and `why` what
+    the method says of that. `stated` says that they are on a release that a system states.
     """
 
     applies: bool = False
     bounds: tuple[UpperBound, ...] = ()
     unaccounted: str = ""
+    why: str = ""
     stated: bool = False
 
     @property
@@ -260,7 +268,8 @@ class Theory:
     def explanations(self) -> dict[str, str]:
         """The gaps of all bounds, and what each is."""
         if self.unaccounted in _UNACCOUNTED:
-            return {self.unaccounted: _UNACCOUNTED[self.unaccounted]}
+            why = f": {self.why}" if self.why else ""
+            return {self.unaccounted: f"{_UNACCOUNTED[self.unaccounted]}{why}"}
         found = [bound.gap for bound in self.bounds if bound.gap] + [self.unaccounted]
         names = [name.strip() for gap in found for name in gap.split(",")]
         return {name: GAPS[name] for name in dict.fromkeys(names) if name in GAPS}

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mechanisms.core.context import RunContext
-from mechanisms.core.noise import NoiseOrigin, SecretBits
+from mechanisms.core.secret import Origin, SecretBits
 from mechanisms.methods.dpzo import DPZOConfig
 from mechanisms.methods.dpzv import ScalarChannel
 
@@ -174,7 +174,7 @@ class _Training:
     """A training in progress: the model, what a canary of a difference of so many clips adds, and what is seen."""
 
     def __init__(
-        self, setting: ZerothOrderTraining, rng: np.random.Generator, origin: NoiseOrigin, canary: float | None = None
+        self, setting: ZerothOrderTraining, rng: np.random.Generator, origin: Origin, canary: float | None = None
     ) -> None:
         self._setting = setting
         self._rng = rng
@@ -243,7 +243,7 @@ class _Training:
             parameter.add_(direction, alpha=scale)
 
 
-def _coins(origin: NoiseOrigin, count: int, step: int) -> NDArray[np.float64]:
+def _coins(origin: Origin, count: int, step: int) -> NDArray[np.float64]:
     """Return `count` uniform numbers in [0, 1) of a step, from secret bits or from a seed."""
     if isinstance(origin, SecretBits):
         return np.ldexp((origin.words(count, Purpose.BATCHES, step) >> np.uint64(11)).astype(np.float64), -53)

@@ -22,6 +22,7 @@ from mechanisms.core.training import History
 
 from ..accounting import Release
 from ..checkpoints import FileCheckpoints
+from ..seeds import Purpose
 from .datasets import check_words, require, small_dataset
 
 RECORDS = 24
@@ -56,6 +57,7 @@ def check_method(spec: MethodSpec, **options: object) -> None:
         _check_channel(spec, config)
         _check_resuming(spec, config)
         _check_noise(spec, config, options)
+        _check_secrets(spec, config)
 
 
 @dataclass
@@ -66,10 +68,16 @@ class _Log:
     payloads: list[Tensor] = field(default_factory=list)
     models: list[Tensor] = field(default_factory=list)
     rounds: int = 0
+    secret_noise: bool = False
+    secret_draws: frozenset[Purpose] = frozenset()
 
     def on_message(self, message: Message) -> None:
         self.messages.append(message)
         self.payloads.append(message.payload.clone())
+
+    @property
+    def ids(self) -> list[Tensor]:
+        return [message.ids for message in self.messages if message.ids is not None]
 
     def equals(self, other: "_Log") -> bool:
         """Whether the same was sent, and the same models came of it."""
@@ -96,6 +104,8 @@ def _trained(spec: MethodSpec, config: TrainingConfig, data: TrainingData | None
     trained = train(spec, data or _data(config), config, **{**usual, **options})
     log.models = _models(trained)
     log.rounds = trained.rounds
+    log.secret_noise = trained.secret_noise
+    log.secret_draws = trained.secret_draws
     return log
 
 
@@ -171,7 +181,8 @@ def _delivering_alike(from_server: bool) -> Iterator[None]:
         received = send(channel, message)
         if (message.sender == SERVER) != from_server:
             return received
-        return torch.linspace(-0.3, 0.5, received.numel(), dtype=received.dtype).view(received.shape)
+        alike = torch.linspace(-0.3, 0.5, received.numel(), dtype=torch.float64).view(received.shape)
+        return alike > 0 if received.dtype == torch.bool else alike.to(received.dtype)
 
     with patch.object(Channel, "send", deliver):
         yield
@@ -213,18 +224,64 @@ def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, ob
     moved = not one.equals(two)
     protection = spec.protection(config)
     draws = protection.draws
+    says = "states a release" if stated(config) else "says that noise protects something"
+    rule = f"{says} and draws no noise from its origin (`context.origin`)"
+    if spec.draws(config):
+        require(_trained(spec, config, noise_from="os").secret_noise, spec, rule)
+        require(moved or not draws, spec, rule)
     if not stated(config):
         if not protection.not_released and label_release(config.defences) is None:
             rule = "draws noise and states no release: `released` must say where, and how much"
             require(not moved, spec, rule)
             require(not draws, spec, "protection says that noise is drawn; no release is stated")
         return
-    require(moved, spec, "states a release and draws no noise from its origin (`context.origin`)")
+    require(moved, spec, rule)
     require(draws, spec, "states a release; protection says that no noise is drawn")
     # Models that stand still send the same numbers in both worlds, but for the noise.
     still = spec.configure(**{**SMALL, **options, "client_rate": 0.0, "server_rate": 0.0, "epochs": 100})
     for release in stated(still):
         _check_size(spec, still, release)
+
+
+class _OneKey:
+    """Checkpoints that keep nothing and give one key for every round."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def load(self, run: Run) -> History:
+        return []
+
+    def save(self, run: Run, history: History) -> None:
+        """Keep nothing."""
+
+    def takes_up(self) -> bool:
+        return False
+
+    def first_noise_key(self, device: str) -> bytes:
+        return self._key
+
+    def noise_key(self, round_: int, device: str) -> bytes:
+        return self._key
+
+
+def _check_secrets(spec: MethodSpec, config: TrainingConfig) -> None:
+    """Check that what a bound counts on as secret follows from the key of the operating system, and not from a seed."""
+    deployment = Deployment(records=RECORDS, clients=CLIENTS, seed=7)
+    secrets = spec.secrets(config, deployment)
+    if not secrets:
+        return
+    keys = bytes(32), bytes(range(32))
+    one, other, another = (
+        _trained(spec, config, noise_from="os", seed=seed, checkpoints=_OneKey(key))
+        for seed, key in ((7, keys[0]), (8, keys[0]), (7, keys[1]))
+    )
+    names = ", ".join(sorted(purpose.name.lower() for purpose in secrets))
+    rule = f"states a release whose bound counts on secret {names}: must draw them by what `context.streams` gives"
+    require(one.secret_draws >= secrets, spec, rule)
+    if Purpose.BATCHES in secrets and one.ids:
+        require(_equal(one.ids, other.ids), spec, f"{rule}; they follow from the run's seed")
+        require(not _equal(one.ids, another.ids), spec, f"{rule}; they do not follow from its key")
 
 
 def _check_size(spec: MethodSpec, config: TrainingConfig, release: Release) -> None:

@@ -30,8 +30,9 @@ from .context import Deployment, Plan, RunContext, TrainingData, dtype_of, repea
 from .defence import GradientDefences, penalised
 from .federation import Federation
 from .method import Games, MethodSpec, Protection
-from .noise import ROW_BITS, Grid, NoiseOrigin, gaussian, norms_of, truncated_steps
+from .noise import ROW_BITS, Grid, gaussian, norms_of, truncated_steps
 from .replicas import ParameterStack, ServerBatch
+from .secret import Origin
 from .streams import Batch, DirectionKind, Directions, Drawn
 
 PROTECTS = {
@@ -52,7 +53,7 @@ class ChannelNoise:
 
     def __init__(self, config: ProtectedConfig, context: RunContext) -> None:
         self._config = config
-        self._origin: NoiseOrigin = context.seed if context.origin is None else context.origin
+        self._origin: Origin = context.seed if context.origin is None else context.origin
         self._grid = Grid.of(config.noise, config.dp_clip, config.dp_sigma, bits=ROW_BITS)
         self.draws = torch.zeros(1, dtype=torch.int64)
         self._dtype = dtype_of(config)
@@ -191,6 +192,7 @@ def stated(
         participations=plan.participations,
         server_update=moved if config.top_model else "none",
         seeded_noise=deployment.seeded_noise,
+        seeded_batches=deployment.seeded_batches,
         data_dependent_side=deployment.data_dependent_side,
         **same,
         **own,
@@ -210,7 +212,9 @@ def calibrated(config: P, deployment: Deployment) -> P:
         return config
     unit = config.model_copy(update={"dp_sigma": config.dp_clip})
     # The noise is what it is to be; where it is drawn, and what else was published, a bound on it says.
-    release = channel_release(unit, replace(deployment, seeded_noise=False, data_dependent_side=False))
+    release = channel_release(
+        unit, replace(deployment, seeded_noise=False, seeded_batches=False, data_dependent_side=False)
+    )
     if config.calibration == "messages":
         release = replace(release, client_update="frozen", server_update="none", noise="exact")
     claim = channel_protection(config)

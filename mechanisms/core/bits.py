@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from dpzv_audit.seeds import Purpose, stream
 
-from .noise import Floats, NoiseOrigin, SecretBits, Words, gaussian
+from .noise import Floats, gaussian
+from .secret import Origin, SecretBits, Words
 
 Whole = NDArray[np.int64]
 _WORD = 64
@@ -29,7 +30,7 @@ class BitSource:
     `purpose` and `place` name the stretch; no other source of the same origin may have the same name.
     """
 
-    origin: NoiseOrigin
+    origin: Origin
     purpose: Purpose
     place: tuple[int, ...]
     _drawn: int = field(default=0, init=False)

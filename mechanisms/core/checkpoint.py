@@ -13,13 +13,15 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.errors import InputError
+from dpzv_audit.seeds import Purpose
 
 from .channel import Ledger
 from .method import Run
 from .replicas import serialized
+from .secret import SecretBits
 from .training import History
 
-_FORMAT = "dpzv-audit/checkpoint/4"
+_FORMAT = "dpzv-audit/checkpoint/5"
 
 
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
@@ -34,6 +36,7 @@ def save_checkpoint(run: Run, history: History, key: str) -> bytes:
         "client_batches": [client.batches.drawn for client in fed.clients],
         "history": history,
         "traffic": fed.traffic,
+        "secret": [sorted(secret.drawn) for secret in _secrets(run)],
         "ledger": {"up": ledger.counted_up, "down": ledger.counted_down, "messages": ledger.messages},
     }
     # Tensors that share memory cannot be saved together, hence the clones.
@@ -61,11 +64,19 @@ def load_checkpoint(run: Run, data: bytes, key: str) -> History:
         # The last batch is drawn again: it may serve further rounds.
         client.batches.skip_to(max(0, drawn - 1))
         client.batch = client.batches.next() if drawn else None
+    for secret, drawn in zip(_secrets(run), facts["secret"], strict=True):
+        secret.drawn |= set(map(Purpose, drawn))
     ledger = facts["ledger"]
     fed.channel.ledger = Ledger(ledger["up"], ledger["down"], ledger["messages"])
     fed.traffic = [(int(up), int(down)) for up, down in facts["traffic"]]
     run.skip_to(facts["round"])
     return [(int(epoch), float(accuracy), float(loss)) for epoch, accuracy, loss in facts["history"]]
+
+
+def _secrets(run: Run) -> list[SecretBits]:
+    """Return the secret bits that a run draws from: what was drawn before it was taken up counts too."""
+    context = run.federation.context
+    return [bits for bits in (context.origin, context.sampling) if isinstance(bits, SecretBits)]
 
 
 def _tensors(run: Run) -> dict[str, Tensor]:

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.seeds import Purpose
 
 from .channel import Channel, Ledger, Observer
 from .config import AsyncConfig, TrainingConfig, active_clients, check_plan
 from .joining import joined
 from .models import Architecture
-from .noise import NoiseOrigin
 from .replicas import ParameterStack, SoftTargets, Targets
+from .secret import Origin
 from .streams import Batch, Streams, cyclic, largest_participation
 
 
@@ -41,6 +42,7 @@ class RunContext:
         device: `cpu` or `cuda`.
         observers: See every message.
         origin: What noise is drawn from; None: the streams of `seed`.
+        sampling: What batches, directions, shifts and starts are drawn from; None: the streams of `seed`.
         behaviours: Clients, by number from 1, that do not follow the protocol.
         plan: Schedule and noise of a scalar channel where they are decided already; None: the run decides them.
         noised: Gets the sums without noise (`ScalarChannel.sums`) of a round, (K,), and returns them with noise of its
@@ -54,7 +56,8 @@ class RunContext:
     replicas: Sequence[int] = (0,)
     device: str = "cpu"
     observers: Sequence[Observer] = ()
-    origin: NoiseOrigin | None = None
+    origin: Origin | None = None
+    sampling: Origin | None = None
     behaviours: "Mapping[int, Behaviour]" = field(default_factory=dict)
     plan: Plan | None = None
     noised: Callable[[Tensor], Tensor] | None = None
@@ -64,7 +67,8 @@ class RunContext:
 
     def streams(self, dtype: torch.dtype) -> Streams:
         """Return the arguments of what draws numbers of `dtype` for these replicas."""
-        return {"seed": self.seed, "replicas": self.replicas, "dtype": dtype, "device": self.device}
+        seed = self.seed if self.sampling is None else self.sampling
+        return {"seed": seed, "replicas": self.replicas, "dtype": dtype, "device": self.device}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +82,7 @@ class Deployment:
         rounds: Rounds of all clients together; None: those of the configuration's epochs.
         repeats: How many successive own rounds each batch of a client's first pass serves, by client where not 1.
         seeded_noise: Whether the noise can be drawn again by who sees the release (`Release.seeded_noise`).
+        seeded_batches: Whether the batches can be drawn again too (`Release.seeded_batches`).
         data_dependent_side: Whether something else was fitted on the data (`Release.data_dependent_side`).
     """
 
@@ -87,6 +92,7 @@ class Deployment:
     rounds: int | None = None
     repeats: Mapping[int, int] = field(default_factory=dict)
     seeded_noise: bool = False
+    seeded_batches: bool = False
     data_dependent_side: bool = False
 
 
@@ -269,6 +275,7 @@ class TrainedStack:
     bytes (up, down) sent by the end of each of its epochs, the table's filling included. `architectures` are the
     clients' models of a system, None for whom it returns none; of a method its configuration says them. `answers` are
     a system's logits (K, n, classes) of the test records and of all records to choose from (`TrainingData.selection`).
+    `secret_noise` says whether noise was drawn from secret bits, and `secret_draws` what else was, by purpose.
     """
 
     clients: tuple[ParameterStack, ...]
@@ -282,6 +289,8 @@ class TrainedStack:
     traffic: tuple[tuple[int, int], ...] = ()
     architectures: tuple[Architecture | None, ...] = ()
     answers: tuple[np.ndarray, ...] = ()
+    secret_noise: bool = False
+    secret_draws: frozenset[Purpose] = frozenset()
 
     @property
     def accuracy(self) -> np.ndarray:

@@ -20,7 +20,8 @@ from dpzv_audit.seeds import Purpose
 
 from .bits import BitSource
 from .channel import SERVER, Channel, Message
-from .noise import NoiseOrigin, gaussian
+from .noise import gaussian
+from .secret import Origin
 from .streams import Batch
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Draws:
     None: a system of the user's own, whose messages are its own.
     """
 
-    origin: NoiseOrigin
+    origin: Origin
     seed: int
     replicas: Sequence[int]
     place: int
@@ -66,7 +67,7 @@ class GradientDraws:
     `place` is that among the defences, `number` that of the message among all of the run.
     """
 
-    origin: NoiseOrigin
+    origin: Origin
     replicas: Sequence[int]
     place: int
     number: int
@@ -172,7 +173,7 @@ def penalised(gradient: Tensor, defences: Iterable[Defence], features: Tensor, e
     return gradient
 
 
-def origin_of(context: "RunContext") -> NoiseOrigin:
+def origin_of(context: "RunContext") -> Origin:
     """Return what a run draws noise from: its own origin, or its seed."""
     return context.seed if context.origin is None else context.origin
 
@@ -219,7 +220,7 @@ class CutDefences:
     """
 
     defences: tuple[Defence, ...]
-    origin: NoiseOrigin
+    origin: Origin
 
     @property
     def any(self) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.seeds import Purpose
 
 from .channel import SERVER, Channel, Message, quantised
 from .config import TrainingConfig, check_sizes, rounds_of
@@ -27,6 +27,7 @@ from .replicas import (
     loss_gradient,
     server_of,
 )
+from .secret import generator
 from .streams import Batch, BatchStream, Streams
 
 
@@ -158,8 +159,8 @@ class Federation:
         """
         shift = self.config.shift
         if shift:
-            generator = stream(self.context.seed, Purpose.SHIFTS, round_)
-            self.offset = int(generator.integers(-shift, shift + 1))
+            drawn = generator(self.streams["seed"], Purpose.SHIFTS, round_)
+            self.offset = int(drawn.integers(-shift, shift + 1))
         last = rounds_of(self.config, self.records) - 1
         pace = self.config.pace(min(round_, last), self.records)
         own = self.config.server_rate, *[self.config.client_rate] * len(self.clients)

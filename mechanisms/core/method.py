@@ -10,6 +10,7 @@ from torch import Tensor
 from dpzv_audit.accounting import Release
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
+from dpzv_audit.seeds import Purpose
 
 from .channel import Channel
 from .config import Downlink, TrainingConfig, build_config
@@ -17,7 +18,7 @@ from .context import Behaviour, Deployment, Plan, RunContext, TrainingData, dtyp
 from .defence import checked, defended, label_release, words_of
 from .federation import Federation
 from .models import Architecture
-from .noise import SecretBits
+from .secret import SecretBits
 
 if TYPE_CHECKING:
     from ..stated import Rehearsal
@@ -63,7 +64,7 @@ class Protection:
         audience: Whom it stands against; the first is meant where none is named.
         neighbours: The neighbour relation that is meant where none is named.
         draws: Whether a training draws noise that is to protect something.
-        not_released: Why there is no release although noise is drawn; empty: there is one.
+        not_released: Why there is no release although noise is drawn, for every result; empty: there is one.
         epsilon: The claim from which it follows, if any.
         delta: Delta of the claim, or at which bounds are given where nothing is claimed.
     """
@@ -190,6 +191,12 @@ def _private_labels(defences: object) -> bool:
         return False
 
 
+def _published(release: Release, deployment: Deployment) -> Release:
+    """Return a release with what a deployment says was published beside it."""
+    names = ("seeded_noise", "seeded_batches", "data_dependent_side")
+    return replace(release, **{name: getattr(release, name) or getattr(deployment, name) for name in names})
+
+
 def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
     """Say that a training adds no noise anywhere: `released` of a method without noise."""
     return ()
@@ -293,7 +300,20 @@ class MethodSpec:
         if len(found) > 1:
             raise InputError(f"which states {len(found)} releases, must state one", "method", self.name)
         self.check_noise(config, clients=deployment.clients)
-        return found
+        return tuple(_published(release, deployment) for release in found)
+
+    def secrets(self, config: TrainingConfig, deployment: Deployment) -> frozenset[Purpose]:
+        """Return what a bound counts on beside noise that nobody could draw before, or can again.
+
+        That are batches where a record's participations are random, and directions where they stand for noise.
+        """
+        found = set()
+        for release in self.released(config, deployment):
+            if release.channel == "zo-gradient":
+                found.add(Purpose.DIRECTIONS)
+            if release.fixed_participations is None:
+                found.add(Purpose.BATCHES)
+        return frozenset(found)
 
     def check_noise(self, config: TrainingConfig, *, clients: int) -> None:
         """Raise `InputError` where the method says that it draws no noise, and a run on a few blank records draws some.
@@ -336,12 +356,16 @@ class MethodSpec:
 
     def protects(self, config: TrainingConfig) -> str:
         """Words on what noise, or labels that are privatised, protect in `config`, for every result."""
-        words = self.protection(config).words
+        given = self.protection(config)
+        words = given.words
+        if given.draws and words == Protection.words:
+            words = "what the method does not say: it draws noise"
+        if given.draws and given.not_released:
+            words += f"; no release is stated: {given.not_released}"
         own = words_of(config.defences)
         if not own:
             return words
-        noised = self.protection(config).draws
-        return f"{own}; and {words}" if noised else own
+        return f"{own}; and {words}" if given.draws else own
 
     def _check_behaviours(self, behaviours: Mapping[int, Behaviour], clients: int) -> None:
         given = f"behaviours are given for client {', '.join(map(str, behaviours))}"

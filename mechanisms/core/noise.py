@@ -22,9 +22,7 @@ a rounded Gaussian in whole steps, and floating point comes after that. The resu
 Gaussian mechanism of sensitivity 2C, whatever g.
 """
 
-import hashlib
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
@@ -39,47 +37,10 @@ from torch import Tensor
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 
+from .secret import Origin, SecretBits, Words, key_of
 from .streams import Drawn
 
-Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
-KEY_BYTES = 32
-_DOMAIN = b"dpzv-audit/noise/1"
-
-
-class SecretBits:
-    """Uniform bits of one 32-byte key; a purpose and a tuple of numbers name independent stretches of them.
-
-    All bits follow from `key`: whoever has it can subtract the noise. `drawn` says whether any have been drawn.
-    """
-
-    def __init__(self, key: bytes | None = None) -> None:
-        """Take up `key`, or draw one from the operating system; `ValueError` where it is not 32 bytes long."""
-        self.key = os.urandom(KEY_BYTES) if key is None else bytes(key)
-        self.drawn = False
-        self.renew(self.key)
-
-    def renew(self, key: bytes) -> None:
-        """Let all bits from now on follow from `key`, 32 bytes; `ValueError` for another length."""
-        if len(key) != KEY_BYTES:
-            raise ValueError(f"key has {len(key)} bytes, must have {KEY_BYTES}")
-        self.key = bytes(key)
-
-    def __repr__(self) -> str:
-        """Leave the key out: a log or a traceback must not hold it."""
-        return "SecretBits(...)"
-
-    def words(self, count: int, purpose: Purpose, *place: int) -> Words:
-        """Return the first `count` words of 64 uniform bits of the stretch (`purpose`, `place`), in [0, 2^64).
-
-        The entries of `place` are whole numbers in [0, 2^64). Stretches with different names share no input of the
-        hash function: the number of entries is part of the name.
-        """
-        self.drawn = True
-        parts = (int(purpose), len(place), *place)
-        name = b"".join(part.to_bytes(8, "little") for part in parts)
-        digest = hashlib.shake_256(self.key + _DOMAIN + name).digest(8 * count)
-        return np.frombuffer(digest, dtype="<u8")
 
 
 # Covers the error of `scipy.special.ndtri` (8e-16 of its value at most, measured) and of the products after it.
@@ -169,8 +130,6 @@ def _between(numerator: int, bits: int, scale: float) -> int | None:
 
 ClipRule = Literal["symmetric", "paper-one-sided"]
 NoiseKind = Literal["grid", "float"]
-NoiseOrigin = SecretBits | int
-"""What noise is drawn from: secret bits, or the streams of a seed."""
 _BLOCK = 256
 
 
@@ -189,7 +148,7 @@ def clip(differences: Tensor, threshold: float, rule: ClipRule = "symmetric") ->
 def gaussian(
     shape: tuple[int, ...],
     std: float,
-    origin: NoiseOrigin,
+    origin: Origin,
     purpose: Purpose,
     *key: int,
     rounded: bool = False,
@@ -234,7 +193,7 @@ class GaussianNoise(Drawn):
     _: KW_ONLY
     shape: tuple[int, ...] = ()
     purpose: Purpose = Purpose.NOISE
-    origin: NoiseOrigin | None = None
+    origin: Origin | None = None
     grid: "Grid | None" = None
     _key: bytes | None = field(default=None, init=False)
     _block: int = field(default=0, init=False)
@@ -258,11 +217,11 @@ class GaussianNoise(Drawn):
         """Noise of the next round, shape (K, *shape)."""
         if self.std == 0.0:
             return self._zero
-        if self._ready and self._key != self._present_key:
+        origin = self.seed if self.origin is None else self.origin
+        if self._ready and self._key != key_of(origin):
             self.skip_to(self._block * self._rounds - len(self._ready))
         if not self._ready:
-            self._key = self._present_key
-            origin = self.seed if self.origin is None else self.origin
+            self._key = key_of(origin)
             shape = (self._rounds, *self.shape)
             rounded = self.grid is not None
             draw = partial(gaussian, shape, self.std, origin, self.purpose, rounded=rounded)
@@ -270,10 +229,6 @@ class GaussianNoise(Drawn):
             self._ready = list(self.stacked(draws, axis=1).unbind(0))[::-1]
             self._block += 1
         return self._ready.pop()
-
-    @property
-    def _present_key(self) -> bytes | None:
-        return self.origin.key if isinstance(self.origin, SecretBits) else None
 
 
 SCALAR_BITS = 20

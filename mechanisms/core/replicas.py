@@ -18,11 +18,12 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from dpzv_audit.data.files import check_memory
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.seeds import Purpose
 
 from .config import TrainingConfig
 from .models import MLP, Architecture, Layout, TransformerModel, dimension, initial_parameters, layout_of
 from .noise import Grid, norms_of, outer_steps, summed_products, truncated_steps, unit_steps
+from .secret import generator
 from .streams import Directions, Drawn, Streams
 
 Views = dict[str, Tensor]
@@ -83,7 +84,7 @@ class ParameterStack:
         each += streams["dtype"].itemsize * dimension(layout) if given else 0
         of = Drawn(**streams)
         check_memory(len(of.replicas) * each, f"{len(of.replicas)} models of {dimension(layout)} parameters")
-        rows = [initial_parameters(drawn, stream(of.seed, Purpose.INIT, party, k)) for k in of.replicas]
+        rows = [initial_parameters(drawn, generator(of.seed, Purpose.INIT, party, k)) for k in of.replicas]
         flat = of.stacked(rows)
         if not given:
             return cls(flat, layout)

@@ -18,14 +18,19 @@ from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.seeds import Purpose, stream
 
+from .secret import Origin, generator, key_of
+
 # Rounds of batches drawn at a time: enough to make a draw cheap, and part of what a seed means.
 _BLOCK = 64
 
 
 class Streams(TypedDict):
-    """Arguments that everything takes that draws for K replicas at once; `device` is cpu where it is left out."""
+    """Arguments that everything takes that draws for K replicas at once; `device` is cpu where it is left out.
 
-    seed: int
+    `seed` may be secret bits in its place.
+    """
+
+    seed: Origin
     replicas: Sequence[int]
     dtype: NotRequired[torch.dtype]
     device: NotRequired[str]
@@ -33,9 +38,12 @@ class Streams(TypedDict):
 
 @dataclass(eq=False, kw_only=True)
 class Drawn:
-    """What is drawn for K replicas, for each from its own stream, and where it is to lie."""
+    """What is drawn for K replicas, for each from its own stream, and where it is to lie.
 
-    seed: int
+    `seed` may be secret bits in its place: once their key is renewed, all that is drawn follows from the new one.
+    """
+
+    seed: Origin
     replicas: Sequence[int]
     dtype: torch.dtype | None = None
     device: str = "cpu"
@@ -126,6 +134,7 @@ class BatchStream(Drawn):
     sample_rate: float | None = None
     drawn: int = field(default=0, init=False)
     _block: int = field(default=0, init=False)
+    _key: bytes | None = field(default=None, init=False)
     _ready: list[Batch] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -133,7 +142,10 @@ class BatchStream(Drawn):
 
     def next(self) -> Batch:
         """Return the batch of this client's next round."""
+        if self._ready and self._key != key_of(self.seed):
+            self.skip_to(self.drawn)
         if not self._ready:
+            self._key = key_of(self.seed)
             self._ready = self._draw(self._block)[::-1]
             self._block += 1
         self.drawn += 1
@@ -152,8 +164,8 @@ class BatchStream(Drawn):
         each = 11 * self.records if self.sampler == "poisson" else 40 * self.batch_size
         stack = len(self.replicas)
         check_memory(self._per_block * each * stack, f"batches of {stack} trainings")
-        streams = (stream(self.seed, Purpose.BATCHES, self.client, k, block) for k in self.replicas)
-        drawn = np.stack([self._draw_one(generator) for generator in streams])
+        streams = (generator(self.seed, Purpose.BATCHES, self.client, k, block) for k in self.replicas)
+        drawn = np.stack([self._draw_one(stream) for stream in streams])
         if self.sampler != "poisson":
             return self._batches(drawn, None)
         width = max(drawn.sum(2).max(), 1)
@@ -161,17 +173,17 @@ class BatchStream(Drawn):
         ids = np.argsort(~drawn, axis=2, kind="stable")[:, :, :width]
         return self._batches(ids, np.take_along_axis(drawn, ids, axis=2))
 
-    def _draw_one(self, generator: np.random.Generator) -> np.ndarray:
+    def _draw_one(self, stream: np.random.Generator) -> np.ndarray:
         """Ids (rounds, B) of one block, or for Poisson sampling membership (rounds, D)."""
         if self.sampler == "shuffled":
-            order = generator.permutation(self.records)[: self._per_block * self.batch_size]
+            order = stream.permutation(self.records)[: self._per_block * self.batch_size]
             return order.reshape(self._per_block, self.batch_size)
         if self.sampler == "uniform":
-            draws = [generator.choice(self.records, self.batch_size, replace=False) for _ in range(_BLOCK)]
+            draws = [stream.choice(self.records, self.batch_size, replace=False) for _ in range(_BLOCK)]
             return np.stack(draws)
         if self.sampler == "poisson":
             rate = self.batch_size / self.records if self.sample_rate is None else self.sample_rate
-            return generator.random((_BLOCK, self.records)) < rate
+            return stream.random((_BLOCK, self.records)) < rate
         assert_never(self.sampler)
 
     def _batches(self, ids: np.ndarray, weights: np.ndarray | None) -> list[Batch]:
@@ -223,6 +235,7 @@ class Directions(Drawn):
     party: int
     purpose: Purpose = Purpose.DIRECTIONS
     _block: int = field(default=-1, init=False)
+    _key: bytes | None = field(default=None, init=False)
     _ready: Sequence[Tensor] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
@@ -230,7 +243,7 @@ class Directions(Drawn):
         self._radius = math.sqrt(self.d) if self.kind == "sphere" else 1.0
 
     def _generator(self, replica: int, block: int) -> np.random.Generator:
-        return stream(self.seed, self.purpose, self.party, replica, block)
+        return generator(self.seed, self.purpose, self.party, replica, block)
 
     def _scaled(self, draws: Tensor) -> Tensor:
         """Return normal draws (..., d) turned into directions of this kind."""
@@ -243,12 +256,12 @@ class Directions(Drawn):
     def at(self, round_: int) -> Tensor:
         """Directions of shape (K, d) for this party's round number `round_`, from 0."""
         block, place = divmod(round_, self._rounds)
-        if block != self._block:
+        if block != self._block or self._key != key_of(self.seed):
             shape = (self._rounds, self.d)
-            generators = (self._generator(k, block) for k in self.replicas)
-            draws = [self._normals(generator, shape) for generator in generators]
+            draws = [self._normals(self._generator(k, block), shape) for k in self.replicas]
             self._ready = self._scaled(self.stacked(draws, axis=1)).unbind(0)
             self._block = block
+            self._key = key_of(self.seed)
         return self._ready[place]
 
     def pieces(self, round_: int) -> Iterator[tuple[int, int, Tensor]]:
@@ -267,15 +280,15 @@ class Directions(Drawn):
             rows = [f * self._normals(g, stop - start) for f, g in drawn]
             yield start, stop, self.stacked(rows)
 
-    def _normals(self, generator: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
+    def _normals(self, stream: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
         dtype = np.float64 if self.dtype == torch.float64 else np.float32
-        return generator.standard_normal(shape, dtype=dtype)
+        return stream.standard_normal(shape, dtype=dtype)
 
     def _norm_factor(self, replica: int, round_: int) -> float:
-        generator = self._generator(replica, round_)
+        stream = self._generator(replica, round_)
         total = 0.0
         for start in range(0, self.d, _PIECE):
-            draws = self._normals(generator, min(_PIECE, self.d - start))
+            draws = self._normals(stream, min(_PIECE, self.d - start))
             total += float(np.square(draws, dtype=np.float64).sum())
         return self._radius / math.sqrt(total)
 

@@ -1,6 +1,7 @@
 """Runs any method to its end: rounds, epochs, progress and evaluation, for a stack of K replicas."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -10,11 +11,11 @@ from dpzv_audit.halving import as_share, in_pieces
 
 from .channel import Observer
 from .config import TrainingConfig, rounds_of
-from .context import RunContext, TrainedStack, TrainingData, dtype_of
+from .context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
 from .federation import architectures_of
 from .method import MethodSpec, Run
 from .models import dimension, layout_of
-from .noise import SecretBits
+from .secret import SAMPLING, SecretBits
 
 Progress = Callable[[int], None]
 History = list[tuple[int, float, float]]
@@ -84,15 +85,17 @@ def train(
         on_epoch: Called with each new record of the history.
         checkpoints: Saves the run after every epoch and takes it up again, with the observers that keep a state;
             what a behaviour keeps to itself is not saved. With `noise_from` os they must be `KeepsNoiseKeys`.
-        noise_from: Where noise comes from; by default streams of `seed`, which a simulation can draw again.
+        noise_from: Where noise comes from; by default streams of `seed`, which a simulation can draw again. With os,
+            batches, directions and starts come from there too where a bound counts on secret batches or directions
+            (`MethodSpec.secrets`): models then show no seed from which these could be drawn again.
 
     Returns:
-        The trained models with accuracy, byte ledger and participation counts.
+        The trained models with accuracy, byte ledger and participation counts, and what was drawn from secret bits.
 
     Raises:
         InputError: The configuration is of another method or does not fit the data, or behaviours do not fit either.
     """
-    secret = keeper = None
+    secret = keeper = sampling = None
     taken_up = False
     if noise_from == "os" and checkpoints is None:
         secret = SecretBits()
@@ -102,12 +105,16 @@ def train(
         keeper = checkpoints
         taken_up = checkpoints.takes_up()
         secret = SecretBits(keeper.first_noise_key(device))
+    deployment = Deployment(records=data.records, clients=len(data.features), seed=seed)
+    if secret is not None and method.secrets(config, deployment):
+        sampling = SecretBits(secret.key, SAMPLING)
     context = RunContext(
         seed=seed,
         replicas=replicas,
         device=device,
         observers=() if taken_up else observers,
         origin=secret if noise_from == "os" else noise_from,
+        sampling=sampling,
         behaviours=behaviours or {},
         progress=progress,
     )
@@ -119,6 +126,8 @@ def train(
     def renew_noise() -> None:
         if secret and keeper:
             secret.renew(keeper.noise_key(run.round, device))
+            if sampling:
+                sampling.renew(secret.key)
 
     renew_noise()
     per_epoch = run.federation.steps_per_pass
@@ -134,7 +143,9 @@ def train(
         renew_noise()
         if progress is not None:
             progress(run.round)
-    return run.federation.finish(run.round, history)
+    trained = run.federation.finish(run.round, history)
+    drawn = frozenset() if sampling is None else frozenset(sampling.drawn)
+    return replace(trained, secret_noise=bool(secret and secret.drawn), secret_draws=drawn)
 
 
 def train_in_stacks(

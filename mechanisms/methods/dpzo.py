@@ -70,7 +70,7 @@ class DPZOConfig(DPZVConfig):
         assert self.epsilon is not None
         unit = scalar_release(self, replace(plan, sigma=self.clip / self.batch_size), deployment)
         # The noise is what it is to be; how it is drawn, and what else was published, a bound on it says.
-        stated = replace(unit, noise="exact", seeded_noise=False, data_dependent_side=False)
+        stated = replace(unit, noise="exact", seeded_noise=False, seeded_batches=False, data_dependent_side=False)
         return _calibrated(stated, self.epsilon, self.delta)
 
 
@@ -103,9 +103,10 @@ class DPZORun(DPZVRun):
 
 def _protection(config: DPZOConfig) -> Protection:
     words = "the released scalars, and so the model, which is a function of them: labels and features alike"
+    given = DPZV.protection(config)
     return replace(
-        DPZV.protection(config),
-        words=words,
+        given,
+        words=words if given.draws else given.words,
         audience=("release", "eavesdropper", "client", "colluding-clients", "all-but-one"),
         neighbours="replace-record",
     )

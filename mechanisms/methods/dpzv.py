@@ -414,16 +414,22 @@ def _first_occurrences(ids: Tensor) -> Tensor:
 
 
 def _protection(config: DPZVConfig) -> Protection:
-    words = "the scalar from the server to the client, hence labels; nothing protects the embeddings sent up"
-    if config.server_update == "joint-zo":
-        words += "; the server's state is a function of released scalars"
     scalars = config.sigma != 0.0 if config.sigma is not None else config.calibration != "none"
+    server = config.server_update == "dp-sgd" and config.server_rate > 0 and config.top_model
+    if scalars:
+        words = "the scalar from the server to the client, hence labels; nothing protects the embeddings sent up"
+        if config.server_update == "joint-zo":
+            words += "; the server's state is a function of released scalars"
+    elif server:
+        words = "the server's own gradients; nothing protects the scalars, or the embeddings sent up"
+    else:
+        words = Protection.words
     return Protection(
         words=words,
         channel="scalar",
         audience=("client", "colluding-clients", "all-but-one", "malicious-client", "eavesdropper", "release"),
-        draws=scalars or config.server_update == "dp-sgd",
-        not_released="" if scalars else "the scalars are sent without noise",
+        draws=scalars or server,
+        not_released="the scalars are sent without noise" if server and not scalars else "",
         epsilon=config.epsilon,
         delta=config.delta,
     )

@@ -46,6 +46,7 @@ CASES = {
     "a server that steps by the scalars": ("dpzv-sound", {"epsilon": 4.0, "sampler": "shuffled"}),
     "embeddings, the first table among them": ("zoo-vfl", {"dp": "embedding", "dp_sigma": 0.3}),
     "gradients": ("vafl", {"dp": "gradient", "dp_sigma": 0.3}),
+    "batches and directions that are secret": ("dp-zo", {"sigma": 0.3}),
 }
 
 
@@ -61,7 +62,8 @@ class Transcript:
         self.sent, self._dies_at = [], dies_at
 
     def on_message(self, message):
-        self.sent.append((message.round, message.kind, message.payload.numpy().tobytes().hex()))
+        ids = "" if message.ids is None else message.ids.numpy().tobytes().hex()
+        self.sent.append((message.round, message.kind, message.payload.numpy().tobytes().hex() + ids))
         if message.round == self._dies_at:
             print(json.dumps(self.sent), flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -143,6 +145,7 @@ def killed(case, folder, dies_at):
         ("a server that steps by the scalars", 5),
         ("embeddings, the first table among them", 3),
         ("gradients", ROUNDS + 6),
+        ("batches and directions that are secret", 2 * ROUNDS + 3),
     ],
 )
 def test_after_a_kill_rounds_run_again_release_the_same_and_all_ends_as_if_uninterrupted(case, dies_at, tmp_path):
@@ -167,6 +170,8 @@ def test_after_a_kill_rounds_run_again_release_the_same_and_all_ends_as_if_unint
     for mine, theirs in zip((*resumed.clients, resumed.server), (*whole.clients, whole.server), strict=True):
         assert torch.equal(mine.flat, theirs.flat)
     assert resumed.history == whole.history
+    assert resumed.secret_noise
+    assert resumed.secret_draws == whole.secret_draws
     (tmp_path / "keys.txt").unlink()
     checkpoints.remove()
     assert not tmp_path.exists()

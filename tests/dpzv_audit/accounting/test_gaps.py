@@ -136,6 +136,23 @@ def test_public_ids_make_the_eavesdropper_a_client():
         ({"sampler": "poisson", "padded": True}, "eavesdropper", "add-remove", ("undefined",)),
         ({"sampler": "poisson"}, "eavesdropper", "zero-out", ()),
         ({"sampler": "poisson", "secret_batches": True}, "release", "zero-out", ()),
+        ({"sampler": "poisson", "seeded_batches": True}, "release", "zero-out", ("seeded-batches",)),
+        ({"sampler": "uniform", "seeded_batches": True}, "client", "replace-label", ("seeded-batches",)),
+        # All records are in all batches, or as many times in one as the passes say: no seed makes one stand out.
+        ({"sampler": "uniform", "seeded_batches": True, "batch_size": 1000}, "client", "replace-label", ()),
+        ({"seeded_batches": True}, "client", "replace-label", ()),
+        (
+            {"sampler": "uniform", "seeded_batches": True, "participation_cap": 9, "distinct_ids": True},
+            "malicious-client",
+            "replace-label",
+            (),
+        ),
+        (
+            {"channel": "zo-gradient", "server_update": "none", "seeded_batches": True},
+            "release",
+            "replace-label",
+            ("seeded-batches",),
+        ),
         (
             {"sampler": "poisson", "sample_rate": 0.5, "secret_batches": True},
             "release",
@@ -190,6 +207,7 @@ def test_every_gap_occurs():
             seeded_noise=True,
             noise="float",
             secret_batches=True,
+            seeded_batches=True,
         ),
         release(channel="zo-gradient"),
     ]

@@ -2,12 +2,18 @@
 
 import fnmatch
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dpzv_audit.cli import main
+from mechanisms import METHODS
 from mechanisms.core import training
+from mechanisms.core.baselines import FirstOrderRun
+from mechanisms.methods.dpzo import DPZORun
+
+from ... import one_bit
 
 SOUND = ("--method", "dpzv-sound", "--epochs", "2", "--no-controls")
 GRADIENT = ("--method", "vafl", "--epochs", "1", "--set", "dp=gradient", "--set", "epsilon=8", "--no-controls")
@@ -164,18 +170,123 @@ def test_every_part_of_a_training_is_inside_outside_or_of_no_record(run):
     every_part_is_of_one_list(*run("train", "--method", "dpzv-sound", "--epochs", "1"))
 
 
+SEED_PARTS = ("/noise", "/seed", "/command_line", "/run", "the folder's name", "environment.json")
+
+
 @pytest.mark.parametrize(
-    ("command", "sampler"),
-    # label_direct reads batches of one size.
-    [("train", "poisson"), ("train", "uniform"), ("train", "shuffled"), ("attack", "uniform"), ("attack", "shuffled")],
+    ("command", "flags", "again"),
+    [
+        ("train", ("--set", "sampler=uniform"), ""),
+        ("train", ("--set", "sampler=shuffled"), ""),
+        ("train", ("--set", "sampler=poisson", "--noise-seed", "4"), "batches and noise"),
+        ("train", ("--noise-seed", "4"), "noise"),
+        # label_direct reads batches of one size.
+        ("attack", ("--set", "sampler=uniform"), "batches and noise"),
+        ("attack", (), "noise"),
+    ],
+    ids=str,
 )
-def test_the_seed_from_which_secret_ids_follow_is_not_called_public(sampler, command, run):
-    less = ("--trials", "1") if command == "train" else ("--trials", "2", "--runs", "0", "--alone")
-    result, _ = run(command, "--epochs", "1", "--set", f"sampler={sampler}", "--set", "sigma=1.0", *less)
-    published, secret = result["published"], sampler != "shuffled"
-    for part in ("/seed", "/command_line", "environment.json"):
-        assert (part in published["not_inside"]) == secret
-        assert (part in published["of_no_record"]) == (not secret)
+def test_a_seed_from_which_noise_or_batches_follow_is_not_called_public(command, flags, again, run):
+    less = ("--trials", "1", "--no-controls") if command == "train" else ("--trials", "2", "--runs", "0", "--alone")
+    result, _ = run(command, "--epochs", "1", "--set", "sigma=1.0", *flags, *less)
+    published = result["published"]
+    for part in SEED_PARTS:
+        assert (part in published["not_inside"]) == bool(again)
+        assert part in published["of_no_record"] or again or part == "the folder's name"
+        assert published["not_inside"].get(part, again).startswith(again)
+    sampled = any(text in ("sampler=uniform", "sampler=poisson") for text in flags)
+    assert ("/staleness" in published["not_inside"]) == (command == "train" and sampled)
+
+
+def test_a_training_whose_bound_counts_on_secret_batches_takes_them_from_the_operating_system(run):
+    flags = ("train", "--method", "dp-zo", "--sigma", "0.05", "--epochs", "1", "--no-controls")
+    result, _ = run(*flags)
+    assert result["noise"]["words"].startswith("Its noise and its batches came from the operating system")
+    assert list(result["published"]["inside_bound"]) == [MODELS]
+    assert result["privacy"]["upper"] < exact(result)["epsilon"]["upper"]
+    seeded, _ = run(*flags, "--noise-seed", "4")
+    assert seeded["privacy"]["gap"] == "seeded-noise,seeded-batches"
+    assert "Its batches follow from the run's seed 0." in seeded["noise"]["words"]
+    assert not any(bound["sound"] for bound in seeded["privacy"]["bounds"])
+
+
+class SeededBatches(DPZORun):
+    """A central training that leaves the operating system's batches aside."""
+
+    def __init__(self, data, config, context):
+        super().__init__(data, config, replace(context, sampling=None))
+
+
+class SeededNoise(FirstOrderRun):
+    """A first-order training whose noise follows from the run's seed."""
+
+    def __init__(self, data, config, context):
+        super().__init__(data, config, replace(context, origin=None))
+
+
+@pytest.fixture
+def outside(monkeypatch):
+    """Make a method as if a package had brought it."""
+    return lambda spec: monkeypatch.setitem(METHODS._built_in, spec.name, spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "flags", "gap", "words"),
+    [
+        (
+            replace(METHODS["vafl"], name="liar", run=SeededNoise),
+            GRADIENT[2:],
+            "seeded-noise",
+            "Its noise was not drawn",
+        ),
+        (
+            replace(METHODS["dp-zo"], name="liar", run=SeededBatches),
+            ("--sigma", "0.05", "--epochs", "1", "--no-controls"),
+            "seeded-batches",
+            "Its noise came from the operating system. Its batches did not: whoever learns the run's seed 0 may",
+        ),
+    ],
+    ids=["noise", "batches"],
+)
+def test_what_was_not_drawn_from_the_operating_system_is_not_said_to_be(spec, flags, gap, words, outside, run):
+    outside(spec)
+    result, _ = run("train", "--method", "liar", *flags, "--epochs", "1")
+    assert result["privacy"]["upper"] is None
+    assert gap in result["privacy"]["gap"]
+    assert result["noise"]["words"].startswith(words)
+    assert result["noise"]["from"] == ("unknown" if gap == "seeded-noise" else "operating system")
+    assert result["published"]["inside_bound"] == {}
+    assert set(SEED_PARTS) <= set(result["published"]["not_inside"])
+
+
+def test_a_page_says_what_protects_where_no_release_is_stated(outside, run, tmp_path, capsys):
+    """Randomised response of one bit an answer, which is true: nobody calls that no noise."""
+    outside(one_bit.SPEC)
+    result, folder = run("train", "--method", "one-bit", "--epochs", "1", "--no-controls")
+    assert result["noise"]["from"] == "operating system"
+    assert result["privacy"]["gap"] == "not-released"
+    assert one_bit.NOT_RELEASED in result["privacy"]["gap_explanations"]["not-released"]
+    assert result["bytes"]["down"] == -(-result["rounds"] // 8)
+    (tmp_path / "claims.toml").write_text(
+        "[[claim]]\nname = 'one bit'\nmethod = 'one-bit'\nepsilon = 1.0\ndelta = 1e-5\n"
+        "adversary = 'client'\nneighbours = 'replace-label'\n"
+    )
+    verify = ["verify", str(tmp_path / "claims.toml"), "--out", str(tmp_path / "verified"), "--quiet"]
+    assert main(verify) == 1
+    pages = [*folder.glob("report.*"), *(tmp_path / "verified").rglob("report.*")]
+    assert len(pages) == 4
+    for page in pages:
+        text = page.read_text().lower()
+        assert one_bit.NOT_RELEASED in text
+        assert not any(phrase in text for phrase in ("no noise", "no-noise"))
+    assert "the answers to the active client, hence labels" in (folder / "report.md").read_text()
+
+
+def test_a_method_without_a_release_whose_coins_follow_from_the_seed_is_not_called_secret(outside, run):
+    outside(one_bit.SEEDED)
+    result, _ = run("train", "--method", "one-bit", "--epochs", "1", "--no-controls")
+    assert result["noise"]["from"] == "unknown"
+    assert "came from the operating system" not in json.dumps(result)
 
 
 def test_account_takes_a_seed_that_others_learn_for_a_gap(capsys):

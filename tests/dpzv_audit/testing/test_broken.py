@@ -12,7 +12,11 @@ from attacks.core.contract import LabelGuesses
 from dpzv_audit.data.vertical import Records
 from dpzv_audit.testing import check_attack, check_dataset, check_method
 from dpzv_audit.testing.attacks import _arrays, _fitting
+from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Message
+from mechanisms.methods.dpzo import DPZORun
+
+from ... import one_bit
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "extension"
 
@@ -87,6 +91,21 @@ def test_noise_that_the_seed_betrays(masked):
             super().__init__(data, config, replace(context, origin=None))
 
     breaks(check_method, replace(masked.SPEC, run=Seeded), "draws no noise from its origin")
+
+
+def test_noise_that_is_not_released_comes_from_its_origin_too():
+    check_method(one_bit.SPEC)
+    said = "says that noise protects something and draws no noise from its origin"
+    breaks(check_method, one_bit.SEEDED, said)
+
+
+def test_batches_that_the_seed_betrays():
+    class Seeded(DPZORun):
+        def __init__(self, data, config, context):
+            super().__init__(data, config, replace(context, sampling=None))
+
+    said = "whose bound counts on secret batches: must draw them by what `context.streams` gives"
+    breaks(check_method, replace(METHODS["dp-zo"], run=Seeded), said, sigma=0.3)
 
 
 def test_a_release_whose_sigma_is_not_what_the_run_draws(masked):
