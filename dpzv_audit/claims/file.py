@@ -9,6 +9,7 @@ import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -640,33 +641,40 @@ def form_of(keys: Mapping[str, object]) -> str | None:
     return next((form for form in FORMS if form in keys), None)
 
 
-# Python's standard library knows compatibility forms (NFKC), not which letters of different scripts look alike: the
-# table holds those of Cyrillic and Greek that hide in Latin text, with digits and marks. Control, reordering and
-# zero-width characters (category Cf) are refused in any name, see `_readable`.
-_ALIKE = {
-    # Cyrillic
-    "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0423\u0425\u0406\u0408\u0405": "ABEKMHOPCTYXlJS",
-    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u04cf\u04c0": (
-        "aeopcyxijsdhqwll"
-    ),
-    # Greek, and Latin letters of phonetics
-    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7": "ABEZHlKMNOPTYX",
-    "\u03b1\u03b9\u03bd\u03bf\u03c1\u03c5\u0131\u0251\u0261": "aivopuiag",
-    # digits and marks
-    "I1|0": "lllO",
-    "\u2010\u2012\u2013\u2014\u2212": "-----",
-    "\u2018\u2019`\u02b9\u2032": "'''''",
-    "\u2044\u2215\ua789\u2236\u02d0": "//:::",
-}
-_TABLE = str.maketrans("".join(_ALIKE), "".join(_ALIKE.values()))
-# Characters that nothing is drawn for and that are not of category Cf.
+# Characters that nothing is drawn for (Default_Ignorable_Code_Point) and that are not of category Cf, see `_readable`.
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
 
 def skeleton(name: str) -> str:
     """Return what `name` looks like (Unicode Standard 39, section 4): equal for names that readers could confuse."""
-    text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", name)).replace("\u2800", " ")
-    return " ".join(text.split()).translate(_TABLE).replace("rn", "m")
+    shown = _INVISIBLE.sub("", name).replace("\u2800", " ")
+    # Again, since a letter of another script with a mark becomes a Latin one with it, which the table may have.
+    for _ in range(3):
+        shown = "".join(map(_prototype, unicodedata.normalize("NFC", shown)))
+    return " ".join(unicodedata.normalize("NFD", shown).split())
+
+
+@cache
+def _prototype(character: str) -> str:
+    """Return the text that stands for all that look like a character, by Unicode's table of confusables.
+
+    Characters that are not in it look like their compatibility forms (NFKD).
+    """
+    alike = _confusable_with(character)
+    if not alike:
+        plain = unicodedata.normalize("NFKD", character)
+        return character if plain == character else "".join(map(_prototype, plain))
+    # Each entry of the table leads to one prototype, which is therefore what most characters are confusable with.
+    found = max({character, *alike}, key=lambda text: (len(_confusable_with(text)), len(text), text))
+    return found if len(found) == 1 else "".join(map(_prototype, found))
+
+
+def _confusable_with(text: str) -> set[str]:
+    """Return what looks like `text`. The table has letters written from right to left between marks of direction."""
+    from confusable_homoglyphs.confusables import confusables_data  # a megabyte, which most commands do without
+
+    mark = "\u200e"
+    return {one["c"].strip(mark) for key in (text, f"{mark}{text}{mark}") for one in confusables_data.get(key, ())}
 
 
 def claims_schema() -> dict[str, object]:

@@ -18,6 +18,7 @@ from dpzv_audit.claims.file import (
     load_claims,
     longest_key,
     parse_claims,
+    skeleton,
 )
 from dpzv_audit.errors import InputError
 
@@ -260,3 +261,55 @@ def test_the_schema_is_json_and_names_every_key_of_every_form():
         definition = schema["$defs"][reference["$ref"].rsplit("/", 1)[1]]
         assert definition["additionalProperties"] is False
         assert "name" in definition["required"]
+
+
+ALIKE = {
+    "Cyrillic": ("сlаim", "claim"),
+    "Greek": ("ΑΒ", "AB"),
+    "Armenian": ("օ", "o"),
+    "Cherokee": ("Ꭺ", "A"),
+    "Lisu": ("ꓮ", "A"),
+    "Arabic, written from right to left": ("١", "l"),
+    "mathematical": ("𝐜𝗅𝒂im", "claim"),
+    "a Roman numeral": ("ⅽ", "c"),
+    "two letters for one": ("modern", "modem"),
+    "a minus sign": ("a−b", "a-b"),
+    "another space": ("a\u2009b", "a b"),
+    "a long s": ("ſ", "f"),
+    "a power, not in the table": ("x²", "x2"),
+    "a Cyrillic letter with a mark": ("ӑ", "ă"),
+    "a mark for another": ("Ő", "Ö"),
+    "a character that is not drawn": ("c\ufe0f", "c"),
+}
+
+
+@pytest.mark.parametrize("what", ALIKE)
+def test_names_that_look_alike_by_the_table_of_unicode_have_one_skeleton(what):
+    one, other = ALIKE[what]
+    assert one != other
+    assert skeleton(one) == skeleton(other) == skeleton(skeleton(one))
+
+
+def test_names_that_readers_tell_apart_have_skeletons_of_their_own():
+    names = [
+        "claim a",
+        "claim b",
+        "claim-a",
+        "claim_a",
+        "Claim a",
+        "claim 2",
+        "claim 3",
+        "clàim a",
+        "données",
+        "donnees",
+    ]
+    assert len({skeleton(name) for name in names}) == len(names)
+
+
+def test_all_that_the_table_lists_is_alike_but_for_pointed_letters_that_unicode_takes_apart():
+    from confusable_homoglyphs.confusables import confusables_data
+
+    pairs = [(one, other["c"]) for one, others in confusables_data.items() for other in others]
+    missed = [pair for pair in pairs if len({skeleton(text.strip("\u200e")) for text in pair}) > 1]
+    assert len(pairs) > 12_000
+    assert len(missed) <= 10
