@@ -726,6 +726,14 @@ class Refutation:
     given: str | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class DecidedIn:
+    """The ledger's entry, from 1, that decided on a claim's scores, and the error rate of all claims of that look."""
+
+    entry: int
+    level: float
+
+
 class ClaimResult(Part):
     """One claim of a claims file with its evidence, its verdict, and whether it fails the gate."""
 
@@ -761,6 +769,7 @@ class ClaimResult(Part):
     evidence_key: str
     scores_digest: str
     refuted_by: Annotated[Refutation, Read] | None
+    decided_in: Annotated[DecidedIn, Read] | None = None
     sentence: str
     fails: StrictBool
 

@@ -16,6 +16,10 @@ the hash of the last; every other line is an entry and the hash of the line befo
 reordered or edited does not fit together and is refused. One that was put back to an earlier state does fit: the cache
 remembers the newest state of each ledger and which ledger was last used at a path, so that this is told too, and that a
 file is gone. All of it finds accidents: who can write both the file and the cache can forge them.
+
+An entry is appended, and then the first line, which has a fixed width, is overwritten in place. A kill between the two
+leaves one entry more than the first line counts: it was decided, so it counts. A kill within the first leaves a line
+without its end: nobody has heard of it, so it is dropped.
 """
 
 import hashlib
@@ -23,9 +27,9 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -82,11 +86,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The ledger's own error rate, which its first run fixed, its runs so far, and a name that no other ledger has."""
+    """The ledger's own error rate, which its first run fixed, its runs so far, and a name that no other ledger has.
+
+    `head` is the hash of its last line, "" where it was not computed yet; `size` is the bytes of its file up to the end
+    of that line. A file of which `grows` is False must be written anew as a whole before it can grow.
+    """
 
     alpha: float
     entries: tuple[Entry, ...] = ()
     name: str = ""
+    head: str = field(default="", compare=False)
+    size: int = field(default=0, compare=False)
+    grows: bool = field(default=False, compare=False)
 
     def refuted(self) -> dict[str, Refutation]:
         """Return the claims that were refuted, each with what first did it."""
@@ -98,9 +109,22 @@ class Ledger:
             if one.refuted
         }
 
-    def decided(self) -> set[tuple[str, str]]:
-        """Claims with the scores that were decided on."""
-        return {(claim, one.scores) for entry in self.entries for claim, one in entry.decisions.items()}
+    def spent_on(self, claims: Collection[str]) -> float:
+        """Return an upper bound on the chance that entries so far refuted a true one of these claims."""
+        return math.fsum(entry.level for entry in self.entries if not entry.decisions.keys().isdisjoint(claims))
+
+    def without_last(self) -> "Ledger":
+        """Return the ledger as it was before its last entry."""
+        return replace(self, entries=self.entries[:-1], head="")
+
+    def look_of(self, claims: Collection[str], made: str, *, resume: bool) -> int:
+        """Return which look, from 1, a run at these claims is: the next one.
+
+        A run that goes on (`resume`) is the last look again where all that it decided were such claims, made alike.
+        """
+        last = self.entries[-1].decisions if self.entries else {}
+        again = resume and last and all(claim in claims and one.made == made for claim, one in last.items())
+        return len(self.entries) + (not again)
 
     def check(self) -> None:
         """Raise `InputError` where an entry was not judged as it must have been: at another level, or against its p."""
@@ -118,21 +142,23 @@ class Ledger:
                     what = f"entry {number} says that {one.name!r} {said}, but not its p-value of {one.p_value:.2g}"
                     raise InputError(f"{what}; {_PUT_BACK}, {_ANEW}")
 
-    def knows(self, claim: str, evidence: Evidence, made: str | None) -> bool:
-        """Return whether the scores of a claim's evidence were decided on.
+    def decided_in(self, claim: str, evidence: Evidence, made: str | None) -> int | None:
+        """Return the number of the entry, from 1, that decided on the scores of a claim's evidence; None for none.
 
         Raises `InputError` where an entry says of them what they do not show, though it was `made` as they are now;
         without `made` what it says is not looked at.
         """
-        if made is None:
-            return (claim, evidence.scores) in self.decided()
-        known = False
+        known = None
         for number, entry in enumerate(self.entries, start=1):
             one = entry.decisions.get(claim)
-            if one is None or one.scores != evidence.scores or one.p_value is None:
+            if one is None or one.scores != evidence.scores:
+                continue
+            if made is None:
+                return number
+            if one.p_value is None:
                 continue
             if one.is_of(evidence, entry.level):
-                known = True
+                known = known or number
             elif one.made == made:
                 said = f"entry {number} says p = {one.p_value:.2g} of {one.name!r}, but its scores give p = "
                 raise InputError(f"{said}{evidence.p_value:.2g}, or another test; {_PUT_BACK}, {_ANEW}")
@@ -162,7 +188,7 @@ def refuted_over_time(
     new = {
         index: found
         for index, (_, found) in enumerate(looks)
-        if found.tested and not ledger.knows(digests[index], found, made) and earlier[index] is None
+        if found.tested and ledger.decided_in(digests[index], found, made) is None and earlier[index] is None
     }
     level = level_of(len(ledger.entries) + 1, ledger.alpha)
     tested = dict(zip(new, holm([found.p_value for found in new.values()], level), strict=True))
@@ -185,6 +211,10 @@ def refuted_over_time(
 
 _SCHEMA: Final = "dpzv-audit/ledger/2"
 LARGEST_LEDGER = 64_000_000
+LARGEST_DECISION = 4_000
+"""Bytes of one decision in its entry, at most: 2,400 are a name of 200 characters as JSON."""
+_WIDTH = 256
+"""Bytes of the first line, which is overwritten in place."""
 _PUT_BACK = "put back the file that was last used"
 _ANEW = "or move it away and give ‹new_ledger›, which begins a new error rate"
 
@@ -283,25 +313,69 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory = LedgerMemory(),
     return ledger
 
 
+def check_room(path: Path, ledger: Ledger, claims: int) -> None:
+    """Raise `InputError` where the file at `path` may have no room for an entry of so many claims: it is full."""
+    if ledger.size + _WIDTH + claims * LARGEST_DECISION > LARGEST_LEDGER:
+        held = f"is full: {_entries(len(ledger.entries))} fill {ledger.size:,} of {LARGEST_LEDGER:,} bytes"
+        raise _wrong(path, f"{held}, too many for another entry; {_ANEW.removeprefix('or ')}")
+
+
 def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory = LedgerMemory()) -> Ledger:
-    """Add `entry` to the file, whole or not at all, on the disk when this returns; the caller holds `ledger_lock`."""
-    longer = Ledger(ledger.alpha, (*ledger.entries, entry), ledger.name)
-    *before, head = _hashes(longer)
-    first = _First(schema=_SCHEMA, ledger=ledger.name, alpha=ledger.alpha, entries=len(before), head=head)
-    rows = [vars(first)]
-    for each, link in zip(longer.entries, before, strict=True):
-        rows.append({**_row(each), "previous": link})
+    """Add `entry` to the file, whole or not at all, on the disk when this returns; the caller holds `ledger_lock`.
+
+    Raises `InputError` where the file is full, `AuditError` where the disk refuses.
+    """
+    check_room(path, ledger, len(entry.decisions))
+    row = {**_row(entry), "previous": state_of(ledger).head}
+    line = _line(row)
+    head = _hash(row)
+    count = len(ledger.entries) + 1
+    first = _First(schema=_SCHEMA, ledger=ledger.name, alpha=ledger.alpha, entries=count, head=head)
+    start = _line(vars(first), _WIDTH)
     try:
-        write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows), shared=True, durable=True)
+        if ledger.grows:
+            _append(path, ledger.size, line, start)
+            size = ledger.size + len(line)
+        else:
+            links = zip(ledger.entries, _hashes(ledger), strict=False)
+            before = [_line({**_row(each), "previous": link}) for each, link in links]
+            text = b"".join([start, *before, line])
+            write_atomically(path, text, shared=True, durable=True)
+            size = len(text)
     except OSError as error:
         raise AuditError(f"‹ledger› {path}: cannot be written ({error.strerror})") from error
+    entries = (*ledger.entries, entry)
+    longer = replace(ledger, entries=entries, head=head, size=size, grows=len(start) == _WIDTH)
     memory.remember(path, longer)
     return longer
 
 
+def _append(path: Path, size: int, line: bytes, start: bytes) -> None:
+    """Add a line to a file after its first `size` bytes, and then put `start` in the place of its first line."""
+    with path.open("r+b") as file:
+        try:
+            file.truncate(size)  # what a kill has left of a line
+            file.seek(size)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+        file.seek(0)
+        file.write(start)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _line(row: Mapping[str, object], width: int = 0) -> bytes:
+    """Return `row` as a line of JSON, of `width` bytes at least."""
+    return json.dumps(row).encode().ljust(width - 1) + b"\n"
+
+
 def state_of(ledger: Ledger) -> State:
     """Return the state of `ledger`; the hash of its last line stands for all of them."""
-    return State(ledger=ledger.name, entries=len(ledger.entries), head=_hashes(ledger)[-1])
+    return State(ledger=ledger.name, entries=len(ledger.entries), head=ledger.head or _hashes(ledger)[-1])
 
 
 def ledger_files(path: Path | None) -> tuple[Path, ...]:
@@ -351,38 +425,44 @@ def _lost(path: Path, what: str, otherwise: str = _ANEW) -> InputError:
 def _read(path: Path) -> bytes | None:
     try:
         with open_plain(path) as file:
-            return file.read(LARGEST_LEDGER + 1)
+            text = file.read(LARGEST_LEDGER + 1)
     except FileNotFoundError:
         return None
     except InputError as error:
         raise error.placed("‹ledger› ", ", or absent") from None
     except OSError as error:
         raise _wrong(path, f"cannot be read ({error.strerror}), must be a file or absent") from error
+    if len(text) > LARGEST_LEDGER:
+        raise _wrong(path, f"is larger than {LARGEST_LEDGER:,} bytes, which no ledger is; {_ANEW.removeprefix('or ')}")
+    return text
 
 
 def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
     """Return the ledger with the hashes of its lines; `InputError` for text that is none, or not whole."""
     if not text.strip():
         raise _lost(path, "is empty, which no ledger ever is")
-    start, *lines = text.splitlines()
+    start, *lines = text.splitlines(keepends=True)
     if start.startswith(b'{"schema": "dpzv-audit/ledger/1"'):
         what = "was written by an earlier version, which did not say which claims it refuted"
         raise _wrong(path, f"{what}; {_ANEW.removeprefix('or ')}")
     try:
         first = _FIRST.validate_json(start, strict=True)
+        if len(lines) > first.entries and not lines[-1].endswith(b"\n"):
+            text = text.removesuffix(lines.pop())  # what a kill has left of a line
         found = [_LINE.validate_json(line, strict=True) for line in lines]
     except ValueError:
         raise _wrong(path, "is no ledger, must be a file that ‹ledger› wrote or a new one") from None
     ledger = Ledger(first.alpha, tuple(Entry(line.level, line.decisions) for line in found), first.ledger)
-    if len(found) != first.entries:
+    if not first.entries <= len(found) <= first.entries + 1:
         raise _lost(path, f"holds {_entries(len(found))}, but was left with {first.entries}")
-    *before, head = _hashes(ledger)
-    wrong = [number for number, line in enumerate(found, start=2) if line.previous != before[number - 2]]
+    hashes = _hashes(ledger)
+    wrong = [number for number, line in enumerate(found, start=2) if line.previous != hashes[number - 2]]
     if wrong:
         raise _lost(path, f"was edited or reordered: line {wrong[0]} does not follow from those above it")
-    if first.head != head:
+    if first.head != hashes[first.entries]:
         raise _lost(path, "was edited: its last line is not the one that it was left with")
-    return ledger, [*before, head]
+    grows = len(start) == _WIDTH and text.endswith(b"\n")
+    return replace(ledger, head=hashes[-1], size=len(text), grows=grows), hashes
 
 
 def _row(entry: Entry) -> dict[str, object]:

@@ -23,7 +23,18 @@ from ..evidence.verdict import (
 )
 from ..evidence.verdict import Look as EvidenceLook
 from ..findings import FALSE_ALARM, to_jsonable
-from ..results import ClaimResult, FileControls, GateOptions, Measured, Noise, Proven, Refutation, Verdict, VerifyResult
+from ..results import (
+    ClaimResult,
+    DecidedIn,
+    FileControls,
+    GateOptions,
+    Measured,
+    Noise,
+    Proven,
+    Refutation,
+    Verdict,
+    VerifyResult,
+)
 from ..statistics.success import success_upper, trainings_needed
 from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, MethodClaim, said_by
 from .gate import ClaimRun
@@ -73,7 +84,7 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
     evidence = run.evidence()
     theory = evidence.theory
     earlier = decided.earlier[place]
-    level = decided.level / len(decided.refuted)
+    level = decided.levels[place] / len(decided.refuted)
     as_it_is = ("p_value", "trials", "missing", "unaudited", "rates", "split", "facts")
     judged = _judged(run, place, decided, level)
     found = {key: to_jsonable(getattr(evidence, key)) for key in as_it_is}
@@ -103,6 +114,7 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
         "evidence_key": run.evidence_key,
         "scores_digest": evidence.scores,
         "refuted_by": earlier,
+        "decided_in": decided.decided_in[place],
         "sentence": "",
         "fails": False,
     }
@@ -295,19 +307,23 @@ def _with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """Which claims are refuted at `level`, the error rate of all together, or by an `earlier` entry of a ledger.
+    """Which claims are refuted, by this run or by an `earlier` entry of a ledger.
 
-    `alone` says of those that this run refuted whether tests that take nothing as given did, `refutable` which claims
-    the planned trials could have refuted. `alpha` is the error of the whole file, at which success has its upper
-    limits. `ledger` is the state of the ledger, None without one.
+    A true claim among them is refuted with probability at most `level`. The scores of each claim are judged at its
+    `levels`, an error rate of all claims of one look together: that of the entry `decided_in` which decided on these
+    scores, or of this run. `alone` says of those that this run refuted whether tests that take nothing as given did,
+    `refutable` which claims the planned trials could have refuted. `alpha` is the error of the whole file, at which
+    success has its upper limits. `ledger` is the state of the ledger, None without one.
     """
 
     refuted: tuple[bool, ...]
     alone: tuple[bool, ...]
     refutable: tuple[bool, ...]
     level: float
+    levels: tuple[float, ...]
     alpha: float
     earlier: tuple[Refutation | None, ...]
+    decided_in: tuple[DecidedIn | None, ...]
     ledger: dict[str, str | int] | None = None
 
 
@@ -319,36 +335,54 @@ def decided(runs: Sequence[ClaimRun], alpha: float) -> Decided:
         alone=holm([found.general_p_value for found in gathered], alpha),
         refutable=refutable(gathered, alpha),
         level=alpha,
+        levels=(alpha,) * len(runs),
         alpha=alpha,
         earlier=(None,) * len(runs),
+        decided_in=(None,) * len(runs),
     )
 
 
 def decided_by_ledger(
-    path: Path, memory: LedgerMemory, alpha: float, runs: Sequence[ClaimRun], *, new: bool, made: str
+    path: Path, memory: LedgerMemory, alpha: float, runs: Sequence[ClaimRun], *, new: bool, made: str, resume: bool
 ) -> Decided:
     """Decide by the ledger, and enter what it did not know: on the disk before anybody is told of a verdict.
 
-    Of an interrupted run too: what was looked at was looked at. `made` is that of the gate. Raises `InputError` where
-    an entry is not what was measured.
+    Of an interrupted run too: what was looked at was looked at. `made` is that of the gate. A run that goes on
+    (`resume`) and finds what the last entry says is the run of that entry, and decides by those before it alone.
+    Raises `InputError` where an entry is not what was measured.
     """
     looks = [(run.placed, run.evidence()) for run in runs]
+    digests = [run.placed.digest() for run in runs]
     with ledger_lock(path):
         book = open_ledger(path, alpha, memory, new=new)
         with about(path):
             book.check()
+            before = book
             refuted, earlier, entry = refuted_over_time(book, looks, made)
-        if entry.decisions:
+            if resume and not entry.decisions and book.entries:
+                again = refuted_over_time(book.without_last(), looks, made)
+                if again[2] == book.entries[-1]:
+                    before = book.without_last()
+                    refuted, earlier, entry = again
+            decided_in = [before.decided_in(run, found, made) for run, (_, found) in zip(digests, looks, strict=True)]
+        if before is book and entry.decisions:
             book = append_entry(path, book, entry, memory)
         elif book.entries:
             memory.remember(path, book)
-    decisions = [entry.decisions.get(run.placed.digest()) for run in runs]
+    decisions = [entry.decisions.get(digest) for digest in digests]
+    levels = [entry.level if number is None else before.entries[number - 1].level for number in decided_in]
+    could = {level: refutable([evidence for _, evidence in looks], level) for level in set(levels)}
     return Decided(
         refuted=refuted,
         alone=tuple(one is not None and not one.given for one in decisions),
-        refutable=refutable([evidence for _, evidence in looks], entry.level),
-        level=entry.level,
+        refutable=tuple(could[level][place] for place, level in enumerate(levels)),
+        level=book.spent_on(digests) or entry.level,
+        levels=tuple(levels),
         alpha=alpha,
         earlier=earlier,
+        decided_in=tuple(
+            None if number is None else DecidedIn(entry=number, level=level)
+            for number, level in zip(decided_in, levels, strict=True)
+        ),
         ledger=vars(state_of(book)),
     )

@@ -18,7 +18,7 @@ from reports.verdicts import lines_of, measured_of, proven_of, words_of
 
 from ..claims.cache import CACHE_VARIABLE, Cache, check_untracked, default_cache
 from ..claims.file import claims_schema, load_claims
-from ..claims.ledger import LedgerMemory, about, ledger_files, level_of, open_ledger
+from ..claims.ledger import LedgerMemory, about, check_room, ledger_files, level_of, open_ledger
 from ..errors import AuditError, InputError, Interrupted, inert, one_line
 from ..results import ClaimResult, GateOptions, VerifyResult
 from ..runs import MEASURED_FILE, json_text, versions
@@ -161,6 +161,7 @@ def verify(
     book = None
     if ledger is not None:
         book = open_ledger(ledger, file.alpha, memory, new=new_ledger)
+        check_room(ledger, book, len(file.claims))
         with about(ledger):
             book.check()
     if not (check or no_cache):
@@ -181,8 +182,10 @@ def verify(
         max_minutes=max_minutes,
         max_trials=max_trials,
         workers=pool,
-        share=None if book is None else level_of(len(book.entries) + 1, book.alpha),
     )
+    if book is not None:
+        digests = [placed.digest() for placed in file.claims]
+        gate.share = level_of(book.look_of(digests, gate.made, resume=resume), book.alpha)
     if check:
         gate.check()
         can = gate.refutable_at()
@@ -213,14 +216,19 @@ def verify(
     if ledger is None:
         settled = decided(runs, file.alpha)
     else:
-        settled = decided_by_ledger(ledger, memory, file.alpha, runs, new=new_ledger, made=gate.made)
+        settled = decided_by_ledger(ledger, memory, file.alpha, runs, new=new_ledger, made=gate.made, resume=resume)
     options = GateOptions(allow=sorted(set(allow or [])), strict=strict)
     result = verify_result(file, runs, settled, options, seed=run.seed, interrupted=interrupted)
     result = result.with_command_line(_command_line()).model_copy(update={"versions": versions()})
     costs = measured(runs)
     files = {MEASURED_FILE: json_text(costs)}
-    folder = write_folder(result, run, "verify", claims.stem, files=files, drawings=gate.cache.drawing)
-    reports.write(result, costs)
+    try:
+        folder = write_folder(result, run, "verify", claims.stem, files=files, drawings=gate.cache.drawing)
+        reports.write(result, costs)
+    except KeyboardInterrupt:
+        if no_cache:
+            raise
+        raise Interrupted(f"all claims were judged, but not all files are written; {GO_ON}") from None
     cached = [run.placed.name for run in runs if run.cached]
     not_cached = {} if no_cache else {run.placed.name: run.unkept for run in runs if run.unkept}
     extra = {"measured": costs, "run": str(folder), "cached": cached, "not_cached": not_cached}

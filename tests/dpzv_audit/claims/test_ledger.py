@@ -1,6 +1,8 @@
 """The ledger: one error rate over all runs, refutations that stay, a file of which nothing is lost unnoticed."""
 
+import errno
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -14,6 +16,7 @@ from scipy.special import zeta
 
 from dpzv_audit.claims.ledger import (
     EXPONENT,
+    LARGEST_DECISION,
     SUM_OF_POWERS,
     Decision,
     Entry,
@@ -21,12 +24,13 @@ from dpzv_audit.claims.ledger import (
     LedgerMemory,
     Refutation,
     append_entry,
+    check_room,
     ledger_lock,
     level_of,
     open_ledger,
     refuted_over_time,
 )
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.gathering import Success, scores_digest
 from dpzv_audit.games.scores import GameScores, Given
 
@@ -155,7 +159,7 @@ def test_a_ledger_file_reads_back(kept):
     (refutation,) = book.refuted().values()
     assert refutation == Refutation(entry=2, level=level_of(2, 0.01), scores="scores of b", p_value=1e-9, given="")
     assert set(book.refuted()) == {"b"}
-    assert book.decided() == {(claim, f"scores of {claim}") for claim in "abc"}
+    assert [book.decided_in(claim, look(claim, 1.0)[1], None) for claim in "abcd"] == [1, 2, 3, None]
     assert book.entries[1].decisions["b"].split == SPLIT
     assert "the claim b" in path.read_text(), "people can read it"
     with pytest.raises(InputError, match=r"alpha is 0\.02"):
@@ -295,11 +299,127 @@ def test_a_lock_keeps_others_out_until_it_is_let_go(tmp_path):
 
 def test_an_entry_is_on_the_disk_before_anybody_hears_of_it(kept, monkeypatch):
     path, memory = kept
-    synced = []
-    monkeypatch.setattr("dpzv_audit.store.os.fsync", synced.append)
+    held = []
+    monkeypatch.setattr("dpzv_audit.store.os.fsync", lambda handle: held.append(path.exists() and path.read_bytes()))
     book = open_ledger(path, 0.01, memory)
+    before = path.read_bytes()
     append_entry(path, book, refuted_over_time(book, [look("d", 1.0)])[2])
-    assert len(synced) == 2, "the file, and the folder that names it"
+    after = path.read_bytes()
+    start = len(before.splitlines(keepends=True)[0])
+    assert held == [before[:start] + after[start:], after], "the entry first, and then the first line"
+    path.unlink()
+    held.clear()
+    append_entry(path, Ledger(0.01, name="n"), refuted_over_time(Ledger(0.01), [look("d", 1.0)])[2])
+    assert held == [False, path.read_bytes()], "the file, and the folder that names it"
+
+
+def test_a_ledger_grows_by_appending(kept, monkeypatch):
+    path, memory = kept
+    monkeypatch.setattr("dpzv_audit.claims.ledger.write_atomically", None)  # writes a file as a whole
+    for claim in "defghijk":
+        before, file = path.read_bytes(), path.stat().st_ino
+        book = open_ledger(path, 0.01, memory)
+        longer = append_entry(path, book, refuted_over_time(book, [look(claim, 1.0)])[2], memory)
+        after = path.read_bytes()
+        start = before.index(b"\n") + 1
+        assert (after[start : len(before)], path.stat().st_ino) == (before[start:], file)
+        assert longer == open_ledger(path, 0.01, memory)
+    assert len(longer.entries) == 11
+
+
+def test_a_kill_at_any_byte_of_an_append_leaves_the_ledger_before_it_or_after_it(kept):
+    path, memory = kept
+    book = open_ledger(path, 0.01, memory)
+    before = path.read_bytes()
+    append_entry(path, book, refuted_over_time(book, [look("d", 1.0)])[2])
+    after = path.read_bytes()
+    start = after.index(b"\n") + 1
+    for end in range(len(before), len(after) + 1):
+        path.write_bytes(before[:start] + after[start:end])
+        book = open_ledger(path, 0.01, memory)
+        assert len(book.entries) == 3 + (end == len(after)), "what has its end was decided"
+        append_entry(path, book, refuted_over_time(book, [look("e", 1.0)])[2])
+        found = open_ledger(path, 0.01, memory)
+        assert [set(entry.decisions) for entry in found.entries[3:]] == [{"d"}, {"e"}][end < len(after) :]
+        assert json.loads(path.read_text().splitlines()[0])["entries"] == len(found.entries)
+
+
+@pytest.mark.parametrize("change", [lambda text: re.sub(rb" +\n", b"\n", text, count=1), lambda text: text[:-1]])
+def test_a_file_that_cannot_grow_is_written_anew_once(kept, monkeypatch, change):
+    """As earlier versions wrote it, with a narrow first line, and one that lost its last line end."""
+    path, memory = kept
+    path.write_bytes(change(path.read_bytes()))
+    for claim in "de":
+        book = open_ledger(path, 0.01, memory)
+        append_entry(path, book, refuted_over_time(book, [look(claim, 1.0)])[2])
+        monkeypatch.setattr("dpzv_audit.claims.ledger.write_atomically", None)
+    assert [set(entry.decisions) for entry in open_ledger(path, 0.01, memory).entries] == [{c} for c in "abcde"]
+
+
+def test_a_full_ledger_says_so_and_stays_as_it_is(kept, monkeypatch):
+    path, memory = kept
+    book = open_ledger(path, 0.01, memory)
+    before = path.read_bytes()
+    monkeypatch.setattr("dpzv_audit.claims.ledger.LARGEST_LEDGER", len(before) + 6000)
+    check_room(path, book, 1)
+    with pytest.raises(InputError, match="move it away and give new_ledger") as caught:
+        check_room(path, book, 2)
+    full = f"is full: 3 entries fill {len(before):,} of {len(before) + 6000:,} bytes"
+    assert str(caught.value).startswith(f"ledger {path}: {full}")
+    many = refuted_over_time(book, [look(claim, 1.0) for claim in "de"])[2]
+    with pytest.raises(InputError, match="is full"):
+        append_entry(path, book, many)
+    assert path.read_bytes() == before
+    monkeypatch.setattr("dpzv_audit.claims.ledger.LARGEST_LEDGER", len(before) - 1)
+    with pytest.raises(
+        InputError, match=r"is larger than .* bytes, which no ledger is; move it away and give new_ledger"
+    ):
+        open_ledger(path, 0.01, memory)
+
+
+def test_the_largest_decision_has_room(kept):
+    path, memory = kept
+    book = open_ledger(path, 0.01, memory)
+    claim = SimpleNamespace(name="\U0001f600" * 200, digest=lambda: "f" * 64)
+    split = {f"sequential test on {'simulated transcripts' * 2} {n}": 1 / 3 for n in range(6)}
+    evidence = look("c", 2.2250738585072014e-308, "f" * 64, general_p_value=0.5, split=split)[1]
+    size = path.stat().st_size
+    append_entry(path, book, refuted_over_time(book, [(claim, evidence)], "f" * 64)[2])
+    assert path.stat().st_size - size < LARGEST_DECISION
+
+
+def test_a_disk_that_refuses_leaves_the_ledger_as_it_was(kept, monkeypatch):
+    path, memory = kept
+    before = path.read_bytes()
+    book = open_ledger(path, 0.01, memory)
+    entry = refuted_over_time(book, [look("d", 1.0)])[2]
+
+    def refuses(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dpzv_audit.claims.ledger.os.fsync", refuses)
+        with pytest.raises(AuditError, match=r"cannot be written \(No space left"):
+            append_entry(path, book, entry)
+    assert path.read_bytes() == before
+    assert len(append_entry(path, book, entry).entries) == 4
+
+
+def test_what_was_spent_on_claims_is_that_of_the_looks_at_them(kept):
+    book = open_ledger(kept[0], 0.01)
+    assert book.spent_on(["a", "x"]) == level_of(1, 0.01)
+    assert book.spent_on("abc") == pytest.approx(sum(level_of(k, 0.01) for k in (1, 2, 3)))
+    assert book.spent_on([]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("claims", "made", "resume", "number"),
+    [("abc", "m", True, 1), ("abc", "m", False, 2), ("ac", "m", True, 2), ("abc", "n", True, 2)],
+)
+def test_a_run_that_goes_on_is_planned_as_the_look_that_it_was(claims, made, resume, number):
+    *_, entry = refuted_over_time(Ledger(0.01), [look("a", 1.0), look("b", 1.0)], "m")
+    assert Ledger(0.01, (entry,)).look_of(claims, made, resume=resume) == number
+    assert Ledger(0.01).look_of(claims, made, resume=resume) == 1
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"schema": "x"}', '{"schema": "dpzv-audit/ledger/2", "alpha": 1e-3}\n{}'])

@@ -391,7 +391,8 @@ def test_a_ledger_holds_the_level_of_all_runs(folder, capsys):
         code, result = verified(capsys, path, "--ledger", "ledger.jsonl", "--alpha", "0.01")
         assert code == 1, "the refuted claim stays refuted, though the level falls"
         levels.append(result["level"])
-    assert levels == pytest.approx([level_of(k, 0.01) for k in (1, 2, 3, 3)])
+    # The claim that is refuted was so by the first look, the other was tested at the first, second and third.
+    assert levels == pytest.approx([sum(level_of(j, 0.01) for j in looks) for looks in ([1], [1, 2], [1, 2], [1, 3])])
     again = verified(capsys, path, "--ledger", "ledger.jsonl", "--alpha", "0.01")[1]
     assert again["cached"] == [HOSTILE, "not refuted"]
     by, none = (entry["refuted_by"] for entry in again["claims"])
@@ -406,6 +407,58 @@ def test_a_ledger_holds_the_level_of_all_runs(folder, capsys):
     assert again["ledger"]["entries"] == 3
     rows = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
     assert (len(rows), rows[0]["head"], rows[0]["entries"]) == (4, again["ledger"]["head"], 3)
+
+
+@pytest.fixture
+def killed(folder, capsys, monkeypatch):
+    """What a run with a ledger says that nothing stopped, after another was stopped once it had entered its decisions.
+
+    Also the arguments of the second.
+    """
+    path = write(folder, FILE + '[[claim]]\nname = "drawn"\nmechanism = "planted:noise-over-b"\nepsilon = 1.0\n')
+    write(folder, FILE[: FILE.index("[[claim]]", 20)], "one.toml")
+    runs = [(path, "--ledger", f"{name}.jsonl", "--cache", name) for name in ("whole", "stopped")]
+    for run in runs:  # a look before it
+        assert verified(capsys, "one.toml", *run[1:])[0] == 1
+    code, whole = verified(capsys, *runs[0])
+    with monkeypatch.context() as patched:
+        patched.setattr("dpzv_audit.cli.verify.write_folder", stopped)
+        assert main(["verify", *runs[1]]) == 130
+    assert "all claims were judged, but not all files are written; the same" in capsys.readouterr().err
+    return code, whole, runs[1]
+
+
+def stopped(*arguments, **options):
+    raise KeyboardInterrupt
+
+
+VARYING = ("run", "measured", "cached", "not_cached", "command_line", "ledger")
+
+
+def told(result):
+    return {key: value for key, value in result.items() if key not in VARYING}
+
+
+def test_a_run_that_was_stopped_after_its_ledger_resumes_to_the_same_result(killed, capsys):
+    code, whole, run = killed
+    again, resumed = verified(capsys, *run, "--resume")
+    assert (again, told(resumed)) == (code, told(whole))
+    assert resumed["ledger"]["entries"] == whole["ledger"]["entries"] == 2
+    assert [one["decided_in"] and one["decided_in"]["entry"] for one in resumed["claims"]] == [1, None, None]
+
+
+def test_without_resume_it_says_at_which_level_its_scores_were_decided(killed, capsys):
+    code, whole, run = killed
+    again, result = verified(capsys, *run)
+    assert (again, result["level"]) == (code, whole["level"])
+    assert [one["decided_in"]["entry"] for one in result["claims"]] == [1, 2, 2]
+    for before, after in zip(whole["claims"], result["claims"], strict=True):
+        same = ("p_value", "level", "epsilon_lower", "ceiling", "looks", "verdict", "scores_digest", "reach")
+        assert [before[key] for key in same] == [after[key] for key in same]
+        number = after["decided_in"]["entry"]
+        assert after["level"] == pytest.approx(level_of(number, 1e-3) / 3)
+        said = f"Entry {number} of the ledger decided on these scores, at an error rate of"
+        assert f"{said} {level_of(number, 1e-3):.3g} for all claims of that look." in after["sentence"]
 
 
 def test_a_refutation_that_takes_gaussian_noise_as_given_says_so_as_long_as_it_stays(folder, capsys):
