@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 from ..errors import AuditError, InputError, check_names
 from ..findings import AdversaryName, NeighbourRelation, UpperBound
-from .bounds import LARGEST_EPSILON, Accountant, Number, Question, Refusal, SampledView, accountant
+from .bounds import LARGEST_EPSILON, NO_NOISE, Accountant, Number, Question, Refusal, SampledView, accountant
 from .gaps import ADVERSARY_NAMES
 from .gaussian import (
     LARGEST_MU,
@@ -27,22 +27,23 @@ from .gaussian import (
     exactly,
     participations_epsilon,
 )
-from .prv import AGREE, prv_directions, sampled_moments
+from .prv import AGREE, prv_directions, prv_known, sampled_moments
 from .release import NEIGHBOURS, REPLACES, AnyRelease, Release
-from .sampled import ORDERS, PairKind, epsilon_of_moments
+from .sampled import ORDERS, PairKind, epsilon_of_moments, log_mix
 
 
-@accountant("numerical composition for Poisson and uniform sampling with secret batch ids, with certified error")
+@accountant("numerical composition, sampled with secret batch ids or unsampled, with certified error")
 def prv(asked: Question) -> Number | Refusal:
     """PRV accounting of sampling with secret ids: both directions of add-remove, the replace or the fixed-size pair.
 
-    `add-remove` and `zero-out` compose both directions and take the larger; the other pairs are symmetric.
+    `add-remove` and `zero-out` compose both directions and take the larger; the other pairs are symmetric. Where
+    sampling hides nothing, the unsampled Gaussian rounds are composed: that is to agree with gdp-exact.
 
     Source: Gopi, Lee and Wutschitz (2021), theorem 5.5, on the dominating pairs of Zhu, Dong and Wang (2022).
     """
     view = asked.sampled
     if isinstance(view, Refusal):
-        return view
+        return _unsampled(asked, view)
     epsilon, note = prv_directions(
         view.directions,
         certain_mu=math.hypot(*view.certain),
@@ -53,25 +54,50 @@ def prv(asked: Question) -> Number | Refusal:
     return Number(epsilon=epsilon, note=note, own_gaps=asked.own_gaps)
 
 
+def _unsampled(asked: Question, unamplified: Refusal) -> Number | Refusal:
+    if unamplified is NO_NOISE or asked.neighbours == "add-remove":
+        return unamplified
+    if any(part.fixed is None and part.cap is not None and part.cap < part.rounds for part in asked.counted):
+        return Refusal("a cap makes each round depend on those before it: gdp-exact averages over the counts")
+    epsilon, note = prv_known(
+        _participations(asked),
+        certain_mu=math.hypot(*asked.certain),
+        delta=asked.delta,
+        fast=asked.fast or asked.enough is not None,
+    )
+    return Number(epsilon=epsilon, note=note, shown="known ids")
+
+
+def _participations(asked: Question) -> tuple[Participation, ...]:
+    """Return the participations that are counted; `InputError` where the square of what one costs is no float."""
+    mus = [part.mu for part in asked.counted]
+    if min(mus) == 0.0 or max(mus) > 1e50:
+        raise InputError("sigma is too far from a record's contribution, must be nearer: its square is no float")
+    return asked.counted
+
+
 def paper_mu(release: Release) -> float:
-    """Return mu = 2 C sqrt(T) / (D sigma), what theorem 5.1 of paper 001 claims of the scalar channel."""
+    """Return mu = 2 C sqrt(T) / (D sigma), what theorem 5.1 of paper 001 claims of the scalar channel.
+
+    Its proof has the sampling rate r = B/D: with a public rate Q in its place mu = 2 C Q sqrt(T) / (B sigma).
+    """
     scalars = release.rounds * release.directions
-    return 2.0 * release.clip * math.sqrt(scalars) / (release.records * release.sigma)
+    return 2.0 * release.clip * math.sqrt(scalars) / (release.nominal_records * release.sigma)
 
 
 @accountant("theorem 5.1 of the DPZV paper as claimed: mu = 2C sqrt(T)/(D sigma); not sound unless B = D")
 def gdp_paper(asked: Question) -> Number | Refusal:
-    """Theorem 5.1 of paper 001 as claimed: mu = 2 C sqrt(T) / (D sigma). Not sound unless B = D.
+    """Theorem 5.1 of paper 001 as claimed: mu = 2 C sqrt(T) / (D sigma). Not sound unless batches hold all records.
 
     Its proof scales the noise by the sampling rate (theorem C.2), which no adversary who knows the batch ids
     grants, and which for secret ids is the central-limit approximation with z large. Where every batch holds all
-    records and B, which scalars are divided by, is D, that factor is 1, and the theorem is the exact sqrt(T)/z of a
-    record replaced. A public rate of 1 alone does not make B the D that the theorem divides by.
+    records that rate is 1, and the theorem is the exact sqrt(T)/z of a record replaced. A public rate Q takes the
+    place of B/D.
 
     Source: DPZV paper (001), theorem 5.1.
     """
     parts = asked.parts
-    whole = all(part.rate == 1.0 and part.batch_size == part.records for part in parts)
+    whole = all(part.rate == 1.0 for part in parts)
     if any(part.channel != "scalar" for part in parts):
         return Refusal("theorem 5.1 speaks of the scalar channel alone")
     if whole and (any(asked.certain) or any(part.server_noise_multiplier is not None for part in parts)):
@@ -165,15 +191,13 @@ def gdp_exact(asked: Question) -> Number | Refusal:
         return Refusal("known ids show whether the record is there; use prv")
     if asked.refusal:
         return asked.refusal
-    mus = [part.mu for part in asked.counted]
-    if min(mus) == 0.0 or max(mus) > 1e50:
-        raise InputError("sigma is too far from a record's contribution, must be nearer: its square is no float")
+    counted = _participations(asked)
     certain_mu = math.hypot(*asked.certain)
-    note = " and ".join(_counted(part) for part in asked.counted)
-    fixed = [math.sqrt(part.fixed) * part.mu for part in asked.counted if part.fixed is not None]
+    note = " and ".join(_counted(part) for part in counted)
+    fixed = [math.sqrt(part.fixed) * part.mu for part in counted if part.fixed is not None]
     return Number(
-        epsilon=participations_epsilon(asked.counted, delta=asked.delta, certain_mu=certain_mu),
-        mu=math.hypot(certain_mu, *fixed) if len(fixed) == len(asked.counted) else None,
+        epsilon=participations_epsilon(counted, delta=asked.delta, certain_mu=certain_mu),
+        mu=math.hypot(certain_mu, *fixed) if len(fixed) == len(counted) else None,
         note=note,
     )
 
@@ -220,9 +244,7 @@ def _known_moments(asked: Question) -> Floats:
             if part.fixed is not None:
                 total = total + part.fixed * cost
                 continue
-            small = np.log1p(part.rate * np.expm1(np.minimum(cost, 30.0)))
-            large = np.logaddexp(math.log1p(-part.rate), math.log(part.rate) + cost)
-            sampled = part.rounds * np.where(cost > 30.0, large, small)
+            sampled = part.rounds * log_mix(part.rate, cost)
             if part.cap is not None:
                 sampled = np.minimum(sampled, part.cap * cost)
             total = total + sampled
@@ -352,7 +374,7 @@ def composed_epsilon(epsilon: float, rounds: int, slack: float) -> float:
     return math.sqrt(2.0 * rounds * math.log(1.0 / slack)) * epsilon + drift
 
 
-def czofo_epsilon(*, zeta: float, sigma: float, records: int, delta: float) -> float:
+def czofo_epsilon(*, zeta: float, sigma: float, records: float, delta: float) -> float:
     """Return the epsilon of one round at `delta` as theorem 4.1 of paper 003 claims it.
 
     2 zeta sqrt(2 ln(1.25/delta)) / (N sigma_s), where `zeta` is the largest norm of a record's partial gradient, and
@@ -373,10 +395,8 @@ def czofo_theorem(asked: Question) -> Number | Refusal:
     part = asked.parts[0]
     if len(asked.parts) != 1 or part.channel != "zo-gradient":
         return Refusal("theorem 4.1 of CZOFO speaks of its gradient estimates alone")
-    if part.dataset_size is None:
-        return Refusal("theorem 4.1 of CZOFO needs the number of records")
     each = asked.delta / (2.0 * part.rounds)
-    epsilon = czofo_epsilon(zeta=part.clip, sigma=part.sigma, records=part.dataset_size, delta=each)
+    epsilon = czofo_epsilon(zeta=part.clip, sigma=part.sigma, records=part.nominal_records, delta=each)
     composed = composed_epsilon(epsilon, part.rounds, asked.delta / 2.0)
     if not composed < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): the formula has no finite value")
@@ -429,13 +449,13 @@ def upper_bounds(
 def certified_lower(asked: Question, bound: UpperBound) -> float:
     """Return what `bound`, an answer to `asked`, certifies from below; 0 where it is from above alone.
 
-    gdp-exact is exact where the adversary knows the ids, or every record is in every batch; prv composes the pair that
-    sampling with secret ids releases at the worst.
+    prv composes the pair that sampling with secret ids releases at the worst. gdp-exact, and prv where no sampling is
+    counted, are exact where the adversary knows the ids, or every record is in every batch.
     """
     if not bound.sound or bound.epsilon is None:
         return 0.0
-    exact = bound.accountant == "prv"
-    if bound.accountant == "gdp-exact":
+    exact = bound.accountant == "prv" and isinstance(asked.sampled, SampledView)
+    if not exact and bound.accountant in ("gdp-exact", "prv"):
         known = [cell.treatment == "known-ids" for cell in asked.cells]
         exact = all(shown or part.rate == 1.0 for part, shown in zip(asked.parts, known, strict=True))
     return bound.epsilon.lower if exact else 0.0

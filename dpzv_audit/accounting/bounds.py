@@ -150,6 +150,8 @@ class Question:
     @property
     def own_gaps(self) -> tuple[str, ...]:
         """Return the gaps that a number resting on sampling has besides those of any bound."""
+        if all(part.fixed_participations is not None for part in self.parts):
+            return ()
         if self.knows_ids:
             return ("known-ids",)
         if self.neighbours == "add-remove":

@@ -16,13 +16,14 @@ from .gaussian import epsilon_from_mu, mu_from_epsilon
 from .release import NEIGHBOURS, Release
 
 
-def sigma_from_paper(epsilon: float, delta: float, *, clip: float, dataset_size: int, rounds: int) -> float:
+def sigma_from_paper(epsilon: float, delta: float, *, clip: float, dataset_size: float, rounds: int) -> float:
     """Return sigma = 2 C sqrt(T) / (D mu), what theorem 5.1 claims to give (`epsilon`, `delta`); it does not.
 
-    `epsilon` > 0, 0 < `delta` < 1; raises `InputError` otherwise.
+    `epsilon` > 0, 0 < `delta` < 1, `dataset_size` > 0; raises `InputError` otherwise. Where a public rate Q replaces
+    B/D, `dataset_size` is B/Q (`Release.nominal_records`).
     """
     check_positive("clip", clip)
-    check_count("dataset_size", dataset_size)
+    check_positive("dataset_size", dataset_size)
     check_count("rounds", rounds)
     mu = mu_from_epsilon(check_positive("epsilon", epsilon), delta)
     return 2.0 * clip * math.sqrt(rounds) / (dataset_size * mu)
@@ -143,6 +144,8 @@ def calibrate(
     if unknown != "sigma" and release.participations is not None:
         raise InputError(f"must be left out where {unknown} is sought", "participations", release.participations)
 
+    view = Question(release, adversary, neighbours, delta).amplified
+    amplified = isinstance(view, SampledView) and bool(view.rounds)
     account = partial(upper_bounds, delta=delta, adversaries=[adversary], neighbours=[neighbours])
 
     def at(value: float) -> Release:
@@ -157,7 +160,7 @@ def calibrate(
 
     @cache
     def cost(value: float) -> float:
-        return _upper(account(at(value)))
+        return _upper(account(at(value), fast=not amplified))
 
     def answer(value: float | None, reason: str) -> Calibration:
         rate = (release if value is None else at(value)).rate
@@ -202,17 +205,15 @@ def calibrate(
         if math.isfinite(cost(easiest)):
             why += f" is {cost(easiest):.6g}"
         return answer(None, f"cannot be reached: the tightest sound epsilon {why}")
-    view = Question(release, adversary, neighbours, delta).amplified
-    composed = isinstance(view, SampledView) and bool(view.rounds)
-    within = f" (to {_COMPOSED:.1%}, where composition is needed)" if composed else ""
+    within = f" (to {_COMPOSED:.1%}, where composition is needed)" if amplified else ""
     if unknown == "sigma":
         unit = release.sigma_unit
         values = _by_fours(unit, 1e-40 * unit if meets(unit) else easiest)
-        sigma = _turning(values, meets, precision=_COMPOSED if composed else _EXACT)
+        sigma = _turning(values, meets, precision=_COMPOSED if amplified else _EXACT)
         return answer(sigma, f"the least sigma that meets it{within}")
     if unknown == "rounds":
         numbers = (1, *(min(2 * 4**power, MOST_ROUNDS) for power in range(13)))
-        rounds = _turning(numbers, meets, precision=_COMPOSED if composed else 0.0)
+        rounds = _turning(numbers, meets, precision=_COMPOSED if amplified else 0.0)
         more = "; the search went no further" if rounds == MOST_ROUNDS else within
         return answer(rounds, f"the most rounds that meet it{more}")
     largest = int(easiest)

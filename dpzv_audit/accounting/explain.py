@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ..findings import AdversaryName, NeighbourRelation, UpperBound
 from .accountants import ACCOUNTANTS, upper_bounds
-from .bounds import Question
+from .bounds import Question, SampledView
 from .gaps import ADVERSARY_NAMES, GAPS, treatment
 from .release import (
     CHANNELS,
@@ -43,7 +43,7 @@ def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     """Return the explanation of `bound`, an answer of one of the accountants for `release`."""
     asked = Question(release, bound.adversary, bound.neighbours, bound.delta, fast=True)
     accountant = ACCOUNTANTS[bound.accountant]
-    assumes = _assumptions(asked.parts, bound)
+    assumes = _assumptions(asked, bound)
     if bound.epsilon is None:
         return Explanation(formula=(), source=accountant.source, assumes=(bound.note, *assumes))
     formulas = _templates().get_template("formulas.jinja").module
@@ -68,7 +68,9 @@ SERVER_ASSUMPTIONS: dict[ServerUpdate, str] = _WORDS["server"]
 """What is assumed of how the server's parameters move, where something can be."""
 
 
-def _assumptions(parts: tuple[Release, ...], bound: UpperBound) -> tuple[str, ...]:
+def _assumptions(asked: Question, bound: UpperBound) -> tuple[str, ...]:
+    parts = asked.parts
+
     def has(**fields: object) -> bool:
         return any(all(getattr(part, name) == value for name, value in fields.items()) for part in parts)
 
@@ -76,7 +78,8 @@ def _assumptions(parts: tuple[Release, ...], bound: UpperBound) -> tuple[str, ..
     noised = any(part.channel != "zo-gradient" for part in parts)
     passes = has(sampler="shuffled", participations=None)
     several = any(part.clients > 1 for part in parts)
-    secret = bound.accountant == "prv" or "sampling" in bound.note.split(";")[0]
+    composed = bound.accountant == "prv" and isinstance(asked.sampled, SampledView)
+    secret = composed or "sampling" in bound.note.split(";")[0]
     holds: dict[str, bool] = {
         "rounds": True,
         "constants": any(part.sample_rate is not None for part in parts),

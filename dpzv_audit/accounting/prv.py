@@ -24,7 +24,16 @@ from scipy.optimize import brentq
 from ..errors import AuditError, InputError, check_count, check_positive, check_probability
 from ..findings import EpsilonRange
 from .gaussian import Floats, Participation, epsilon_from_mu, exactly, participations_epsilon
-from .sampled import ORDERS, LossMoments, PairKind, SampledGaussian, certified_lower, composed_moments, loss_moments
+from .sampled import (
+    ORDERS,
+    KnownBatch,
+    LossMoments,
+    PairKind,
+    SampledGaussian,
+    certified_lower,
+    composed_moments,
+    loss_moments,
+)
 
 VACUOUS = 100.0
 """An epsilon that is certainly past this is vacuous: its certified bounds are given, and nothing is composed."""
@@ -37,10 +46,20 @@ AGREE = 1e-9
 
 
 class Rounds(NamedTuple):
-    """So many rounds of one pair, each with a batch of its own."""
+    """So many rounds of one pair, each with a batch of its own, which the adversary does not know."""
 
     pair: SampledGaussian
     rounds: int
+
+
+class KnownRounds(NamedTuple):
+    """So many rounds whose batches the adversary knows."""
+
+    pair: KnownBatch
+    rounds: int
+
+
+AnyRounds = Rounds | KnownRounds
 
 
 class PrvAnswer(NamedTuple):
@@ -145,6 +164,43 @@ def prv_composition(
 
 
 @lru_cache(maxsize=256)
+def prv_known(
+    parts: tuple[Participation, ...], *, delta: float, certain_mu: float = 0.0, fast: bool = False
+) -> PrvAnswer:
+    """Return epsilon at `delta` of Gaussian rounds whose batches are known, and one Gaussian of `certain_mu`.
+
+    Fixed counts are unsampled rounds; with a random one each of its rounds holds the record by the rate, and no cap
+    may limit it. What is composed stands beside the exact Gaussian, and does not lean on it: `AuditError` where the two
+    contradict. Where nothing is composed (`fast`, past the vacuous limit, no mesh that tells to 1%) it is the exact
+    Gaussian.
+    """
+    exact = participations_epsilon(parts, delta=delta, certain_mu=certain_mu)
+    if fast or not 0.0 < exact.lower <= VACUOUS:
+        return PrvAnswer(exact, "known ids: exact Gaussian, not composed")
+    known = [
+        KnownRounds(KnownBatch(rate=part.rate, mu=part.mu), part.rounds)
+        if part.fixed is None
+        else KnownRounds(KnownBatch(rate=1.0, mu=part.mu), part.fixed)
+        for part in parts
+        if part.fixed != 0
+    ]
+    rounds = _with_moments(known, certain_mu, delta)
+    assert rounds is not None
+    enough = (1.0 + _COARSEST) * exact.upper
+    limit = _joint(rounds).epsilon(delta)
+    answer = compose(rounds, delta=delta, certified=limit, points=_FEW_POINTS) if limit < math.inf else None
+    if answer is not None and answer.upper > enough:
+        answer = compose(rounds, delta=delta, certified=min(answer.upper, limit), points=_FEW_POINTS)
+    if answer is not None and (
+        answer.lower > exact.upper * (1.0 + AGREE) + AGREE or answer.upper < exact.lower * (1.0 - AGREE) - AGREE
+    ):
+        raise _disagreement(answer.lower, exact.upper, known, delta)
+    if answer is None or answer.upper > enough:
+        return PrvAnswer(exact, "known ids: exact Gaussian; a mesh that tells to 1% would not fit")
+    return PrvAnswer(answer, f"known ids: unsampled rounds composed, error {answer.upper - answer.estimate:.2g}")
+
+
+@lru_cache(maxsize=256)
 def _certified(random: tuple[Rounds, ...], certain_mu: float, delta: float) -> tuple[float, float]:
     """Return certified lower and upper bounds on epsilon without composition; `AuditError` where they contradict."""
     known = [Participation(mu=pair.certain_mu, rounds=count, rate=pair.rate, fixed=None) for pair, count in random]
@@ -167,26 +223,29 @@ def sampled_moments(parts: Sequence[Rounds], *, certain_mu: float, delta: float)
     return _joint(rounds) if rounds else None
 
 
-def _with_moments(random: Sequence[Rounds], certain_mu: float, delta: float) -> list[tuple[Rounds, LossMoments]] | None:
+def _with_moments(
+    random: Sequence[AnyRounds], certain_mu: float, delta: float
+) -> list[tuple[AnyRounds, LossMoments]] | None:
     """Return all parts, the certain Gaussian too, with one round's moments; None where one has too little noise."""
     parts = list(random)
     if certain_mu > 0.0:
-        parts.append(Rounds(SampledGaussian(kind="remove", rate=1.0, noise=1.0 / certain_mu), 1))
+        parts.append(KnownRounds(KnownBatch(rate=1.0, mu=certain_mu), 1))
     outside = DELTA_ERROR * delta / (1e3 * sum(part.rounds for part in parts))
     found = []
     for part in parts:
-        moments = loss_moments(part.pair, outside=outside)
+        pair = part.pair
+        moments = pair.moments(outside) if isinstance(pair, KnownBatch) else loss_moments(pair, outside=outside)
         if moments is None:
             return None
         found.append((part, moments))
     return found
 
 
-def _joint(rounds: Iterable[tuple[Rounds, LossMoments]]) -> LossMoments:
+def _joint(rounds: Iterable[tuple[AnyRounds, LossMoments]]) -> LossMoments:
     return composed_moments([(moments, part.rounds) for part, moments in rounds])
 
 
-def _disagreement(lower: float, upper: float, parts: Sequence[Rounds], delta: float) -> AuditError:
+def _disagreement(lower: float, upper: float, parts: Sequence[AnyRounds], delta: float) -> AuditError:
     described = ", ".join(f"{one.kind}, r = {one.rate:.6g}, z = {one.noise:.6g}, T = {count}" for one, count in parts)
     return AuditError(
         f"accountants disagree: one says epsilon >= {lower:.6g}, a certified bound says <= {upper:.6g} "
@@ -195,8 +254,10 @@ def _disagreement(lower: float, upper: float, parts: Sequence[Rounds], delta: fl
 
 
 _RELATIVE_ERROR = 0.004
+_COARSEST = 0.01
 _FEWEST_POINTS = 2**14
 _MOST_POINTS = 2**23
+_FEW_POINTS = 2**20
 _ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 _FARTHEST = 600.0
 _LARGEST_EXPONENT = 600.0
@@ -239,7 +300,9 @@ class _Tail(NamedTuple):
         return math.exp(min(self.log_scale - self.order * (epsilon - self.near), 700.0))
 
 
-def _cell_masses(pair: SampledGaussian, losses: tuple[float, float], left: NDArray[Any], right: NDArray[Any]) -> Floats:
+def _cell_masses(
+    pair: SampledGaussian | KnownBatch, losses: tuple[float, float], left: NDArray[Any], right: NDArray[Any]
+) -> Floats:
     """Return P's masses of adjacent cells, cut to `losses`: right[i] is left[i + 1], so the edges are computed once.
 
     Differences of P(L <= t) left of 0 and of P(L > t) right of it: the small ones keep their digits.
@@ -258,10 +321,13 @@ def _cell_masses(pair: SampledGaussian, losses: tuple[float, float], left: NDArr
     return masses
 
 
-def compose(parts: Sequence[tuple[Rounds, LossMoments]], *, delta: float, certified: float) -> EpsilonRange | None:
+def compose(
+    parts: Sequence[tuple[AnyRounds, LossMoments]], *, delta: float, certified: float, points: int = _MOST_POINTS
+) -> EpsilonRange | None:
     """Compose `parts`, each with the moments of one of its rounds, and read off epsilon at `delta`.
 
-    `certified` is an upper bound on epsilon. None where no mesh within the limits would say anything.
+    `certified` is an upper bound on epsilon, and what is read off is not far above it; the mesh has at most `points`.
+    None where no mesh within the limits would say anything.
 
     The errors follow theorem 5.5 of Gopi, Lee and Wutschitz: with mesh error / sqrt(T/2 ln(12/delta_error))
     rounding moves the sum by more than `error` with probability at most delta_error/6 (Hoeffding), counted
@@ -282,10 +348,11 @@ def compose(parts: Sequence[tuple[Rounds, LossMoments]], *, delta: float, certif
         reach = max(spread, single, certified)
         if reach > _FARTHEST:
             return best
-        size, error = _grid(reach + drift, (1.0 if fine else _COARSER) * _RELATIVE_ERROR * scale, mesh_per_error)
+        wanted = (1.0 if fine else _COARSER) * _RELATIVE_ERROR * scale
+        size, error = _grid(reach + drift, wanted, mesh_per_error, points)
         if not fine and size < _LARGE:
             fine = True  # small enough to begin with the mesh that is wanted
-            size, error = _grid(reach + drift, _RELATIVE_ERROR * scale, mesh_per_error)
+            size, error = _grid(reach + drift, _RELATIVE_ERROR * scale, mesh_per_error, points)
         if error > scale / 4.0:
             return best
         tail, moved, rounding = _composed(parts, mesh=error * mesh_per_error, size=size, order=order, near=near)
@@ -334,21 +401,21 @@ def _tilt(moments: LossMoments, near: float, delta_error: float, rounds: int) ->
     return -negative, wrapped, spread
 
 
-def _grid(reach: float, error: float, mesh_per_error: float) -> tuple[int, float]:
-    """Return a number of points and the error in epsilon that it allows, near `error`.
+def _grid(reach: float, error: float, mesh_per_error: float, points: int) -> tuple[int, float]:
+    """Return a number of points, at most `points`, and the error in epsilon that it allows, near `error`.
 
     The grid covers +-(reach + 2 error) with mesh error * mesh_per_error; the limits on its size come first. Sizes are
     2^k or 3 2^k: scipy keeps the tables of its last transforms, which for ever new sizes take gigabytes.
     """
     wanted = 2.0 * (reach + 2.0 * error) / (error * mesh_per_error) + 6.0
-    power = 2 ** math.ceil(math.log2(min(max(wanted, _FEWEST_POINTS), _MOST_POINTS)))
+    power = 2 ** math.ceil(math.log2(min(max(wanted, _FEWEST_POINTS), points)))
     size = power * 3 // 4 if power * 3 // 4 >= max(wanted, _FEWEST_POINTS) else power
     span = (size // 2 - 3.0) * mesh_per_error - 2.0
     return size, reach / span if span > 0.0 else math.inf
 
 
 def _composed(
-    parts: Sequence[tuple[Rounds, LossMoments]], *, mesh: float, size: int, order: float, near: float
+    parts: Sequence[tuple[AnyRounds, LossMoments]], *, mesh: float, size: int, order: float, near: float
 ) -> tuple[_Tail, float, float]:
     """Return the composed tail, how far the means' corrections moved the grid in all, and the tilted masses' error."""
     from prv_accountant.discretisers import CellCentred

@@ -176,11 +176,17 @@ class Release:
 
     @property
     def records(self) -> float:
-        """D; where it is not given B over the public rate, the number of records whose expected batch is B."""
+        """D, the number of records there are; B over the public rate where it is not given."""
         if self.dataset_size is not None:
             return self.dataset_size
-        assert self.sample_rate is not None
-        return self.batch_size / self.sample_rate
+        return self.nominal_records
+
+    @property
+    def nominal_records(self) -> float:
+        """D as formulas that divide by it mean it: D, or B/Q where the public rate Q replaces B/D."""
+        if self.sample_rate is not None:
+            return self.batch_size / self.sample_rate
+        return self.records
 
     @property
     def sigma_unit(self) -> float:

@@ -39,7 +39,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.special import bdtrc, log_ndtr, ndtr, ndtri
@@ -52,7 +52,7 @@ _LEAST_NOISE = 1e-3
 _MOST_PANELS = 20_000
 
 
-def _log_mix(rate: float, u: Floats) -> Floats:
+def log_mix(rate: float, u: Floats) -> Floats:
     """Return ln(1 - r + r e^u) without overflow at large u or lost digits at small r."""
     if rate == 1.0:
         return u
@@ -99,13 +99,13 @@ class SampledGaussian:
         up = (2.0 * x - 1.0) / (2.0 * self.noise**2)
         down = (-2.0 * x - 1.0) / (2.0 * self.noise**2)
         if self.kind == "remove":
-            return _log_mix(self.rate, up)
+            return log_mix(self.rate, up)
         if self.kind == "add":
-            return -_log_mix(self.rate, down)
+            return -log_mix(self.rate, down)
         if self.kind == "fixed-size":
             up = np.maximum(up, 0.0)
             down = np.maximum(down, 0.0)
-        return _log_mix(self.rate, up) - _log_mix(self.rate, down)
+        return log_mix(self.rate, up) - log_mix(self.rate, down)
 
     def inverse(self, t: Floats) -> Floats:
         """Return the largest x with L(x) = t; infinite outside the range of L."""
@@ -202,6 +202,44 @@ class SampledGaussian:
         if self.kind == "fixed-size":
             moved = np.where(x > 0.5, moved, np.where(x < -0.5, density(0.0), 0.0))
         return (1.0 - self.rate) * density(0.0) + self.rate * moved
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownBatch:
+    """One Gaussian round, `mu`-GDP where its batch holds the record, which it does with chance `rate` in (0, 1].
+
+    The adversary knows the batch: the privacy loss is N(mu^2/2, mu^2) where the record is in it, else 0.
+    """
+
+    kind: ClassVar = "known ids"
+    rate: float
+    mu: float
+
+    @property
+    def noise(self) -> float:
+        """Return the noise multiplier, 1/mu."""
+        return 1.0 / self.mu
+
+    def cdf(self, t: Floats) -> Floats:
+        """Return P(L <= t)."""
+        return np.asarray(self.rate * ndtr(t / self.mu - self.mu / 2.0) + (1.0 - self.rate) * (t >= 0.0))
+
+    def survival(self, t: Floats) -> Floats:
+        """Return P(L > t), which keeps its digits where it is small."""
+        return np.asarray(self.rate * ndtr(self.mu / 2.0 - t / self.mu) + (1.0 - self.rate) * (t < 0.0))
+
+    def moments(self, outside: float) -> "LossMoments":
+        """Return the moments of one round, ln E[e^(s L)] = ln(1 - r + r e^(s (s + 1) mu^2 / 2)), in closed form."""
+        mean = self.mu**2 / 2.0
+        reach = -self.mu * float(ndtri(outside / 2.0))
+        return LossMoments(
+            up=log_mix(self.rate, ORDERS * (ORDERS + 1.0) * mean),
+            down=log_mix(self.rate, ORDERS * (ORDERS - 1.0) * mean),
+            outside=outside,
+            ceiling=mean + reach,
+            floor=min(mean - reach, 0.0),
+            mean=self.rate * mean,
+        )
 
 
 def _gauss_legendre(low: float, high: float, panels: int) -> tuple[Floats, Floats]:

@@ -147,14 +147,11 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         unit = self.release(self.unit)
         if multiplier is None:
             assert self.epsilon is not None
-            if unit.dataset_size is None:
-                cure = "theorem 5.1 divides by it, or give --sigma or --noise-multiplier"
-                raise InputError(f"--dataset-size is missing: {cure}")
             return sigma_from_paper(
                 self.epsilon,
                 delta,
                 clip=unit.clip,
-                dataset_size=unit.dataset_size,
+                dataset_size=unit.nominal_records,
                 rounds=unit.rounds * unit.directions,
             )
         sensitivities = {unit.sensitivity(relation) for relation in relations}

@@ -163,12 +163,9 @@ def _sigma(config: DPZVConfig, plan: Plan, deployment: Deployment) -> float:
         return 0.0
     if config.calibration == "paper":
         # Noise that followed from D would differ between data sets of which one has a record more.
-        size = deployment.records if config.sample_rate is None else 1
+        size = deployment.records if config.sample_rate is None else config.batch_size / config.sample_rate
         rounds = len(plan.active)
-        sigma = sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=size, rounds=rounds)
-        if config.sample_rate is None:
-            return sigma
-        return sigma / (config.batch_size / config.sample_rate)
+        return sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=size, rounds=rounds)
     return config.sound_sigma(plan, deployment)
 
 

@@ -25,6 +25,7 @@ VERDICTS = {
     "DPZV, a whole record, epsilon 1, one client": "refuted",
     "DPZV, the final model, epsilon 1": "overclaimed",
     "DPZV, embeddings of a client, epsilon 1": "refuted",
+    "DPZV, the clip as printed, epsilon 1, one client": "overclaimed",
     "dpzv-sound, epsilon 1, colluding clients": "supported",
     "dpzv-sound, epsilon 1, one client": "supported",
     "VAFL with embedding noise, labels, epsilon 1": "overclaimed",
