@@ -105,6 +105,10 @@ def out_of_memory(error: BaseException) -> bool:
     )
 
 
+LEAST_DELTA = 1e-300
+"""Accountants split delta over up to 10^15 rounds, and each share must be a float."""
+
+
 def _is_finite(value: object) -> bool:
     """Whether `value` is a number (a bool is none) that a float can hold."""
     try:
@@ -134,6 +138,14 @@ def check_probability(name: str, value: float) -> float:
         pure = "; for pure DP, which holds at every delta, give a tiny one such as 1e-9"
         advice = pure if value == 0 and name == "delta" else ""
         raise InputError(f"must lie strictly between 0 and 1{advice}", name, value)
+    return value
+
+
+def check_delta(name: str, value: float) -> float:
+    """Return `value` if it is a delta from 1e-300 to below 1; raise `InputError` naming `name` otherwise."""
+    if check_probability(name, value) < LEAST_DELTA:
+        rule = f"must be at least {LEAST_DELTA:g}: shares of a smaller one would be no floating-point numbers"
+        raise InputError(rule, name, value)
     return value
 
 

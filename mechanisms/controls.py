@@ -16,7 +16,7 @@ from dpzv_audit.accounting import sigma_sound
 from dpzv_audit.halving import in_pieces
 from dpzv_audit.seeds import Purpose
 
-from .core.config import TrainingConfig, rounds_of
+from .core.config import Delta, TrainingConfig, rounds_of
 from .core.context import RunContext, TrainingData
 from .core.federation import Federation
 from .core.joining import joined
@@ -120,7 +120,7 @@ class PrivateControlConfig(BaseModel):
 
     epsilon: float = Field(gt=0)
     """Epsilon of the guarantee; infinite noise-free training is not offered."""
-    delta: float = Field(gt=0, lt=1)
+    delta: Delta
     """Delta of the guarantee."""
     embedding: int = Field(128, ge=1)
     """Width of a client's random embedding."""

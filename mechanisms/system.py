@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from dpzv_audit.accounting import Release
 from dpzv_audit.data.vertical import VerticalDataset, array_digest
-from dpzv_audit.errors import AuditError, InputError, check_probability
+from dpzv_audit.errors import AuditError, InputError, check_delta
 from dpzv_audit.execution.executor import in_own_process
 from dpzv_audit.findings import AdversaryName
 from dpzv_audit.loading import function_at, printing_aside, short, words_of
@@ -234,7 +234,7 @@ def release_of(stated: Mapping[str, object], records: int, where: str = "") -> t
         raise InputError(f"{where} does not say {', '.join(missing)}, must say {', '.join(RELEASE)}")
     delta = said.pop("delta", 1e-5)
     try:
-        return Release(**{"dataset_size": records, "noise": "float", **said}), check_probability("delta", delta)
+        return Release(**{"dataset_size": records, "noise": "float", **said}), check_delta("delta", delta)
     except TypeError as error:
         raise InputError(f"{where}: {words_of(error)}") from error
     except InputError as error:

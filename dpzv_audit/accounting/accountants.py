@@ -371,7 +371,7 @@ def composed_epsilon(epsilon: float, rounds: int, slack: float) -> float:
     Infinite past the floats.
     """
     drift = rounds * epsilon * math.expm1(epsilon) if epsilon < 300.0 else math.inf
-    return math.sqrt(2.0 * rounds * math.log(1.0 / slack)) * epsilon + drift
+    return math.sqrt(-2.0 * rounds * math.log(slack)) * epsilon + drift
 
 
 def czofo_epsilon(*, zeta: float, sigma: float, records: float, delta: float) -> float:
@@ -380,7 +380,7 @@ def czofo_epsilon(*, zeta: float, sigma: float, records: float, delta: float) ->
     2 zeta sqrt(2 ln(1.25/delta)) / (N sigma_s), where `zeta` is the largest norm of a record's partial gradient, and
     `sigma` the estimate's standard deviation sigma_s, which its premise takes for noise.
     """
-    return 2.0 * zeta * math.sqrt(2.0 * math.log(1.25 / delta)) / (records * sigma)
+    return 2.0 * zeta * math.sqrt(2.0 * (math.log(1.25) - math.log(delta))) / (records * sigma)
 
 
 @accountant("theorem 4.1 of the CZOFO paper on gradient estimates hidden by the direction alone; not sound")

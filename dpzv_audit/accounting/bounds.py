@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
-from ..errors import check_probability
+from ..errors import check_delta
 from ..findings import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
 from .gaps import GAPS, NO_NUMBER, Cell, cell_of, gaps_of
 from .gaussian import Participation
@@ -215,7 +215,7 @@ class Accountant:
 
     def bound(self, asked: Question) -> UpperBound:
         """Join the release's gaps with the accountant's own; compute a number unless a gap leaves none."""
-        check_probability("delta", asked.delta)
+        check_delta("delta", asked.delta)
         gaps = tuple(gap for gap in asked.gaps if gap in NO_NUMBER)
         reasons = "; ".join(dict.fromkeys(cell.reason for cell in asked.cells))
         epsilon = mu = None

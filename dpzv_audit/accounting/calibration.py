@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from ..errors import AuditError, InputError, check_count, check_names, check_positive, check_probability
+from ..errors import AuditError, InputError, check_count, check_delta, check_names, check_positive
 from ..findings import AdversaryName, NeighbourRelation, UpperBound
 from .accountants import tightest_sound, upper_bounds
 from .bounds import Question, SampledView, meanings
@@ -137,7 +137,7 @@ def calibrate(
     Raises `InputError` for a target or a setting outside its range. A target that cannot be reached is an answer.
     """
     check_positive("epsilon", epsilon)
-    check_probability("delta", delta)
+    check_delta("delta", delta)
     check_names("unknown", [unknown], UNKNOWNS)
     if unknown == "batch-size" and release.sample_rate is not None:
         raise InputError("must be left out where batch-size is sought", "sample_rate", release.sample_rate)

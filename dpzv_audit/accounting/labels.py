@@ -10,7 +10,7 @@ and nothing is said of it.
 
 from dataclasses import dataclass
 
-from ..errors import check_probability
+from ..errors import check_delta
 from ..findings import AdversaryName, NeighbourRelation, UpperBound
 from .gaussian import epsilon_from_mu, exactly, mu_from_epsilon
 
@@ -60,7 +60,7 @@ class LabelRelease:
 
         `seeded` says that the draws follow from a seed that others learn. Raises `InputError` for a wrong `delta`.
         """
-        check_probability("delta", delta)
+        check_delta("delta", delta)
         epsilon = gap = None
         note = "labels are privatised once, the rest is post-processing"
         if adversary == "server":

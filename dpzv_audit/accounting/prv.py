@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from ..errors import AuditError, InputError, check_count, check_positive, check_probability
+from ..errors import AuditError, InputError, check_count, check_delta, check_positive
 from ..findings import EpsilonRange
 from .gaussian import Floats, Participation, epsilon_from_mu, exactly, participations_epsilon
 from .sampled import (
@@ -130,7 +130,7 @@ def prv_composition(
     exceed the certified bound. `delta` in (0, 1). Raises `InputError` for numbers outside their range, `AuditError`
     where composition contradicts a certified bound.
     """
-    check_probability("delta", delta)
+    check_delta("delta", delta)
     mu = math.hypot(certain_mu, *(math.sqrt(count) * pair.certain_mu for pair, count in parts if pair.rate == 1.0))
     random = tuple(part for part in parts if part.pair.rate < 1.0)
     if not random:
@@ -230,11 +230,13 @@ def _with_moments(
     parts = list(random)
     if certain_mu > 0.0:
         parts.append(KnownRounds(KnownBatch(rate=1.0, mu=certain_mu), 1))
-    outside = DELTA_ERROR * delta / (1e3 * sum(part.rounds for part in parts))
+    # In logs: so small a share of a small delta would be no float.
+    log_outside = math.log(DELTA_ERROR * delta) - math.log(1e3 * sum(part.rounds for part in parts))
     found = []
     for part in parts:
         pair = part.pair
-        moments = pair.moments(outside) if isinstance(pair, KnownBatch) else loss_moments(pair, outside=outside)
+        known = isinstance(pair, KnownBatch)
+        moments = pair.moments(log_outside) if known else loss_moments(pair, log_outside=log_outside)
         if moments is None:
             return None
         found.append((part, moments))
@@ -395,8 +397,8 @@ def _tilt(moments: LossMoments, near: float, delta_error: float, rounds: int) ->
         log_weight = float(moments.up[index]) - order * near
         if index != best and log_weight > largest:
             continue
-        wrapped = min(0.5, 1e-4 * delta_error * math.exp(min(max(-log_weight, -600.0), 690.0)))
-        found.append((moments.spread(wrapped, tilt=order), -order, wrapped))
+        log_wrapped = min(math.log(0.5), math.log(1e-4 * delta_error) + min(max(-log_weight, -600.0), 690.0))
+        found.append((moments.spread(log_wrapped, tilt=order), -order, math.exp(log_wrapped)))
     spread, negative, wrapped = min(found)
     return -negative, wrapped, spread
 
@@ -517,7 +519,9 @@ def _solve(tail: _Tail, target: float, highest: float) -> float:
     while high > floor:
         low = max(floor, high - step)
         if tail.delta(low) > target:
-            return float(brentq(lambda e: tail.delta(e) - target, low, high, rtol=1e-10, xtol=1e-300))
+            # Digits far below the mesh mean nothing; an epsilon of next to 0 would take thousands of steps to them.
+            close = {"rtol": 1e-10, "xtol": 1e-12 * step, "maxiter": 500}
+            return float(brentq(lambda e: tail.delta(e) - target, low, high, **close))
         high = low
     return floor
 

@@ -42,7 +42,7 @@ from itertools import pairwise
 from typing import ClassVar, Literal
 
 import numpy as np
-from scipy.special import bdtrc, log_ndtr, ndtr, ndtri
+from scipy.special import bdtrc, log_ndtr, ndtr, ndtri_exp
 
 from .gaussian import LOG_SQRT_TWO_PI, NODES, WEIGHTS, Floats
 
@@ -160,14 +160,15 @@ class SampledGaussian:
         # Q of `replace` and `fixed-size` is P with its sides exchanged.
         return mixed(self._moved(x)), base if self.kind == "remove" else mixed(-self._moved(-x))
 
-    def window(self, outside: float) -> tuple[float, float]:
-        """Return (low, high) on the x axis such that P has at most `outside` mass beyond them."""
+    def window(self, log_outside: float) -> tuple[float, float]:
+        """Return (low, high) on the x axis such that P has at most e^`log_outside` mass beyond them."""
         z = self.noise
         w = self.shifted
-        q = -float(ndtri(outside / 4.0))
+        tail = log_outside - math.log(4.0)
+        q = -float(ndtri_exp(tail))
         high = z * q
         if w > 0.0:
-            high = max(high, 1.0 - z * float(ndtri(min(outside / (4.0 * w), 0.5))))
+            high = max(high, 1.0 - z * float(ndtri_exp(min(tail - math.log(w), -math.log(2.0)))))
         return -z * q, high
 
     def quadrature(self, low: float, high: float) -> tuple[Floats, Floats, float] | None:
@@ -228,14 +229,14 @@ class KnownBatch:
         """Return P(L > t), which keeps its digits where it is small."""
         return np.asarray(self.rate * ndtr(self.mu / 2.0 - t / self.mu) + (1.0 - self.rate) * (t < 0.0))
 
-    def moments(self, outside: float) -> "LossMoments":
+    def moments(self, log_outside: float) -> "LossMoments":
         """Return the moments of one round, ln E[e^(s L)] = ln(1 - r + r e^(s (s + 1) mu^2 / 2)), in closed form."""
         mean = self.mu**2 / 2.0
-        reach = -self.mu * float(ndtri(outside / 2.0))
+        reach = -self.mu * float(ndtri_exp(log_outside - math.log(2.0)))
         return LossMoments(
             up=log_mix(self.rate, ORDERS * (ORDERS + 1.0) * mean),
             down=log_mix(self.rate, ORDERS * (ORDERS - 1.0) * mean),
-            outside=outside,
+            outside=math.exp(log_outside),
             ceiling=mean + reach,
             floor=min(mean - reach, 0.0),
             mean=self.rate * mean,
@@ -293,9 +294,9 @@ class LossMoments:
         values = np.concatenate((self.down[kept_down][::-1], [0.0], self.up[kept_up]))
         return np.interp(order, v, values, left=np.inf, right=np.inf)
 
-    def spread(self, tail: float, *, tilt: float = 0.0) -> float:
-        """Return b such that |L| > b has probability at most 2 `tail` under P tilted by e^(`tilt` L)."""
-        need = -math.log(tail) - float(self.log_moment(np.array([tilt]))[0])
+    def spread(self, log_tail: float, *, tilt: float = 0.0) -> float:
+        """Return b such that |L| > b has probability at most 2 e^`log_tail` under P tilted by e^(`tilt` L)."""
+        need = -log_tail - float(self.log_moment(np.array([tilt]))[0])
         up = float(np.min((self.log_moment(tilt + ORDERS) + need) / ORDERS))
         down = float(np.min((self.log_moment(tilt - ORDERS) + need) / ORDERS))
         return max(min(up, self.ceiling), min(down, -self.floor), 0.0)
@@ -322,12 +323,12 @@ def composed_moments(parts: Sequence[tuple[LossMoments, int]]) -> LossMoments:
 
 
 @lru_cache(maxsize=256)
-def loss_moments(pair: SampledGaussian, *, outside: float) -> LossMoments | None:
-    """Return the `LossMoments` of one round on the window with `outside` mass beyond it; None at very low noise.
+def loss_moments(pair: SampledGaussian, *, log_outside: float) -> LossMoments | None:
+    """Return the `LossMoments` of one round in a window that leaves out e^`log_outside`; None at very low noise.
 
     Orders at which e^(s L) changes by more than e^16 across one panel are left out (infinite).
     """
-    low, high = pair.window(outside)
+    low, high = pair.window(log_outside)
     rule = pair.quadrature(low, high)
     if rule is None:
         return None
@@ -339,7 +340,7 @@ def loss_moments(pair: SampledGaussian, *, outside: float) -> LossMoments | None
     return LossMoments(
         up=_pad(np.array([_log_moment(weights, y, s) for s in usable])),
         down=_pad(np.array([_log_moment(weights, y, -s) for s in usable])),
-        outside=outside,
+        outside=math.exp(log_outside),
         ceiling=float(ends[3]),
         floor=float(ends[0]),
         mean=float(weights @ y) / float(weights.sum()),

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from pydantic.json_schema import models_json_schema
 from pydantic_core import ErrorDetails
 
-from ..errors import InputError, plain_rule, unknown_name
+from ..errors import LEAST_DELTA, InputError, plain_rule, unknown_name
 from ..findings import AdversaryName, NeighbourRelation
 from ..limits import (
     LARGEST_SIZES,
@@ -37,7 +37,7 @@ MOST_PARTS = 300_000
 _MOST_MARKS = 1_000_000
 """The same and quotes, in strings too: as many are refused before they are told apart."""
 
-NO_DELTA = 1e-300
+NO_DELTA = LEAST_DELTA
 """Delta of a claim about coins: the test takes logarithms of it, and it adds nothing to a p-value."""
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -391,7 +391,9 @@ def _readable(text: str) -> str:
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT), AfterValidator(_readable)]
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_readable)]
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6, description="The claimed epsilon: a finite number above 0.")]
-Delta = Annotated[FiniteFloat, Field(gt=0, lt=1, description="The delta of (epsilon, delta), between 0 and 1.")]
+Delta = Annotated[
+    FiniteFloat, Field(ge=LEAST_DELTA, lt=1, description="The delta of (epsilon, delta), between 0 and 1.")
+]
 ExactlyGaussian = Annotated[bool, Field(description="The scores are Gaussian with one variance by construction.")]
 
 

@@ -13,6 +13,7 @@ from ..signals import TRIAL_SECONDS
 from .flags import (
     DEFAULT_DELTA,
     Count,
+    Delta,
     Device,
     OutFlags,
     Positive,
@@ -38,7 +39,7 @@ class AuditedFlags(TrainingFlags):
     """The method that is audited, and its settings; None where not given."""
 
     method: Annotated[str, typer.Argument(metavar="NAME", help="Method; see `dpzv-audit list methods`.")] = "dpzv"
-    delta: Probability | None = None
+    delta: Delta | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +283,7 @@ def audit_mechanism(
     *,
     mechanism: Annotated[str, typer.Argument(metavar="WHAT", help=WHAT)],
     epsilon: Positive | None = None,
-    delta: Probability = DEFAULT_DELTA,
+    delta: Delta = DEFAULT_DELTA,
     exactly_gaussian: bool = False,
     trial_seconds: Positive = TRIAL_SECONDS,
     game: GameFlags,

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 
 import typer
 
-from ..errors import AuditError, InputError, check_count, check_names, check_positive, check_probability, one_line
+from ..errors import (
+    AuditError,
+    InputError,
+    check_count,
+    check_delta,
+    check_names,
+    check_positive,
+    check_probability,
+    one_line,
+)
 
 if TYPE_CHECKING:
     from ..execution.executor import Workers
@@ -128,6 +137,7 @@ Count = Annotated[int, check_count]
 Whole = Annotated[int, partial(check_count, least=0)]
 Positive = Annotated[float, check_positive]
 Probability = Annotated[float, check_probability]
+Delta = Annotated[float, check_delta]
 Device = Literal["cpu", "cuda", "auto"]
 DEFAULT_DELTA = 1e-5
 

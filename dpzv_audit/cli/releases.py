@@ -12,7 +12,7 @@ from ..accounting.release import realised_participations
 from ..errors import InputError, check_positive
 from ..findings import NeighbourRelation
 from ..npy import read_npy
-from .flags import DEFAULT_DELTA, Positive, Probability, TrainingFlags, Whole, flag
+from .flags import DEFAULT_DELTA, Delta, Positive, TrainingFlags, Whole, flag
 from .options import DataFlags, choose, configure, defences_given, parsed_settings
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
 
     method: str | None = None
     epsilon: Positive | None = None
-    delta: Probability | None = None
+    delta: Delta | None = None
     dataset: str | None = None
     data_dir: Path | None = None
     seed: Whole = 0

@@ -19,6 +19,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 
 from ..core.bits import BitSource, Whole
+from ..core.config import Delta
 from ..core.context import TrainingData
 from ..core.defence import Defence, DefenceSpec, Draws
 from ..core.features import fitted
@@ -176,7 +177,7 @@ class LabelOneShot(_LabelDefence):
     name: Literal["label-one-shot"] = "label-one-shot"
     epsilon: Epsilon = 1.0
     """Epsilon of each label at `delta`, under replace-label."""
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    delta: Delta = 1e-5
     """Delta of the noise."""
     certain: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the records that are trained on: those whose two best classes are the farthest apart."""

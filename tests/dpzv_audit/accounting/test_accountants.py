@@ -14,6 +14,7 @@ from dpzv_audit.accounting import (
     ACCOUNTANTS,
     Composition,
     Release,
+    calibrate,
     gdp_exact,
     gdp_paper,
     prv,
@@ -21,7 +22,7 @@ from dpzv_audit.accounting import (
     tightest_sound,
     upper_bounds,
 )
-from dpzv_audit.accounting.accountants import gdp_clt, rdp
+from dpzv_audit.accounting.accountants import czofo_theorem, gdp_clt, rdp
 from dpzv_audit.accounting.bounds import Question
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, NO_NUMBER
 from dpzv_audit.accounting.gaussian import participations_epsilon
@@ -357,6 +358,29 @@ def test_amplification_needs_sampling_and_secret_ids():
     assert prv(release(ids="public"), "eavesdropper", "replace-label", 1e-5).gap == "known-ids"
     assert prv(public(), "eavesdropper", "add-remove", 1e-5).gap == "batch-size"
     assert prv(public(padded=True), "eavesdropper", "add-remove", 1e-5).sound
+
+
+@pytest.mark.parametrize("delta", [1e-320, 1e-310, 2.3e-308, 1e-305, 0.99e-300])
+def test_a_delta_whose_shares_are_no_floats_is_refused(delta):
+    for made in (release(), release(sampler="shuffled")):
+        with pytest.raises(InputError, match=r"^delta is .+e-3.+, must be at least 1e-300"):
+            upper_bounds(made, delta=delta)
+    with pytest.raises(InputError, match="at least 1e-300"):
+        calibrate(release(), unknown="sigma", epsilon=1.0, delta=delta, adversary="client", neighbours="zero-out")
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-100, 1.0 - 1e-15])
+@pytest.mark.parametrize("rounds", [1, pytest.param(10**4, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("sampler", ["poisson", "uniform", "shuffled"])
+@pytest.mark.parametrize("sigma", [0.8, 1e18])
+def test_the_smallest_and_the_largest_deltas_have_finite_bounds(delta, rounds, sampler, sigma):
+    made = release(sampler=sampler, rounds=rounds, sigma=sigma, padded=True)
+    bounds = upper_bounds(made, delta=delta, adversaries=["client", "release"], neighbours=["zero-out"])
+    json.dumps(to_jsonable(bounds), allow_nan=False)
+    sound = {bound.accountant for bound in bounds if bound.sound}
+    assert sound >= {"gdp-exact", "prv", "rdp"}
+    estimates = replace(made, channel="zo-gradient", sigma=0.8)
+    assert czofo_theorem(estimates, "release", "zero-out", delta).epsilon is not None
 
 
 @pytest.mark.parametrize("sigma", [1e-45, 1e-10, 1e10, 1e45])

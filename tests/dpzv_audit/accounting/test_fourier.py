@@ -24,7 +24,7 @@ def gaussian_tail(mu, *, order, near, cell):
 def test_the_tilt_changes_no_delta(mesh):
     # So seldom sampled that most losses are narrower than the mesh: the correction of the mean moves the grid far.
     pair = SampledGaussian(kind="remove", rate=0.0005, noise=0.6)
-    part = Rounds(pair, 1000), loss_moments(pair, outside=1e-15)
+    part = Rounds(pair, 1000), loss_moments(pair, log_outside=math.log(1e-15))
     plain, moved, _ = _composed([part], mesh=mesh, size=2**14, order=0.0, near=1.0)
     assert abs(moved) > 0.1
     for order in (0.5, 1.0, 3.0):

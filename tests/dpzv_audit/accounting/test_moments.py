@@ -19,7 +19,7 @@ from dpzv_audit.accounting.sampled import (
 
 
 def test_what_the_window_leaves_out_is_taken_from_delta():
-    moments = loss_moments(SampledGaussian(kind="remove", rate=0.2, noise=1.3), outside=1e-9)
+    moments = loss_moments(SampledGaussian(kind="remove", rate=0.2, noise=1.3), log_outside=math.log(1e-9))
     whole, cut = replace(moments, outside=0.0), replace(moments, outside=1e-5)
     assert cut.epsilon(3e-5) == pytest.approx(whole.epsilon(2e-5), rel=1e-12)
     assert cut.epsilon(3e-5) > 1.02 * whole.epsilon(3e-5)
@@ -35,8 +35,8 @@ def test_what_the_window_leaves_out_is_taken_from_delta():
 def test_orders_too_steep_for_a_panel_are_left_out(kind, rate):
     # Where a replaced record is nearly always sampled the loss is steepest in the middle, not at the window's ends.
     pair = SampledGaussian(kind=kind, rate=rate, noise=2.0)
-    moments = loss_moments(pair, outside=1e-12)
-    low, high = pair.window(1e-12)
+    moments = loss_moments(pair, log_outside=math.log(1e-12))
+    low, high = pair.window(math.log(1e-12))
     width = pair.quadrature(low, high)[2]
     x = np.linspace(low, high - width, 40_001)
     steepest = float((pair.loss(x + width) - pair.loss(x)).max())
@@ -83,9 +83,8 @@ def test_the_certified_lower_end_is_a_test_that_can_be_played(kind):
 @pytest.mark.parametrize("v", [-5.0, -1.0, -0.5, -1e-4, 1e-4, 0.3, 2.0, 5.0])
 def test_moments_of_either_sign_by_closed_form_and_duality(v):
     def moment(kind, rate, noise, at):
-        return float(
-            loss_moments(SampledGaussian(kind=kind, rate=rate, noise=noise), outside=1e-15).log_moment([at])[0]
-        )
+        pair = SampledGaussian(kind=kind, rate=rate, noise=noise)
+        return float(loss_moments(pair, log_outside=math.log(1e-15)).log_moment([at])[0])
 
     # ln E_P[e^(v L)] = v (v + 1) mu^2 / 2 where every record is in every batch, here mu = 1/2.
     closed, found = v * (v + 1.0) / 8.0, moment("remove", 1.0 - 1e-12, 2.0, v)
@@ -99,11 +98,11 @@ def test_moments_of_either_sign_by_closed_form_and_duality(v):
 @pytest.mark.parametrize("tail", [1e-9, 1e-3])
 def test_the_spread_holds_both_tails(kind, tail):
     pair = SampledGaussian(kind=kind, rate=0.2, noise=0.5)
-    moments = loss_moments(pair, outside=1e-12)
-    low, high = pair.window(1e-12)
+    moments = loss_moments(pair, log_outside=math.log(1e-12))
+    low, high = pair.window(math.log(1e-12))
     losses = pair.loss(np.linspace(low, high, 10_001))
     assert (moments.floor, moments.ceiling) == (losses.min(), losses.max())
-    b = moments.spread(tail)
+    b = moments.spread(math.log(tail))
     beyond = float(pair.cdf(np.array([-b]))[0] + pair.survival(np.array([b]))[0])
     assert beyond <= 2.0 * tail
     assert b <= max(-losses.min(), losses.max())

@@ -56,8 +56,8 @@ def test_loss_is_the_log_ratio_and_inverts(pair, place):
 @settings(max_examples=30, deadline=None)
 @given(pair=pairs)
 def test_moments_hold_their_identities(pair):
-    moments = loss_moments(pair, outside=1e-14)
-    x, weights, _ = pair.quadrature(*pair.window(1e-14))
+    moments = loss_moments(pair, log_outside=math.log(1e-14))
+    x, weights, _ = pair.quadrature(*pair.window(math.log(1e-14)))
     assert weights.sum() == pytest.approx(1.0, abs=1e-11)
     y = pair.loss(x)
     # E_P[e^-L] = 1 because Q is a probability too, up to what the window leaves of it
@@ -190,7 +190,7 @@ def test_certified_bounds_hold_where_the_answer_is_known():
     for kind in KINDS:
         pair = SampledGaussian(kind=kind, rate=0.02, noise=1.5)
         answer = prv_epsilon(kind=kind, rate=0.02, noise=1.5, rounds=2000, delta=1e-5)
-        certified = composed_moments([(loss_moments(pair, outside=1e-13), 2000)]).epsilon(1e-5)
+        certified = composed_moments([(loss_moments(pair, log_outside=math.log(1e-13)), 2000)]).epsilon(1e-5)
         assert "composed, error" in answer.note
         assert answer.epsilon.lower <= certified < 1.3 * answer.epsilon.upper
 
@@ -324,7 +324,7 @@ def test_heterogeneous_composition_agrees_with_an_independent_accountant(replace
 @settings(max_examples=40, deadline=None)
 @given(pair=pairs, rounds=st.integers(1, 200), delta=st.sampled_from([1e-9, 1e-5, 1e-2]))
 def test_certified_lower_bounds_are_below_certified_upper_ones(pair, rounds, delta):
-    moments = loss_moments(pair, outside=1e-16)
+    moments = loss_moments(pair, log_outside=math.log(1e-16))
     upper = composed_moments([(moments, rounds)]).epsilon(delta)
     assert 0.0 <= certified_lower(pair, rounds, delta) <= upper * (1 + 1e-9) + 1e-9
 
