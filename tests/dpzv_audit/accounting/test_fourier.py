@@ -55,9 +55,9 @@ def test_both_ends_count_the_error_in_delta_and_the_mesh():
 def test_a_grid_that_moves_still_spans_the_reach(monkeypatch):
     reaches, grids = [], []
 
-    def grid(reach, error, mesh_per_error):
+    def grid(reach, error, mesh_per_error, points):
         reaches.append(reach)
-        return plain_grid(reach, error, mesh_per_error)
+        return plain_grid(reach, error, mesh_per_error, points)
 
     def composed(parts, *, mesh, size, order, near):
         found = plain_composed(parts, mesh=mesh, size=size, order=order, near=near)
