@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import AuditError, InputError, check_count, check_delta, check_names, check_positive
 from ..findings import AdversaryName, NeighbourRelation, UpperBound
-from .accountants import tightest_sound, upper_bounds
+from .accountants import certified_lower, tightest_sound, upper_bounds
 from .bounds import Question, SampledView, meanings
 from .gaussian import epsilon_from_mu, mu_from_epsilon
 from .release import NEIGHBOURS, Release
@@ -103,6 +103,8 @@ class Calibration:
         value: sigma, T or B; None where the target cannot be reached.
         release: The release with that value.
         bound: The tightest sound bound of that release: its upper epsilon is at most the target.
+        at_least: What the epsilon of that release is at least, for certain; None where nothing is known from below.
+        tolerance: Share of the target that lies between the two: the true epsilon is that much below it at most.
         reason: Why the target cannot be reached, or what the value is.
         warning: Why the target promises little whatever the noise is, where it does.
     """
@@ -116,6 +118,8 @@ class Calibration:
     value: float | int | None
     release: Release | None
     bound: UpperBound | None
+    at_least: float | None
+    tolerance: float | None
     reason: str
     warning: str | None = None
 
@@ -171,6 +175,11 @@ def calibrate(
         checked = [] if value is None else bounds(value)
         if value is not None and _upper(checked) > epsilon:
             raise AuditError(f"calibrated {unknown} does not meet epsilon = {epsilon} when checked forward")
+        least = None
+        if value is not None:
+            asked = Question(at(value), adversary, neighbours, delta)
+            # Once more, and composed: bounds that decide need not be close.
+            least = max(certified_lower(asked, bound) for bound in account(at(value), fast=not amplified)) or None
         return Calibration(
             unknown=unknown,
             epsilon=epsilon,
@@ -181,6 +190,8 @@ def calibrate(
             value=value,
             release=None if value is None else at(value),
             bound=tightest_sound(checked),
+            at_least=least,
+            tolerance=None if least is None else max(0.0, 1.0 - least / epsilon),
             reason=reason,
             warning=little if delta >= rate else None,
         )
@@ -205,7 +216,7 @@ def calibrate(
         if math.isfinite(cost(easiest)):
             why += f" is {cost(easiest):.6g}"
         return answer(None, f"cannot be reached: the tightest sound epsilon {why}")
-    within = f" (to {_COMPOSED:.1%}, where composition is needed)" if amplified else ""
+    within = f" by a composed bound (to {_COMPOSED:.1%})" if amplified else ""
     if unknown == "sigma":
         unit = release.sigma_unit
         values = _by_fours(unit, 1e-40 * unit if meets(unit) else easiest)

@@ -7,8 +7,11 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
+from reports.text import lower_bound, upper_bound
+
 from ..accounting import Composition, Release, upper_bounds
 from ..accounting import calibrate as solved
+from ..accounting.calibration import Calibration
 from ..accounting.explain import table_markdown
 from ..accounting.release import NEIGHBOURS, AnyRelease
 from ..errors import InputError
@@ -201,7 +204,17 @@ def calibrate(
     assert found is not None
     # In full: a digit less, and the noise may be too little.
     output.answer(f"{solve} = {answer.value!r} gives {target}: {answer.reason}.")
-    output.say(f"Checked forward: {found.accountant} gives epsilon <= {found.upper!r}.")
+    output.say(f"Checked forward: {found.accountant} gives epsilon <= {found.upper!r}{_tolerance(answer)}.")
+
+
+def _tolerance(answer: Calibration) -> str:
+    """Return how far below the target the true epsilon may lie."""
+    if answer.at_least is None or answer.tolerance is None:
+        return "; nothing here bounds it from below, so the true epsilon may be smaller"
+    if answer.tolerance < 1e-6:
+        return ", which is exact"
+    most = upper_bound(100.0 * answer.tolerance)
+    return f"; the true epsilon is at least {lower_bound(answer.at_least)}, so the target is met to {most}%"
 
 
 def _with_unknown(of: ReleaseFlags, solve: str) -> Release:

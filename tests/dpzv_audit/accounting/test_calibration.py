@@ -119,6 +119,28 @@ def sampled(**changes):
     return Release(**(values | changes))
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "truth", "tolerance"), [(50.0, 49.84, 0.01), pytest.param(1000.0, 934.8, 0.4, marks=pytest.mark.ci)]
+)
+def test_the_tolerance_that_is_stated_holds_the_truth(epsilon, truth, tolerance):
+    """The truth is that of the sampled Gaussian's moments by a contour integral, at the sigma of the answer."""
+    made = sampled(dataset_size=1000, sample_rate=0.1, rounds=100, clip=1.0, batch_size=1)
+    found = calibrate(made, unknown="sigma", epsilon=epsilon, delta=1e-5, adversary="release", neighbours="add-remove")
+    assert found.at_least <= truth <= found.bound.upper <= epsilon
+    assert epsilon * (1.0 - found.tolerance) == pytest.approx(found.at_least)
+    assert 0.0 < found.tolerance <= tolerance
+
+
+@pytest.mark.parametrize(("adversary", "exact"), [("client", True), ("release", False)])
+def test_a_closed_form_is_exact_where_the_ids_are_known(adversary, exact):
+    made = sampled(sampler="shuffled")
+    found = calibrate(made, unknown="sigma", epsilon=1.0, delta=1e-5, adversary=adversary, neighbours="zero-out")
+    if exact:
+        assert found.tolerance < 1e-6
+    else:
+        assert (found.at_least, found.tolerance) == (None, None)
+
+
 def accounted(made, adversary, relation, delta):
     """The tightest sound upper epsilon, accounted for from scratch; infinite where there is none."""
     best = tightest_sound(upper_bounds(made, delta=delta, adversaries=[adversary], neighbours=[relation]))
