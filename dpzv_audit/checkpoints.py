@@ -7,6 +7,7 @@ its owner alone, and is only taken up where arithmetic gives the same numbers. I
 is written.
 """
 
+import errno
 import hashlib
 import os
 import platform
@@ -15,12 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
+from mechanisms.core.checkpoint import largest_checkpoint, load_checkpoint, save_checkpoint
 from mechanisms.core.method import Run
 from mechanisms.core.secret import KEY_BYTES
 from mechanisms.core.training import History
 
 from .errors import AuditError, InputError
+from .files import read_plain
 from .runs import cpu_features, json_text, version_of
 from .store import Store
 
@@ -76,12 +78,14 @@ class FileCheckpoints:
         if not self.takes_up():
             return []
         try:
-            history = load_checkpoint(run, self.path.read_bytes(), self._key)
-        except InputError as error:
-            raise error.placed(f"{self.path}: ") from error
+            content = read_plain(self.path, largest_checkpoint(run))
         except OSError as error:
             rule = f": cannot be read ({error.strerror}), must be a readable file"
             raise InputError(rule, str(self.path)) from error
+        try:
+            history = load_checkpoint(run, content, self._key)
+        except InputError as error:
+            raise error.placed(f"{self.path}: ") from error
         self.epochs = self._resumed_at = len(history)
         return history
 
@@ -102,7 +106,7 @@ class FileCheckpoints:
 
     def takes_up(self) -> bool:
         """See `mechanisms.core.training.KeepsNoiseKeys`."""
-        return self._resume and self.path.exists()
+        return self._resume and os.path.lexists(self.path)
 
     def first_noise_key(self, device: str) -> bytes:
         """See `mechanisms.core.training.KeepsNoiseKeys`; raises what `NoiseKeyFile.begin` raises."""
@@ -138,6 +142,7 @@ class FileCheckpoints:
         return [path for name in (*names, *unfinished) for path in self.path.parent.glob(name)]
 
 
+_OVERWRITE = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _ANEW = "start without ‹resume›: that is another training, and where anything of this one left the house both count"
 
 
@@ -220,10 +225,15 @@ class NoiseKeyFile:
 
     @contextmanager
     def _overwritten(self) -> Iterator[None]:
-        """Let the block replace or remove the file, then overwrite what it held; nothing where there was none."""
+        """Let the block replace or remove the file, then overwrite what it held; nothing where there was none.
+
+        A link or a FIFO in its place is no key: what a link leads to is never overwritten.
+        """
         try:
-            handle = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            handle = os.open(self.path, _OVERWRITE)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+                raise
             yield
             return
         try:

@@ -8,6 +8,8 @@ from numbers import Real
 from typing import Self
 
 LONGEST_MESSAGE = 2000
+_LONGEST_NAME = 200
+"""Characters past which no name is compared with those that are known."""
 
 
 def one_line(message: object) -> str:
@@ -16,9 +18,11 @@ def one_line(message: object) -> str:
     What is left out of one longer than `LONGEST_MESSAGE` is its middle: the place stands first, the cure last. Nothing
     in it is a command to the service that keeps the log (`inert`).
     """
-    printed = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(message))
-    line = inert("".join(printed))
+    text = str(message)
     half = LONGEST_MESSAGE // 2
+    if len(text) > 2 * LONGEST_MESSAGE:  # no character gets shorter: of all others none would be seen
+        text = text[:LONGEST_MESSAGE] + text[-LONGEST_MESSAGE:]
+    line = inert("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
     return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} ... {line[-half:]}"
 
 
@@ -205,8 +209,17 @@ def unknown_name(what: str, value: str, known: Iterable[str], of: str = "") -> I
 
 def did_you_mean(value: str, known: Iterable[str]) -> str:
     """Return a question that suggests the nearest `known` name; "" where none is near."""
-    near = difflib.get_close_matches(value, list(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else ""
+    near = nearest(value, known)
+    return f"did you mean {near!r}?" if near is not None else ""
+
+
+def nearest(value: str, known: Iterable[str]) -> str | None:
+    """Return the `known` name that is nearest to `value`; None where none is near, or `value` is no name by its length.
+
+    Comparing takes 100 bytes of memory for each character.
+    """
+    near = difflib.get_close_matches(value, list(known), n=1) if len(value) <= _LONGEST_NAME else []
+    return near[0] if near else None
 
 
 def some(word: str) -> str:

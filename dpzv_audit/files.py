@@ -7,6 +7,7 @@ this tool writes.
 """
 
 import hashlib
+import json
 import os
 import re
 import stat
@@ -15,12 +16,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from io import BufferedReader
 from pathlib import Path
+from typing import Any, NoReturn
 
 from .errors import AuditError, InputError
 
 _ROOT: ContextVar[Path | None] = ContextVar("_ROOT", default=None)
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a link"),
     (stat.S_ISFIFO, "a FIFO"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"),
@@ -28,6 +31,10 @@ _KINDS = (
 )
 _OF_THE_KERNEL = ("/proc", "/sys")
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+LARGEST_STATE = 64_000_000
+"""Bytes of a file that the tool keeps for itself: evidence, results."""
+MOST_VALUES = 5_000_000
+"""Values in a file of JSON; each takes up to 72 bytes of memory."""
 
 
 @contextmanager
@@ -40,24 +47,67 @@ def confined_to(root: Path | None) -> Iterator[None]:
         _ROOT.reset(token)
 
 
-def open_plain(path: Path) -> BufferedReader:
+def open_plain(path: Path, *, links: bool = True) -> BufferedReader:
     """Open the regular file at `path` for reading bytes; never waits for a FIFO's writer, nor touches a device.
 
+    Without `links` the file itself must be there, not a link to it.
+
     Raises `InputError` naming the path for a folder, a FIFO, a socket, a device, a file of the kernel's (/proc, /sys),
-    and for what `confined_to` forbids; `OSError` for what is absent or unreadable.
+    a name that no file can have, and for what `confined_to` forbids; `OSError` for what is absent or unreadable.
     """
-    status = os.stat(path)
-    reason = _why_not(path, status)
-    if reason:
-        raise InputError(f": {reason}", str(path))
-    file = os.fdopen(os.open(path, _FLAGS), "rb")
     try:
-        if not os.path.samestat(status, os.fstat(file.fileno())):
+        status = os.stat(path, follow_symlinks=links)
+        if reason := _why_not(path, status):
+            raise InputError(f": {reason}", str(path))
+        file = os.fdopen(os.open(path, _FLAGS), "rb")
+    except ValueError:  # a NUL, or a character that no name of a file can hold
+        raise InputError(": is no name that a file can have", str(path)) from None
+    try:
+        opened = os.fstat(file.fileno())
+        real = os.path.realpath(path)
+        # What the path led to before, and leads to now, must be what was opened.
+        if not (os.path.samestat(status, opened) and os.path.samestat(os.lstat(real), opened)):
             raise InputError(": was replaced while it was opened, must be left alone", str(path))
+        if reason := _why_not(path, opened):  # a number of a file that is gone may be another's
+            raise InputError(f": {reason}", str(path))
     except BaseException:
         file.close()
         raise
     return file
+
+
+def read_plain(path: Path, most: int, *, links: bool = True) -> bytes:
+    """Return the bytes of the regular file at `path`, which has `most` at most; else errors as `open_plain`."""
+    with open_plain(path, links=links) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = b"" if size > most else file.read(size + 1)
+        if len(content) > size:  # it grows
+            content += file.read(most + 1 - len(content))
+    if max(size, len(content)) > most:
+        raise InputError(f": has more than {most} bytes, must have {most} at most", str(path))
+    return content
+
+
+def json_in(content: bytes, most: int = MOST_VALUES) -> Any:
+    """Return the value of JSON text in UTF-8, NaN and infinity refused.
+
+    Raises `ValueError` for what is no JSON, is nested too deeply, or may hold more than `most` values.
+    """
+    check_values(content, most)
+    try:
+        return json.loads(content.decode(), parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def check_values(content: bytes, most: int = MOST_VALUES) -> None:
+    """Raise `ValueError` where JSON may hold more than `most` values: a parser takes many times their bytes."""
+    if sum(map(content.count, (b",", b"[", b"{", b":"))) > most:
+        raise ValueError(f"holds more than {most:,} values")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def may_open(path: Path) -> bool:
@@ -84,10 +134,13 @@ def first_not_utf8(path: Path) -> int:
 def kind_of(path: Path) -> str:
     """Return what is at `path` in a word or two: "a regular file", "a FIFO", "nothing", ..."""
     try:
-        mode = os.stat(path).st_mode
+        return _kind(os.stat(path))
     except (OSError, ValueError):
         return "nothing"
-    return next((name for is_kind, name in _KINDS if is_kind(mode)), "a regular file")
+
+
+def _kind(status: os.stat_result) -> str:
+    return next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "a regular file")
 
 
 def of_the_kernel(path: str | Path) -> bool:
@@ -98,7 +151,7 @@ def of_the_kernel(path: str | Path) -> bool:
 
 def _why_not(path: Path, status: os.stat_result) -> str:
     if not stat.S_ISREG(status.st_mode):
-        return f"is {kind_of(path)}, must be a regular file"
+        return f"is {_kind(status)}, must be a regular file"
     return _out_of_bounds(path)
 
 

@@ -280,7 +280,7 @@ def _names(name: str) -> str:
     with _not_listening():
         try:
             return str(_value("\n".join(sorted({*os.listdir(name)} - _NOT_LISTED))))
-        except OSError:
+        except (OSError, ValueError):
             return ABSENT
 
 

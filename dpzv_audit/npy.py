@@ -2,18 +2,23 @@
 take as much memory as a header claims, so each header is held against the bytes that are there.
 """
 
+import io
 import math
+import os
 import struct
+import sys
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import InputError
 from .files import open_plain
 
 DAMAGED_ARCHIVE = (
@@ -30,6 +35,11 @@ DAMAGED_ARCHIVE = (
 DAMAGED = (ValueError, MemoryError, *DAMAGED_ARCHIVE)
 """What a damaged NPY or NPZ file raises."""
 
+_LONGEST = 1 << 48
+"""The most entries of an array; one of none may be said to have as many along its other sides."""
+_MOST_SIDES = 32
+_LARGEST_DIRECTORY = 1 << 22
+"""Bytes of the directory of an archive: forty thousand arrays, each of which takes 600 bytes of memory."""
 HEADER_BYTES = 4096
 """The most bytes of an array before its data."""
 
@@ -54,9 +64,12 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
         raise ValueError("has no complete NPY header of format 1.0 or 2.0") from error
     if dtype.hasobject:
         raise ValueError("holds pickled objects, which are never read")
-    if min(shape, default=0) < 0 or dtype.itemsize == 0:
-        raise ValueError(f"has shape {shape} of {dtype}, must be of numbers")
+    # numpy's own check takes True for a number, and any number for a size.
+    if dtype.itemsize == 0 or not all(type(side) is int and 0 <= side <= _LONGEST for side in shape):
+        raise ValueError(f"has shape {str(shape)[:60]} of {dtype}, must be of numbers, whole sizes from 0")
     needed = math.prod(shape) * dtype.itemsize
+    if len(shape) > _MOST_SIDES or math.prod(side for side in shape if side) > _LONGEST:
+        raise ValueError(f"has {len(shape)} dimensions of {dtype}, more than an array can have or too long")
     content = stream.read(needed) if needed <= size else b""
     if len(content) < needed:
         raise ValueError(f"is truncated: shape {shape} of {dtype} takes {needed} bytes")
@@ -71,7 +84,7 @@ def read_npz(path: Path, most: Mapping[str, int] | None = None) -> dict[str, NDA
     large or pickled, and `OSError` for a file that cannot be read.
     """
     try:
-        with open_plain(path) as file, zipfile.ZipFile(file) as archive:
+        with open_plain(path) as file, archive_in(file) as archive:
             entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
             absent = next((name for name in most or () if name not in entries), None)
             if absent is not None:
@@ -80,6 +93,56 @@ def read_npz(path: Path, most: Mapping[str, int] | None = None) -> dict[str, NDA
             return {name: _member(archive, entries[name], limit) for name, limit in limits.items()}
     except DAMAGED_ARCHIVE as error:
         raise ValueError(f"is truncated or no npz file ({' '.join(str(error).split())})") from error
+
+
+def open_safetensors(path: Path, *, links: bool = True) -> Any:
+    """Open a safetensors file, which is mapped into memory; without `links` it must not be a link.
+
+    Raises `ValueError` in one line for a damaged file, and what `open_plain` raises.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    with open_plain(path, links=links) as plain:
+        try:
+            file: Any = safe_open(path, "np")
+        except (SafetensorError, MemoryError) as error:
+            raise ValueError(" ".join(str(error).split())[:200]) from None
+        # The library opens a file by its name alone.
+        if not os.path.samestat(os.stat(path, follow_symlinks=links), os.fstat(plain.fileno())):
+            raise InputError(": was replaced while it was opened, must be left alone", str(path))
+    return file
+
+
+class _Directory(io.BufferedIOBase):
+    """A file of which no more than `most` bytes are read at once: zipfile reads a directory in one go."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.most = _LARGEST_DIRECTORY
+
+    def read(self, size: int | None = -1) -> bytes:
+        content = self._file.read(self.most + 1 if size is None or size < 0 else min(size, self.most + 1))
+        if len(content) > self.most:
+            raise zipfile.BadZipFile("its directory is too large")
+        return content
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        return self._file.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+
+@contextmanager
+def archive_in(file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
+    """Yield the ZIP archive in `file`; `zipfile.BadZipFile` where its directory alone would take much memory."""
+    directory = _Directory(file)
+    with zipfile.ZipFile(directory) as archive:
+        directory.most = sys.maxsize - 1
+        yield archive
 
 
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int) -> NDArray[Any]:

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from .errors import AuditError, InputError
+from .files import LARGEST_STATE, json_in, of_the_kernel, read_plain
 from .findings import to_jsonable
 from .store import partial_folder, private_file, private_folder, remove_abandoned, sync
 
@@ -105,8 +106,8 @@ def load_run(path: Path) -> dict[str, object]:
     Raises `InputError` naming the file if it is missing, unreadable, no JSON object, or if its "schema"
     does not start with "dpzv-audit/".
     """
-    file = path / RESULT_FILE if path.is_dir() else path
-    if not file.is_file():
+    file = path / RESULT_FILE if os.path.isdir(path) else path
+    if not os.path.lexists(file):
         right = f"must be a run folder that holds {RESULT_FILE}, such as dpzv-audit attack writes"
         raise InputError(f": no such file; {right}", str(file))
     value = _json_of(file, "a result that dpzv-audit wrote")
@@ -121,10 +122,10 @@ def load_run(path: Path) -> dict[str, object]:
 
 def _json_of(file: Path, right: str) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_constant)
+        return json_in(read_plain(file, LARGEST_STATE))
     except OSError as error:
         raise InputError(f": cannot be read ({error.strerror}); it must be a readable file", str(file)) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f": is not JSON ({error}); must be {right}", str(file)) from error
 
 
@@ -162,7 +163,7 @@ def load_measured(folder: Path) -> dict[str, float]:
     """
     file = folder / MEASURED_FILE
     right = "what dpzv-audit wrote, or be removed"
-    if not file.is_file():
+    if not os.path.lexists(file):
         return {}
     value = _json_of(file, right)
     if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
@@ -231,24 +232,25 @@ def version_of(package: str) -> str | None:
         return None
 
 
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a JSON number")
-
-
 def check_out(out: Path) -> None:
     """Raise what `write_run` would raise for its folder `out`, as far as that shows without making anything.
 
     `InputError` where `out` is no folder, or carries the name of one of this distribution's packages; `AuditError`
     where nothing can be written there.
     """
-    folder = out.resolve()
+    try:
+        folder = out.resolve()
+        there = next((part for part in (folder, *folder.parents) if part.exists()), Path(folder.anchor))
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
+        raise InputError("which cannot be followed; give a folder", "out", str(out)) from None
     for part in (folder, *folder.parents):
         if part.name in PACKAGE_FOLDERS and (part == folder or not part.exists()):
             names = ", ".join(sorted(PACKAGE_FOLDERS))
             raise InputError(f"must not be a folder named like a package of the tool: {names}", "out", out)
-    there = next((part for part in (folder, *folder.parents) if part.exists()), Path(folder.anchor))
     if not there.is_dir():
         raise InputError(f"but {there} is not a folder; give a folder", "out", out)
+    if of_the_kernel(folder):
+        raise InputError(f"but {there} is a folder of the kernel's; give one on a disk", "out", out)
     if not os.access(there, os.W_OK | os.X_OK):
         raise AuditError(f"but {there} cannot be written to (Permission denied); give another ‹out› DIR", "out", out)
 

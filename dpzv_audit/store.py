@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from .errors import AuditError, InputError, one_line
+from .files import LARGEST_STATE, json_in, read_plain
 from .findings import to_jsonable
 
 T = TypeVar("T")
@@ -101,7 +102,7 @@ def verified(content: bytes) -> Any:
     if digest.encode() != found[1]:
         said = found[1][:16].decode()
         raise ValueError(f"the value from byte {found.start(2) + 1} on has digest {digest[:16]}, must have {said}")
-    return json.loads(found[2])
+    return json_in(found[2])
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,9 @@ class Store:
     def load(self, name: str, loader: Callable[[Path], T], *, again: str = "", cure: str = "") -> T | None:
         """Return what `loader` reads from the part `name`, None where there is none.
 
-        A part that cannot be read, or of which `loader` raises `ValueError`, is named. Where work is done again in its
-        place, `again` says so in the log and the part counts as absent; without it `InputError` says the `cure`.
+        A part that cannot be read (see `dpzv_audit.files`), or of which `loader` raises `ValueError`, is named. Where
+        work is done again in its place, `again` says so in the log and the part counts as absent; without it
+        `InputError` says the `cure`.
         """
         path = self.folder / name
         try:
@@ -130,6 +132,8 @@ class Store:
             return None
         except OSError as error:
             reason = f"cannot be read ({error.strerror or error})"
+        except InputError as error:  # of `dpzv_audit.files`
+            reason = error.rule.removeprefix(": ")
         except ValueError as error:
             reason = f"is damaged: {error}"
         if not again:
@@ -176,7 +180,7 @@ def _adapter(kind: Any) -> Any:
 def _read_kind(kind: Any, path: Path) -> Any:
     from pydantic import ValidationError
 
-    value = verified(path.read_bytes())
+    value = verified(read_plain(path, LARGEST_STATE))
     try:
         return _adapter(kind).validate_python(value)
     except ValidationError:

@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .errors import InputError
+from .files import read_plain
 
 _SIGNATURE = b"DIRC"
 _FIXED = 40
 """Bytes of an entry before its object name: times, device, inode, mode, owner, size."""
-_LARGEST = 1 << 30
+_LARGEST = 1 << 28
+_LONGEST_NAME = 1 << 16
+_MOST_NAMES = 1 << 28
+"""Bytes of all names together: from version 4 on an entry repeats the one before without holding it."""
 
 
 def tracked_at(path: Path) -> str:
@@ -42,7 +46,7 @@ def _index_of(root: Path) -> Path | None:
     """Return the index of the repository whose work tree is `root`; None where there is none."""
     git = root / ".git"
     if git.is_file():  # a submodule, or another work tree
-        found = re.fullmatch(rb"gitdir: (.+?)\s*", git.read_bytes(), re.DOTALL)
+        found = re.match(rb"gitdir: ([^\0\n]+)", read_plain(git, _LONGEST_NAME))
         if found is None:
             return None
         git = root / os.fsdecode(found[1])
@@ -50,12 +54,10 @@ def _index_of(root: Path) -> Path | None:
     return index if index.is_file() else None
 
 
-def _names(index: Path) -> Iterator[bytes]:
-    """Yield the paths in an index, and in the one that it shares."""
+def _names(index: Path, *, shares: bool = True) -> Iterator[bytes]:
+    """Yield the paths in an index, and in the one that it shares, which shares none."""
     try:
-        if index.stat().st_size > _LARGEST:
-            raise ValueError(f"has more than {_LARGEST:,} bytes")
-        content = index.read_bytes()
+        content = read_plain(index, _LARGEST)
         # The names of a repository's objects have 20 bytes, or 32.
         for size in (20, 32):
             try:
@@ -66,8 +68,10 @@ def _names(index: Path) -> Iterator[bytes]:
                     raise
                 continue
             yield from names
+            if shared and not shares:
+                raise ValueError("an index that is shared shares another")
             if shared:
-                yield from _names(index.with_name(f"sharedindex.{shared}"))
+                yield from _names(index.with_name(f"sharedindex.{shared}"), shares=False)
             return
     except (OSError, ValueError, IndexError) as error:
         raise InputError(
@@ -82,6 +86,7 @@ def _entries(content: bytes, size: int) -> tuple[list[bytes], int]:
         raise ValueError("it does not begin as one")
     names: list[bytes] = []
     place = 12
+    size_of_names = 0
     before = b""
     for _ in range(int.from_bytes(content[8:12])):
         start = place
@@ -90,11 +95,16 @@ def _entries(content: bytes, size: int) -> tuple[list[bytes], int]:
         kept = b""
         if version == 4:
             removed, place = _number(content, place)
+            if removed > len(before):
+                raise ValueError("it takes more of a name away than there is")
             kept = before[: len(before) - removed]
         end = content.index(b"\0", place)
         before = kept + content[place:end]
         if min(len(before), 0xFFF) != flags & 0xFFF:
             raise ValueError("the length of a name is not what it says")
+        size_of_names += len(before)
+        if len(before) > _LONGEST_NAME or size_of_names > _MOST_NAMES:
+            raise ValueError("its names are too long")
         names.append(before)
         place = end + 1 if version == 4 else start + (end - start) // 8 * 8 + 8
     if place + size > len(content):
@@ -108,6 +118,8 @@ def _number(content: bytes, place: int) -> tuple[int, int]:
     while content[place] & 128:
         place += 1
         value = ((value + 1) << 7) | (content[place] & 127)
+        if value > _LARGEST:
+            raise ValueError("a number in it is too large")
     return value, place + 1
 
 

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from dpzv_audit.data.vertical import array_digest
 from dpzv_audit.execution.executor import Workers, carry_out
+from dpzv_audit.files import json_in
+from dpzv_audit.npy import open_safetensors
 from dpzv_audit.signals import GRACE_SECONDS
 from dpzv_audit.store import Store
 from dpzv_audit.systems.record import Arrays, Note, Recording, Sent
@@ -24,6 +26,8 @@ from dpzv_audit.systems.record import Arrays, Note, Recording, Sent
 from .core.models import Layout
 
 SUFFIX = ".safetensors"
+_MOST_VALUES = 20_000_000
+"""Values in the facts of a trial, whose header safetensors limits to 100 MB."""
 _AGAIN = "it is trained again"
 _CURE = "make room and go on with ‹resume›"
 
@@ -64,12 +68,11 @@ class Trial:
 
 def read_trial(path: Path) -> Trial:
     """Return the trial in a file, whose tensors are read when they are asked for; `ValueError` for a damaged one."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
-    path.stat()  # a missing file is no damaged one
+    opened = _Opened(open_safetensors(path))
     try:
-        opened = _Opened(safe_open(path, "np"))
-        facts = json.loads(opened.file.metadata()["trial"])
+        facts = json_in(opened.file.metadata()["trial"].encode(), _MOST_VALUES)
         models = {}
         for client, shapes in facts["models"].items():
             layout = tuple((name, tuple(shape)) for name, shape in shapes)
@@ -82,7 +85,7 @@ def read_trial(path: Path) -> Trial:
             answers=tuple(opened[f"answer/{place}"] for place in range(facts["answers"])),
             models=models,
         )
-    except (SafetensorError, KeyError, TypeError) as error:
+    except (SafetensorError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from None
 
 

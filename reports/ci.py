@@ -106,7 +106,8 @@ def _text(claim: ClaimResult) -> str:
 def _result(claim: ClaimResult, result: VerifyResult) -> dict[str, object]:
     path = PurePath(result.claims_file)
     # A relative URI reference, or a file URI where the path is absolute.
-    uri = ("file://" if path.is_absolute() else "") + quote(path.as_posix(), safe="/")
+    # Bytes of a name that are no text stay the bytes they are.
+    uri = ("file://" if path.is_absolute() else "") + quote(path.as_posix(), safe="/", errors="surrogateescape")
     place = {"artifactLocation": {"uri": uri}, "region": {"startLine": claim.line}}
     name = clean(claim.name)
     return {

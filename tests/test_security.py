@@ -75,7 +75,6 @@ ALLOWED = {
         "import multiprocessing",
     ): "lets a Dask worker have a loky process of its own",
     ("dpzv_audit/npy.py", "import zipfile"): "reads arrays, bounded; extracts nothing",
-    ("dpzv_audit/statistics/scores.py", "import zipfile"): "reads one array, bounded; extracts nothing",
     ("dpzv_audit/games/engine.py", "import shutil"): "removes the folder of a finished audit",
     ("dpzv_audit/cli/matrix_cells.py", "import shutil"): "removes a cell that is to be made again",
     ("dpzv_audit/store.py", "import shutil"): "removes temporary folders that killed processes left, by their lock",

@@ -1,11 +1,9 @@
 """Says what a claims file may hold, and reads one: validated whole, every mistake one line with its place."""
 
-import difflib
 import hashlib
 import json
 import math
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from pydantic.json_schema import models_json_schema
 from pydantic_core import ErrorDetails
 
-from ..errors import LEAST_DELTA, InputError, plain_rule, unknown_name
+from ..errors import LEAST_DELTA, InputError, did_you_mean, plain_rule, unknown_name
 from ..findings import AdversaryName, NeighbourRelation
 from ..limits import (
     LARGEST_SIZES,
@@ -28,32 +26,14 @@ from ..limits import (
     MOST_RECORDS,
     MOST_SETTINGS,
 )
+from ..toml import Loc, key_lines, line_at, parsed_toml, read_toml
 
-LARGEST_FILE = 8_000_000
-"""Bytes; ten thousand claims take three million."""
 MOST_CLAIMS = 10_000
-MOST_PARTS = 300_000
-"""Lines, brackets, commas and points outside strings: what a parser takes time and memory in proportion to."""
-_MOST_MARKS = 1_000_000
-"""The same and quotes, in strings too: as many are refused before they are told apart."""
 
 NO_DELTA = LEAST_DELTA
 """Delta of a claim about coins: the test takes logarithms of it, and it adds nothing to a p-value."""
 
 Model = TypeVar("Model", bound=BaseModel)
-Loc = tuple[str | int, ...]
-"""Where a value is, as pydantic counts: ("claim", 0, "config", "batch_size")."""
-
-_KEY_PART = r"(?:[A-Za-z0-9_-]++|\"(?:[^\"\\]++|\\.)*+\"|'[^']*+')"
-_KEYS = re.compile(rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*")
-# What may open or close something, or hide such a character: strings of all four kinds, comments, brackets. Nothing is
-# given back (`++`, `*+`): of a string of 8 MB the places to go back to would take 900 MB.
-_TOKEN = re.compile(
-    r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|$)|\'\'\'(?:[^\']++|\'(?!\'\'))*+(?:\'\'\'|$)'
-    r'|"(?:[^"\\\n]++|\\.)*+"|\'[^\'\n]*+\'|#[^\n]*+|[\[\]{}\n]',
-    re.DOTALL,
-)
-_ENDS = re.compile(r"[,=\n]")
 
 
 @dataclass(frozen=True)
@@ -93,9 +73,7 @@ class ClaimsFile:
         known = [placed.name for placed in self.claims]
         for name in names:
             if name not in known:
-                hint = f"no claim of the file is called so; the first is {known[0]!r}"
-                for near in difflib.get_close_matches(name, known, n=1):
-                    hint = f"did you mean {near!r}?"
+                hint = did_you_mean(name, known) or f"no claim of the file is called so; the first is {known[0]!r}"
                 raise InputError(f": {hint}", "only", name)
         kept = tuple(placed for placed in self.claims if placed.name in names)
         return replace(self, claims=kept)
@@ -110,9 +88,7 @@ class _Lines:
 
     def of(self, loc: Loc) -> int:
         """Return the line of the value at `loc`, or of the nearest table around it that has one."""
-        while loc not in self.lines:
-            loc = loc[:-1]
-        return self.lines[loc]
+        return line_at(self.lines, loc)
 
     def at(self, loc: Loc) -> str:
         """Return how an error about the value at `loc` opens."""
@@ -131,21 +107,7 @@ def load_claims(path: Path) -> ClaimsFile:
 def parse_claims(text: str, path: Path) -> ClaimsFile:
     """Return the claims of the TOML `text`, which stands in the file `path`; errors as `load_claims`."""
     shown = str(path)
-    nested = InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables")
-    parts = f"{shown}: holds more than {MOST_PARTS:,} lines, values and tables; split it into several files"
-    if sum(map(text.count, "\n,[{.\"'#")) > _MOST_MARKS:
-        raise InputError(parts)
-    bare = bare_text(text)
-    if _longest_in(bare) > 100:
-        raise nested
-    if sum(map(bare.count, "\n,.")) > MOST_PARTS:
-        raise InputError(parts)
-    try:
-        data = tomllib.loads(text)
-    except RecursionError:
-        raise nested from None
-    except ValueError as error:  # also a number longer than Python converts
-        raise InputError(f"{shown}: is not valid TOML: {error}") from None
+    data = parsed_toml(text, shown)
     lines = _Lines(key_lines(text), shown)
     tables = ("claim", "defaults")
     for key in data:
@@ -170,17 +132,11 @@ def one_claim(keys: Mapping[str, object]) -> PlacedClaim:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:  # a path of no file, or one that is none
-        reason = getattr(error, "strerror", error)
-        raise InputError(f"claims file {path}: cannot be read ({reason}), must be a readable file") from error
-    if len(data) > LARGEST_FILE:
-        raise InputError(f"claims file {path}: is larger than {LARGEST_FILE:,} bytes; split it into several files")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"claims file {path}: byte {error.start + 1} is not UTF-8, must be UTF-8 text") from error
+        return read_toml(path)
+    except InputError as error:
+        raise error.placed("claims file ") from None
+    except OSError as error:
+        raise InputError(f"claims file {path}: cannot be read ({error.strerror}), must be a readable file") from error
 
 
 def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any], lines: _Lines) -> PlacedClaim:
@@ -297,83 +253,6 @@ def _refuse_duplicates(claims: Sequence[PlacedClaim], shown: str) -> None:
             raise InputError(f"{where}: two claims are called {placed.name!r} (the first {at}), must have other names")
         told_apart = "must have a name that a reader can tell from it"
         raise InputError(f"{where}: the name {placed.name!a} looks like {other.name!a} {at}, {told_apart}")
-
-
-# A light scan beside the real parser finds the line on which each key stands.
-
-
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, first line of it) of every statement: a header or a key with its value, however many lines."""
-    depth = 0
-    start = 0
-    line = 1
-    fresh = 1
-    for token in _TOKEN.finditer(text):
-        found = token.group()
-        if found in "[{":
-            depth += 1
-        elif found in "]}":
-            depth = max(0, depth - 1)
-        elif found == "\n" and depth == 0:
-            yield fresh, text[start : token.start()].strip()
-            start = token.end()
-            fresh = line + 1
-        line += found.count("\n")
-    yield fresh, text[start:].strip()
-
-
-def bare_text(text: str) -> str:
-    """Return `text` without what strings hold; a comment, a bracket and a line's end are a line's end each."""
-    return _TOKEN.sub(lambda token: '""' if token[0][0] in "\"'" else "\n", text + "\n")
-
-
-def longest_key(text: str) -> int:
-    """Return about how many parts the longest dotted key in `text` has, in time linear in the text.
-
-    A parser takes time in proportion to its square, which a file of a few MB turns into hours.
-    """
-    return _longest_in(bare_text(text))
-
-
-def _longest_in(bare: str) -> int:
-    return 1 + max(piece.count(".") for piece in _ENDS.split(bare))
-
-
-def _parts(keys: str) -> Loc:
-    return tuple(part.group().strip("\"'") for part in re.finditer(_KEY_PART, keys))
-
-
-def key_lines(text: str) -> dict[Loc, int]:
-    """Return the line, counted from 1, of every table header and key of valid TOML; inline tables count as one."""
-    lines: dict[Loc, int] = {(): 1}
-    arrays: dict[Loc, int] = {}
-    table: Loc = ()
-    for number, statement in _statements(text):
-        if statement.startswith("["):
-            double = statement.startswith("[[")
-            found = _KEYS.search(statement)
-            if found is None:
-                continue
-            table = _within(_parts(found.group()), arrays)
-            if double:
-                arrays[table] = arrays.get(table, -1) + 1
-                table = (*table, arrays[table])
-            lines.setdefault(table, number)
-        elif found := _KEYS.match(statement):
-            keys = _parts(found.group())
-            for size in range(1, len(keys) + 1):
-                lines.setdefault((*table, *keys[:size]), number)
-    return lines
-
-
-def _within(keys: Loc, arrays: Mapping[Loc, int]) -> Loc:
-    """Return where `keys` lead to: the last table of every array of tables on the way is meant."""
-    loc: Loc = ()
-    for index, key in enumerate(keys):
-        loc = (*loc, key)
-        if loc in arrays and index < len(keys) - 1:
-            loc = (*loc, arrays[loc])
-    return loc
 
 
 DEFAULT_ALPHA = 1e-3
@@ -602,6 +481,16 @@ class MechanismClaim(_EpsilonClaim):
         """The name of the planted mechanism, one of the tool's own that are wrong on purpose; "" for another."""
         module, _, name = self.mechanism.partition(":")
         return name if module == "planted" else ""
+
+
+def files_of(claim: "Claim") -> dict[str, str]:
+    """Return the files of data that a claim names, by their keys."""
+    if isinstance(claim, ScoresClaim):
+        return {f"scores.{side}": path for side, path in claim.scores.names().items()}
+    if isinstance(claim, MechanismClaim):
+        return {}
+    named = {"csv": claim.csv, "test_csv": claim.test_csv}
+    return {key: path for key, path in named.items() if path is not None}
 
 
 TrainedClaim = MethodClaim | MethodAttackClaim

@@ -37,7 +37,7 @@ from pydantic import Field, TypeAdapter
 
 from ..errors import AuditError, InputError
 from ..evidence.verdict import GIVEN_GAUSSIAN, Evidence, holm
-from ..files import open_plain
+from ..files import check_values, open_plain
 from ..results import Refutation
 from ..statistics.binomial import LEAST_P
 from ..store import Store, lock, write_atomically
@@ -215,6 +215,8 @@ LARGEST_DECISION = 4_000
 """Bytes of one decision in its entry, at most: 2,400 are a name of 200 characters as JSON."""
 _WIDTH = 256
 """Bytes of the first line, which is overwritten in place."""
+_SHORTEST = 40
+"""Bytes of the shortest entry."""
 _PUT_BACK = "put back the file that was last used"
 _ANEW = "or move it away and give ‹new_ledger›, which begins a new error rate"
 
@@ -441,11 +443,14 @@ def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
     """Return the ledger with the hashes of its lines; `InputError` for text that is none, or not whole."""
     if not text.strip():
         raise _lost(path, "is empty, which no ledger ever is")
+    if text.count(b"\n") * _SHORTEST > LARGEST_LEDGER:
+        raise _wrong(path, "is no ledger: its lines are too short to be entries")
     start, *lines = text.splitlines(keepends=True)
     if start.startswith(b'{"schema": "dpzv-audit/ledger/1"'):
         what = "was written by an earlier version, which did not say which claims it refuted"
         raise _wrong(path, f"{what}; {_ANEW.removeprefix('or ')}")
     try:
+        check_values(text)
         first = _FIRST.validate_json(start, strict=True)
         if len(lines) > first.entries and not lines[-1].endswith(b"\n"):
             text = text.removesuffix(lines.pop())  # what a kill has left of a line

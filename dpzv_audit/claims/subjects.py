@@ -28,7 +28,7 @@ from ..signals import TRIAL_SECONDS
 from ..statistics.assumptions import remarks, same_scores
 from ..statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
 from ..statistics.scores import ScoreFiles, load_score_files
-from .file import Claim, MechanismClaim, MethodAttackClaim, OwnClaim, ScoresClaim, TrainedClaim
+from .file import Claim, MechanismClaim, MethodAttackClaim, OwnClaim, ScoresClaim, TrainedClaim, files_of
 
 RUNS = "runs"
 RUNS_A_BLOCK = 125
@@ -61,8 +61,11 @@ class Access:
     def of(cls, path: Path, *, root: Path | None = None, outputs: Sequence[Path | None] = (), **options: Any) -> Self:
         """Return what the claims file at `path` may reach; the root is by default the file's folder.
 
-        In full: workers of a cluster start in folders of their own. `options` are the other fields.
+        In full: workers of a cluster start in folders of their own. `options` are the other fields. Raises `InputError`
+        for a root that is no folder.
         """
+        if root is not None and kind_of(root) != FOLDER:
+            raise InputError(f"which is {kind_of(root)}, must be a folder", "root", str(root))
         folder = path.parent.absolute()
         written = tuple(output.absolute() for output in outputs if output is not None)
         return cls(folder=folder, root=root or folder, outputs=written, **options)
@@ -89,7 +92,7 @@ class Access:
 
     def scores(self, claim: ScoresClaim) -> list[Path]:
         """Return the two score files of a claim. Raises as `path`."""
-        return [self.path(f"scores.{side}", value, FILE) for side, value in claim.scores.names().items()]
+        return [self.path(key, value, FILE) for key, value in files_of(claim).items()]
 
     def depends(self, claim: MechanismClaim | OwnClaim) -> list[Path]:
         """Return what `depends` names. Raises as `path`."""
@@ -97,8 +100,7 @@ class Access:
 
     def tables(self, claim: TrainedClaim | OwnClaim) -> list[Path]:
         """Return the files of a claim's table: its rows and, where they are apart, its test rows. Raises as `path`."""
-        named = {"csv": claim.csv, "test_csv": claim.test_csv}
-        return [self.path(key, value, FILE) for key, value in named.items() if value is not None]
+        return [self.path(key, value, FILE) for key, value in files_of(claim).items()]
 
     @contextmanager
     def data_folder(self, claim: TrainedClaim | OwnClaim) -> Iterator[Path | None]:
@@ -203,7 +205,8 @@ def data_key(claim: Claim, access: Access) -> str:
     Raises `Undigested` where there are too many files for one, or one that cannot be read.
     """
     if isinstance(claim, ScoresClaim):
-        return data_digest(access.scores(claim))
+        with confined_to(access.root):
+            return data_digest(access.scores(claim))
     if isinstance(claim, MechanismClaim):
         if claim.planted:
             return "planted"
@@ -282,8 +285,12 @@ def subject_of(claim: Claim, access: Access, seed: int, max_trials: int | None =
     if isinstance(claim, ScoresClaim):
         in_path, out_path = access.scores(claim)
 
+        def read() -> ScoreFiles:
+            with confined_to(access.root):
+                return load_score_files(in_path, out_path, claim.scores.header)
+
         return scores_subject(
-            lambda: load_score_files(in_path, out_path, claim.scores.header),
+            read,
             called="files",
             exactly_gaussian=claim.exactly_gaussian,
             facts={"scores": claim.scores.names()},

@@ -1,5 +1,6 @@
 """The command line: one module a command, which is loaded when it is asked for; torch is loaded inside commands."""
 
+import errno
 import os
 import re
 import sys
@@ -29,6 +30,8 @@ LEFT_OUT = {
     **{name: name for name in ("torch", "joblib", "safetensors", "mpmath", "threadpoolctl")},
 }
 """Packages by their modules that an installation for scores alone leaves out (docs/guide/install.md)."""
+_NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
+"""What the system says of a path that no file can have: the path that was given is wrong."""
 _NO_NUMBER = re.compile(r"(.+) is not a valid (float|int)(?:eger)?\.")
 
 app = typer.Typer(
@@ -164,6 +167,7 @@ def _told(error: BaseException) -> int:
         package = LEFT_OUT[error.name]
         words = f"error: {package} is not installed, which this command needs: pip install {package}"
     elif isinstance(error, OSError):
+        code = 2 if error.errno in _NO_PATH else FAILED
         place = f": {error.filename}" if error.filename else ""
         words = f"error: {one_line(error.strerror or error)}{one_line(place)}"
     elif out_of_memory(error):

@@ -6,14 +6,13 @@ file and a run by its flags are therefore one run, and what a result records as 
 
 import json
 import math
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, nearest
+from ..toml import key_lines, parsed_toml, read_toml
 from .flags import CONFIGURED, GIVEN, option_of
 
 CONFIG = "--config"
@@ -91,6 +90,8 @@ def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[st
         else:
             spelled = _of_values(parameter, key)
         for flag, words in spelled:
+            if any("\0" in word for word in words):
+                raise InputError(f"{key.place}: {key.name} holds a NUL character, which no command line can")
             if parameter.param_type_name == "argument":
                 arguments += words
                 continue
@@ -109,15 +110,11 @@ def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[_Key]:
     A key of the command's table stands in the place of the same one outside; tables of KEY=VALUE options are joined.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        table: Any = tomllib.loads(text, parse_float=Spelled)
+        text = read_toml(path)
     except OSError as error:
         rule = f"which cannot be read ({error.strerror or error}), must be a readable TOML file"
         raise InputError(rule, "config", str(path)) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is not valid TOML: {error}") from None
-    from ..claims.file import key_lines
-
+    table: Any = parsed_toml(text, str(path), parse_float=Spelled)
     lines = key_lines(text)
     found: dict[str, _Key] = {}
     around: tuple[str, ...] = ()
@@ -227,8 +224,8 @@ def _shown(value: object) -> str:
 
 
 def _unknown(key: _Key, command: str, known: Collection[str]) -> InputError:
-    near = get_close_matches(key.name, known, n=1)
-    cure = f"did you mean {near[0]}?" if near else f"must be an option of {command}, see dpzv-audit {command} --help"
+    near = nearest(key.name, known)
+    cure = f"did you mean {near}?" if near else f"must be an option of {command}, see dpzv-audit {command} --help"
     return InputError(f"{key.place}: unknown key {key.name}, {cure}")
 
 

@@ -10,6 +10,7 @@ from ..accounting import Release, sigma_from_paper
 from ..accounting.labels import LabelRelease
 from ..accounting.release import realised_participations
 from ..errors import InputError, check_positive
+from ..files import open_plain
 from ..findings import NeighbourRelation
 from ..npy import read_npy
 from .flags import DEFAULT_DELTA, Delta, Positive, TrainingFlags, Whole, flag
@@ -259,7 +260,7 @@ def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) 
     wrong = "must hold one array of record numbers, one row per round"
     given = {"dataset_size": dataset_size, "rounds": rounds}
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             batches = read_npy(file, os.fstat(file.fileno()).st_size)
         if batches.ndim == 2:
             return realised_participations(batches, **given, distinct_ids=distinct_ids)

@@ -17,9 +17,10 @@ from reports.ci import to_junit, to_sarif, to_summary
 from reports.verdicts import lines_of, measured_of, proven_of, words_of
 
 from ..claims.cache import CACHE_VARIABLE, Cache, check_untracked, default_cache
-from ..claims.file import claims_schema, load_claims
+from ..claims.file import ClaimsFile, claims_schema, files_of, load_claims
 from ..claims.ledger import LedgerMemory, about, check_room, ledger_files, level_of, open_ledger
 from ..errors import AuditError, InputError, Interrupted, inert, one_line
+from ..files import kind_of, of_the_kernel
 from ..results import ClaimResult, GateOptions, VerifyResult
 from ..runs import MEASURED_FILE, json_text, versions
 from ..signals import TRIAL_SECONDS
@@ -44,12 +45,47 @@ def _below_half(name: str, alpha: float) -> None:
         raise InputError("must lie strictly between 0 and 0.5", name, alpha)
 
 
-def _a_file(name: str, path: Path) -> None:
-    """Raise `InputError` where `path` cannot be a file to write to: before hours of work, not after them."""
-    if not path.name or path.is_dir():
-        raise InputError("a folder; must be a file to write to", name, path)
-    if not path.parent.is_dir():
+_LONGEST_NAME = 200
+"""Bytes of a file's name: what is written beside it until it is whole has 16 more."""
+
+
+def _a_file(name: str, path: Path, *kinds: str) -> None:
+    """Raise `InputError` where `path` cannot be a file to write to: before hours of work, not after them.
+
+    It may be of further `kinds` than a regular file or nothing (`dpzv_audit.files.kind_of`).
+    """
+    kind = kind_of(path)
+    if not path.name or kind not in ("a regular file", "nothing", *kinds):
+        raise InputError(f"{kind}; must be a file to write to", name, path)
+    if not os.path.isdir(path.parent) or of_the_kernel(path):
         raise InputError("must be in a folder that exists", name, path)
+    _check_name(name, path)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise InputError("must be in a folder that can be written to", name, path)
+
+
+def _check_name(name: str, path: Path) -> None:
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise InputError(f"must have a name of {_LONGEST_NAME} bytes at most", name, path)
+
+
+def _refuse_shared(written: Mapping[str, Path | None], read: Mapping[str, Path]) -> None:
+    """Raise `InputError` where two of the files that are `written` are one, or one of those that are `read`."""
+    known = {_identity(path): name for name, path in read.items()}
+    for name, path in written.items():
+        if path is None:
+            continue
+        other = known.setdefault(_identity(path), name)
+        if other != name:
+            raise InputError(f"which is also {other}; must be a file of its own", name, path)
+
+
+def _identity(path: Path) -> object:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino
 
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -66,6 +102,19 @@ class ReportFlags:
 
     junit: Annotated[Path | None, _a_file] = None
     sarif: Annotated[Path | None, _a_file] = None
+
+    def check(self, ledger: Path | None, file: ClaimsFile) -> None:
+        """Raise `InputError` where one of them cannot be written, or would be written over another file of the run."""
+        if self.summary is not None:
+            _a_file(SUMMARY_VARIABLE, self.summary, "a device")
+        read = {"the claims file": file.path}
+        for placed in file.claims:
+            folder = file.path.parent
+            read |= {f"{key} of claim {placed.name!r}": folder / path for key, path in files_of(placed.claim).items()}
+        if ledger is not None:
+            _check_name("ledger", ledger)
+        written = {"junit": self.junit, "sarif": self.sarif, SUMMARY_VARIABLE: self.summary}
+        _refuse_shared({"ledger": ledger, **written}, read)
 
     @property
     def summary(self) -> Path | None:
@@ -156,8 +205,10 @@ def verify(
         file = file.only(only)
     kept = cache or default_cache()
     memory = LedgerMemory(kept, keeps=not no_cache)
-    begins = ledger is not None and not ledger.exists()
+    begins = ledger is not None and not os.path.exists(ledger)
     # What is wrong is told now, not after an hour of audits.
+    if not check:
+        reports.check(ledger, file)
     book = None
     if ledger is not None:
         book = open_ledger(ledger, file.alpha, memory, new=new_ledger)

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, AnyStr
 
 from ..errors import InputError
-from ..files import data_digest, open_plain
+from ..files import data_digest, open_plain, read_plain
 
 MUCH_MEMORY = 1_000_000_000
 """Bytes of memory that nobody should be surprised by."""
@@ -42,11 +42,8 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
     At most one byte more than `limit` is ever read.
     """
-    with reading(path), open_plain(path) as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise InputError(f"{path}: has more than {limit} bytes, must have {limit} at most")
-    return content
+    with reading(path):
+        return read_plain(path, limit)
 
 
 def file_digest(path: Path, algorithm: str = "sha256") -> str:

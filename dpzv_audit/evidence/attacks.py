@@ -13,6 +13,7 @@ from attacks import AttackSpec
 from attacks.core import needs
 from attacks.core.contract import AttackSetting, DoesNotApply
 
+from ..files import LARGEST_STATE, read_plain
 from ..findings import LEAST_TRAININGS
 from ..results import AttackResult, AttacksResult, Cell, read
 from ..store import Store, verified
@@ -94,7 +95,7 @@ def attacks_result(
 
 
 def _read_result(path: Path) -> AttackResult:
-    found, left = read(verified(path.read_bytes()))
+    found, left = read(verified(read_plain(path, LARGEST_STATE)))
     if not isinstance(found, AttackResult) or left:
         raise ValueError("it holds no result of an attack")
     return found

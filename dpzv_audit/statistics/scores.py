@@ -13,7 +13,6 @@ import json
 import math
 import os
 import re
-import zipfile
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..files import first_not_utf8, open_plain
-from ..npy import DAMAGED, read_npy
+from ..npy import DAMAGED, archive_in, read_npy
 from .settings import check_scores
 from .thresholds import Scores
 
@@ -308,7 +307,7 @@ def _read_array(path: Path, _header: bool | None) -> tuple[NDArray[np.generic], 
 
 
 def _only_member(path: Path, file: IO[bytes]) -> NDArray[np.generic]:
-    with zipfile.ZipFile(file) as archive:
+    with archive_in(file) as archive:
         entries = archive.infolist()
         if len(entries) != 1:
             raise InputError(f"{path}: holds {len(entries)} arrays, must hold exactly one")

@@ -9,17 +9,21 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from .. import limits
 from ..errors import InputError, check_count, plain_rule, some
-from ..files import open_plain
+from ..files import check_values, read_plain
+from ..npy import open_safetensors
 from ..store import private_folder, write_atomically
 from .record import PER_RECORD, SERVER, Note, Recorder, Sent, finite_numbers
 
 SCHEMA = "dpzv-audit/transcript/1"
 MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 1 << 28
+_MOST_VALUES = 12_000_000
+"""Values in a manifest: a million messages."""
+_MOST_FILES = 10_000
 
 Name = Annotated[str, Field(min_length=1, max_length=limits.LONGEST_TEXT)]
 Party = Annotated[int, Field(ge=0, le=limits.MOST_CLIENTS)]
@@ -32,7 +36,7 @@ class _Part(BaseModel):
 class SentEntry(_Part):
     """One message."""
 
-    round: Annotated[int, Field(ge=-1)]
+    round: Annotated[int, Field(ge=-1, le=10**9)]
     """Round number, from 0; -1 for what is sent before training starts."""
     sender: Party
     """Party number; 0 is the server."""
@@ -42,7 +46,7 @@ class SentEntry(_Part):
     """`embeddings`, `gradient`, `prediction`, `scalar`, `losses`, or a word of the system's own."""
     tensor: Name
     """Name of the tensor that travelled."""
-    ids: str = ""
+    ids: Annotated[str, Field(max_length=limits.LONGEST_TEXT)] = ""
     """Name of the ids (B,), int64, of its records by row; left out where it is about none."""
 
 
@@ -62,11 +66,11 @@ class Manifest(_Part):
 
     schema_: Annotated[Literal["dpzv-audit/transcript/1"], Field(alias="schema")]
     """Version of the format."""
-    records: Annotated[int, Field(ge=1)]
+    records: Annotated[int, Field(ge=1, le=limits.MOST_RECORDS)]
     """Number of training records; ids are in 0 to `records` - 1."""
     clients: Annotated[int, Field(ge=1, le=limits.MOST_CLIENTS)]
     """Number of clients, parties 1 to `clients`; party 0 is the server, which holds the labels."""
-    classes: Annotated[int, Field(ge=2)]
+    classes: Annotated[int, Field(ge=2, le=limits.WIDEST)]
     """Number of classes; labels are in 0 to `classes` - 1."""
     top_model: bool = True
     """Whether the server has a model of its own; false where it only sums what clients send."""
@@ -74,11 +78,11 @@ class Manifest(_Part):
     """Whether ids travelled in the clear, as entity alignment leaves them: an eavesdropper then knows them too."""
     encrypted: bool = False
     """Whether messages crossed the network under TLS: an eavesdropper then saw their lengths and times alone."""
-    files: Annotated[list[Name], Field(min_length=1)]
+    files: Annotated[list[Name], Field(min_length=1, max_length=_MOST_FILES), FailFast()]
     """The safetensors files beside the manifest that hold its tensors."""
-    messages: list[SentEntry]
+    messages: Annotated[list[SentEntry], FailFast()]
     """Messages in the order in which they were sent."""
-    notes: list[NoteEntry] = []
+    notes: Annotated[list[NoteEntry], FailFast()] = []
     """What parties know by themselves."""
 
 
@@ -117,17 +121,14 @@ class Transcript:
     @cached_property
     def _files(self) -> dict[str, Any]:
         """The open file of each tensor: it maps them into memory, and reads its header once."""
-        from safetensors import SafetensorError, safe_open
-
         found: dict[str, Any] = {}
         for name in self.manifest.files:
             path = self.folder / name
             try:
-                open_plain(path).close()
-                file: Any = safe_open(path, "np")
-                found |= dict.fromkeys(file.keys(), file)
-            except (OSError, SafetensorError) as error:
+                file = open_safetensors(path, links=False)
+            except (OSError, ValueError) as error:
                 raise InputError(f"{path}: cannot be read as safetensors: {error}") from error
+            found |= dict.fromkeys(file.keys(), file)
         return found
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -138,10 +139,8 @@ class Transcript:
 
     def shards(self) -> Iterator[Mapping[str, NDArray[Any]]]:
         """Yield all arrays, those of one file together."""
-        from safetensors.numpy import load_file
-
-        for name in self.manifest.files:
-            yield load_file(self.folder / name)
+        for file in dict.fromkeys(self._files.values()):
+            yield {name: self[name] for name in file.keys() if self._files[name] is file}  # noqa: SIM118
 
 
 def save(
@@ -206,8 +205,8 @@ def load(folder: Path) -> Transcript:
     """Read and check a transcript; `InputError` in one line for what is wrong, with its file and key."""
     path = folder / MANIFEST
     try:
-        with open_plain(path) as file:
-            text = file.read(_LARGEST_MANIFEST)
+        text = read_plain(path, _LARGEST_MANIFEST, links=False)
+        check_values(text, _MOST_VALUES)
         found = Transcript(folder, Manifest.model_validate_json(text))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -217,15 +216,22 @@ def load(folder: Path) -> Transcript:
         raise InputError(
             f"{path}: key {key}: {plain_rule(first['msg'])}" if key else f"{path}: {first['msg']}"
         ) from None
+    except ValueError as error:  # of `check_values`
+        raise InputError(f"{path}: {error}") from None
     _check(found, path)
     return found
 
 
 def _check(found: Transcript, path: Path) -> None:
     """Refuse files outside the folder, names without a tensor, parties that are not there, ids that fit no row."""
-    for name in found.manifest.files:
-        if Path(name).name != name:
+    names = found.manifest.files
+    for name in names:
+        if Path(name).name != name or name == ".." or not name.isprintable():
             raise InputError(f"{path}: key files holds {name!r}, must be names of files beside the manifest")
+    if len(set(names)) < len(names):
+        raise InputError(f"{path}: key files names a file twice, must name each once")
+    shapes: dict[str, tuple[int, ...]] = {}
+    known: set[str] = set()
     for number, message in enumerate(found.messages):
         where = f"{path}: messages.{number}"
         for tensor in filter(None, (message.tensor, message.ids)):
@@ -237,17 +243,23 @@ def _check(found: Transcript, path: Path) -> None:
         if message.kind in PER_RECORD and not message.ids:
             what = f"{some(message.kind)} has no ids"
             raise InputError(f"{where}: {what}: which record each row is about must be said")
-        try:
-            values = finite_numbers(found[message.tensor])
-        except InputError as error:
-            raise error.placed(f"{where}: tensor {message.tensor!r}") from None
-        if message.ids:
+        if message.tensor not in shapes:  # many messages may be one tensor
+            try:
+                shapes[message.tensor] = finite_numbers(found[message.tensor]).shape
+            except InputError as error:
+                raise error.placed(f"{where}: tensor {message.tensor!r}") from None
+        if not message.ids:
+            continue
+        if message.ids not in known:
             ids = found[message.ids]
-            rows = ids.shape if message.kind not in PER_RECORD else values.shape[:1]
-            if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.shape != rows:
+            if ids.ndim != 1 or ids.dtype.kind not in "iu":
                 raise InputError(f"{where}: ids {message.ids!r} must be whole numbers, one for each row of its tensor")
             if ids.size and not 0 <= ids.min() <= ids.max() < found.records:
                 raise InputError(f"{where}: ids {message.ids!r} must be in 0 to {found.records - 1}")
+            known.add(message.ids)
+            shapes.setdefault(message.ids, ids.shape)
+        if message.kind in PER_RECORD and shapes[message.ids] != shapes[message.tensor][:1]:
+            raise InputError(f"{where}: ids {message.ids!r} must be whole numbers, one for each row of its tensor")
     for note in found.notes:
         if note.tensor not in found._files or note.party > found.clients:
             raise InputError(f"{path}: note {note.name!r} names a tensor or a party that is not there")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.errors import InputError
+from dpzv_audit.files import json_in
 from dpzv_audit.seeds import Purpose
 
 from .channel import Ledger
@@ -22,6 +23,12 @@ from .secret import SecretBits
 from .training import History
 
 _FORMAT = "dpzv-audit/checkpoint/5"
+_FACTS = 128_000_000
+"""Bytes of all but the tensors: the most epochs take 100 MB."""
+_MOST_COUNTED = 1 << 40
+"""The most rounds or batches that a count can say."""
+_REFUSED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
+"""What facts that are no checkpoint's raise where they are read."""
 
 
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
@@ -56,21 +63,49 @@ def load_checkpoint(run: Run, data: bytes, key: str) -> History:
     shapes, found = ({name: t.shape for name, t in some.items()} for some in (tensors, saved))
     if facts.get("format") != _FORMAT or facts.get("key") != key or shapes != found:
         raise InputError("the checkpoint belongs to another run; start without ‹resume›, which replaces it")
+    fed = run.federation
+    try:
+        rounds, drawn = ([_count(n) for n in facts[name]] for name in ("client_rounds", "client_batches"))
+        if not len(rounds) == len(drawn) == len(fed.clients):
+            raise ValueError(f"counts of {len(rounds)} clients")
+        ledger = Ledger(dict(facts["ledger"]["up"]), dict(facts["ledger"]["down"]), _count(facts["ledger"]["messages"]))
+        traffic = [(int(up), int(down)) for up, down in facts["traffic"]]
+        history = [(int(epoch), float(accuracy), float(loss)) for epoch, accuracy, loss in facts["history"]]
+        done = _count(facts["round"])
+        secret = [set(map(Purpose, purposes)) for purposes in facts["secret"]]
+        if len(secret) != len(_secrets(run)):
+            raise ValueError(f"purposes of {len(secret)} secrets")
+    except _REFUSED as error:
+        raise _damaged(error) from error
     for name, tensor in tensors.items():
         tensor.copy_(saved[name])
-    fed = run.federation
-    for client, rounds, drawn in zip(fed.clients, facts["client_rounds"], facts["client_batches"], strict=True):
-        client.rounds = rounds
+    for client, own_rounds, batches in zip(fed.clients, rounds, drawn, strict=True):
+        client.rounds = own_rounds
         # The last batch is drawn again: it may serve further rounds.
-        client.batches.skip_to(max(0, drawn - 1))
-        client.batch = client.batches.next() if drawn else None
-    for secret, drawn in zip(_secrets(run), facts["secret"], strict=True):
-        secret.drawn |= set(map(Purpose, drawn))
-    ledger = facts["ledger"]
-    fed.channel.ledger = Ledger(ledger["up"], ledger["down"], ledger["messages"])
-    fed.traffic = [(int(up), int(down)) for up, down in facts["traffic"]]
-    run.skip_to(facts["round"])
-    return [(int(epoch), float(accuracy), float(loss)) for epoch, accuracy, loss in facts["history"]]
+        client.batches.skip_to(max(0, batches - 1))
+        client.batch = client.batches.next() if batches else None
+    for bits, purposes in zip(_secrets(run), secret, strict=True):
+        bits.drawn |= purposes
+    fed.channel.ledger = ledger
+    fed.traffic = traffic
+    run.skip_to(done)
+    return history
+
+
+def largest_checkpoint(run: Run) -> int:
+    """Return the most bytes that a checkpoint of `run` has."""
+    return sum(tensor.nbytes for tensor in _tensors(run).values()) + _FACTS
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value < _MOST_COUNTED:
+        raise ValueError("it counts what cannot be")
+    return value
+
+
+def _damaged(error: Exception) -> InputError:
+    reason = f"no entry {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
+    return InputError(f"the checkpoint is damaged: {reason}; start without ‹resume›, which replaces it")
 
 
 def _secrets(run: Run) -> list[SecretBits]:
@@ -103,15 +138,17 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
         size = int.from_bytes(data[:8], "little")
         if 8 + size > len(data):
             raise ValueError(f"a header of {size} bytes does not fit the {len(data)} bytes there are")
-        said = json.loads(data[8 : 8 + size])["__metadata__"]
+        said = json_in(data[8 : 8 + size])["__metadata__"]
         tensors = load(data)
         digest = _digest(said["facts"], tensors)
         if said["sha256"] != digest:
             raise ValueError(f"facts and tensors have digest {digest[:16]}, must have {said['sha256'][:16]}")
-        return json.loads(said["facts"]), tensors
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = f"no entry {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
-        raise InputError(f"the checkpoint is damaged: {reason}; start without ‹resume›, which replaces it") from error
+        facts = json.loads(said["facts"])
+        if not isinstance(facts, dict):
+            raise TypeError("its facts are no object")
+        return facts, tensors
+    except (SafetensorError, *_REFUSED) as error:
+        raise _damaged(error) from error
 
 
 def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:

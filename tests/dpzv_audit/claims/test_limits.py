@@ -14,13 +14,14 @@ import pytest
 
 from dpzv_audit import limits
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.file import LARGEST_FILE, MOST_CLAIMS, parse_claims
+from dpzv_audit.claims.file import MOST_CLAIMS, parse_claims
 from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.subjects import Access
 from dpzv_audit.cli import main
 from dpzv_audit.data import load_csv
 from dpzv_audit.errors import InputError
 from dpzv_audit.signals import TimeIsUp, until
+from dpzv_audit.toml import LARGEST_FILE
 from mechanisms.core.config import check_sizes
 from mechanisms.core.context import Deployment
 from mechanisms.methods.czofo import CZOFOConfig
@@ -47,7 +48,10 @@ REFUSED = {
     "directions": (METHOD + f"config = {{ directions = {HUGE} }}", "config holds directions"),
     "local steps": (METHOD + f"config = {{ local_steps = {HUGE} }}", "config holds local_steps"),
     "a cap": (METHOD + f"config = {{ participation_cap = {HUGE} }}", "config holds participation_cap"),
-    "an integer of 4,000 digits": (METHOD + f"config = {{ epochs = 1{'0' * 4000} }}", "config holds epochs = 1000"),
+    "an integer of 4,000 digits": (
+        METHOD + f"config = {{ epochs = 1{'0' * 4000} }}",
+        "epochs is a whole number of 13,288 bits, must have 64 at most",
+    ),
     "an unknown number": (METHOD + f"config = {{ epoch = {HUGE} }}", "config holds epoch = "),
     "rounds": (
         METHOD + "records = 1000000000\nconfig = { epochs = 1000000, batch_size = 1 }",
