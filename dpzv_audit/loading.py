@@ -1,10 +1,18 @@
-"""Finds the user's own code: a function by the name `package.module:function`, on the import path or in a folder."""
+"""Finds the user's own code: a function by the name `package.module:function`, in a folder or on the import path.
 
+A file in the folder is meant before all else of its name. Where that name is taken by another module (of Python's own
+library, an installed package, a file of the same name in another folder), the file is imported under a name that is
+marked with its folder: every other import of the name gives what it always did.
+"""
+
+import hashlib
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextvars import ContextVar
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from traceback import walk_tb
@@ -32,12 +40,20 @@ class _FromSource(SourceFileLoader):
 
 
 class _SourceFinder:
-    """Find modules as the other finders do; what is neither installed nor Python's own is imported from its source."""
+    """Find modules as the other finders do; what is neither installed nor Python's own is imported from its source.
+
+    A name that is marked with the folder `home` is that of the file there.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder.find_spec`."""
+        if path is None and name.endswith(_mark(self._home)):
+            return _marked(name, self._home)
         for finder in sys.meta_path:
             find = None if isinstance(finder, _SourceFinder) else getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(name, path, target) if find else None
@@ -47,6 +63,64 @@ class _SourceFinder:
                     spec.loader = _FromSource(loader.name, loader.path)
                 return spec
         return None
+
+
+_HOME: ContextVar[Path | None] = ContextVar("_HOME", default=None)
+
+
+def name_of_import(module: str) -> str:
+    """Return the name under which `module` is imported within `importable`: marked where its own is another module's.
+
+    Imports nothing.
+    """
+    home = _HOME.get()
+    top, dot, rest = module.partition(".")
+    file, folder = (None, None) if home is None else _place(home, top)
+    inner = None if folder is None else folder.joinpath(*rest.split("."))
+    if file is None and not (rest and inner and (os.path.isfile(f"{inner}.py") or os.path.isdir(inner))):
+        return module
+    try:
+        taken = importlib.util.find_spec(top)
+    except (ImportError, ValueError):  # it is being run, or took its description away
+        taken = None
+    if home is None or (taken is not None and _same(taken, file, folder)):
+        return module
+    return f"{top}{_mark(home)}{dot}{rest}"
+
+
+def _same(taken: ModuleSpec, file: Path | None, folder: Path | None) -> bool:
+    """Whether a module is that of `file`, or where there is none a package of `folder` among others."""
+    if file is not None:
+        return taken.origin is not None and os.path.realpath(taken.origin) == os.path.realpath(file)
+    places = [] if taken.origin else taken.submodule_search_locations or ()
+    return os.path.realpath(str(folder)) in map(os.path.realpath, places)
+
+
+def _mark(home: Path) -> str:
+    return f"@{hashlib.sha256(os.fsencode(home)).hexdigest()[:12]}"
+
+
+def _place(home: Path, top: str) -> tuple[Path | None, Path | None]:
+    """Return the file of the module `top` in a folder, and the folder of its package; None for what is not there."""
+    package = home / top
+    if os.path.isfile(package / "__init__.py"):
+        return package / "__init__.py", package
+    if os.path.isfile(home / f"{top}.py"):
+        return home / f"{top}.py", None
+    return None, package if os.path.isdir(package) else None
+
+
+def _marked(name: str, home: Path) -> ModuleSpec | None:
+    file, folder = _place(home, name.removesuffix(_mark(home)))
+    within = None if folder is None else [str(folder)]
+    if file is not None:
+        loader = _FromSource(name, str(file))
+        return importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=within)
+    if within is None:
+        return None
+    spec = ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = within
+    return spec
 
 
 def _installed(loader: SourceFileLoader) -> bool:
@@ -65,13 +139,15 @@ def importable(folder: Path | None) -> Iterator[None]:
     added = place not in sys.path
     if added:
         sys.path.append(place)
-    finder = _SourceFinder()
+    finder = _SourceFinder(home)
     sys.meta_path.insert(0, finder)
     importlib.invalidate_caches()
+    token = _HOME.set(home)
     try:
         with recording(home):
             yield
     finally:
+        _HOME.reset(token)
         with suppress(ValueError):  # the user's code may have taken it away
             sys.meta_path.remove(finder)
         if added and place in sys.path:
@@ -97,7 +173,7 @@ def printing_aside() -> Iterator[None]:
 def module_at(path: str, what: str, right: str, folder: Path | None = None) -> tuple[ModuleType, str]:
     """Import `pkg.mod` of the path `pkg.mod:name` and return it with the name; `InputError` where that cannot be.
 
-    The module is looked for on the import path and in `folder`, by default the current one. `what` the path names, and
+    The module is looked for in `folder`, by default the current one, and on the import path. `what` the path names, and
     what would be `right`, are said in the error.
     """
     module_name, separator, name = path.partition(":")
@@ -106,16 +182,20 @@ def module_at(path: str, what: str, right: str, folder: Path | None = None) -> t
     if module_name.endswith(".py") or module_name.startswith(".") or "/" in module_name or os.sep in module_name:
         file = Path(module_name)
         stem = file.name.removesuffix(".py")
-        raise InputError(f"must be {stem}:{name}, in the folder {file.resolve().parent}", what, path)
+        raise InputError(f"must be {stem}:{name}, in the folder {os.path.realpath(file.parent)}", what, path)
     with importable(folder), printing_aside():
+        imported = name_of_import(module_name)
         try:
-            return importlib.import_module(module_name), name
+            return importlib.import_module(imported), name
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # asyncio's ends are no Exception
             failed = f"{what} {path}: importing {module_name} failed: {words_of(error)}"
-            if isinstance(error, ModuleNotFoundError) and error.name == module_name:
+            if isinstance(error, ModuleNotFoundError) and error.name == imported:
                 failed += f", neither in the folder {(folder or Path.cwd()).resolve()} nor on the import path"
+            elif imported != module_name:
+                top = module_name.partition(".")[0]
+                failed += f"; {top} is also the name of another module, which every import of {top} gives"
             raise InputError(failed) from error
 
 
@@ -126,7 +206,7 @@ def function_at(path: str, what: str, right: str, folder: Path | None = None) ->
     if not callable(found):
         hint = did_you_mean(name, (one for one, held in vars(module).items() if callable(held)))
         hint = f": {hint}" if hint else ""
-        raise InputError(f"{what} {path}: {module.__name__} has no callable {name}, must have one{hint}")
+        raise InputError(f"{what} {path}: {path.partition(':')[0]} has no callable {name}, must have one{hint}")
     function: Callable[..., Any] = found
     return function
 

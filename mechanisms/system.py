@@ -30,7 +30,7 @@ from dpzv_audit.data.vertical import VerticalDataset, array_digest
 from dpzv_audit.errors import AuditError, InputError, check_delta
 from dpzv_audit.execution.executor import in_own_process
 from dpzv_audit.findings import AdversaryName
-from dpzv_audit.loading import function_at, printing_aside, short, words_of
+from dpzv_audit.loading import function_at, module_at, printing_aside, short, words_of
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.signals import TimeIsUp, can_ring, until
 from dpzv_audit.systems.record import (
@@ -248,7 +248,8 @@ def system_at(path: str, seconds: float, folder: Path | None = None) -> System:
         InputError: There is none, or what it states is of the wrong type.
     """
     right = "module:function, such as our_vfl:train for the file our_vfl.py"
-    return system_of(function_at(path, "system", right, folder), path, seconds, home=path.partition(":")[0])
+    home, _ = module_at(path, "system", right, folder)
+    return system_of(function_at(path, "system", right, folder), path, seconds, home=home.__name__)
 
 
 def system_of(train: Callable[..., Any], path: str, seconds: float, home: str | None = None) -> System:

@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 
 from ..errors import AuditError, InputError
 from ..execution.executor import in_own_process, in_worker
-from ..files import python_files, tree_digest
+from ..files import python_files, read_plain, tree_digest
 from ..inputs import Inputs, add_inputs, inputs_of
-from ..loading import function_at, importable, short, words_of
+from ..loading import function_at, importable, name_of_import, short, words_of
 from ..runs import PACKAGE_FOLDERS
 from ..seeds import Purpose, stream
 from ..signals import can_ring, until
@@ -383,6 +383,8 @@ def _time_limit(seconds: float) -> Iterator[None]:
 
 
 _LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
+_LARGEST_CODE = 16_000_000
+"""Bytes of a Python file whose imports are read."""
 
 
 def code_of(mechanism: str, outputs: Collection[Path] = (), what: str = "mechanism") -> str:
@@ -417,10 +419,11 @@ def native_readers(mechanism: str, what: str = "mechanism") -> list[str]:
 
 def _own_modules(mechanism: str, what: str) -> tuple[dict[str, ModuleSpec], set[str]]:
     """Return the top-level modules of the user's own that a path leads to, and the names of all that they import."""
-    first = mechanism.partition(":")[0].partition(".")[0]
+    module = mechanism.partition(":")[0]
+    first = name_of_import(module).partition(".")[0]
     spec = _spec(first)
     if spec is None:
-        raise InputError(f"but there is no module {first!r} on the import path", what, mechanism)
+        raise InputError(f"but there is no module {module.partition('.')[0]!r} on the import path", what, mechanism)
     found = {first: spec}
     names: set[str] = set()
     waiting = [first]
@@ -477,8 +480,8 @@ def _names(path: Path) -> Iterator[str]:
     if path.suffix != ".py":
         return
     try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError, RecursionError, OSError):  # its import says what is wrong
+        tree = ast.parse(read_plain(path, _LARGEST_CODE))
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OSError, InputError):  # its import says what is wrong
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
