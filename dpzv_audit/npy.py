@@ -86,6 +86,8 @@ def read_npz(path: Path, most: Mapping[str, int] | None = None) -> dict[str, NDA
     try:
         with open_plain(path) as file, archive_in(file) as archive:
             entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            if len(entries) < len(archive.infolist()):
+                raise ValueError("holds an array twice")
             absent = next((name for name in most or () if name not in entries), None)
             if absent is not None:
                 raise ValueError(f"has no array {absent!r}, only: {', '.join(sorted(entries)[:10])}")
