@@ -89,7 +89,7 @@ def simulated_outcome(
         method=method.name,
         dataset="simulated",
         protects=method.protects(config),
-        noise=noise_of_simulation(method, config, seed),
+        noise=noise_of_simulation(method, config, deployment),
         config=config.model_dump(mode="json"),
         seed=seed,
         compute={"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},

@@ -161,7 +161,7 @@ def provenance(
         method=method.name,
         dataset=dataset.name,
         protects=method.protects(config),
-        noise=noise or noise_of_simulation(method, config, case.seed),
+        noise=noise or noise_of_simulation(method, config, case.deployment),
         config=config.model_dump(mode="json"),
         seed=case.seed,
         compute={"device": case.device, "threads": threads, "audit_chunk": chunk, **shortage(at_once)},
@@ -180,11 +180,14 @@ MODELS = "models.safetensors"
 _PARTS = tomllib.loads((Path(__file__).parent / "tables" / "published.toml").read_text("utf-8"))
 
 
-def noise_of_simulation(method: MethodSpec, config: TrainingConfig, seed: int) -> Noise | None:
-    """Return where the noise of a simulation came from: the run's `seed`; None where there is no noise."""
+def noise_of_simulation(method: MethodSpec, config: TrainingConfig, deployment: Deployment) -> Noise | None:
+    """Return where the noise of a simulation came from: the run's seed; None where there is no noise."""
     if not method.draws(config):
         return None
-    return Noise.of_simulation(seed, batches=random_batches(getattr(config, "sampler", None)))
+    batches = random_batches(getattr(config, "sampler", None))
+    if method.offers is not None:  # it states how its batches are drawn
+        batches = bool(method.secrets(config, deployment))
+    return Noise.of_simulation(deployment.seed, batches=batches)
 
 
 def noise_of_training(source: NoiseSource, seed: int, trained: TrainedStack, secrets: Collection[Purpose]) -> Noise:

@@ -142,7 +142,6 @@ def killed(case, folder, dies_at):
     ("case", "dies_at"),
     [
         ("a scalar channel and a dp-sgd server", 2 * ROUNDS + 4),
-        ("a server that steps by the scalars", 5),
         ("embeddings, the first table among them", 3),
         ("gradients", ROUNDS + 6),
         ("batches and directions that are secret", 2 * ROUNDS + 3),

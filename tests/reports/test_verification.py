@@ -24,7 +24,7 @@ def result(tmp_path, monkeypatch, capsys):
     """A result of `verify` on one claim about scores."""
     monkeypatch.chdir(tmp_path)
     for name in ("in", "out"):
-        np.savetxt(tmp_path / f"{name}.csv", np.arange(40.0))
+        np.savetxt(tmp_path / f"{name}.csv", np.arange(40.0) + (0.25 if name == "in" else 0.0))
     (tmp_path / "claims.toml").write_text(
         '[[claim]]\nname = "c"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 1.0\n'
     )

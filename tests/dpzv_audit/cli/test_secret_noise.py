@@ -2,18 +2,24 @@
 
 import fnmatch
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.numpy import load_file
 
 from dpzv_audit.cli import main
+from dpzv_audit.data import load
 from mechanisms import METHODS
 from mechanisms.core import training
 from mechanisms.core.baselines import FirstOrderRun
+from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzo import DPZORun
 
 from ... import one_bit
+from ...seed_search import parties_of, shown_by
 
 SOUND = ("--method", "dpzv-sound", "--epochs", "2", "--no-controls")
 GRADIENT = ("--method", "vafl", "--epochs", "1", "--set", "dp=gradient", "--set", "epsilon=8", "--no-controls")
@@ -210,6 +216,35 @@ def test_a_training_whose_bound_counts_on_secret_batches_takes_them_from_the_ope
     assert not any(bound["sound"] for bound in seeded["privacy"]["bounds"])
 
 
+def numbers_of(published, folder):
+    """Every whole number in what may leave: parts about no record and covered ones, and the folder's name."""
+    stored = json.loads((folder / "result.json").read_text())
+    allowed = (*published["of_no_record"], *published["inside_bound"])
+    texts = [folder.name] if "the folder's name" not in published["not_inside"] else []
+    for part in allowed:
+        if part.startswith("/"):
+            value = stored
+            for key in part.strip("/").split("/"):
+                value = value.get(key, {}) if isinstance(value, dict) else {}
+            texts.append(json.dumps(value))
+        elif part.endswith(".json"):
+            texts.append((folder / part).read_text())
+    return {int(digits) for text in texts for digits in re.findall(r"[0-9]{1,18}", text)}
+
+
+def test_no_number_that_may_leave_is_the_seed_of_what_leaves(run):
+    """The command line and the folder's name hold the run's seed, which gives nothing; a seeded training names it."""
+    flags = ("train", "--method", "dp-zo", "--sigma", "0.05", "--epochs", "1", "--no-controls", "--seed", "90210")
+    data = TrainingData.of(load("digits"), dtype=torch.float32, device="cpu")
+    config = METHODS["dp-zo"].configure(sigma=0.05, epochs=1)
+    for more, told, shown in (((), True, set()), (("--noise-seed", "1"), False, {90210})):
+        result, folder = run(*flags, *more)
+        numbers = numbers_of(result["published"], folder)
+        assert (90210 in numbers) == told
+        parties = list(parties_of(data, config, load_file(folder / MODELS)))
+        assert shown_by(parties, {*numbers, *range(20), 90210}, rounds=result["rounds"]) == shown
+
+
 class SeededBatches(DPZORun):
     """A central training that leaves the operating system's batches aside."""
 
@@ -289,14 +324,23 @@ def test_a_method_without_a_release_whose_coins_follow_from_the_seed_is_not_call
     assert "came from the operating system" not in json.dumps(result)
 
 
-def test_account_takes_a_seed_that_others_learn_for_a_gap(capsys):
+@pytest.mark.parametrize(
+    ("flag", "sampler", "gap"),
+    [
+        ("--seeded-noise", "shuffled", "seeded-noise"),
+        ("--seeded-batches", "uniform", "seeded-batches"),
+        ("--seeded-batches", "poisson", "seeded-batches"),
+        ("--seeded-batches", "shuffled", None),
+    ],
+)
+def test_account_takes_a_seed_that_others_learn_for_a_gap(flag, sampler, gap, capsys):
     release = ("account", "--batch-size", "16", "--dataset-size", "1600", "--rounds", "1000", "--noise-multiplier", "9")
-    about = ("--adversary", "client", "--neighbours", "replace-label", "--json")
+    about = ("--sampler", sampler, "--adversary", "client", "--neighbours", "replace-label", "--json")
     found = []
-    for flags in ((), ("--seeded-noise",)):
+    for flags in ((), (flag,)):
         assert main([*release, *flags, *about]) == 0
         bounds = json.loads(capsys.readouterr().out)["bounds"]
         found.append(next(b for b in bounds if b["accountant"] == "gdp-exact"))
     secret, seeded = found
     assert secret["sound"]
-    assert (seeded["sound"], seeded["gap"], seeded["epsilon"]) == (False, "seeded-noise", secret["epsilon"])
+    assert (seeded["sound"], seeded["gap"], seeded["epsilon"]) == (gap is None, gap, secret["epsilon"])
