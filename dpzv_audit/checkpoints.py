@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mechanisms.core.checkpoint import largest_checkpoint, load_checkpoint, save_checkpoint
+from mechanisms.core.checkpoint import epochs_in, largest_checkpoint, load_checkpoint, save_checkpoint
 from mechanisms.core.method import Run
 from mechanisms.core.secret import KEY_BYTES
 from mechanisms.core.training import History
 
 from .errors import AuditError, InputError
-from .files import read_plain
+from .files import open_plain, read_plain
 from .runs import cpu_features, json_text, version_of
 from .store import Store
 
@@ -64,13 +64,19 @@ class FileCheckpoints:
         return next((stack.resumed_at for stack in reversed(self._stacks) if stack.resumed_at), self._resumed_at)
 
     def kept(self, epochs: int) -> str | None:
-        """Return what is kept of a run of `epochs` epochs, in words; None where nothing is."""
-        done = [stack.epochs for stack in self._stacks if stack.epochs]
-        if done:
+        """Return what lies on the disk of a run of `epochs` epochs, in words; None where nothing does.
+
+        An earlier process may have kept it, of which this one has not read anything yet.
+        """
+        whole = _epochs_kept(self.path)
+        done = [_epochs_kept(path) for path in self.path.parent.glob(f"{self._key}-*{self.path.suffix}")]
+        if any(done):
             files = self.path.with_name(f"{self._key}-*{self.path.suffix}")
             return f"memory ran out, but {sum(done)} epochs of {len(done)} smaller stacks are kept in {files}"
-        if self.epochs:
-            return f"{self.epochs} of {epochs} epochs are kept in {self.path}"
+        if whole:
+            return f"{whole} of {epochs} epochs are kept in {self.path}"
+        if self._noise_key.path.exists():
+            return f"no epoch was finished, but the key of the noise drawn so far is kept in {self._noise_key.path}"
         return None
 
     def load(self, run: Run) -> History:
@@ -140,6 +146,14 @@ class FileCheckpoints:
         names = [f"{self._key}{suffix}", f"{self._key}-*{suffix}"]
         unfinished = [f".{name}.*.partial" for name in names]
         return [path for name in (*names, *unfinished) for path in self.path.parent.glob(name)]
+
+
+def _epochs_kept(path: Path) -> int:
+    try:
+        with open_plain(path) as file:
+            return epochs_in(file)
+    except (OSError, InputError):
+        return 0
 
 
 _OVERWRITE = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)

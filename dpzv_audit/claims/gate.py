@@ -178,7 +178,7 @@ class Gate:
         }
 
     def plans(self, runs: Sequence[ClaimRun]) -> dict[str, str]:
-        """Return by name, in words, what the planned trials of each claim could refute; none of a claim in the cache."""
+        """Return by name, in words, what the planned trials of each claim could refute; none of one in the cache."""
         reaches = {run.placed.name: run.evidence().reach for run in runs if not run.cached}
         return {name: reach_in_words(reach) for name, reach in reaches.items() if reach is not None}
 

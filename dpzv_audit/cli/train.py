@@ -3,10 +3,12 @@
 import resource
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..data.files import model_digest
-from ..errors import InputError, Interrupted
+from ..errors import AuditError, InputError, Interrupted
 from ..runs import MEASURED_FILE, json_text
 from ..store import hold
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
@@ -62,7 +64,10 @@ def train(
             _train(output, run, choice, trials=trials, confidence=confidence)
         return
     how.refuse()
-    choice = choose(training, data, claims=("epsilon", "delta", "calibration"), quiet=output.quiet)
+    try:
+        choice = choose(training, data, claims=("epsilon", "delta", "calibration"), quiet=output.quiet)
+    except KeyboardInterrupt:
+        raise Interrupted("the training had not begun") from None
     from ..checkpoints import FileCheckpoints, run_key
 
     facts = {
@@ -107,25 +112,18 @@ def _train(
     from ..evidence.training import train_result
 
     started = time.monotonic()
-    with output.progress() as reporter:
-        try:
-            result, trained = train_result(
-                **vars(choice),
-                seed=run.seed,
-                trials=trials,
-                controls=controls,
-                device=choose_device(run.device),
-                confidence=confidence,
-                checkpoints=checkpoints,
-                reporter=reporter,
-                noise_seed=noise_seed,
-            )
-        except KeyboardInterrupt:
-            if checkpoints is None:
-                raise
-            kept = checkpoints.kept(choice.config.epochs)
-            how = f"{kept}; {GO_ON}" if kept else "no epoch was finished, so nothing is kept"
-            raise Interrupted(how) from None
+    with _kept_by(checkpoints, choice.config.epochs), output.progress() as reporter:
+        result, trained = train_result(
+            **vars(choice),
+            seed=run.seed,
+            trials=trials,
+            controls=controls,
+            device=choose_device(run.device),
+            confidence=confidence,
+            checkpoints=checkpoints,
+            reporter=reporter,
+            noise_seed=noise_seed,
+        )
     measured = {
         "wall_seconds": round(time.monotonic() - started, 3),
         "resumed_at_epoch": checkpoints.resumed_at if checkpoints else 0,
@@ -136,10 +134,25 @@ def _train(
         "models.safetensors": to_safetensors(models),
         MEASURED_FILE: json_text(measured),
     }
-    saved = save(result, run, "train", result.method, result.dataset, files=files)
+    with _kept_by(checkpoints, choice.config.epochs, failing=True):
+        saved = save(result, run, "train", result.method, result.dataset, files=files)
     if checkpoints is not None:
         checkpoints.remove()
     output.finish(saved, table_from("train", result, measured), **measured)
+
+
+@contextmanager
+def _kept_by(checkpoints: "FileCheckpoints | None", epochs: int, *, failing: bool = False) -> Iterator[None]:
+    """Let what interrupts the block say what checkpoints hold of a training; with `failing` an error of it too."""
+    try:
+        yield
+    except (KeyboardInterrupt, AuditError) as error:
+        if checkpoints is None or not (failing or isinstance(error, KeyboardInterrupt)):
+            raise
+        kept = checkpoints.kept(epochs)
+        if isinstance(error, AuditError):
+            raise (error.placed("", f"; {kept}: {GO_ON}") if kept else error) from error
+        raise Interrupted(f"{kept}; {GO_ON}" if kept else "no epoch was finished, so nothing is kept") from None
 
 
 def _peak_memory_mb() -> float:

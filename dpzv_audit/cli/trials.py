@@ -110,6 +110,8 @@ def kept_parts(folder: Path, what: str, count: Callable[[], int], *, resume: boo
         except (KeyboardInterrupt, AuditError) as error:
             number = count()
             done = not number
+            if done and isinstance(error, KeyboardInterrupt):
+                raise Interrupted(f"no {what} is kept") from None
             if done:
                 raise
             kept = f"{number} {what} is kept" if number == 1 else f"{number} {what}s are kept"
