@@ -14,6 +14,7 @@ import termios
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from .conftest import without_heartbeat
@@ -277,3 +278,70 @@ def test_without_the_key_rounds_are_not_released_a_second_time(tool, refused, ki
     killed.unlink()
     line = refused(tool(*NOISED, "--resume", "--out", tmp_path / "runs"), 2)
     assert "would be released a second time with other noise; start without --resume" in line
+
+
+CLAIMS = """
+[[claim]]
+name = "false, of scores"
+scores = { in = "in.csv", out = "out.csv" }
+epsilon = 0.5
+
+[[claim]]
+name = "true, of scores"
+scores = { in = "in.csv", out = "out.csv" }
+epsilon = 3.0
+
+[[claim]]
+name = "false, drawn"
+mechanism = "planted:noise-over-b"
+epsilon = 1.0
+"""
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
+def test_verify_killed_at_any_moment_resumes_to_the_same_numbers(tool, tmp_path, kills):
+    """Half of the kills fall anywhere, half into the time from just before the ledger is written to the end."""
+    rng = np.random.default_rng(kills)
+    np.savetxt(tmp_path / "in.csv", rng.normal(1.0, 1.0, 1000))
+    np.savetxt(tmp_path / "out.csv", rng.normal(0.0, 1.0, 1000))
+    (tmp_path / "claims.toml").write_text(CLAIMS)
+
+    def command(name):
+        return ("verify", "claims.toml", "--ledger", f"{name}.jsonl", "--cache", f"{name}-cache", "--out", name)
+
+    def numbers(*more):
+        done = tool(*more, "--json", "--quiet", cwd=tmp_path)
+        assert done.returncode == 1, done.stderr
+        found = json.loads(done.stdout)
+        return {key: found[key] for key in ("claims", "level", "summary", "sentence", "controls")}
+
+    assert tool("verify", "claims.toml", "--check", cwd=tmp_path).returncode == 0  # what is forked is loaded now
+    started_at = time.monotonic()
+    whole = numbers(*command("whole"))
+    seconds = time.monotonic() - started_at
+    entered = 0
+    for number in range(kills):
+        name = f"killed-{number}"
+        ledger = tmp_path / f"{name}.jsonl"
+        process = subprocess.Popen(
+            [*tool.forked, *command(name)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=tool.environment,
+        )
+        if number % 2:
+            time.sleep(rng.uniform(0.0, seconds))
+        else:
+            limit = time.monotonic() + 120
+            while not ledger.with_name(f".{ledger.name}.lock").exists() and process.poll() is None:
+                assert time.monotonic() < limit
+                time.sleep(0.002)
+            time.sleep(rng.uniform(0.0, 0.3 * seconds))
+        process.send_signal(signal.SIGKILL)
+        communicated(process)
+        entered += ledger.exists() and not list((tmp_path / name).glob("[!.]*"))
+        assert numbers(*command(name), "--resume") == whole
+        assert len(ledger.read_text().splitlines()) == 2
+    assert entered or kills < 30, "some kill fell between the ledger and the run folder"
