@@ -669,9 +669,7 @@ def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Messa
         shapes = " and ".join(sorted({str(value.shape) for value in values}))
         raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings, must have one")
     # A number costs what it travels as, where that is not the float that a built-in method sends.
-    bits = None
-    if values[0].dtype != bool and values[0].itemsize != VALUE_BYTES:
-        bits = 8 * values[0].nbytes
+    bits = 8 * values[0].nbytes if values[0].itemsize != VALUE_BYTES else None
     if not named:
         payload = torch.from_numpy(np.stack(values))
         return Message(first.round, first.sender, first.receiver, first.kind, payload, bits=bits)

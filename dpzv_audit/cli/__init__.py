@@ -183,7 +183,9 @@ def _told(error: BaseException) -> int:
 def _mistake(error: Any) -> str:
     """Return typer's message, with the value that was given where it leaves it out, and near flags alone suggested."""
     if hasattr(error, "possibilities") and hasattr(error, "option_name"):
-        return no_such_option(error.option_name, error.possibilities or ())
+        # Of those that begin as the mistake does typer gives three at most, and may leave out some of them.
+        known = () if error.ctx is None else [name for param in error.ctx.command.params for name in param.opts]
+        return no_such_option(error.option_name, known)
     if error.message.startswith("No such command"):
         if "Did you mean" in error.message:
             return str(error.message)
