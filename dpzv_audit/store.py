@@ -240,7 +240,8 @@ def _acquired(path: Path, what: str, shared: bool) -> int:
         else:
             private_folder(path.parent)
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # What a link leads to is not written to.
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except FileNotFoundError:  # another process has just removed the folder that it left empty
             continue
         try:

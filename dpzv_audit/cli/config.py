@@ -206,7 +206,7 @@ def _json_or_word(key: _Key, name: str, value: Any) -> str:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

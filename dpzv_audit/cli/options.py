@@ -91,7 +91,7 @@ NAMED_ONLY = ("dataset", "preset", "partition", "subset", "data_options", "data_
 def _json_or_word(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, check_count
-from ..files import open_plain
+from ..errors import InputError, check_count, out_of_memory
+from ..files import kind_of, may_open, open_plain
 from .files import TarLimits, bounded_lines, check_size, read_tar_members, reading
 from .spec import DataRequest
 from .vertical import LabelArray, Records, TokenArray, VerticalDataset, equal_runs, fixed_order, split_evenly
@@ -26,6 +26,9 @@ WORD = re.compile(rb"[a-z0-9\x80-\xff]+(?:'[a-z]+)?")
 """Bytes of UTF-8 after ASCII lower-casing: what a word is depends on no version of the Unicode tables."""
 
 DEFAULT_VOCABULARY = 1 << 15
+
+_LARGEST_JSON = 200_000_000
+"""Bytes of a configuration or a vocabulary of a model: six times those of the largest vocabularies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +113,9 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
     except ImportError:
         needs = "which needs the extra [text]: pip install 'dpzv-audit[text]'"
         raise InputError(needs, "transformer", source) from None
+    local = Path(source).is_dir()
+    if local:
+        _check_model(Path(source), source)
     logs = transformers.utils.logging
     verbosity = logs.get_verbosity()
     bars = logs.is_progress_bar_enabled()
@@ -118,11 +124,13 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
     try:
         return getattr(transformers, kind).from_pretrained(
             source,
-            local_files_only=Path(source).is_dir(),
+            local_files_only=local,
             trust_remote_code=False,
             **options,
         )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except Exception as error:  # whatever the library makes of a file
+        if out_of_memory(error):
+            raise
         reason = " ".join(str(error).split())[:200]
         folder = "a folder with config.json, model.safetensors and a tokenizer"
         right = f"must be {folder}, or a name on the Hugging Face hub"
@@ -131,6 +139,16 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
         logs.set_verbosity(verbosity)
         if bars:
             logs.enable_progress_bar()
+
+
+def _check_model(folder: Path, source: str) -> None:
+    """Raise `InputError` for a file in the folder of a model that the library must not open, or not read as a whole."""
+    for path in sorted(folder.iterdir()):
+        if not path.is_dir() and not may_open(path):
+            raise InputError(f"whose {path.name} is {kind_of(path)}, must be a regular file", "transformer", source)
+        if path.suffix == ".json" and path.stat().st_size > _LARGEST_JSON:
+            right = f"must have {_LARGEST_JSON:,} bytes at most"
+            raise InputError(f"whose {path.name} is too large, {right}", "transformer", source)
 
 
 @lru_cache(maxsize=2)

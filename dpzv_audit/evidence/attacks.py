@@ -95,7 +95,8 @@ def attacks_result(
 
 
 def _read_result(path: Path) -> AttackResult:
-    found, left = read(verified(read_plain(path, LARGEST_STATE)))
+    value = verified(read_plain(path, LARGEST_STATE))
+    found, left = read(value) if isinstance(value, dict) else (None, {})
     if not isinstance(found, AttackResult) or left:
         raise ValueError("it holds no result of an attack")
     return found

@@ -59,13 +59,14 @@ def test_a_file_that_is_swapped_as_it_is_opened_is_not_read(place, monkeypatch, 
 
 def test_a_file_that_is_swapped_back_is_not_read(place, monkeypatch):
     """Outside when it is looked at, inside when its path is followed, outside when it is opened, and inside again."""
-    inside = (lambda: link(place / "mine", "other"),) * 2
-    outside = (lambda: link(place / "mine", "../secret"),) * 2
     link(place / "mine", "../secret")
-    opened = before_calls(monkeypatch, files.os, "open", outside[0])
-    followed = before_calls(monkeypatch, files.os.path, "realpath", *inside[:1], lambda: None, inside[1])
-    with confined_to(place), pytest.raises(InputError, match="mine: was replaced while it was opened"):
-        open_plain(place / "mine")
+    with confined_to(place):
+        opened = before_calls(monkeypatch, files.os, "open", lambda: link(place / "mine", "../secret"))
+        # Followed twice before it is opened.
+        inside = (lambda: link(place / "mine", "other"), lambda: None, lambda: link(place / "mine", "other"))
+        followed = before_calls(monkeypatch, files.os.path, "realpath", *inside)
+        with pytest.raises(InputError, match="mine: was replaced while it was opened"):
+            open_plain(place / "mine")
     assert not opened
     assert not followed
 

@@ -26,19 +26,28 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-from dpzv_audit.checkpoints import NoiseKeyFile, run_key
+from dpzv_audit.checkpoints import FileCheckpoints, NoiseKeyFile, run_key
 from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.file import load_claims
+from dpzv_audit.claims.subjects import Access, subject_of
 from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix_cells import stored_cell
-from dpzv_audit.errors import AuditError
+from dpzv_audit.data.text import _check_model
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.evidence.attacks import _read_result
 from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.npy import read_npz
 from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_measured
-from dpzv_audit.store import Store, checksummed
+from dpzv_audit.store import Store, checksummed, hold
 from dpzv_audit.tracked import tracked_at
+from mechanisms import METHODS
+from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.methods.dpzv import DPZVRun
 from mechanisms.trials import read_trial
 
 SECONDS = 20
@@ -116,6 +125,14 @@ def read_by(name, reader):
     return name, run
 
 
+def fresh_run():
+    config = METHODS["dpzv"].configure(batch_size=4, epochs=1, embedding=2, hidden=2)
+    parts = [Records(features=(np.ones((n, 2), np.float32),) * 2, labels=np.arange(n) % 2) for n in (8, 4)]
+    data = VerticalDataset("ones", *parts, 2, "blocks", {})
+    data = TrainingData.of(data, dtype=torch.float32, device="cpu")
+    return DPZVRun(data, config, RunContext(seed=1, replicas=(0,)))
+
+
 def part_of(path):
     return TableParts(path.parent, resume=True).part({}, lambda _: {})
 
@@ -144,13 +161,17 @@ PLACES = {
     "cell": read_by("cell.json", lambda path: stored_cell(path, Cell())),
     "part": read_by(PART, part_of),
     "noise key": read_by("k.noise-key", lambda path: NoiseKeyFile(path, resume=True).key_from(1, "cpu")),
+    "checkpoint": read_by(
+        "k.safetensors", lambda path: FileCheckpoints(path.parent, "k", resume=True).load(fresh_run())
+    ),
+    "attacks": read_by("a.json", lambda path: Store(path.parent).load(path.name, _read_result, again="again")),
     "trial": read_by("t.safetensors", lambda path: Store(path.parent).load(path.name, read_trial, again="again")),
     "chunk": read_by("000000000-000000004.npz", lambda path: ChunkStore(path.parent, resume=True).load()),
     "arrays": read_by(
         "a.npz", lambda path: Store(path.parent).load(path.name, functools.partial(read_npz), again="again")
     ),
 }
-KEPT = {"evidence", "cell", "trial", "chunk", "arrays"}
+KEPT = {"attacks", "evidence", "cell", "trial", "chunk", "arrays"}
 """Counts as absent, and is named in the log, where it is damaged."""
 MAY_BE_ABSENT = {"ledger", "measured", "index", "part", *KEPT}
 
@@ -326,6 +347,21 @@ FACTS = {
     "answers without end": {"trial": '{"models": {}, "messages": [], "notes": [], "answers": 1e999}'},
     "an odd shape": {"trial": '{"models": {"1": [["a", 5]]}, "messages": [], "notes": [], "answers": 0}'},
 }
+STATES = {
+    "no facts": {"sha256": "0" * 64},
+    "facts of nothing": {"facts": "null", "sha256": "0" * 64},
+    "deep facts": {"facts": "[" * 100_000, "sha256": "0" * 64},
+    "no digest": {"facts": "{}"},
+    **{
+        name: {"facts": facts, "sha256": hashlib.sha256(facts.encode()).hexdigest()}
+        for name, facts in {
+            "a list": "[]",
+            "a null": "null",
+            "empty": "{}",
+            "deep, with its digest": "[" * 9000,
+        }.items()
+    },
+}
 MANIFESTS = {
     "a NUL": {"files": ["t.safetensors\0"]},
     "a NUL in the middle": {"files": ["t\0.safetensors"]},
@@ -386,6 +422,8 @@ def cases():
         "npz scores": MEMBERS,
         "chunk": MEMBERS,
         "tensors": HEADERS,
+        "checkpoint": HEADERS | {name: safetensors({"__metadata__": facts}) for name, facts in STATES.items()},
+        "attacks": {name: JSON[name] for name in ("checked, deep", "checked, a list", "nan")},
         "trial": HEADERS | {name: safetensors({"__metadata__": facts}) for name, facts in FACTS.items()},
         "manifest": JSON | {name: functools.partial(_manifest, keys) for name, keys in MANIFESTS.items()},
         "csv scores": LINES,
@@ -526,10 +564,15 @@ def test_a_hostile_file_is_one_line(folder, place, plant, capsys, caplog):
     path.unlink(missing_ok=True)
     plant(path)
     found = check(folder, run, place, capsys, caplog)
-    if place not in ("index", "evidence", "chunk", "part", "arrays", "cell", "trial"):
+    if place not in {"index", "part", *KEPT}:
         assert found.code == 2
     if found.line:
         assert path.name in found.line or f" {path.parent.name}" in found.line
+
+
+def _few(names):
+    """Mark all but a few for the step of longer tests."""
+    return [name if n % 4 == 0 else pytest.param(name, marks=pytest.mark.ci) for n, name in enumerate(names)]
 
 
 VERIFY = ("verify", "claims.toml", "--no-cache")
@@ -576,7 +619,7 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("what", OUTPUTS)
+@pytest.mark.parametrize("what", _few(OUTPUTS))
 def test_a_hostile_path_is_one_line(folder, what, capsys, caplog, monkeypatch):
     arguments, says = OUTPUTS[what]
     (folder / "loop").symlink_to("loop")
@@ -612,6 +655,88 @@ def test_names_that_are_no_text_stand_in_every_report(folder, monkeypatch):
         assert b"testsuite" in (folder / "j.xml").read_bytes()
         for path in (folder / "runs").iterdir():
             assert main(["report", str(path), "--format", "html", "--format", "sarif"]) == 0
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "t.safetensors"])
+def test_a_file_of_a_transcript_is_no_link(folder, name, capsys, caplog):
+    """Not even one to the file that would be right: who looks after the folder does not see what it leads to."""
+    (folder / "run" / name).rename(folder / "elsewhere")
+    (folder / "run" / name).symlink_to(folder / "elsewhere")
+    _, run = PLACES["manifest"]
+    found = check(folder, run, "manifest", capsys, caplog, codes=(2,))
+    assert f"run/{name}: is a link, must be a regular file" in found.line
+
+
+LOCKS = {"fifo": fifo, "zero": SPECIAL["zero"], "loop": SPECIAL["loop"], "folder": SPECIAL["folder"]}
+
+
+@pytest.mark.parametrize("kind", LOCKS)
+def test_a_lock_is_a_file_of_its_own(folder, kind):
+    LOCKS[kind](folder / "x.lock")
+    before = tree(folder)
+    with (
+        limits(),
+        pytest.raises(AuditError, match=r"the work cannot be locked by .*x\.lock"),
+        hold(folder / "x.lock", "the work"),
+    ):
+        pass
+    assert tree(folder) == before
+
+
+def test_what_a_link_in_the_place_of_a_key_or_a_lock_leads_to_is_not_written_to(folder):
+    (folder / "k.noise-key").symlink_to("in.csv")
+    (folder / "x.lock").symlink_to("in.csv")
+    before = (folder / "in.csv").read_bytes()
+    NoiseKeyFile(folder / "k.noise-key", resume=False).begin("cpu", checkpoint=folder / "k.safetensors")
+    assert not (folder / "k.noise-key").is_symlink()
+    with pytest.raises(AuditError, match="cannot be locked"), hold(folder / "x.lock", "the work"):
+        pass
+    assert (folder / "in.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["fifo", "socket", "folder"])
+def test_what_is_no_key_is_no_obstacle_to_a_new_run(folder, kind):
+    SPECIAL[kind](folder / "k.noise-key")
+    keys = NoiseKeyFile(folder / "k.noise-key", resume=False)
+    with limits():
+        if kind == "folder":
+            with pytest.raises(OSError, match="Is a directory"):
+                keys.begin("cpu", checkpoint=folder / "k.safetensors")
+        else:
+            assert len(keys.begin("cpu", checkpoint=folder / "k.safetensors")) == 32
+
+
+MODELS = {
+    "a FIFO": lambda path: os.mkfifo(path / "config.json"),
+    "a device": lambda path: (path / "config.json").symlink_to("/dev/zero"),
+    "a large file": lambda path: sparse(path / "config.json"),
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_hostile_model_is_one_line(folder, kind):
+    (folder / "model").mkdir()
+    MODELS[kind](folder / "model")
+    with limits(), pytest.raises(InputError, match=r"transformer is 'model', whose config\.json is "):
+        _check_model(Path("model"), "model")
+
+
+def test_scores_are_confined_when_they_are_opened(folder, tmp_path):
+    """A link takes the place of a score file after the claims file was checked, and before the scores are read."""
+    (tmp_path / "secret.csv").write_text("3.0\n" * 40)
+    (placed,) = load_claims(Path("claims.toml")).claims
+    access = Access.of(Path("claims.toml"))
+    subject = subject_of(placed.claim, access, 0)
+    (folder / "in.csv").unlink()
+    (folder / "in.csv").symlink_to(tmp_path / "secret.csv")
+    with pytest.raises(InputError, match=r"in\.csv: leads to .*secret\.csv, must lie below"):
+        subject.pools["scores"].draw(0)
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "{" + '"a":{' * 20_000, "9" * 5000, "-" * 100_000, "1e" + "9" * 5000])
+def test_a_setting_that_breaks_parsers_is_one_line(folder, value, capsys, caplog):
+    _, run = commanded("", "train", "--set", f"embedding={value}")
+    check(folder, run, "path", capsys, caplog, codes=(2,))
 
 
 def test_there_are_three_hundred():
