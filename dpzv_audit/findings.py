@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Literal
 
 AdversaryName = Literal[
@@ -226,17 +225,3 @@ def to_jsonable(value: Any) -> Any:
         return value.tolist()
     # Of `dpzv_audit.results`, which the statistics, that stand without pydantic, do not load.
     return to_jsonable(value.to_json()) if hasattr(value, "to_json") else value
-
-
-def down(value: float) -> str:
-    """Return a lower bound cut to two decimals, never rounded up."""
-    return _two_decimals(value, ROUND_FLOOR)
-
-
-def up(value: float) -> str:
-    """Return an upper bound at two decimals, rounded up from the nine digits to which accountants are right."""
-    return _two_decimals(float(f"{value:.9g}"), ROUND_CEILING)
-
-
-def _two_decimals(value: float, rounding: str) -> str:
-    return str(Decimal(repr(value)).quantize(Decimal("0.01"), rounding))

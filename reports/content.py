@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from dpzv_audit import rounding
 from dpzv_audit.findings import ADVERSARIES
 from dpzv_audit.results import Reported
 
@@ -43,9 +44,19 @@ def environment() -> "Environment":
     for module in (curves, figures, head, matrix, measured, risk, verdicts, verification):
         found.globals[module.__name__.rpartition(".")[2]] = module
     found.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile}
+    found.globals["rounding"] = rounding
     found.tests["sound_at"] = measured.is_sound_at
-    shown = (text.lower_bound, text.number, text.p_value, text.percent, text.proportion, text.upper_bound)
-    found.filters |= {function.__name__: function for function in (*shown, text.the, text.to_json)}
+    shown = (
+        text.as_claimed,
+        text.lower_bound,
+        text.number,
+        text.percent,
+        text.proportion,
+        text.upper_bound,
+        text.the,
+        text.to_json,
+    )
+    found.filters |= {function.__name__: function for function in (*shown, rounding.p_value)}
     found.filters |= {
         "capitalized": lambda value: value[:1].upper() + value[1:],
         "drawn": Markup,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from .figures import alt_of, control_label, mark, short
 from .svg import ACCENT, DASHED, DASHES, DOTTED, INK, LINES, MUTED, RULE, Chart
-from .text import clean, number, percent, proportion, upper_bound, within
+from .text import as_claimed, clean, number, percent, proportion, upper_bound, within
 
 if TYPE_CHECKING:
     from dpzv_audit.results import BoundByRuns, Cell, Tradeoff, Utility, Wealth
@@ -131,7 +131,7 @@ def runs_figure(rows: "Sequence[BoundByRuns]", claimed: float | None) -> str:
         return ""
     chart = Chart("runs in each world", "certified ε", "log", bottom=0)
     if claimed is not None:
-        chart.level(f"claimed {number(claimed)}", claimed, color=INK, ls=DASHED)
+        chart.level(f"claimed {as_claimed(claimed)}", claimed, color=INK, ls=DASHED)
     said = []
     for index, (name, points) in enumerate(lines.items()):
         label, colour = (f"{name} (assumes)", MUTED) if name in assumed else (name, ACCENT)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpzv_audit.rounding import interval
+
 from . import svg
 from .svg import ACCENT, INK, MUTED, RULE, WIDTH
-from .text import clean, lower_bound, number, percent, proportion, upper_bound, within
+from .text import as_claimed, clean, lower_bound, percent, proportion, upper_bound, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +36,8 @@ class Mark:
     @property
     def text(self) -> str:
         """The row's numbers as printed beside it."""
-        value, *ends = (proportion(number, 3) for number in (self.value, *(self.ends or ())))
-        return f"{value}  [{', '.join(ends)}]" if ends else value
+        value = proportion(self.value, 3)
+        return f"{value}  [{interval(*self.ends).replace(' to ', ', ')}]" if self.ends else value
 
 
 def short(text: object, length: int = 34) -> str:
@@ -146,7 +148,7 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
     # No axis reaches an infinite epsilon.
     claimed, lower, upper = (within(value, 0.0, 1e100) for value in (claimed, lower, upper))
     known = (
-        (claimed, "the claim", f"ε ≤ {number(claimed)}"),
+        (claimed, "the claim", f"ε ≤ {as_claimed(claimed)}"),
         (lower, "the audit, from below", f"ε ≥ {lower_bound(lower)}"),
         (upper, "the theory, from above", f"ε ≤ {upper_bound(upper)}"),
     )

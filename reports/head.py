@@ -34,7 +34,7 @@ from . import verification
 from .document import Judgement, Step
 from .figures import chance_level
 from .matrix import column_of_cell, worst_first
-from .text import clean, lower_bound, number, proportion, the, upper_bound
+from .text import as_claimed, clean, lower_bound, proportion, the, upper_bound
 from .verdicts import MEANINGS, notes_of, notes_on, warnings_of, words_of
 
 RELATIONS = {
@@ -170,7 +170,7 @@ def word_of(privacy: Privacy) -> VerdictWord | None:
 def claim_in_words(privacy: Privacy) -> str:
     """Return the claim with its adversary, as "ε ≤ 1 against the client"."""
     against = f" against {the(privacy.adversary)}" if privacy.adversary else ""
-    return f"ε ≤ {number(privacy.claimed)}{against}"
+    return f"ε ≤ {as_claimed(privacy.claimed)}{against}"
 
 
 def _no_bound(privacy: Privacy) -> str:

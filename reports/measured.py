@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from dpzv_audit.findings import Control, Interval, UpperBound
 from dpzv_audit.results import Epoch, Result, Tradeoff
+from dpzv_audit.rounding import interval, p_value
 
 from .document import Row
-from .text import exact, number, percent, proportion
+from .text import MISSING, exact, number, percent, proportion
 
 _CURVE_ROWS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 _OF_THE_RUN = ["method", "dataset", "attack", "adversary", "seed", "run"]
@@ -16,8 +17,8 @@ _OF_THE_RUN += ["delta", "confidence", "exactly_gaussian", "family", "coin_flips
 
 
 def span(low: float | None, high: float | None, digits: int = 4) -> str:
-    """Return an interval of proportions in words."""
-    return f"{proportion(low, digits)} to {proportion(high, digits)}"
+    """Return an interval of proportions in words, its ends rounded outwards."""
+    return MISSING if low is None or high is None else interval(low, high, digits)
 
 
 def row(name: str, role: str, found: Interval | float) -> Row:
@@ -47,7 +48,7 @@ def _trainings(measurement: Interval) -> str:
     if isinstance(measurement, Control) and measurement.kind != "positive":
         p = measurement.p_value
         by = measurement.tested_by or "its interval"
-        parts.append("too few to test" if p is None else f"p = {number(p)} by {by}")
+        parts.append("too few to test" if p is None else f"p = {p_value(p)} by {by}")
     return "; ".join(parts)
 
 

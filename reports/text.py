@@ -3,11 +3,13 @@
 import json
 import math
 import re
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
+from collections.abc import Callable
 from typing import Any
 
+from dpzv_audit import rounding
+from dpzv_audit.rounding import rounded
+
 MISSING = "–"
-SIGNIFICANT_DIGITS = 4
 
 # Controls, lone surrogates, and the marks that reorder or hide text: shown as escapes, never obeyed.
 _UNSAFE = re.compile(
@@ -23,19 +25,7 @@ def clean(value: object) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", str(value))
 
 
-def _rounded(value: float, rounding: str) -> str:
-    """Return a finite `value` at four significant digits under a rounding of `decimal`, no trailing zeros."""
-    exact = Context(prec=SIGNIFICANT_DIGITS, rounding=rounding).create_decimal(repr(value))
-    if exact == 0:
-        return "0"
-    if -4 < exact.adjusted() < 0 or 0 <= exact.adjusted() < 15:
-        text = f"{exact:,f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    mantissa, _, exponent = f"{exact.normalize():e}".partition("e")
-    return f"{mantissa}e{int(exponent)}"
-
-
-def _formatted(value: object, rounding: str) -> str:
+def _formatted(value: object, as_text: Callable[[float], str] = rounded) -> str:
     if value is None:
         return MISSING
     if isinstance(value, bool):
@@ -47,7 +37,7 @@ def _formatted(value: object, rounding: str) -> str:
     if not isinstance(value, float):
         return clean(value)
     if math.isfinite(value):
-        return _rounded(value, rounding)
+        return as_text(value)
     if math.isnan(value):
         return "not a number"
     return "∞" if value > 0 else "−∞"
@@ -62,17 +52,22 @@ def within(value: object, low: float, high: float) -> float | None:
 
 def number(value: object) -> str:
     """Return `value` at four significant digits, whole numbers in full; None becomes a dash."""
-    return _formatted(value, ROUND_HALF_EVEN)
+    return _formatted(value)
 
 
 def lower_bound(value: object) -> str:
-    """Like `number`, but rounded down: what stands there is still a lower bound."""
-    return _formatted(value, ROUND_FLOOR)
+    """Like `number`, but rounded down: what stands there is still a lower bound, or the most that could be one."""
+    return _formatted(value, rounding.down)
 
 
 def upper_bound(value: object) -> str:
     """Like `number`, but rounded up: what stands there is still an upper bound."""
-    return _formatted(value, ROUND_CEILING)
+    return _formatted(value, rounding.up)
+
+
+def as_claimed(value: object) -> str:
+    """Return a claimed epsilon, or another number that a user gave, at up to six digits."""
+    return _formatted(value, rounding.as_claimed)
 
 
 def proportion(value: object, digits: int = 4) -> str:
@@ -90,11 +85,6 @@ def percent(value: object) -> str:
     missing = 100.0 * (1.0 - as_float)
     places = 2 - math.floor(math.log10(missing)) if missing > 0.0 else 0
     return f"{round(100.0 * as_float, max(1, places))!r}".removesuffix(".0") + "%"
-
-
-def p_value(value: float) -> str:
-    """Return a p-value at two significant digits."""
-    return f"{value:.2g}"
 
 
 def verdict_words(verdict: object, given: object) -> str:

@@ -2,17 +2,17 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import get_args
 
+from dpzv_audit import rounding
 from dpzv_audit.findings import VerdictWord, to_jsonable
 from dpzv_audit.results import ClaimResult, VerifyResult
 
 from .curves import tradeoff_figure
 from .figures import epsilon_figure, success_figure
-from .text import lower_bound, number, p_value, percent
+from .text import lower_bound, percent
 from .verdicts import measured_of, proven_of, words_of
 
 MOST_SECTIONS = 200
@@ -44,14 +44,14 @@ def gravest(result: VerifyResult) -> VerdictWord:
 
 def row_of(claim: ClaimResult) -> dict[str, str | None]:
     """Return a claim as a row: name, verdict, claimed, measured, proved, p-value over the file."""
-    limit = percent(claim.claimed) if claim.form == "attack" else number(claim.claimed)
+    limit = percent(claim.claimed) if claim.form == "attack" else rounding.as_claimed(claim.claimed)
     return {
         "claim": claim.name,
         "verdict": words_of(claim.judged) + (" *" if claim.missing else ""),
         "claimed": f"≤ {limit}" if claim.form == "attack" else f"ε ≤ {limit}",
         "measured": measured_of(claim.judged),
         "proved": proven_of(claim.judged),
-        "p over the file": p_value(claim.adjusted_p_value),
+        "p over the file": rounding.p_value(claim.adjusted_p_value),
     }
 
 
@@ -64,13 +64,8 @@ def planned(claim: ClaimResult) -> str:
     if reach.most is None:
         return f"{trials} could refute any epsilon, given Gaussian noise"
     if claim.form == "attack":
-        return f"{trials} at most, which could refute a limit below {math.floor(1000.0 * reach.most) / 10.0:g}%"
+        return f"{trials} at most, which could refute a limit below {rounding.percent_down(reach.most)}"
     return f"{trials}, which could refute an epsilon below {lower_bound(reach.most)}"
-
-
-def share_at_most(value: float) -> str:
-    """Return an upper limit of a success in percent, rounded up to one decimal."""
-    return f"{math.ceil(1000.0 * value - 1e-6) / 10.0:g}%"
 
 
 def share(value: float | None) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import AuditError, InputError, check_count, check_delta, check_names, check_positive
 from ..findings import AdversaryName, NeighbourRelation, UpperBound
+from ..rounding import up
 from .accountants import certified_lower, tightest_sound, upper_bounds
 from .bounds import Question, SampledView, meanings
 from .gaussian import epsilon_from_mu, mu_from_epsilon
@@ -214,7 +215,7 @@ def calibrate(
         elif easiest == release.dataset_size:
             why = f"even with all {easiest} records in a batch"
         if math.isfinite(cost(easiest)):
-            why += f" is {cost(easiest):.6g}"
+            why += f" is {up(cost(easiest))}"
         return answer(None, f"cannot be reached: the tightest sound epsilon {why}")
     within = f" by a composed bound (to {_COMPOSED:.1%})" if amplified else ""
     if unknown == "sigma":

@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ..findings import AdversaryName, NeighbourRelation, UpperBound
+from ..rounding import down, up
 from .accountants import ACCOUNTANTS, upper_bounds
 from .bounds import Question, SampledView
 from .gaps import ADVERSARY_NAMES, GAPS, treatment
@@ -58,6 +59,7 @@ def _templates() -> Environment:
     loader = PackageLoader("dpzv_audit.accounting")
     made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.keep_trailing_newline = True
+    made.filters |= {"down": down, "up": up}
     made.filters |= {"n": "{:.6g}".format, "hypot": lambda numbers: math.hypot(*numbers)}
     return made
 

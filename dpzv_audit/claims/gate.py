@@ -39,13 +39,14 @@ from ..evidence.gathering import (
 from ..evidence.verdict import Evidence, Reach, refutable, stopping_level
 from ..execution.executor import Workers, carry_out
 from ..files import Undigested
-from ..findings import down, to_jsonable
+from ..findings import to_jsonable
 from ..inputs import CHANGED, Inputs, add_inputs, begin, inputs_of, recording
 from ..registry import NotImported, importing_nothing
+from ..rounding import down, percent_down
 from ..signals import GRACE_SECONDS, TimeIsUp, until
 from .cache import Cache, code_digest, evidence_key
 from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, PlacedClaim, ScoresClaim
-from .reach import Plans, chance_in_words, percent_down, reach_in_words, refutable_at
+from .reach import Plans, chance_in_words, reach_in_words, refutable_at
 from .subjects import Access, Remembering, check_claim, data_key, runs_code, subject_of
 
 WHOLE: Task = ("the whole claim", 0)

@@ -39,6 +39,7 @@ from ..errors import AuditError, InputError
 from ..evidence.verdict import GIVEN_GAUSSIAN, Evidence, holm
 from ..files import check_values, open_plain
 from ..results import Refutation
+from ..rounding import p_value
 from ..statistics.binomial import LEAST_P
 from ..store import Store, lock, write_atomically
 from ..tracked import tracked_at
@@ -139,7 +140,9 @@ class Ledger:
             for one, refuted in zip(entry.decisions.values(), holm(p_values, entry.level), strict=True):
                 if one.refuted != refuted:
                     said = "was refuted" if one.refuted else "was not refuted"
-                    what = f"entry {number} says that {one.name!r} {said}, but not its p-value of {one.p_value:.2g}"
+                    what = (
+                        f"entry {number} says that {one.name!r} {said}, but not its p-value of {p_value(one.p_value)}"
+                    )
                     raise InputError(f"{what}; {_PUT_BACK}, {_ANEW}")
 
     def decided_in(self, claim: str, evidence: Evidence, made: str | None) -> int | None:
@@ -160,8 +163,8 @@ class Ledger:
             if one.is_of(evidence, entry.level):
                 known = known or number
             elif one.made == made:
-                said = f"entry {number} says p = {one.p_value:.2g} of {one.name!r}, but its scores give p = "
-                raise InputError(f"{said}{evidence.p_value:.2g}, or another test; {_PUT_BACK}, {_ANEW}")
+                said = f"entry {number} says p = {p_value(one.p_value)} of {one.name!r}, but its scores give p = "
+                raise InputError(f"{said}{p_value(evidence.p_value)}, or another test; {_PUT_BACK}, {_ANEW}")
         return known
 
 

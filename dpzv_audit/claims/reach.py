@@ -6,8 +6,8 @@ from functools import cache, lru_cache
 from ..evidence.gathering import Question, Subject, reach_of
 from ..evidence.trainings import MOST_TRAININGS
 from ..evidence.verdict import Reach
-from ..findings import down
 from ..games.scores import GameScores
+from ..rounding import down, percent_down
 from ..statistics.success import largest_limit, least_p_value, trainings_needed
 from .file import AttackClaim, Claim, CoinClaim, ScoresClaim, SystemClaim
 from .file import MechanismClaim as OwnMechanism
@@ -69,11 +69,6 @@ def reach_in_words(reach: Reach) -> str:
 def chance_in_words(epsilon: float) -> str:
     """Return the largest chance of guessing a fair coin right under an epsilon at delta 0, in percent, rounded down."""
     return percent_down(1.0 / (1.0 + math.exp(-epsilon)))
-
-
-def percent_down(share: float) -> str:
-    """Return a share in percent, cut to one decimal."""
-    return f"{math.floor(1000.0 * share) / 10.0:g}%"
 
 
 @cache

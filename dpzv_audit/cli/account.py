@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from reports.text import lower_bound, upper_bound
-
 from ..accounting import Composition, Release, upper_bounds
 from ..accounting import calibrate as solved
 from ..accounting.calibration import Calibration
@@ -17,6 +15,7 @@ from ..accounting.release import NEIGHBOURS, AnyRelease
 from ..errors import InputError
 from ..findings import AdversaryName, NeighbourRelation, UpperBound, to_jsonable
 from ..results import AccountResult
+from ..rounding import down, up
 from . import account_view as view
 from .flags import DEFAULT_DELTA, OutFlags, Positive, flags_given, refuse, takes
 from .output import Output, print_table, save
@@ -213,8 +212,8 @@ def _tolerance(answer: Calibration) -> str:
         return "; nothing here bounds it from below, so the true epsilon may be smaller"
     if answer.tolerance < 1e-6:
         return ", which is exact"
-    most = upper_bound(100.0 * answer.tolerance)
-    return f"; the true epsilon is at least {lower_bound(answer.at_least)}, so the target is met to {most}%"
+    most = up(100.0 * answer.tolerance)
+    return f"; the true epsilon is at least {down(answer.at_least)}, so the target is met to {most}%"
 
 
 def _with_unknown(of: ReleaseFlags, solve: str) -> Release:

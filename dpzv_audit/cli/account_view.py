@@ -9,13 +9,13 @@ import numpy as np
 from rich.table import Table
 
 from reports.curves import curves_figure, rounds_figure
-from reports.text import upper_bound
 
 from ..accounting import Release, epsilon_delta_tradeoff, gaussian_tradeoff, tightest_sound, upper_bounds
 from ..accounting.bounds import meanings
 from ..accounting.explain import SERVER_ASSUMPTIONS, explain
 from ..accounting.release import AnyRelease
 from ..findings import AdversaryName, UpperBound
+from ..rounding import up
 from .output import table_of
 
 K = TypeVar("K", bound=Hashable)
@@ -83,7 +83,7 @@ def _cell(bound: UpperBound, best: bool) -> str:
     gaps = ",\n".join(bound.gaps)
     if bound.epsilon is None:
         return f"- {gaps}"
-    number = _up(bound.upper)
+    number = up(bound.upper)
     if not bound.sound:
         return f"({number}) {gaps}"
     return f"{number} sound *" if best else f"{number} sound"
@@ -97,7 +97,7 @@ def tightest(bounds: Sequence[UpperBound]) -> list[str]:
         best = tightest_sound(alike)
         found = "no sound bound on epsilon"
         if best is not None:
-            found = f"epsilon <= {_up(best.upper)} ({best.accountant})"
+            found = f"epsilon <= {up(best.upper)} ({best.accountant})"
         says.append(((relation, found), adversary))
     lines = []
     for (relation, found), whom in _grouped(says).items():
@@ -110,11 +110,6 @@ def _reasons(bounds: Iterable[tuple[str, UpperBound]]) -> list[str]:
     gaps = _grouped((subject, gap) for subject, bound in bounds for gap in bound.gaps)
     alike = _grouped((", ".join(dict.fromkeys(found)), subject) for subject, found in gaps.items())
     return [f"{', '.join(names)}: - {gap}" for gap, names in alike.items()]
-
-
-def _up(value: float) -> str:
-    """Return an upper bound at four significant digits, rounded up but for a trillionth of it, which is rounding."""
-    return upper_bound(value * (1.0 - 1e-12))
 
 
 def legend(parts: Sequence[Release], bounds: Sequence[UpperBound]) -> list[str]:
@@ -146,7 +141,7 @@ def explained(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
     for (accountant, relation, *rest), alike in _grouped(seen).items():
         whom = ", ".join(bound.adversary for bound in alike)
         epsilon = max(bound.upper for bound in alike)
-        lines += [f"{accountant}, {relation}, against {whom}: epsilon <= {_up(epsilon)}", *rest]
+        lines += [f"{accountant}, {relation}, against {whom}: epsilon <= {up(epsilon)}", *rest]
     return lines
 
 

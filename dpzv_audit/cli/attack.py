@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 from rich.table import Table
 
@@ -17,11 +16,12 @@ from reports.render import to_html
 from ..errors import AuditError, InputError, check_names
 from ..findings import FALSE_ALARM, STRONGEST, Control
 from ..results import AttackResult, AttacksResult, Cell
+from ..rounding import p_value
 from ..runs import RESULT_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .options import DataFlags, Recorded, choose, parsed_settings
 from .output import Output, choose_device, print_table, save, table_of
-from .summary import at_least, table_from, three_decimals
+from .summary import at_least, table_from
 from .trials import TrialFlags, kept_attacks, kept_trials
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def _mount_all(
     output.finish(saved, _table_of_all(result), *_not_mounted(reasons))
     controls = result.negative_controls
     if controls is not None and not controls.hold:
-        worst = f"p = {controls.together_p:.2g} for all together (worst: {controls.worst})"
+        worst = f"p = {p_value(controls.together_p)} for all together (worst: {controls.worst})"
         raise AuditError(f"the negative controls are not at chance, {worst}: none of the numbers can be trusted")
 
 
@@ -346,6 +346,11 @@ SHORT = {"area under the ROC curve": "AUC", "labels found": "labels"}
 """What metrics are called in a table."""
 
 
+def _three(value: float | None) -> str:
+    """Return a success at three decimals; what is missing is `none`."""
+    return "none" if value is None else f"{value:.3f}"
+
+
 def _table_of_all(result: AttacksResult) -> Table:
     """Return the attacks that were mounted, the largest first."""
     kinds = {"success": "number", "no attack": "number", "control": "number", "epsilon": "number"}
@@ -357,11 +362,11 @@ def _table_of_all(result: AttacksResult) -> Table:
     for cell in result.attacks:
         if cell.state == "measured":
             metric = cell.metric or ""
-            shown = [three_decimals(value, np.rint) for value in (cell.success, cell.reference)]
+            shown = [_three(value) for value in (cell.success, cell.reference)]
             if recorded:
-                shown.append("none" if cell.permutation_p is None else f"{cell.permutation_p:.2g}")
+                shown.append("none" if cell.permutation_p is None else p_value(cell.permutation_p))
             else:
-                shown += [three_decimals(cell.control, np.rint), at_least(cell.certified)]
+                shown += [_three(cell.control), at_least(cell.certified)]
             table.add_row(f"{cell.attack}, {cell.adversary}", *shown, SHORT.get(metric, metric.partition(" of ")[0]))
     return table
 

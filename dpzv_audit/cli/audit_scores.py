@@ -277,7 +277,7 @@ def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
             bound.name,
             at_least(bound.epsilon_lower),
             "" if bound.mu_lower is None else at_least(bound.mu_lower),
-            f"{bound.ceiling:.2f}",
+            at_least(bound.ceiling),
             percent(bound.confidence),
             Text(bound.assumes or assumes),
             *(

@@ -17,6 +17,7 @@ from ..errors import AuditError, InputError, check_names
 from ..findings import STRONGEST
 from ..loading import importable
 from ..results import Cell
+from ..rounding import p_value
 from ..runs import environment, json_text
 from ..signals import TRIAL_SECONDS
 from ..store import hold, private_folder, write_atomically
@@ -266,7 +267,7 @@ def _finish(output: Output, folder: Path, found: "Sequence[Outcome]", dataset: s
     controls = result.negative_controls
     if controls is not None and not controls.hold:
         raise AuditError(
-            f"the negative controls are not at chance, p = {controls.together_p:.2g} for all "
+            f"the negative controls are not at chance, p = {p_value(controls.together_p)} for all "
             f"together (worst: {controls.worst}): none of the numbers can be trusted"
         )
 

@@ -1,30 +1,30 @@
 """The tables and sentences on the terminal that sum up a result; `templates/terminal.jinja` holds what they say."""
 
 import re
-from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.table import Table
 
 from reports.text import percent, the
 from reports.verdicts import words_of
 
+from .. import rounding
 from ..errors import one_line
 from ..findings import LEAST_TRAININGS
 from ..results import PlantedResult, PlantedRow
 from .output import coloured, table_of
 
 
-def three_decimals(value: float | None, rounding: Callable[[float], float]) -> str:
-    """Return a number at three decimals; what is missing is `none`."""
-    return "none" if value is None else f"{rounding(value * 1000.0) / 1000.0:.3f}"
+def at_least(value: float | None) -> str:
+    """Return a lower bound, or what evidence could certify at most, rounded down; what is missing is `none`."""
+    return "none" if value is None else rounding.down(value)
 
 
-at_least = partial(three_decimals, rounding=np.floor)
-at_most = partial(three_decimals, rounding=np.ceil)
+def at_most(value: float | None) -> str:
+    """Return an upper bound rounded up; what is missing is `none`."""
+    return "none" if value is None else rounding.up(value)
 
 
 @cache
@@ -34,12 +34,13 @@ def _macros() -> Any:
     made.filters |= {
         "at_least": at_least,
         "at_most": at_most,
-        "about": partial(three_decimals, rounding=np.rint),
+        "as_claimed": rounding.as_claimed,
+        "p_value": rounding.p_value,
         "percent": percent,
         "one_line": one_line,
         "the": the,
     }
-    made.globals |= {"words_of": words_of, "least_trainings": LEAST_TRAININGS}
+    made.globals |= {"ends": rounding.interval, "words_of": words_of, "least_trainings": LEAST_TRAININGS}
     return made.get_template("terminal.jinja").module
 
 
@@ -95,7 +96,7 @@ def _planted_cells(row: PlantedRow) -> tuple[str, ...]:
     return (
         row.name,
         row.bug,
-        f"{row.claimed:g}",
+        rounding.as_claimed(row.claimed),
         at_least(row.empirical_lower),
         f"none: {row.gap}" if row.upper is None else at_most(row.upper),
         row.verdict if row.as_expected else f"{row.verdict} (!)",

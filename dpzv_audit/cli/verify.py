@@ -22,6 +22,7 @@ from ..claims.ledger import LedgerMemory, about, check_room, ledger_files, level
 from ..errors import AuditError, InputError, Interrupted, inert, one_line
 from ..files import kind_of, of_the_kernel
 from ..results import ClaimResult, GateOptions, VerifyResult
+from ..rounding import as_claimed, p_value
 from ..runs import MEASURED_FILE, json_text, versions
 from ..signals import TRIAL_SECONDS
 from ..store import write_atomically
@@ -364,12 +365,12 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
     table = table_of({"claim": "text", "verdict": "text", **numbers}, rule=True)
     table.columns[1].min_width = len("inconclusive *")
     for entry in claims:
-        limit = f"{100 * entry.claimed:g}%" if entry.form == "attack" else f"{entry.claimed:g}"
+        limit = f"{100 * entry.claimed:g}%" if entry.form == "attack" else as_claimed(entry.claimed)
         proven = "" if entry.form == "attack" else "–"
         words = words_of(entry.judged)
         if entry.missing:
             words += " *"
         shown = (measured_of(entry.judged) or "–", proven_of(entry.judged) or proven)
-        cells = (f"≤ {limit}", *(text.removeprefix("ε ") for text in shown), f"{entry.adjusted_p_value:.1g}")
+        cells = (f"≤ {limit}", *(text.removeprefix("ε ") for text in shown), p_value(entry.adjusted_p_value))
         table.add_row(Text(inert(entry.name)), Text(words, style=VERDICT_STYLES[entry.verdict]), *cells)
     return table

@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike
 
 from ..findings import Control, PooledControl, Void
 from ..games.scores import GameScores, joined
+from ..rounding import p_value
 from ..statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from ..statistics.binomial import LEAST_P
 from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
@@ -249,7 +250,7 @@ class Gathering:
             size = max(1, math.ceil((rule.first - len(rates)) / cost))
             tasks = tuple((stage.pool, number) for number in range(len(blocks), len(blocks) + size))
             most = f"at most {rule.most:,}" if order == 1 else stage.pool
-            done = yield Step(order, tasks, f"{len(rates)} trainings of {most}, p = {self.p_value:.1g}")
+            done = yield Step(order, tasks, f"{len(rates)} trainings of {most}, p = {p_value(self.p_value)}")
             drawn = [block for block in done.results if isinstance(block, Success)]
             blocks += drawn
             self.trials += cost * len(drawn)
@@ -293,7 +294,7 @@ class Gathering:
             # Where the test may stop the audit it is looked at after every block.
             size = 1 if stage.stops else end - len(blocks)
             tasks = tuple((stage.pool, number) for number in range(len(blocks), len(blocks) + size))
-            done = yield Step(order, tasks, f"{stage.words}, p = {self.p_value:.1g}")
+            done = yield Step(order, tasks, f"{stage.words}, p = {p_value(self.p_value)}")
             drawn = [block for block in done.results if not isinstance(block, Theory)]
             blocks += drawn
             self.trials += cost * len(drawn)

@@ -7,7 +7,8 @@ from typing import Any
 
 from reports.text import percent
 
-from ..findings import Interval, down, up
+from .. import rounding
+from ..findings import Interval
 
 
 @cache
@@ -17,8 +18,17 @@ def _macros() -> Any:
     found = Environment(
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    found.filters |= {"down": down, "up": up, "percent": percent, "coin_chance": _coin_chance}
-    found.globals |= {"beats": _beats, "beside_words": _beside, "supports": _supports}
+    shown = (
+        rounding.as_claimed,
+        rounding.down,
+        rounding.p_value,
+        rounding.percent_down,
+        rounding.percent_up,
+        rounding.up,
+    )
+    found.filters |= {function.__name__: function for function in (*shown, percent)}
+    found.filters["coin_chance"] = _coin_chance
+    found.globals |= {"ends": rounding.interval, "beats": _beats, "beside_words": _beside, "supports": _supports}
     return found.get_template("sentences.jinja").module
 
 
@@ -30,7 +40,7 @@ def said(macro: str, *facts: object) -> str:
 
 def _coin_chance(epsilon: float) -> str:
     """Return in percent, rounded down, the chance of guessing a fair coin right that an epsilon at delta 0 allows."""
-    return f"{math.floor(1000.0 / (1.0 + math.exp(-epsilon))) / 10.0:g}%"
+    return rounding.percent_down(1.0 / (1.0 + math.exp(-epsilon)))
 
 
 def _beats(one: Interval, other: Interval) -> bool:

@@ -12,8 +12,9 @@ from typing import Any, get_args
 import numpy as np
 
 from ..accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon, tightest_sound
-from ..findings import EmpiricalBound, PooledControl, UpperBound, VerdictReason, VerdictWord, Void, down
+from ..findings import EmpiricalBound, PooledControl, UpperBound, VerdictReason, VerdictWord, Void
 from ..results import Measured, Privacy, Proven, Verdict
+from ..rounding import as_claimed, down
 from ..statistics.assumptions import CONTRADICTED
 from ..statistics.estimators import can_refute
 from ..statistics.fixed import FixedTest, MeansTest
@@ -162,7 +163,7 @@ def on_privacy(
 
 def claim_in_words(epsilon: float, delta: float | None) -> str:
     """Return a claim of (epsilon, delta) in words."""
-    return f"epsilon at most {epsilon:g}" + ("" if delta is None else f" (delta {delta:g})")
+    return f"epsilon at most {as_claimed(epsilon)}" + ("" if delta is None else f" (delta {delta:g})")
 
 
 def set_aside(bounds: Iterable[tuple[float, str]], lower: float | None) -> list[str]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, log_ndtr, ndtr
 
 from ..errors import InputError
+from ..rounding import p_value
 from ..seeds import Purpose, stream
 from .binomial import Floats
 from .thresholds import PLACES, Scores, merged, rounding_of
@@ -168,7 +169,7 @@ def gaussian_assumption(inside: Floats, outside: Floats, *, vouched: bool) -> st
     p = normality_p_value(inside, outside)
     if p >= level:
         return ""
-    return f"{GAUSSIAN_ASSUMPTION} ({CONTRADICTED}: p = {p:.1e})"
+    return f"{GAUSSIAN_ASSUMPTION} ({CONTRADICTED}: p = {p_value(p)})"
 
 
 Places = NDArray[np.intp]

@@ -143,7 +143,7 @@ def test_a_claim_that_fell_comes_before_an_attack_that_found_nothing():
     nothing = outcome(interval(0.1, 0.09, 0.11), {}, metric="labels found", chance=0.1)
     text = said("attack", "it", "client", nothing, None, LEAST_TRAININGS, fell)
     assert text.startswith(
-        "Against the client, the audit certifies epsilon of at least 2.00 at 95% confidence and refutes"
+        "Against the client, the audit certifies epsilon of at least 2 at 95% confidence and refutes"
     )
     assert text.count("refutes the claimed epsilon of 1") == 1
     assert text.endswith("with shuffled labels it finds 10.0%.")

@@ -32,16 +32,16 @@ def changed(result, **privacy):
 def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
     judgement, step = head(results["attack"])
     assert (judgement.word, judgement.about, judgement.alarming) == ("refuted", "ε ≤ 1 against the client", True)
-    said = "The audit shows epsilon of at least 2.13 at 95% confidence, which is more than the claimed 1."
-    assert judgement.why == f"{said} Theory proves epsilon of at most 5.82, above the claim."
+    said = "The audit shows epsilon of at least 2.137 at 95% confidence, which is more than the claimed 1."
+    assert judgement.why == f"{said} Theory proves epsilon of at most 5.813, above the claim."
     assert step.command.startswith("dpzv-audit calibrate --method dpzv --batch-size 64 --set clip=1 ")
 
 
 @pytest.mark.parametrize(
     ("privacy", "theory", "word", "why"),
     [
-        ({"upper": 0.9}, True, "supported", "Theory proves epsilon of at most 0.90, at or below the claim"),
-        ({}, True, "overclaimed", "which does not refute the claim. Theory proves epsilon of at most 5.82, above the"),
+        ({"upper": 0.9}, True, "supported", "Theory proves epsilon of at most 0.9, at or below the claim"),
+        ({}, True, "overclaimed", "which does not refute the claim. Theory proves epsilon of at most 5.813, above the"),
         ({"upper": None}, False, "inconclusive", "No theorem covers it. The claim survived this test; that does not"),
         ({"upper": None, "estimators": []}, False, "not tested", "no result of so little evidence could have refuted"),
         ({"upper": None, "gap": "server-state"}, True, "overclaimed", "(gap server-state: The server's updates use"),

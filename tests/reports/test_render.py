@@ -138,7 +138,7 @@ def test_verdicts_use_their_own_words(results: dict[str, dict[str, Any]]) -> Non
     html, markdown = render_html(results["attack"]), render_markdown(results["attack"])
     assert '<strong class="word alarming">refuted: ε ≤ 1 against the client</strong>' in html
     assert (
-        "**Refuted: ε ≤ 1 against the client.** The audit shows epsilon of at least 2.13 at 95% confidence" in markdown
+        "**Refuted: ε ≤ 1 against the client.** The audit shows epsilon of at least 2.137 at 95% confidence" in markdown
     )
     html, markdown = render_html(results["audit"]), render_markdown(results["audit"])
     assert '<strong class="word">inconclusive: ε ≤ 1 against the client</strong>' in html

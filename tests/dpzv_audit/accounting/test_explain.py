@@ -7,6 +7,7 @@ from scipy.stats import binom
 
 from dpzv_audit.accounting import ACCOUNTANTS, Composition, Release, epsilon_from_mu, upper_bounds
 from dpzv_audit.accounting.explain import explain
+from dpzv_audit.rounding import up
 
 release = partial(
     Release,
@@ -42,7 +43,7 @@ def test_every_number_has_a_formula_a_source_and_its_assumptions(made):
         assert bool(found.formula) == (bound.epsilon is not None)
         if bound.epsilon is not None:
             # the number of the table stands in the formula
-            assert f"{bound.epsilon.upper:.6g}" in " ".join(found.formula)
+            assert up(bound.epsilon.upper, 6) in " ".join(found.formula)
         for name in (bound.gap or "").split(","):
             assert not name or any(f"NOT met, {name}" in line for line in found.assumes)
 
