@@ -1,6 +1,7 @@
 """What means of Gaussian scores prove, beside exact laws; and that `gaussian` rests on them only where it may."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,19 +153,41 @@ def test_nobody_s_word_no_means_and_with_it_the_rule_says_how_the_error_is_spent
     assert bound.threshold_rule.endswith("with the other 0.025 of the error")
 
 
+def student_delta(epsilon, shift):
+    """Delta of Student's t of 60 degrees against itself shifted, by a sum over a fine grid."""
+    x = np.linspace(-60.0, 60.0 + shift, 200_001)
+    inside, outside = student.logpdf(x - shift, 60), student.logpdf(x, 60)
+    return float(np.sum(np.maximum(np.exp(inside) - np.exp(epsilon + outside), 0.0)) * (x[1] - x[0]))
+
+
+@pytest.mark.parametrize(
+    ("shift", "truth", "said"), [pytest.param(1.0, 3.39, 42, marks=pytest.mark.ci), (2.0, 7.16, 54)]
+)
+def test_no_score_has_seen_the_tails_at_an_ordinary_distance_either(shift, truth, said):
+    """Of 60 audits with 500 scores a side, so many vouched bounds lie above the truth, as the page says.
+
+    Another stream of numbers would move a count by at most 14, four deviations of 60 coins of 0.7, but with probability
+    6e-5.
+    """
+    assert student_delta(truth - 0.01, shift) > DELTA > student_delta(truth, shift)
+    wrong = 0
+    for seed in range(60):
+        rng = np.random.default_rng([seed, int(shift)])
+        scores = rng.standard_t(60, 500) + shift, rng.standard_t(60, 500)
+        (bound,) = audit_scores(*scores, delta=DELTA, estimators=["gaussian"], **WORD)
+        wrong += can_refute(bound) and bound.epsilon_lower > truth
+    assert abs(wrong - said) <= 14
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "statistics.md").read_text()
+    assert f"in {said} of 60 audits" in " ".join(page.split())
+
+
 def test_of_tails_that_no_score_has_seen_there_is_the_word_alone():
     """Student's t of 60: at a shift of 24 its epsilon is 74.5, where Gaussian scores as far apart have 378.
 
     500 scores a side pass for Gaussian nearly always. Counts of as many end at an epsilon of 31; means do not, nor did
     the likelihood ratio.
     """
-    x = np.linspace(-60.0, 84.0, 200_001)
-    inside, outside = student.logpdf(x - 24.0, 60), student.logpdf(x, 60)
-
-    def delta(epsilon):
-        return float(np.sum(np.maximum(np.exp(inside) - np.exp(epsilon + outside), 0.0)) * (x[1] - x[0]))
-
-    assert delta(74.0) > DELTA > delta(75.0)
+    assert student_delta(74.0, 24.0) > DELTA > student_delta(75.0, 24.0)
     found = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
