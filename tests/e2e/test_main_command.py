@@ -3,6 +3,8 @@ import re
 
 import pytest
 
+from dpzv_audit.rounding import up
+
 SMALL = ("--runs", "200", "--trials", "4", "--epochs", "8", "--seed")
 
 
@@ -76,7 +78,7 @@ def test_the_run_folder_is_whole(main_run):
 def test_the_report_tells_the_result_and_needs_no_network(main_run):
     printed, folder = main_run
     page = (folder / "report.html").read_text()
-    assert f"{printed['privacy']['upper']:.2f}" in page
+    assert f"at most {up(printed['privacy']['upper'])}" in page
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     assert "<script" not in page
     assert (folder / "report.md").read_text().startswith("# ")

@@ -61,7 +61,7 @@ def test_labels_are_found_in_what_was_written(tool, written, tmp_path, attack, l
     assert found["privacy"]["upper"] is None
     page = Path(found["run"], "report.html").read_text()
     assert "permuted labels" in page
-    assert "p = 0.0001" in page
+    assert "p = 1e-4" in page
 
 
 @pytest.mark.parametrize("attack", ["label_direction", pytest.param("label_norm", marks=pytest.mark.ci)])

@@ -442,7 +442,7 @@ def test_a_folder_or_a_device_is_no_ledger(tmp_path):
 FORGED = {
     "another p-value": (
         {"p_value": 1.0, "refuted": False},
-        "entry 1 says p = 1 of 'the claim a', but its scores give p = 1e-09",
+        "entry 1 says p = 1 of 'the claim a', but its scores give p = 1e-9",
     ),
     "another split": ({"split": {"full test on runs": 1.0}}, "or another test"),
     "nothing given": ({"given": ""}, "or another test"),

@@ -13,6 +13,7 @@ from dpzv_audit.claims.subjects import mechanism_subject, scores_subject
 from dpzv_audit.cli import main
 from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather, reach_of
 from dpzv_audit.evidence.trainings import MOST_TRAININGS
+from dpzv_audit.rounding import down
 from dpzv_audit.statistics.scores import ScoreFiles
 
 LEVEL = 1e-3
@@ -131,7 +132,7 @@ def test_a_warning_names_the_claims_that_can_never_be_refuted(verified):
     warnings, result = verified(text)
     few = result["claims"][0]
     assert few["verdict"] == "not-tested"
-    most = f"{np.floor(100 * few['ceiling']) / 100:.2f}"
+    most = down(few["ceiling"])
     said = f"200 trials can certify at most {most} of the claimed 8"
     assert warnings == [f"dpzv-audit: warning: claims.toml:1: claim 'few' can never be refuted: {said}"]
     assert result["out_of_reach"] == {"few": said}
@@ -219,7 +220,7 @@ def test_the_reach_of_runs_is_that_of_their_plan_and_few_plans_are_worked_out():
     plans = Plans()
     first = refutable_at(one_claim({**keys, "epsilon": 1.0}).claim, LEVEL, None, plans)
     most = reach_of(mechanism_subject(sharp, "sharp", 0), asked(1.0), LEVEL).most
-    assert first == f"4,500 trials can refute an epsilon below {np.floor(100 * most) / 100:.2f}"
+    assert first == f"4,500 trials can refute an epsilon below {down(most)}"
     gaussian = one_claim({**keys, "epsilon": 1.0, "exactly_gaussian": True}).claim
     assert refutable_at(gaussian, LEVEL, None, plans) == "4,500 trials can refute any epsilon, given Gaussian noise"
     others = [one_claim({**keys, "epsilon": 1.0, "delta": 1e-6 / n}).claim for n in range(1, 6)]

@@ -9,6 +9,7 @@ from attacks import attack_named
 from dpzv_audit.cli import main
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import attacks
+from dpzv_audit.rounding import down
 
 COMMAND = ("attack", "--method", "vafl", "--attack", "all", "--adversary", "client", "--dataset", "breast-cancer")
 NAMES = ("label_norm", "label_direction", "membership_loss")
@@ -40,7 +41,7 @@ def test_attacks_that_are_done_outlive_an_interrupt(tmp_path, monkeypatch, capsy
     assert by_relation == {"replace-label", "replace-record"}
     for neighbours in by_relation:
         largest = max(one["certified"] for one in whole["attacks"] if one.get("neighbours") == neighbours)
-        assert f"certifies for {neighbours} is {int(100 * largest) / 100:.2f}." in whole["sentence"]
+        assert f"certifies for {neighbours} is {down(largest)}." in whole["sentence"]
     every = mounted[:]
     mounted.clear()
     stop = 2

@@ -1,5 +1,4 @@
 import json
-import math
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from typer.testing import CliRunner
 from dpzv_audit.cli.commands import Audits, audit
 from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import InputError
+from dpzv_audit.rounding import down
 from dpzv_audit.statistics.estimators import audit_scores
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, cls=Audits, callback=audit)
@@ -93,10 +93,8 @@ def test_estimators_that_may_refute_share_the_error_with_a_claim_and_without(fil
     assert [e["confidence"] for e in shared] == pytest.approx([0.975, 0.975])
     best = answer(files, "--exactly-gaussian")
     assert [e["confidence"] for e in best["estimators"]] == pytest.approx([0.975, 0.975])
-    lower = math.floor(1000 * max(e["epsilon_lower"] for e in best["estimators"])) / 1000
-    said = (
-        f"at least {lower:.3f} with 95% confidence (gaussian, given Gaussian noise, the best of 2 that share the error)"
-    )
+    lower = down(max(e["epsilon_lower"] for e in best["estimators"]))
+    said = f"at least {lower} with 95% confidence (gaussian, given Gaussian noise, the best of 2 that share the error)"
     assert said in best["meaning"]
     assert "with 95% confidence (joint);" in answer(files)["meaning"]
 

@@ -307,7 +307,7 @@ def test_the_sentence_counts_failures():
     some = sentence([{**measured, "control_p": 0.3}, measured], 3)
     assert "the 1 of 2 negative controls with trainings enough for a test together are at chance, p = 0.3" in some
     off = sentence([{**measured, "control_p": 1e-6}], 3)
-    assert "are NOT at chance (worst: a by the client on m), p = 1e-06" in off
+    assert "are NOT at chance (worst: a by the client on m), p = 1e-6" in off
 
 
 def test_the_sentence_says_what_few_trainings_allow_to_say():
