@@ -1,9 +1,12 @@
 """Our numbers against accountants that share no code with them: dp-accounting's PLD, and plain quadrature."""
 
+import json
 import logging
 import math
+from dataclasses import replace
 from itertools import pairwise
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,8 +15,10 @@ from scipy.integrate import quad
 from scipy.signal import fftconvolve
 from scipy.stats import binom, norm
 
+from dpzv_audit.accounting import Release, tightest_sound, upper_bounds
 from dpzv_audit.accounting.gaussian import Participation, participations_epsilon
 from dpzv_audit.accounting.prv import prv_epsilon
+from dpzv_audit.findings import to_jsonable
 
 DELTAS = (1e-5, 1e-3, 1e-8)
 # rate, noise multiplier against one contribution, rounds
@@ -196,3 +201,88 @@ def test_binomial_mixture_is_the_quadrature(rounds, rate, z, delta):
     else:
         assert quadrature_delta(found.upper, rounds, rate, z) == pytest.approx(delta, rel=1e-6)
     assert len(MIXTURES) >= 20
+
+
+def gaussian_epsilon(mu, delta):
+    """Epsilon of a mu-GDP mechanism by bisection in fifty digits."""
+    with mpmath.workdps(50):
+        mu, delta = mpmath.mpf(mu), mpmath.mpf(delta)
+        return bisected(lambda e: mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu), delta)
+
+
+def one_round_epsilon(rate, z, delta):
+    """Epsilon of one sampled round, `remove`, in fifty digits: more rounds only tell more."""
+    with mpmath.workdps(50):
+        z, rate, delta = mpmath.mpf(z), mpmath.mpf(rate), mpmath.mpf(delta)
+
+        def at(epsilon):
+            x = z * z * mpmath.log((mpmath.expm1(epsilon) + rate) / rate) + mpmath.mpf(0.5)
+            base = mpmath.ncdf(-x / z)
+            return (1 - rate) * base + rate * mpmath.ncdf((1 - x) / z) - mpmath.exp(epsilon) * base
+
+        return bisected(at, delta)
+
+
+def bisected(at, delta):
+    low, high = mpmath.mpf(0), mpmath.mpf(1)
+    if at(mpmath.mpf(10) ** -40) <= delta:
+        return 0.0
+    while at(high) > delta:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if at(middle) > delta else (low, middle)
+    return float(low)
+
+
+def certainly_more_than(release, relation, adversary, delta, best):
+    """An epsilon that no sound bound may lie below, without our accountants; `best` is one, for the size of a grid."""
+    z = release.noise_multiplier(relation)
+    rounds, rate = release.rounds, release.rate
+    if rate == 1.0:
+        return gaussian_epsilon(math.sqrt(rounds) / z, delta)
+    if adversary == "client":  # it sees how often the record takes part: n or more with probability p
+        found = [0.0]
+        for tail in (0.9, 0.5, 0.1, 1e-2, 1e-4):
+            n = int(binom.isf(tail, rounds, rate)) + 1
+            p = float(binom.sf(n - 1, rounds, rate))
+            if n < 2000 * z * z and delta < p:
+                found.append(gaussian_epsilon(math.sqrt(n) / z, delta / p))
+        return max(found)
+    # A record replaced is one removed, and another besides.
+    found = one_round_epsilon(rate, z if relation != "replace-label" else 2.0 * z, delta)
+    if relation == "replace-label" or not 1e-12 <= delta <= 0.1 or rounds > 10_000 or not 1e-2 < best < 60.0:
+        return found
+    interval = best / 1000.0 / math.sqrt(rounds)
+    return max(found, pld(rate, z, rounds, delta, False, interval, pessimistic=False))
+
+
+SMALL = 12
+RANDOM = [pytest.param(number, marks=[] if number < SMALL else pytest.mark.slow) for number in range(200)]
+
+
+@pytest.mark.parametrize("number", RANDOM)
+def test_no_bound_of_a_random_release_lies_below_independent_values(number):
+    """Public rates, deltas from 1e-300 to next to 1, 1 to 10^7 rounds; and no accountant fails."""
+    rng = np.random.default_rng([37, number])
+    relation = str(rng.choice(["add-remove", "zero-out", "replace-label"]))
+    adversary = "release" if relation == "add-remove" else str(rng.choice(["release", "client"]))
+    rounds = round(10.0 ** rng.uniform(0.0, 3.0 if number < SMALL else 7.0))
+    made = Release(
+        batch_size=int(rng.choice([1, 64])),
+        dataset_size=None if rng.random() < 0.5 else 10**6,
+        sample_rate=1.0 if rng.random() < 0.1 else float(10.0 ** rng.uniform(-5.0, 0.0)),
+        rounds=rounds,
+        clip=1.0,
+        sigma=1.0,
+        sampler="poisson",
+        server_update="frozen",
+        padded=True,
+    )
+    made = replace(made, sigma=10.0 ** rng.uniform(-1.0, 2.5) * made.sensitivity(relation))
+    delta = float(rng.choice([1e-300, 1e-100, 1e-18, 1e-9, 1e-5, 1e-3, 0.1, 0.9, 1.0 - 1e-12]))
+    bounds = upper_bounds(made, delta=delta, adversaries=[adversary], neighbours=[relation])
+    json.dumps(to_jsonable(bounds), allow_nan=False)
+    best = tightest_sound(bounds).upper
+    least = certainly_more_than(made, relation, adversary, delta, best)
+    assert all(bound.upper >= least * (1.0 - 1e-7) - 1e-12 for bound in bounds if bound.sound), (bounds, least)
