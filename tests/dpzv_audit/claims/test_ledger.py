@@ -485,7 +485,7 @@ def test_scores_that_give_what_an_entry_says_are_decided_whatever_made_it():
         (lambda entry: replace(entry, level=entry.level / 1e6), "entry 2 was judged at .*e-09, but look 2 has 0.0012"),
         (
             lambda entry: replace(entry, decisions={"b": replace(entry.decisions["b"], refuted=False)}),
-            "entry 2 says that 'the claim b' was not refuted, but not its p-value of 1e-09",
+            "entry 2 says that 'the claim b' was not refuted, but not its p-value of 1e-9",
         ),
         (
             lambda entry: replace(entry, decisions={"b": replace(entry.decisions["b"], p_value=0.5)}),

@@ -47,7 +47,7 @@ def test_056_over_16_trainings_against_09_is_held():
     entry = judged(0.9, 0.56 + 0.01 * np.random.default_rng(0).normal(size=64))
     assert (entry.verdict, entry.judged.reason, entry.fails, entry.trials) == ("held", "limit-below-claim", False, 16)
     assert entry.judged.measured.limit == pytest.approx(0.721, abs=1e-3)
-    assert "at most 72.1" in entry.sentence
+    assert "at most 72.2%" in entry.sentence
     assert "at 99.9% confidence" in entry.sentence
 
 

@@ -100,7 +100,7 @@ def test_planted_mechanisms_keep_names_numbers_and_verdicts(scores, monkeypatch,
     file = io.StringIO()
     print_table(Console(file=file, width=40), planted_table(result))
     text = file.getvalue()
-    for whole in ("sensitivity-halved", " 1 ", "21.043", "supported (!)"):
+    for whole in ("sensitivity-halved", " 1 ", "21.04", "supported (!)"):
         assert whole in text
     assert "…" not in text
 

@@ -13,6 +13,7 @@ import pytest
 
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.cli import _told, main
+from dpzv_audit.rounding import p_value
 from dpzv_audit.runs import load_run
 
 HOSTILE = '<script>alert("x")</script> & | `rm`'
@@ -511,7 +512,7 @@ def test_a_refutation_stays_whatever_is_edited_but_the_claim(folder, capsys, mon
     assert (by["scores"], by["p_value"], by["given"]) == (decision["scores"], decision["p_value"], "")
     assert by["p_value"] < 1e-6
     assert result["claims"][0]["sentence"].endswith(
-        f"An earlier look refuted it (entry 1 of the ledger, p = {by['p_value']:.1g}, scores of digest "
+        f"An earlier look refuted it (entry 1 of the ledger, p = {p_value(by['p_value'])}, scores of digest "
         f"{by['scores'][:12]}): that stands until the claim, or its revision, changes."
     )
     assert "which refutes the claimed" not in result["claims"][0]["sentence"]
