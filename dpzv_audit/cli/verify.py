@@ -257,7 +257,7 @@ def verify(
             if placed.name in out_of_reach:
                 said = f"claim {placed.name!r} can never be refuted: {out_of_reach[placed.name]}"
                 typer.echo(f"dpzv-audit: warning: {one_line(f'{claims}:{placed.line}: {said}')}", err=True)
-        if not output.quiet:
+        if not (output.quiet or output.as_json):
             for name, words in gate.plans(runs).items():
                 if name not in out_of_reach:
                     typer.echo(f"plan: claim {one_line(repr(name))}: {words}", err=True)

@@ -1,8 +1,8 @@
 """What the planned trials of a claim could show at most, told before anything is drawn: both sides of the boundary."""
 
 import json
-import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,17 +112,7 @@ def verified(tmp_path, monkeypatch, capsys):
         (tmp_path / "claims.toml").write_text(text)
         main(["verify", "claims.toml", "--json", *flags])
         printed = capsys.readouterr()
-        lines = printed.err.splitlines()
-        result = json.loads(printed.out)
-        plans = [line for line in lines if line.startswith("plan: ")]
-        ran = [entry["name"] for entry in result["claims"] if entry["name"] not in result["cached"]]
-        told = [name for name in ran if name not in result["out_of_reach"]]
-        assert len(plans) == len(told)
-        assert all(
-            re.search(f"claim '{name}': .* can refute an epsilon below", line)
-            for name, line in zip(told, plans, strict=True)
-        )
-        return [line for line in lines if line not in plans], result
+        return printed.err.splitlines(), json.loads(printed.out)
 
     return verify
 
@@ -137,6 +127,17 @@ def test_a_warning_names_the_claims_that_can_never_be_refuted(verified):
     assert warnings == [f"dpzv-audit: warning: claims.toml:1: claim 'few' can never be refuted: {said}"]
     assert result["out_of_reach"] == {"few": said}
     assert [entry["verdict"] for entry in result["claims"][1:]] == ["refuted", "refuted"]
+
+
+def test_the_plan_of_each_claim_that_can_be_refuted_is_told_before_it_runs(verified, capsys):
+    (Path.cwd() / "claims.toml").write_text(claim("few", 8.0, 100) + claim("enough", 4.0, 1000))
+    for told in (1, 0):  # the second time both claims are in the cache
+        main(["verify", "claims.toml"])
+        plans = [line for line in capsys.readouterr().err.splitlines() if line.startswith("plan: ")]
+        assert len(plans) == told
+    most = reach_of(apart(1000, 1000), asked(4.0), LEVEL / 2).most
+    main(["verify", "claims.toml", "--no-cache"])
+    assert f"plan: claim 'enough': 2,000 trials can refute an epsilon below {down(most)}\n" in capsys.readouterr().err
 
 
 def test_claims_are_told_as_holm_s_method_decides_on_all_of_them(verified):

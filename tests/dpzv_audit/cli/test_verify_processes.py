@@ -46,7 +46,7 @@ epsilon = 5.0
 
 [[claim]]
 name = "quick"
-scores = { in = "scores.csv", out = "scores.csv" }
+scores = { in = "scores.csv", out = "others.csv" }
 epsilon = 1.0
 """
 BLOCKS = 18
@@ -59,7 +59,8 @@ def folder(tmp_path):
     (tmp_path / "claims.toml").write_text(CLAIMS)
     (tmp_path / "blocks").mkdir()
     (tmp_path / "deaths").mkdir()
-    (tmp_path / "scores.csv").write_text("\n".join(map(str, range(100))))
+    for name, first in (("scores.csv", 0.0), ("others.csv", 0.5)):
+        (tmp_path / name).write_text("\n".join(str(first + k) for k in range(100)))
     return tmp_path
 
 
