@@ -54,7 +54,7 @@ def test_it_applies_to_every_method_and_beats_a_guess(method, digits):
     assert np.mean(recalls) == pytest.approx(outcome.success.value, abs=0.05)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_positive_control_is_the_same_path(digits):
     outcome = mounted("vafl", digits, trials=2, with_positive=True)
     assert outcome.controls["positive"].holds

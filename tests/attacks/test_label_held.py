@@ -64,9 +64,9 @@ def test_signatures_find_a_batch_under_a_top_model(trials, digits):
     ("spec", "method"),
     [
         (CODED, "zoo-vfl"),
-        pytest.param(CODED, "syn-zoo-vfl", marks=pytest.mark.ci),
+        pytest.param(CODED, "syn-zoo-vfl", marks=pytest.mark.slow),
         (CODED, "cascaded"),
-        pytest.param(SIGNATURE, "zoo-vfl", marks=pytest.mark.ci),
+        pytest.param(SIGNATURE, "zoo-vfl", marks=pytest.mark.slow),
     ],
 )
 def test_two_losses_without_a_clip_tell_as_much(spec, method, digits):
@@ -75,7 +75,7 @@ def test_two_losses_without_a_clip_tell_as_much(spec, method, digits):
     assert outcome.success.value >= 0.9
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_where_all_work_on_one_batch_any_client_holds_that():
     """Of its 64 records 54 are guessed in every training: known labels are of the batch that client 1 draws."""
     setting = small_setting(SIGNATURE, "syn-zoo-vfl", load("digits"), options={"epochs": 120, "batch_size": 64})

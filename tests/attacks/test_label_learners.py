@@ -165,7 +165,7 @@ def restated_regression(rows, truth, labelled):
     return (rows @ minimize(loss, np.zeros(rows.shape[1] * 10), jac=True).x.reshape(-1, 10)).argmax(1)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_each_learner_finds_as_much_as_its_formulas_restated():
     """Right halves of digits, ten labels a class, three draws of those: within 0.03 of the mean by plain loops.
 

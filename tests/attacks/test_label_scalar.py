@@ -33,7 +33,7 @@ def test_more_directions_a_round_tell_more(digits):
     assert many.success.value > few.success.value + 0.05
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_who_colludes_pools_the_directions_that_each_client_shares(digits):
     """All four find nearly all where client 1, which holds a margin, finds 0.56."""
     outcome = mounted("czofo", digits, adversary="colluding-clients", trials=2)

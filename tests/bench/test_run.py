@@ -89,7 +89,7 @@ def test_a_round_with_noise_on_a_grid_is_measured_beside_one_with_float_noise(be
     assert all(0.5 < row.ratio < 1.5 for row in found)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_throughput_is_measured_on_workers_too(bench, monkeypatch):
     import throughput
 

@@ -106,7 +106,7 @@ def test_the_same_seed_gives_the_same_bytes(tool, main_run, tmp_path):
     assert first == second
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_another_seed_gives_other_numbers(tool, main_run, tmp_path):
     one, two = (tool.json("attack", *SMALL, seed, "--alone", "--out", tmp_path / seed) for seed in ("0", "1"))
     assert "beside" not in one

@@ -79,7 +79,7 @@ def test_where_the_system_refuses_memory_an_audit_goes_on_in_halves_to_the_same_
     assert again == pytest.approx(chosen, rel=1e-4)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @needs_linux
 def test_where_the_system_refuses_memory_trainings_go_on_in_halves_to_the_same_numbers(tool, tmp_path):
     a, b = whole_and_halved(tool, TRAIN, tmp_path)

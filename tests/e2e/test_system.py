@@ -29,7 +29,9 @@ def test_the_loop_needs_at_most_ten_lines():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize(("attack", "least"), [("label_direction", 0.99), ("label_norm", 0.9)])
+@pytest.mark.parametrize(
+    ("attack", "least"), [("label_direction", 0.99), pytest.param("label_norm", 0.9, marks=pytest.mark.slow)]
+)
 def test_labels_leak_without_noise_and_hide_with_it(tool, folder, attack, least):
     options = ("--attack", attack, "--trials", "8", "--out", folder / "runs")
     clear = tool.json("attack", "--system", "our_vfl:train", *options, cwd=folder)

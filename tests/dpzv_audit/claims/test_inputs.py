@@ -243,7 +243,7 @@ def audited(own, monkeypatch=None, **options):
     return run.cached, run.evidence().p_value < 1e-3, run.unkept
 
 
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_variable_that_changes_is_audited_again(own, monkeypatch, jobs):
     name, home, path = own
     (home / f"{name}.py").write_text(module(READS["os.getenv"][0], path=path))

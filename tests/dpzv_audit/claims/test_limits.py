@@ -204,7 +204,13 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize(
-    "what", [name if name in ("a string", "an array") else pytest.param(name, marks=pytest.mark.ci) for name in LARGEST]
+    "what",
+    [
+        name
+        if name in ("a string", "an array")
+        else pytest.param(name, marks=pytest.mark.ci if name in ("files", "attacks") else pytest.mark.slow)
+        for name in LARGEST
+    ],
 )
 def test_a_check_of_any_file_takes_ten_seconds_and_500_mb_at_most(tmp_path, what):
     """Processor seconds and memory of a process of its own; a table of 2,000 columns lies beside the file."""

@@ -122,7 +122,7 @@ def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, 
         assert other == max(rivals, key=lambda c: (c["clear"], c["damage"]))
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_who_deviates_can_do_what_an_honest_client_does(tmp_path, capsys):
     """The active attack finds less than gradients tell: the strongest of a malicious client is that of any client."""
     attacks = "label_direct,label_completion_active"

@@ -44,7 +44,7 @@ def lower(defence, dataset, runs=RUNS, confidence=0.95):
     ("name", "least"),
     [
         pytest.param("label-rr", 0.6, marks=pytest.mark.ci),
-        pytest.param("label-rr-prior", 0.3, marks=pytest.mark.ci),
+        pytest.param("label-rr-prior", 0.3, marks=pytest.mark.slow),
         ("label-cluster", 0.2),
     ],
 )

@@ -33,7 +33,7 @@ def result():
     return table, reproduce(table, Setting(load=lambda keywords: pytest.fail("no data are needed"), epochs=1, seeds=1))
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_in_place_takes_about_its_model_and_first_order_several(result):
     mezo, vafl = result[1].to_json()["rows"]
     both = mezo["model_megabytes"] + mezo["activations_megabytes"]

@@ -70,7 +70,7 @@ def mapped(rng, inside, outside):
     ("laws_drawn", "maps", "names"),
     [
         (15, 8, THRESHOLDS),
-        pytest.param(25, 40, THRESHOLDS, marks=pytest.mark.ci, id="1,000 maps"),
+        pytest.param(25, 40, THRESHOLDS, marks=pytest.mark.slow, id="1,000 maps"),
         (2, 2, SLOW_THRESHOLDS),
     ],
 )
