@@ -15,13 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from .errors import AuditError, InputError
-from .files import LARGEST_STATE, json_in, of_the_kernel, read_plain
+from .files import json_in, of_the_kernel, read_plain
 from .findings import to_jsonable
 from .store import partial_folder, private_file, private_folder, remove_abandoned, sync
 
 RESULT_FILE = "result.json"
 MEASURED_FILE = "measured.json"
 """What a repeat of the run need not give again: times and memory, kept apart from the result."""
+
+_LARGEST_RESULT = 128_000_000
+_MOST_VALUES = 6_000_000
+"""Bytes, and values, of a result: ten thousand claims take 110 million, and 5 million."""
+_LONGEST_TEXT = 1_000_000
 
 PACKAGE_FOLDERS = frozenset({"attacks", "dpzv_audit", "mechanisms", "reports"})
 """A folder of such a name on the import path can shadow this distribution's packages: none is written to."""
@@ -122,11 +127,26 @@ def load_run(path: Path) -> dict[str, object]:
 
 def _json_of(file: Path, right: str) -> Any:
     try:
-        return json_in(read_plain(file, LARGEST_STATE))
+        value = json_in(read_plain(file, _LARGEST_RESULT), _MOST_VALUES)
+        _check_texts(value)
+        return value
     except OSError as error:
         raise InputError(f": cannot be read ({error.strerror}); it must be a readable file", str(file)) from error
     except ValueError as error:
         raise InputError(f": is not JSON ({error}); must be {right}", str(file)) from error
+
+
+def _check_texts(value: Any) -> None:
+    """Raise `ValueError` for a text that is longer than any of a result: a report would copy it many times."""
+    waiting = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, str) and len(inner) > _LONGEST_TEXT:
+            raise ValueError(f"it holds a text of {len(inner):,} characters")
+        if isinstance(inner, dict):
+            waiting += (*inner, *inner.values())
+        elif isinstance(inner, list):
+            waiting += inner
 
 
 def run_name(

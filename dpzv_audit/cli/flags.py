@@ -133,7 +133,9 @@ def among(*allowed: str) -> Callable[[str, str], object]:
     return lambda name, given: check_names(name, [given], allowed)
 
 
-Count = Annotated[int, check_count]
+_MOST = 10**9
+"""The most that any option counts: sizes past it overflow long after the command line was read."""
+Count = Annotated[int, partial(check_count, most=_MOST)]
 Whole = Annotated[int, partial(check_count, least=0)]
 Positive = Annotated[float, check_positive]
 Probability = Annotated[float, check_probability]

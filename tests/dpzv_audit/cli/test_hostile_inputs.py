@@ -221,6 +221,7 @@ JSON = {
     "a key of 8 MB": lambda: f'{{"schema": "dpzv-audit/transcript/1", "{long()}": 1}}',
     "a value of 8 MB": lambda: f'{{"schema": "{long()}"}}',
     "escapes of 8 MB": lambda: b'{"schema": "' + b"\\ud83d\\ude00" * 660_000 + b'"}',
+    "a text of 8 MB": lambda: f'{{"schema": "dpzv-audit/audit/1", "sentence": "{long()}"}}',
     "a surrogate": b'{"schema": "\\ud800"}',
     "many objects": lambda: b"[" + b"{}," * 30_000_000 + b"{}]",
     "utf-16": '{"schema": 1}'.encode("utf-16"),
@@ -615,6 +616,8 @@ OUTPUTS = {
     "a module that is a folder": (("audit", "mechanism", "run:f"), "run has no callable f"),
     "a module of no text": (("audit", "mechanism", "noise:f"), "importing noise failed"),
     "a system of no text": (("train", "--system", "noise:f"), "importing noise failed"),
+    "trials without end": (("attack", "--trials", "1" + "0" * 300), "at least 1, at most 1,000,000,000"),
+    "runs without end": (("audit", "mechanism", "noise:f", "--runs", "9" * 4000), "at most 1,000,000,000"),
     "a module with a loop": (("audit", "mechanism", "round:f"), "importing round failed"),
 }
 
