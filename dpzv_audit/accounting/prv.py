@@ -235,8 +235,10 @@ def _with_moments(
     found = []
     for part in parts:
         pair = part.pair
-        known = isinstance(pair, KnownBatch)
-        moments = pair.moments(log_outside) if known else loss_moments(pair, log_outside=log_outside)
+        if isinstance(pair, KnownBatch):
+            moments: LossMoments | None = pair.moments(log_outside)
+        else:
+            moments = loss_moments(pair, log_outside=log_outside)
         if moments is None:
             return None
         found.append((part, moments))

@@ -137,12 +137,11 @@ class Ledger:
             p_values = [one.p_value for one in entry.decisions.values() if one.p_value is not None]
             if len(p_values) < len(entry.decisions):
                 continue
-            for one, refuted in zip(entry.decisions.values(), holm(p_values, entry.level), strict=True):
+            judged = zip(entry.decisions.values(), p_values, holm(p_values, entry.level), strict=True)
+            for one, p, refuted in judged:
                 if one.refuted != refuted:
                     said = "was refuted" if one.refuted else "was not refuted"
-                    what = (
-                        f"entry {number} says that {one.name!r} {said}, but not its p-value of {p_value(one.p_value)}"
-                    )
+                    what = f"entry {number} says that {one.name!r} {said}, but not its p-value of {p_value(p)}"
                     raise InputError(f"{what}; {_PUT_BACK}, {_ANEW}")
 
     def decided_in(self, claim: str, evidence: Evidence, made: str | None) -> int | None:

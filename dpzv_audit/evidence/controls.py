@@ -98,7 +98,8 @@ def _void(control: PooledControl, *, level: float, attacked: str | None) -> Void
         times = f" in {control.missed} of {control.runs} runs" if control.runs > 1 else ""
         words = f"{called}{times}: it reached {_below(control.value, control.expected)} ({control.what})"
         return Void(reason="failed-control", words=words)
-    p = f"p = {p_value(control.p_value)} by {control.tested_by}, judged at {p_value(level)}"
+    p = "none" if control.p_value is None else p_value(control.p_value)
+    p = f"p = {p} by {control.tested_by}, judged at {p_value(level)}"
     words = f"{called}: it found {control.value:.3f} where chance is {control.expected:.3f} ({p})"
     return Void(reason="failed-control", words=words, refutations=control.attack == attacked)
 
