@@ -463,9 +463,13 @@ class SystemRun:
         messages = self._played[0].messages
         clients = range(1, len(self._data.features) + 1)
         models = [[played.models.get(m) for played in self._played] for m in clients]
-        active = [{one.round for one in messages if m in (one.sender, one.receiver)} for m in clients]
+        active: dict[int, set[int]] = {}
+        for one in messages:
+            for party in (one.sender, one.receiver):
+                active.setdefault(party, set()).add(one.round)
         correct = self._correct()
-        stacks = tuple(map(stack_of, models))
+        nothing = stack_of([None] * len(self._played))
+        stacks = tuple(nothing if not any(of_client) else stack_of(of_client) for of_client in models)
         known = self._architectures
         return TrainedStack(
             clients=stacks,
@@ -474,7 +478,7 @@ class SystemRun:
             loss=np.full(len(self._played), np.nan),
             ledger=self.channel.ledger,
             rounds=len({one.round for one in messages}),
-            rounds_by_client=tuple(map(len, active)),
+            rounds_by_client=tuple(len(active.get(m, ())) for m in clients),
             architectures=tuple(known.get(m) if None not in models[m - 1] else None for m in clients),
             answers=self._scores(),
         )
@@ -1014,7 +1018,11 @@ def setting_of(system: System, dataset: VerticalDataset) -> tuple[SystemConfig, 
 
 def told_to_clients(messages: Iterable[Sent], clients: int) -> dict[int, frozenset[str]]:
     """Return the kinds of messages that each of so many clients gets."""
-    return {m: frozenset(one.kind for one in messages if one.receiver == m) for m in range(1, clients + 1)}
+    told: dict[int, set[str]] = {m: set() for m in range(1, clients + 1)}
+    for one in messages:
+        if one.receiver in told:
+            told[one.receiver].add(one.kind)
+    return {m: frozenset(kinds) for m, kinds in told.items()}
 
 
 def apart(messages: Iterable[Sent], clients: int) -> frozenset[int]:

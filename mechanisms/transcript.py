@@ -1,7 +1,7 @@
 """A recorded training as a method: attacks look at what it sent, and it cannot be repeated."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,18 @@ class Recorded:
     def play(self, task: Task, seed: int, which: str, asked: Sequence[Sequence[np.ndarray]] = ()) -> Played:
         """Return what was sent."""
         return Played(self.transcript)
+
+
+def seen_by(method: MethodSpec, client: int) -> MethodSpec:
+    """Return a recorded training as a method that sends what one client sends and receives, which is all that it sees.
+
+    Raises `TypeError` for a method that `method_of_transcript` did not make.
+    """
+    recorded = method.run.args[0] if isinstance(method.run, partial) else None
+    if not isinstance(recorded, Recorded):
+        raise TypeError(f"{method.name} is no recorded training")
+    alone = replace(recorded, transcript=recorded.transcript.of(client))
+    return replace(method, run=partial(SystemRun, alone, {}))
 
 
 def method_of_transcript(transcript: Transcript) -> MethodSpec:

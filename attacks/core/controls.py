@@ -185,7 +185,8 @@ def _names(classes: int) -> NDArray[np.intp]:
 
 LEAST_RECORDS = 400
 MOST_CLASSES = 10
-"""Records of a positive control, at least, and classes at most: beyond these what is known need not hold."""
+MOST_CLIENTS = 10
+"""Records of a positive control, at least, classes and clients at most: beyond these what is known need not hold."""
 
 
 def known_records(dataset: VerticalDataset, seed: int) -> VerticalDataset:
@@ -203,7 +204,7 @@ def known_records(dataset: VerticalDataset, seed: int) -> VerticalDataset:
         count = max(len(records), least)
         parts = generator.permutation(count) % (2 * classes + 1)
         blocks = []
-        for block in records.features:
+        for block in records.features[:MOST_CLIENTS]:
             shape = (count, *block.shape[1:])
             ids = block.dtype != np.float32
             blocks.append(np.resize(block, shape) if ids else generator.standard_normal(shape, np.float32))

@@ -15,6 +15,7 @@ from mechanisms.core.context import RunContext, TrainedStack
 from mechanisms.core.defence import defended
 from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
 from mechanisms.system import data_of, prepared, system_of
+from mechanisms.transcript import seen_by
 
 from ..checkpoints import FileCheckpoints
 from ..data import load
@@ -207,9 +208,13 @@ def attack_result(
     settings = possible(spec, setting)
     if len(settings) > 1 and recorded(setting):
         each = 1.0 - (1.0 - setting.confidence) / len(settings)
-        plan = replace(audit, confidence=each)
-        found = [attacked_result(spec, replace(one, confidence=each), plan) for one in settings]
-        return max(found, key=lambda one: 0.0 if one.success is None else one.success.value)
+        # What a client finds in one recorded training is the same without the controls and without others' messages.
+        found = [
+            spec.mount(replace(one, method=seen_by(one.method, one.client), pilot=True, with_positive=False))
+            for one in settings
+        ]
+        worst = settings[max(range(len(found)), key=lambda place: found[place].success.value)]
+        return attacked_result(spec, replace(worst, confidence=each), replace(audit, confidence=each))
     chosen, tried = worst_client(spec, setting, audit.reporter, store)
     return attacked_result(spec, chosen, audit, tried, store)
 

@@ -113,6 +113,13 @@ class Transcript:
         """What parties noted."""
         return [Note(**entry.model_dump()) for entry in self.manifest.notes]
 
+    def of(self, client: int) -> "Transcript":
+        """Return the same training with the messages of one client alone."""
+        messages = [one for one in self.manifest.messages if client in (one.sender, one.receiver)]
+        alone = Transcript(self.folder, self.manifest.model_copy(update={"messages": messages}))
+        alone.__dict__["_files"] = self._files
+        return alone
+
     @property
     def tensors(self) -> "Transcript":
         """What gives an array by its name."""

@@ -4,10 +4,13 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from dpzv_audit.systems import Recorder
 
 WRITER = Path(__file__).resolve().parents[2] / "examples" / "transcript" / "write.py"
 
@@ -179,3 +182,26 @@ def test_gradients_of_two_widths_are_one_line(tool, refused, written, tmp_path):
     folder = changed(written, tmp_path, messages=messages)
     done = tool("attack", "--transcript", "run", "--labels", "labels.csv", "--attack", "label_norm", cwd=folder)
     assert "what client 1 got is [1, 4] numbers wide, must be of one width" in refused(done, 2)
+
+
+def test_a_few_messages_of_a_thousand_clients_take_seconds(tool, tmp_path):
+    """The client that finds most is measured, with one positive control, of few clients: it took minutes."""
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.arange(200) % 2)
+    record = Recorder(records=200, clients=1000)
+    for number, (client, told) in enumerate([(3, 0.0), (700, 1.0), (999, 0.1)] * 4):
+        ids = rng.permutation(200)[:100]
+        record.sent(number, client, 0, "embeddings", rng.standard_normal((100, 4)), ids)
+        gradient = told * (1 - 2 * labels[ids])[:, None] + 0.3 * rng.standard_normal((100, 4))
+        record.sent(number, 0, client, "gradient", gradient, ids)
+    record.save(tmp_path / "run", classes=2)
+    np.save(tmp_path / "labels.npy", labels)
+    mounted = ("attack", "--transcript", "run", "--labels", "labels.npy", "--attack", "label_direction", "--out", "out")
+    started = time.monotonic()
+    found = tool.json(*mounted, cwd=tmp_path, limit=60)
+    assert time.monotonic() - started < 30, "3 s on a machine that does nothing else"
+    assert found["clients"] == [700]
+    assert found["controls"]["positive"]["value"] >= found["controls"]["positive"]["expected"]
+    alone = tool.json(*mounted, "--client", "700", cwd=tmp_path)
+    assert (found["success"]["value"], found["bytes"]) == (alone["success"]["value"], alone["bytes"])
+    assert found["success"]["low"] < alone["success"]["low"], "three clients share the error rate"
