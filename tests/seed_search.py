@@ -1,12 +1,10 @@
 """Searches for the seed of a training in the models that leave: what a start and directions of the seed give."""
 
 import numpy as np
-import torch
 
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.federation import architectures_of
 from mechanisms.core.models import initial_parameters, layout_of
-from mechanisms.core.streams import Directions
 
 
 def parties_of(data, config, tensors):
@@ -23,7 +21,7 @@ def shown_by(parties, seeds, *, rounds):
     """Seeds that models show.
 
     A model is its start and a step along each of its directions: for the right seed nothing is left beside them but
-    rounding. Or it lies near its start: two random ones of 50 numbers do not have a correlation of 0.9.
+    rounding. Or it lies near its start: two random ones of 50 numbers do not have a cosine of 0.9.
     """
     found = set()
     for seed in seeds:
@@ -31,12 +29,11 @@ def shown_by(parties, seeds, *, rounds):
             assert rounds <= len(flat) // 2
             start = initial_parameters(layout, stream(seed, Purpose.INIT, party, 0))
             purpose = Purpose.DIRECTIONS if party else Purpose.SERVER_DIRECTIONS
-            streams = {"seed": seed, "replicas": (0,), "dtype": torch.float32}
-            along = Directions("sphere", len(flat), party=party, purpose=purpose, **streams)
-            basis, _ = np.linalg.qr(np.stack([along.at(t)[0].numpy() for t in range(rounds)]).T)
+            # The first rows of a block of `Directions`; their lengths do not matter here.
+            along = stream(seed, purpose, party, 0, 0).standard_normal((rounds, len(flat)), np.float32).astype(float)
             moved = flat - start
-            left = moved - basis @ (basis.T @ moved)
-            near = len(flat) > 50 and np.corrcoef(start, flat)[0, 1] > 0.9
+            left = moved - along.T @ np.linalg.solve(along @ along.T, along @ moved)
+            near = len(flat) > 50 and (start @ flat) > 0.9 * np.linalg.norm(start) * np.linalg.norm(flat)
             if near or np.linalg.norm(left) < 1e-3 * np.linalg.norm(moved):
                 found.add(seed)
     return found

@@ -297,7 +297,8 @@ def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
     rule = "which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound"
     if method.protection(config).draws:
         why = method.games(config).why_not or "it states a release of its own, and games on scalars speak of DPZV's"
-        rule = f"must be another: {why}"
+        missing = method.protection(config).not_released
+        rule = f"states no release: {missing}" if missing else f"must be another: {why}"
     raise InputError(rule, "method", method.name)
 
 

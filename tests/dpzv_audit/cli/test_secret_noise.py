@@ -315,6 +315,9 @@ def test_a_page_says_what_protects_where_no_release_is_stated(outside, run, tmp_
         assert one_bit.NOT_RELEASED in text
         assert not any(phrase in text for phrase in ("no noise", "no-noise"))
     assert "the answers to the active client, hence labels" in (folder / "report.md").read_text()
+    capsys.readouterr()
+    assert main(["account", "--method", "one-bit"]) == 2
+    assert capsys.readouterr().err.endswith(f"--method is 'one-bit', states no release: {one_bit.NOT_RELEASED}\n")
 
 
 def test_a_method_without_a_release_whose_coins_follow_from_the_seed_is_not_called_secret(outside, run):
