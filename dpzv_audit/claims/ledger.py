@@ -22,6 +22,7 @@ leaves one entry more than the first line counts: it was decided, so it counts. 
 without its end: nobody has heard of it, so it is dropped.
 """
 
+import glob
 import hashlib
 import json
 import math
@@ -344,6 +345,8 @@ def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory 
             links = zip(ledger.entries, _hashes(ledger), strict=False)
             before = [_line({**_row(each), "previous": link}) for each, link in links]
             text = b"".join([start, *before, line])
+            for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):  # by a kill in this very place
+                left.unlink(missing_ok=True)
             write_atomically(path, text, shared=True, durable=True)
             size = len(text)
     except OSError as error:

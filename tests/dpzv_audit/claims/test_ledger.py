@@ -313,6 +313,14 @@ def test_an_entry_is_on_the_disk_before_anybody_hears_of_it(kept, monkeypatch):
     assert held == [False, path.read_bytes()], "the file, and the folder that names it"
 
 
+def test_what_a_kill_left_of_a_first_entry_is_removed_by_the_next(tmp_path):
+    path = tmp_path / "ledger[1].jsonl"
+    (tmp_path / ".ledger[1].jsonl.0123abcd.partial").write_text("{")
+    (tmp_path / ".ledger.jsonl.0123abcd.partial").write_text("another's")
+    append_entry(path, Ledger(0.01, name="n"), refuted_over_time(Ledger(0.01), [look("a", 1.0)])[2])
+    assert {file.name for file in tmp_path.iterdir()} == {path.name, ".ledger.jsonl.0123abcd.partial"}
+
+
 def test_a_ledger_grows_by_appending(kept, monkeypatch):
     path, memory = kept
     monkeypatch.setattr("dpzv_audit.claims.ledger.write_atomically", None)  # writes a file as a whole
