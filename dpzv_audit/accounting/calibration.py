@@ -217,7 +217,7 @@ def calibrate(
         if math.isfinite(cost(easiest)):
             why += f" is {up(cost(easiest))}"
         return answer(None, f"cannot be reached: the tightest sound epsilon {why}")
-    within = f" by a composed bound (to {_COMPOSED:.1%})" if amplified else ""
+    within = f" by its sound bound (to {_COMPOSED:.1%})" if amplified else ""
     if unknown == "sigma":
         unit = release.sigma_unit
         values = _by_fours(unit, 1e-40 * unit if meets(unit) else easiest)
