@@ -6,6 +6,8 @@ upper bound and a p-value are rounded up, the ends of an interval outwards. JSON
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
+_WIDE = Context(prec=400)
+"""Holds the digits of every double: what a file says is a share may be any number."""
 SIGNIFICANT_DIGITS = 4
 _ACCURATE_DIGITS = 9
 """Upper bounds and ends of intervals are right to so many digits: what lies beyond them does not round them up."""
@@ -65,4 +67,4 @@ def _accurate(value: float) -> float:
 
 
 def _fixed(value: float, digits: int, rounding: str) -> Decimal:
-    return Decimal(repr(_accurate(value))).quantize(Decimal(1).scaleb(-digits), rounding)
+    return Decimal(repr(_accurate(value))).quantize(Decimal(1).scaleb(-digits), rounding, _WIDE)

@@ -131,14 +131,14 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            reason = f"cannot be read ({error.strerror or error})"
-        except InputError as error:  # of `dpzv_audit.files`
-            reason = error.rule.removeprefix(": ")
+            words = f"{path}: cannot be read ({error.strerror or error})"
+        except InputError as error:
+            words = error.words if error.field == str(path) else f"{path}: is damaged: {error.words}"
         except ValueError as error:
-            reason = f"is damaged: {error}"
+            words = f"{path}: is damaged: {error}"
         if not again:
-            raise InputError(f": {reason}; {cure}", str(path))
-        logging.getLogger(__name__).warning("%s", one_line(f"{path}: {reason}; {again}"))
+            raise InputError(f"{words}; {cure}")
+        logging.getLogger(__name__).warning("%s", one_line(f"{words}; {again}"))
         return None
 
     def once(self, name: str, kind: type[T], work: Callable[[], T], *, again: str) -> T:

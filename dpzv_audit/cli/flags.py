@@ -135,7 +135,13 @@ def among(*allowed: str) -> Callable[[str, str], object]:
 
 _MOST = 10**9
 """The most that any option counts: sizes past it overflow long after the command line was read."""
-Count = Annotated[int, partial(check_count, most=_MOST)]
+
+
+def _counted(name: str, value: int) -> int:
+    return check_count(name, check_count(name, value), most=_MOST)
+
+
+Count = Annotated[int, _counted]
 Whole = Annotated[int, partial(check_count, least=0)]
 Positive = Annotated[float, check_positive]
 Probability = Annotated[float, check_probability]
@@ -321,7 +327,7 @@ def said(error: AuditError) -> str:
     places: Mapping[str, str] = running.meta.get(CONFIGURED, {})
     # Longest first: the message may name a key of --set.
     for name in sorted(places, key=len, reverse=True):
-        if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words):
+        if len(name) <= len(words) and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words):
             return f"{words} ({name} stands in {one_line(places[name])})"
     return words
 

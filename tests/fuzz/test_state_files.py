@@ -244,16 +244,16 @@ def test_no_value_in_any_place_of_a_verification_breaks_its_report(results, tmp_
     """Exhaustive: every value is replaced by one of another kind, and left out."""
     whole = json.loads(results["v"])
     drawings = Drawn()
-    strange = [None, "x\ny", -1, 1e300, [], {}, True]
+    strange = [None, "x\ny", -1, 1e300, [], {}, True, 10**30]
     for number, at in enumerate(place for place in places(whole) if place):
         value = json.loads(results["v"])
         parent = value
         for key in at[:-1]:
             parent = parent[key]
-        if number % 8 == 7:
+        if number % 9 == 8:
             del parent[at[-1]]
         else:
-            parent[at[-1]] = strange[number % 8]
+            parent[at[-1]] = strange[number % 9]
         (tmp_path / "result.json").write_text(json.dumps(value))
         before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
         try:

@@ -253,6 +253,7 @@ TOML = {
     "dotted": lambda: "a" + ".a" * 3_000_000 + " = 1",
     "dates": "{top} = 2024-13-45\n",
     "twice": "{top} = 1\n{top} = 2\n",
+    "a setting of 8 MB": lambda: f"[set]\n{long()} = 1\n",
 }
 SHAPES = {
     name: npy(shape)
