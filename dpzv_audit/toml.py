@@ -47,7 +47,7 @@ def read_toml(path: Path) -> str:
         raise InputError(f": byte {error.start + 1} is not UTF-8, must be UTF-8 text", str(path)) from None
 
 
-def parsed_toml(text: str, shown: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+def parsed_toml(text: str, shown: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, object]:
     """Return the tables of a TOML text; `InputError` that opens with `shown`, the name of its file."""
     nested = InputError(f"{shown}: is nested too deeply, must be flat tables of keys")
     parts = f"{shown}: holds more than {MOST_PARTS:,} lines, values and tables; split it into several files"

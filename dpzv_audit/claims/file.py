@@ -118,7 +118,7 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
         raise InputError(f"{shown}: holds no [[claim]], must hold one or more: an array of tables")
     if len(claims) > MOST_CLAIMS:
         raise InputError(f"{shown}: holds {len(claims):,} claims, must hold at most {MOST_CLAIMS:,}")
-    table = data.get("defaults", {})
+    table: Any = data.get("defaults", {})
     defaults = _validated(Defaults, table, ("defaults",), lines, "[defaults]")
     placed = tuple(_claim(entry, index, table, lines) for index, entry in enumerate(claims))
     _refuse_duplicates(placed, shown)
