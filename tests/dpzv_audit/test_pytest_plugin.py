@@ -68,8 +68,8 @@ SYSTEMS = """
 import numpy as np
 
 ARRAYS = {"features": [np.random.default_rng(0).normal(size=(60, 2))] * 2, "labels": np.arange(60) % 3 == 0}
-RELEASE = {"channel": "gradient", "clip": 1.0, "clip_scope": "record", "sigma": 9.0, "batch_size": 10}
-RELEASE |= {"rounds": 4, "sampler": "shuffled", "server_update": "frozen"}
+RELEASE = {"channel": "gradient", "clip": 1.0, "clip_scope": "record", "sigma": 9.0, "batch_size": 48}
+RELEASE |= {"rounds": 4, "sampler": "shuffled", "server_update": "frozen", "noise": "grid"}
 
 def leaky(task, record, seed):
     rows = (0.5 - task.labels + 0.01 * np.random.default_rng(seed).random())[:, None] * np.ones(2)
@@ -80,7 +80,8 @@ def test_refuted(privacy_system):
     privacy_system(leaky, attack="label_direction", success_at_most=0.6, data=ARRAYS, name="our claim")
 
 def noisy(task, record, seed):
-    rows = 0.5 - task.labels[:, None] + 9.0 * np.random.default_rng(seed).normal(size=(task.records, 1))
+    noise = np.round(9216.0 * np.random.default_rng(seed).normal(size=(task.records, 1))) / 1024.0
+    rows = 0.5 - task.labels[:, None] + noise
     record.sent(0, 1, 0, "embeddings", task.features[0], range(task.records))
     record.sent(0, 0, 1, "gradient", rows, range(task.records))
 
