@@ -11,6 +11,7 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Ledger, append_entry, level_of, open_ledger
 from dpzv_audit.cli import main
 from dpzv_audit.evidence.verdict import Evidence
+from dpzv_audit.rounding import p_value
 
 CLAIM = '[[claim]]\nname = "ours"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 0.5\n'
 
@@ -116,6 +117,6 @@ def test_scores_that_the_ledger_judged_among_others_are_not_said_to_refute_nothi
     assert verified(capsys, "--ledger", "ledger.jsonl", "--allow", "not-tested")[0] == 0
     (folder / "claims.toml").write_text(ours)
     code, out, _ = verified(capsys, "--ledger", "ledger.jsonl", "--allow", "not-tested")
-    assert (code, f"(p = {p:.1g})" in out) == (0, True)
+    assert (code, f"(p = {p_value(p)})" in out) == (0, True)
     assert "neither refutes" not in out
     assert "The ledger judged these scores before" in out
