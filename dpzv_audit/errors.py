@@ -147,9 +147,18 @@ def check_probability(name: str, value: float) -> float:
 
 def check_delta(name: str, value: float) -> float:
     """Return `value` if it is a delta from 1e-300 to below 1; raise `InputError` naming `name` otherwise."""
-    if check_probability(name, value) < LEAST_DELTA:
-        rule = f"must be at least {LEAST_DELTA:g}: shares of a smaller one would be no floating-point numbers"
-        raise InputError(rule, name, value)
+    try:
+        return accounted_delta(check_probability(name, value))
+    except ValueError as error:
+        raise InputError(str(error), name, value) from None
+
+
+def accounted_delta(value: float) -> float:
+    """Return `value` if accountants can split a delta so small; raise `ValueError` with the rule otherwise."""
+    if value < LEAST_DELTA:
+        raise ValueError(
+            f"must be at least {LEAST_DELTA:g}: shares of a smaller one would be no floating-point numbers"
+        )
     return value
 
 

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from pydantic.json_schema import models_json_schema
 from pydantic_core import ErrorDetails
 
-from ..errors import LEAST_DELTA, InputError, did_you_mean, plain_rule, unknown_name
+from ..errors import LEAST_DELTA, InputError, accounted_delta, did_you_mean, plain_rule, unknown_name
 from ..findings import AdversaryName, NeighbourRelation
 from ..limits import (
     LARGEST_SIZES,
@@ -270,9 +270,9 @@ def _readable(text: str) -> str:
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT), AfterValidator(_readable)]
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_readable)]
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6, description="The claimed epsilon: a finite number above 0.")]
-Delta = Annotated[
-    FiniteFloat, Field(ge=LEAST_DELTA, lt=1, description="The delta of (epsilon, delta), between 0 and 1.")
-]
+Delta = Annotated[FiniteFloat, Field(gt=0, lt=1, description="The delta of (epsilon, delta), between 0 and 1.")]
+AccountedDelta = Annotated[Delta, AfterValidator(accounted_delta)]
+"""The delta of a claim about which accountants are asked."""
 ExactlyGaussian = Annotated[bool, Field(description="The scores are Gaussian with one variance by construction.")]
 
 
@@ -382,6 +382,8 @@ class _System(_Data):
 class MethodClaim(_EpsilonClaim, _Trained):
     """(epsilon, delta) of one of the tool's training methods; its noise is calibrated to the claim."""
 
+    delta: AccountedDelta = 1e-5
+
     form: ClassVar = "method"
     records: int | None = Field(None, ge=1, le=MOST_RECORDS)
     """Train nothing: simulate the transcript of so many records, in place of a data set."""
@@ -389,6 +391,8 @@ class MethodClaim(_EpsilonClaim, _Trained):
 
 class SystemClaim(_EpsilonClaim, _System):
     """(epsilon, delta) of a training of the user's own: what it states that it releases, and a game on its labels."""
+
+    delta: AccountedDelta = 1e-5
 
     form: ClassVar = "system"
     release: Stated = Field(default_factory=dict)

@@ -283,7 +283,7 @@ def audit_mechanism(
     *,
     mechanism: Annotated[str, typer.Argument(metavar="WHAT", help=WHAT)],
     epsilon: Positive | None = None,
-    delta: Delta = DEFAULT_DELTA,
+    delta: Probability = DEFAULT_DELTA,
     exactly_gaussian: bool = False,
     trial_seconds: Positive = TRIAL_SECONDS,
     game: GameFlags,

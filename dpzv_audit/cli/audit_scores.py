@@ -23,7 +23,7 @@ from ..statistics.estimators import DEFAULT_ESTIMATORS, ESTIMATORS, audit_scores
 from ..statistics.families import FAMILIES, CurveFamily, sampled_family
 from ..statistics.fixed import expected_bound
 from ..statistics.scores import load_score_files
-from .flags import DEFAULT_DELTA, Delta, Probability, Whole, among, number_in, takes
+from .flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
 from .output import Output, coloured, print_table, table_of
 from .summary import at_least, sentence_of
 
@@ -38,7 +38,7 @@ def audit_coverage(
     *,
     audits: Annotated[int, partial(check_count, least=2)] = 200,
     estimator: Estimators = None,
-    delta: Delta = DEFAULT_DELTA,
+    delta: Probability = DEFAULT_DELTA,
     confidence: Probability = 0.95,
     seed: Whole = 0,
     output: Output,
@@ -139,7 +139,7 @@ class ScoreFlags:
     """
 
     epsilon: Annotated[float | None, check_not_negative] = None
-    delta: Delta = DEFAULT_DELTA
+    delta: Probability = DEFAULT_DELTA
     confidence: Probability = 0.95
     estimator: Estimators = None
     exactly_gaussian: bool = False

@@ -7,7 +7,7 @@ import typer
 
 from ..signals import TRIAL_SECONDS
 from .audit import GameFlags, apart, show
-from .flags import DEFAULT_DELTA, Count, Delta, Positive, takes
+from .flags import DEFAULT_DELTA, Count, Positive, Probability, takes
 from .output import Output
 
 WHAT = "pkg.mod:factory, a mechanism of yours, which is imported."
@@ -18,7 +18,7 @@ def hunt(
     *,
     mechanism: Annotated[str, typer.Argument(metavar="WHAT", help=WHAT)],
     epsilon: Positive | None = None,
-    delta: Delta = DEFAULT_DELTA,
+    delta: Probability = DEFAULT_DELTA,
     pilot: Count = 40,
     trial_seconds: Positive = TRIAL_SECONDS,
     game: GameFlags,

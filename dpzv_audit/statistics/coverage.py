@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtrc
 
-from ..errors import check_count, check_delta, check_names, check_probability
+from ..errors import check_count, check_names, check_probability
 from ..seeds import Purpose, stream
 from .binomial import Floats
 from .estimators import ESTIMATORS, audit_scores
@@ -186,7 +186,7 @@ def coverage_check(
     names = check_names("estimator", ESTIMATORS if estimators is None else estimators, ESTIMATORS)
     check_count("audits", audits, least=2)
     check_count("n", n)
-    check_delta("delta", delta)
+    check_probability("delta", delta)
     check_probability("confidence", confidence)
     cells = [(mechanism, name) for mechanism in mechanisms for name in names if applies(name, mechanism)]
     claims = sum(ESTIMATORS[name].refutes for _, name in cells)

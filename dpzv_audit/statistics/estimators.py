@@ -6,7 +6,7 @@ from functools import partial
 
 from numpy.typing import ArrayLike
 
-from ..errors import check_count, check_delta, check_names, check_probability
+from ..errors import check_count, check_names, check_probability
 from ..findings import EmpiricalBound
 from .assumptions import remarks
 from .families import FAMILIES, GAUSSIAN, CurveFamily
@@ -120,7 +120,7 @@ def audit_scores(
         check_names("family", [family], FAMILIES)
         family = FAMILIES[family]
     settings = AuditSettings(
-        delta=check_delta("delta", delta),
+        delta=check_probability("delta", delta),
         confidence=check_probability("confidence", confidence),
         exactly_gaussian=exactly_gaussian and family is GAUSSIAN,
         built=built,

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
 
-from ..errors import check_count, check_delta, check_names, check_positive, check_probability
+from ..errors import check_count, check_names, check_positive, check_probability
 from .binomial import CONFINED, LEAST_P, Counts, Floats, p_value, upper_limit
 from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
 from .means import chance_of_means, mu_of_means, standard_errors_apart
@@ -347,7 +347,7 @@ def fixed_test(
         InputError: scores that `check_scores` refuses, or a number out of range.
     """
     check_names("name", [name], get_args(TestName))
-    test = FixedTest(name=name, delta=check_delta("delta", delta), n_in=0, n_out=0)
+    test = FixedTest(name=name, delta=check_probability("delta", delta), n_in=0, n_out=0)
     error = check_probability("design_error", design_error)
     seed = check_count("seed", seed, least=0)
     inside = check_scores("in_scores", in_scores)

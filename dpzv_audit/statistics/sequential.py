@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, check_delta, check_not_negative, check_probability
+from ..errors import InputError, check_not_negative, check_probability
 from .assumptions import permuted, unit_of
 from .binomial import LEAST_P, Floats
 from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
@@ -294,7 +294,7 @@ def pairs_needed(epsilon: float, delta: float, confidence: float = 0.95) -> int:
     Raises `InputError` for an epsilon below 0, or a delta or confidence outside (0, 1).
     """
     check_not_negative("epsilon", epsilon)
-    check_delta("delta", delta)
+    check_probability("delta", delta)
     check_probability("confidence", confidence)
     return math.ceil(-math.log(1.0 - confidence) / math.log1p((1.0 - delta) / (math.exp(epsilon) + delta)))
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -18,7 +19,7 @@ from pydantic import (
 
 from dpzv_audit import limits
 from dpzv_audit.accounting.release import SamplerName
-from dpzv_audit.errors import LEAST_DELTA, InputError, check_count, plain_rule
+from dpzv_audit.errors import InputError, accounted_delta, check_count, plain_rule
 
 from .defence import Defence, Place, checked, label_release
 from .noise import NoiseKind
@@ -36,7 +37,7 @@ ServerRate = Annotated[_Rate, Field(description="Learning rate of the server, et
 ClientMomentum = Annotated[_Momentum, Field(description="Momentum of the clients' steps.")]
 ServerMomentum = Annotated[_Momentum, Field(description="Momentum of the server's steps.")]
 Positive = Annotated[float, Field(gt=0)]
-Delta = Annotated[float, Field(ge=LEAST_DELTA, lt=1)]
+Delta = Annotated[float, Field(gt=0, lt=1), AfterValidator(accounted_delta)]
 Smoothing = Annotated[Positive, Field(description="Smoothing parameter, mu.")]
 Bits = Literal[1, 2, 4, 8]
 ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "resnet18-stem", "tokens", "transformer"]
