@@ -39,6 +39,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.attacks import _read_result
 from dpzv_audit.games.engine import ChunkStore
+from dpzv_audit.inputs import ABSENT, Inputs
 from dpzv_audit.npy import read_npz
 from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.results import Cell
@@ -618,7 +619,7 @@ OUTPUTS = {
     "a module of no text": (("audit", "mechanism", "noise:f"), "importing noise failed"),
     "a system of no text": (("train", "--system", "noise:f"), "importing noise failed"),
     "trials without end": (("attack", "--trials", "1" + "0" * 300), "at least 1, at most 1,000,000,000"),
-    "runs without end": (("audit", "mechanism", "noise:f", "--runs", "9" * 4000), "at most 1,000,000,000"),
+    "runs without end": (("audit", "mechanism", "noise:f", "--runs", "9" * 4000), "a whole number of at least 1"),
     "a module with a loop": (("audit", "mechanism", "round:f"), "importing round failed"),
 }
 
@@ -741,6 +742,15 @@ def test_scores_are_confined_when_they_are_opened(folder, tmp_path):
 def test_a_setting_that_breaks_parsers_is_one_line(folder, value, capsys, caplog):
     _, run = commanded("", "train", "--set", f"embedding={value}")
     check(folder, run, "path", capsys, caplog, codes=(2,))
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "loop"])
+def test_what_evidence_names_and_no_file_can_be_called_is_absent(folder, name):
+    """Evidence in a cache says which files its code had read: those that cannot be there do not hold."""
+    (folder / "loop").symlink_to("loop")
+    for kind in ("files", "folders"):
+        assert not Inputs(**{kind: {name: "a digest"}}).hold(folder)
+        assert Inputs(**{kind: {name: ABSENT}}).hold(folder)
 
 
 def test_there_are_three_hundred():
