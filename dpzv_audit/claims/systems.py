@@ -142,6 +142,8 @@ def _attack_on(
         device=access.device,
     )
     mounted = [(spec, replace(setting, adversary=by)) for spec, by in named(claim.attack, claim.adversary)]
+    if claim.attack != STRONGEST:
+        mounted[0][0].check(claim.adversary, {})
     reasons = [lacking(spec, possible(spec, one)[0]) for spec, one in mounted]
     unread = voids_of(method, data.clients, needs.READ)
     if None not in reasons:
