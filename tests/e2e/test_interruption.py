@@ -298,7 +298,7 @@ epsilon = 1.0
 """
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [pytest.param(2, marks=pytest.mark.ci), pytest.param(30, marks=pytest.mark.slow)])
 def test_verify_killed_at_any_moment_resumes_to_the_same_numbers(tool, tmp_path, kills):
     """Half of the kills fall anywhere, half into the time from just before the ledger is written to the end."""
     rng = np.random.default_rng(kills)
