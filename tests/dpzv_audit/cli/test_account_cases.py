@@ -1,0 +1,42 @@
+"""Small releases with right answers: what `account` prints as tightest is never below them, and little above."""
+
+import re
+import shlex
+
+import pytest
+
+from dpzv_audit.cli import main
+
+BOUNDS = {
+    "01-prv17-tiny-delta/b": (0.07757, 1.005),
+    "02-prv42-large-eps/b10": (4.984, 1.01),
+    "03-tfp166-tiny-alpha/b": (0.009776, 1.01),
+    "04-opacus74-q1": (14.8299, 1.001),
+    "05-opacus643-gdp-rdp": (1.9608, 1.01),
+    "06-opendp621-delta-near-1/c": (11.5696, 1.001),
+}
+REFUSED = ("d", "g1", "s1e-310", "s2.3e-308", "t1e-302", "t1e-305", "t1e-307")
+
+
+def answer(cases, capsys, row):
+    """The exit code and the output of the command of a row."""
+    command = shlex.split((cases / "accounts" / row / "cmd").read_text())[1:]
+    code = main([*command, "--quiet"] if "--quiet" not in command else command)
+    shown = capsys.readouterr()
+    return code, shown.out + shown.err
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("row", BOUNDS)
+def test_the_tightest_bound_lies_next_to_the_right_one(cases, capsys, row):
+    right, above = BOUNDS[row]
+    code, shown = answer(cases, capsys, row)
+    assert code == 0
+    assert right * (1.0 - 1e-4) <= float(re.search(r"epsilon <= ([\d.]+)", shown)[1]) <= above * right
+
+
+@pytest.mark.parametrize("row", REFUSED)
+def test_a_delta_too_small_is_one_line(cases, capsys, row):
+    code, shown = answer(cases, capsys, f"01-prv17-tiny-delta/{row}")
+    assert code == 2
+    assert re.fullmatch(r"dpzv-audit: error: --delta is \S+, must be at least 1e-300: .+\n", shown)
