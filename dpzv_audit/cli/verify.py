@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from ..runs import MEASURED_FILE, json_text, versions
 from ..signals import TRIAL_SECONDS
 from ..store import write_atomically
 from .flags import Count, Positive, RunFlags, WorkerFlags, takes
+from .heartbeat import shows_bars
 from .output import (
     GO_ON,
     VERDICT_STYLES,
@@ -257,7 +259,7 @@ def verify(
             if placed.name in out_of_reach:
                 said = f"claim {placed.name!r} can never be refuted: {out_of_reach[placed.name]}"
                 typer.echo(f"dpzv-audit: warning: {one_line(f'{claims}:{placed.line}: {said}')}", err=True)
-        if not (output.quiet or output.as_json):
+        if shows_bars(sys.stderr) and not (output.quiet or output.as_json):
             for name, words in gate.plans(runs).items():
                 if name not in out_of_reach:
                     typer.echo(f"plan: claim {one_line(repr(name))}: {words}", err=True)
