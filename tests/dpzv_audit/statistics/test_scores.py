@@ -265,7 +265,7 @@ def test_an_archive_that_unpacks_without_measure_is_refused_by_what_it_declares(
         load_scores(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 2_000_000
+    assert peak < 6_000_000, "the room for a directory, 4 MB, and little else"
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "npy", "npz"])
