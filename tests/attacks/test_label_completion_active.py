@@ -62,7 +62,7 @@ def test_only_the_adversarys_model_steps_by_its_rule(method):
         assert torch.equal(honest.clients[1].flat, played.clients[1].flat)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_attack_finds_planted_labels_and_its_controls_hold(digits):
     outcome = ACTIVE_SPEC.mount(
         small_setting(

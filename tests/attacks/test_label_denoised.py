@@ -87,7 +87,7 @@ def test_an_axis_that_turns_is_followed():
     assert found.square().mean((0, 2)).numpy() == pytest.approx(1.0)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_marvell_falls_to_all_visits_together(cancer):
     """Four trainings from fixed seeds: plain attacks are near chance, and all visits together name the labels."""
     marvell = {"name": "marvell", "power": 4.0}
@@ -98,7 +98,7 @@ def test_marvell_falls_to_all_visits_together(cancer):
     assert adaptive.baselines["features alone, trained on permuted labels"].value < 0.75
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_max_norm_hides_norms_and_no_labels(cancer):
     adaptive = mounted(DENOISED, cancer, {"name": "max-norm"}).success.value
     assert mounted(NORM, cancer, {"name": "max-norm"}).success.value < 0.7

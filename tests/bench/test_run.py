@@ -64,7 +64,7 @@ def test_the_bare_products_of_a_step_are_its_products_and_nothing_else(bench):
     assert len(steps) == 4  # the one above, two before and the one that is captured: bare products take no step
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_command_measures_a_section_and_writes_the_page(tmp_path):
     page = tmp_path / "page.md"
     command = [sys.executable, str(BENCH / "run.py"), "estimators", "--quick", "--output", str(page)]

@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
         # lie 12.7 standard deviations apart: of 223 fits on 400 + 400 views, each with the cut that its pilot of
         # 100 + 100 chose, the worst errs on 4 of 10,000 further views. Were it 15% on both sides, 375 times as much, a
         # miss would still have probability below 1e-9 (binomial tails).
-        pytest.param("noisy_regression", "refuted", marks=pytest.mark.ci),
+        pytest.param("noisy_regression", "refuted", marks=pytest.mark.slow),
     ],
 )
 def test_a_mechanism_from_outside_gets_its_verdict(tool, tmp_path, name, verdict):

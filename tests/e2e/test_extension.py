@@ -57,6 +57,7 @@ def test_list_names_it_with_its_package(tool, here, what, name):
     assert all(f"[{PACKAGE}]" not in other for other in done.stdout.splitlines() if other != line)
 
 
+@pytest.mark.slow
 def test_attack_accounts_its_noise_by_what_it_states(tool, here):
     given = ("attack", "--method", "masked", "--attack", "label_largest", *SMALL, "--trials", "2", "--runs", "0")
     clear = tool.json(*given, "--set", "sigma=0", cwd=here, env=environment(here))
@@ -80,6 +81,7 @@ def test_audit_takes_the_data_set_and_says_where_a_method_has_no_game(tool, here
     assert "masked" in refused(done, 2)
 
 
+@pytest.mark.slow
 def test_train_resumes(tool, here):
     given = (
         "train",
@@ -119,6 +121,7 @@ def test_verify_in_workers_audits_again_where_data_or_code_changed(tool, here):
     assert not verified()[0]
 
 
+@pytest.mark.slow
 def test_a_matrix_holds_it_and_resumes(tool, here):
     given = ("matrix", "--methods", "masked,vafl", "--attacks", "label_largest", *SMALL, "--trials", "2", "--jobs", "2")
     result = tool.json(*given, cwd=here, env=environment(here))
@@ -128,6 +131,7 @@ def test_a_matrix_holds_it_and_resumes(tool, here):
     assert again["cells"] == result["cells"]
 
 
+@pytest.mark.slow
 def test_a_broken_package_is_one_line_and_stops_no_other_command(tool, here, refused):
     (here / "site" / "dpzv_audit_orchard" / "masked.py").write_text("import nowhere_at_all\n")
     said = refused(tool("train", "--method", "masked", *SMALL, cwd=here, env=environment(here)), 2)

@@ -117,7 +117,7 @@ def small(tmp_path):
     return tmp_path
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_all_attacks_share_one_error_rate_and_the_largest_comes_first(tool, small):
     options = ("--system", "small:train", "--trials", "2", "--adversary", "client", "--out", small / "runs")
     every = tool.json("attack", "--attack", "all", *options, cwd=small)
@@ -150,7 +150,7 @@ def test_what_belongs_to_one_attack_does_not_go_with_all(tool, small):
     assert "--rule goes with one attack, not with --attack all" in refusal(done, 2)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_game_certifies_an_epsilon_of_a_system(tool, folder):
     """Without noise near its ceiling, and little with it; a claim of 4 is refuted in one line of a gate."""
     options = ("--out", folder / "runs")
@@ -223,7 +223,7 @@ def test_a_system_is_trained_alone_beside_the_majority(tool, small):
     assert "system:silent:train returns nothing that predicts" in refusal(done, 2)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_systems_stand_in_a_matrix_with_numbers_of_their_own(tool, small):
     noisy = SMALL.replace("(bottom(x[m][ids]))", "(bottom(x[m][ids]) + 9 * torch.randn(len(ids), 4))")
     (small / "noisy.py").write_text(noisy)
@@ -272,7 +272,7 @@ def train(task, record, seed):
 """
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_predictions_of_an_evaluation_reach_the_attacks_that_read_them(tool, tmp_path):
     """Labels that features do not tell, learnt by heart: one logit of two classes is served for each record."""
     answer = 'record.sent(0, 0, 1, "prediction", top(torch.cat(h, 1)), ids)'

@@ -37,7 +37,7 @@ def test_the_example_holds_every_bug_that_must_be_refuted():
     assert named == {planted.name for planted in PLANTED.values() if planted.expected == ("refuted",)}
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_every_bug_without_trainings_is_refuted():
     # Chance of a bug that escapes: that of its evidence, which at these sizes is below 1e-9 each.
     file = load_claims(EXAMPLE)

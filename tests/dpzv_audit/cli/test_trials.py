@@ -166,7 +166,7 @@ def test_threads_of_a_cluster_give_the_numbers_of_one_process(attack):
         assert there[1][key] == here[key]
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_training_that_took_its_process_down_is_done_by_another(attack):
     """The count has gone past the place by then: only who dies again and again has failed."""
     code, _, seeds = attack("--executor", "loky", AT=str(REHEARSED + PILOTS + 8), WHAT="ends its process")

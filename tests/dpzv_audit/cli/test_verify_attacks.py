@@ -73,7 +73,7 @@ def verified(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "attack",
     [
-        pytest.param(name, marks=pytest.mark.ci) if name in LONG else name
+        pytest.param(name, marks=pytest.mark.slow if "completion" in name else pytest.mark.ci) if name in LONG else name
         for name in sorted(set(ATTACKS) - ON_SYSTEMS_ALONE)
     ],
 )

@@ -27,7 +27,7 @@ def result(table, digits):
     return reproduce(table, Setting(load=digits, epochs=2, seeds=2))
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_row_holds_the_attack_both_baselines_and_the_accuracy_with_its_controls(result, table):
     for row in result.to_json()["rows"]:
         assert row["success"]["n"] == 2 * (1408 - 100)
@@ -44,7 +44,7 @@ def test_a_row_holds_the_attack_both_baselines_and_the_accuracy_with_its_control
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {len(table.columns) + 1}
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_difference_is_by_records_and_seed_by_seed(result):
     row = result.rows[0]
     for name in (RAW, UNTRAINED):
@@ -82,7 +82,7 @@ def with_size(row, n):
     return changed(row, resize)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_sentence_says_leak_where_both_baselines_are_beaten_and_only_there(result):
     first, second = result.rows
     high, low = [0.81, 0.80, 0.79], [0.52, 0.50, 0.51]
@@ -105,7 +105,7 @@ def test_the_sentence_says_leak_where_both_baselines_are_beaten_and_only_there(r
     assert "more labels away" in verdict([with_size(hardly, 100_000)])
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_figure_names_all_three_for_every_row(result, table):
     drawn = table.figures["figure"](result)
     for row in result.rows:

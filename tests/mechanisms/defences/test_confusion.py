@@ -48,7 +48,7 @@ def test_soft_labels_hide_the_class_and_are_decoded_to_it(classes, of_ten):
     assert torch.equal(LabelDecoder(found.decoder).probabilities(found.soft).argmax(2), own)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_without_entropy_classes_swap_names_and_with_more_they_spread(of_ten):
     swapped, more = (autoencoder(10, weight, generators(2)).soft for weight in (0.0, 1.0))
     assert swapped.max(2).values.median() > 0.9
