@@ -21,12 +21,12 @@ CHEAP = {
     "membership_rmia": {"pool": 32, "shadows": 4},
 }
 ALWAYS = ("dpzv", "split")
-"""Methods on the first of which every attack is tried always, by one adversary; the others take longer."""
+"""Methods on the first of which every attack is tried always, every second attack by one adversary."""
 
 
 def cases():
     """Every attack by every adversary on every method that it applies to, of four classes or two."""
-    for name, spec in ATTACKS.items():
+    for turn, (name, spec) in enumerate(ATTACKS.items()):
         for place, adversary in enumerate(spec.adversaries):
             tried = False
             for method in sorted(METHODS, key=lambda name: name not in ALWAYS):
@@ -36,7 +36,7 @@ def cases():
                 settings = (small_setting(spec, method, random_dataset(classes=c), **rest) for c in (4, 2))
                 setting = next((s for s in settings if spec.lacks(s) is None), None)
                 if setting is not None:
-                    further = pytest.mark.ci if place else ()
+                    further = pytest.mark.slow if place or turn % 2 else ()
                     marks = pytest.mark.slow if tried or method not in ALWAYS else further
                     tried = True
                     yield pytest.param(spec, setting, id=f"{name}-{adversary}-{method}", marks=marks)

@@ -61,7 +61,7 @@ def test_the_positive_control_is_the_same_path(digits):
     assert outcome.controls["positive"].value > 0.95
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_classes_of_few_records_have_a_positive_control_with_as_few_labels():
     """Four classes of about twelve records, two labels each; of the default ten there are not enough everywhere."""
     setting = small_setting(SPEC, "split", random_dataset(), options_of_attack={"labels_per_class": 2})

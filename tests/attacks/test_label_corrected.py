@@ -36,12 +36,14 @@ def test_without_a_defence_it_finds_every_label(method, adversary):
     ("defences", "more"),
     [
         ({"name": "label-rr", "epsilon": 1.0}, 0.2),
-        pytest.param({"name": "label-rr", "epsilon": 3.0}, 0.1, marks=pytest.mark.ci),
+        pytest.param({"name": "label-rr", "epsilon": 3.0}, 0.1, marks=pytest.mark.slow),
         ({"name": "label-rr", "correction": True}, 0.0),
-        pytest.param({"name": "label-rr-prior"}, 0.0, marks=pytest.mark.ci),
+        pytest.param({"name": "label-rr-prior"}, 0.0, marks=pytest.mark.slow),
         ({"name": "label-cluster", "grouping": "k-means"}, 0.0),
-        pytest.param({"name": "label-cluster", "grouping": "k-means", "release": "shares"}, 0.0, marks=pytest.mark.ci),
-        pytest.param({"name": CAE, "entropy": 0.1}, 0.9, marks=pytest.mark.ci),
+        pytest.param(
+            {"name": "label-cluster", "grouping": "k-means", "release": "shares"}, 0.0, marks=pytest.mark.slow
+        ),
+        pytest.param({"name": CAE, "entropy": 0.1}, 0.9, marks=pytest.mark.slow),
         ({"name": CAE}, 0.9),
     ],
     ids=str,

@@ -106,7 +106,7 @@ def test_max_norm_hides_norms_and_no_labels(cancer):
     assert adaptive >= mounted(DIRECTION, cancer, {"name": "max-norm"}).success.value
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize("defence", [(), ({"name": "sparsify", "keep": 0.1},), ({"name": "discretise", "bins": 2},)])
 def test_ten_classes_behind_compression_are_read_better_than_cluster_by_cluster(defence, digits):
     options = {"epochs": 6}

@@ -138,7 +138,7 @@ SWEEP = {1: 0.117, 10: 0.173}
 
 
 # At one query the estimators differ by a positive factor, so that the smallest coordinate is the same.
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("queries", "estimator"), [(1, "ridge"), (10, "ridge"), (10, "correlation"), (10, "minimum-norm")]
 )

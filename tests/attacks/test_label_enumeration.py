@@ -42,7 +42,7 @@ def test_centres_that_turn_are_followed():
     assert (np.sort(table, 1)[:, :3] == 0).all()
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["split", "vafl"])
 def test_a_top_model_hides_names_alone(method, digits):
     """Every digit is told from the others; of names, classes 1 and 8 share 140 records, which shares cannot tell."""

@@ -61,10 +61,10 @@ def mounted(
 @pytest.mark.parametrize(
     ("name", "options", "least"),
     [
-        pytest.param("membership_loss", {"shadows": 2}, 0.55, marks=pytest.mark.ci),
+        pytest.param("membership_loss", {"shadows": 2}, 0.55, marks=pytest.mark.slow),
         ("membership_lira", {"shadows": 64}, 0.65),
-        pytest.param("membership_lira", {"shadows": 64, "variant": "offline"}, 0.6, marks=pytest.mark.ci),
-        pytest.param("membership_rmia", {"shadows": 64}, 0.55, marks=pytest.mark.ci),
+        pytest.param("membership_lira", {"shadows": 64, "variant": "offline"}, 0.6, marks=pytest.mark.slow),
+        pytest.param("membership_rmia", {"shadows": 64}, 0.55, marks=pytest.mark.slow),
     ],
 )
 def test_an_overfitted_run_gives_its_members_away(name, options, least, digits):

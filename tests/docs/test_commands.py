@@ -22,16 +22,16 @@ RUN_NOW = [name for name, page in PAGES.items() if any(b.runs(slow=False) for b 
 LONG = {
     "docs/guide/statistics.md",
     "docs/guide/from-flower.md",
-    "docs/results/matrix.md",
     "README.md",
     "docs/ci.md",
     "docs/guide/audits.md",
     "docs/guide/own-system.md",
-    "docs/results/cost-of-soundness.md",
-    "docs/results/rates.md",
 }
 """Pages whose commands take longer than a few seconds also at their small size."""
 REPEATED = {
+    "docs/results/cost-of-soundness.md",
+    "docs/results/matrix.md",
+    "docs/results/rates.md",
     "docs/results/cascaded-table2-mnist.md",
     "docs/results/czofo-order.md",
     "docs/results/czofo-readings.md",
@@ -42,7 +42,7 @@ REPEATED = {
     "docs/results/dpzv-figure4-memory.md",
     "docs/results/dpzv-table1-mnist.md",
 }
-"""Pages whose one command, `reproduce`, is that of other pages too, which run always."""
+"""Pages whose commands run always elsewhere: `reproduce` and `matrix`, on other pages and in tests of these."""
 
 
 def sized(name: str) -> Any:

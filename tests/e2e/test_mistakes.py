@@ -79,7 +79,7 @@ def check(tool, refused, place, arguments, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        pytest.param(*case, id=" ".join(case[0]), marks=pytest.mark.ci if place % 2 else ())
+        pytest.param(*case, id=" ".join(case[0]), marks=pytest.mark.slow if place % 2 else ())
         for place, case in enumerate(TRAINING)
     ],
 )

@@ -69,7 +69,9 @@ def blocks(shape, kind=np.float32, most=1):
     [
         (blocks((1, 14, 28)), {}),
         (blocks((3, 16, 16)), {}),
-        pytest.param(blocks((3, 4, 4)), {"client_model": "resnet18-stem", "embedding": 32 * 16}, marks=pytest.mark.ci),
+        pytest.param(
+            blocks((3, 4, 4)), {"client_model": "resnet18-stem", "embedding": 32 * 16}, marks=pytest.mark.slow
+        ),
     ],
     ids=["strip-cnn", "patch-cnn", "resnet18-stem"],
 )

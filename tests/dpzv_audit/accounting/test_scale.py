@@ -58,7 +58,7 @@ def check(cases, *, gigabytes):
             assert "vacuous (> 100)" in note or lower > 90.0, (case, note)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["replace-label", "add-remove"])
 def test_a_hundred_thousand_rounds_in_a_gigabyte(relation):
     check([(relation, z, 100_000, 1e-5) for z in (0.05, 0.3, 0.5, 1.0, 20.0)], gigabytes=1.0)

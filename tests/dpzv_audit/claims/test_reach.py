@@ -32,7 +32,7 @@ def asked(epsilon, **options):
     return Question(epsilon=epsilon, delta=1e-5, alpha=LEVEL, stop=1e-12, **options)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_of_runs_none_of_which_errs_a_claim_below_the_reach_is_refuted_and_one_above_is_not(budget):
     subject = mechanism_subject(sharp, "sharp", 0)

@@ -50,7 +50,9 @@ def refuted(draw, seeds, **options):
     return sum(bound(draw, seed, **options)[0] > 1.0 for seed in seeds)
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if place % 2 else name for place, name in enumerate(BUGS)]
+)
 def test_a_bug_that_a_linear_score_misses_is_refuted(name):
     """At 2,000 pairs and alpha 1e-3, in both seeds; a linear score refutes it in neither."""
     assert refuted(BUGS[name], range(2)) == 2
@@ -104,7 +106,7 @@ def test_the_choice_looks_at_the_fitting_part_alone():
     np.testing.assert_array_equal(first.in_scores, alone.score(inside[cut:]))
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 2, 3, 30, 300])
 def test_views_of_any_width_and_constant_numbers_are_fitted(width):
     """At the least size of a fit; a number that never changes says nothing and breaks nothing."""

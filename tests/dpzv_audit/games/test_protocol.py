@@ -76,7 +76,7 @@ def verified(name, factory, capsys, *flags):
 
 @pytest.mark.parametrize(
     "factory",
-    ["function", "batch", *(pytest.param(name, marks=pytest.mark.ci) for name in ("views", "listed", "Lazy"))],
+    ["function", "batch", *(pytest.param(name, marks=pytest.mark.slow) for name in ("views", "listed", "Lazy"))],
 )
 def test_what_one_command_runs_both_run(place, capsys, factory):
     code, said = audited(place, factory, capsys)

@@ -79,7 +79,7 @@ EPSILON_DELTA = {f"delta={delta:g}": epsilon_delta_family(delta) for delta in (1
 ALL_FAMILIES = FAMILIES | EPSILON_DELTA
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ALL_FAMILIES.values(), ids=ALL_FAMILIES)
 def test_the_search_misses_less_than_the_factor_for_it(family):
     rng = np.random.default_rng(1)

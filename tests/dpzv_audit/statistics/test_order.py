@@ -44,7 +44,7 @@ def test_sorted_files_refute_no_true_claim(name):
         assert bound.epsilon_lower == 0.0  # false alarm: 1e-4 over all 100
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_no_power_is_lost_on_files_that_are_sorted(name):
     # The same scores sorted and as drawn: means of 20 bounds differ by less than five standard errors.

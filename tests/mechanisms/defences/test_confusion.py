@@ -55,7 +55,7 @@ def test_without_entropy_classes_swap_names_and_with_more_they_spread(of_ten):
     assert entropies(swapped) < 0.5 < entropies(of_ten.soft) < entropies(more) < np.log(10)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_each_replica_has_an_autoencoder_of_its_own_whatever_the_stack(data):
     defence = defence_of(NAME)
     found = defended(data, [defence], RunContext(seed=0, replicas=(0, 1, 2)))
