@@ -122,8 +122,8 @@ def test_an_interrupt_by_hand_leaves_a_partial_report_and_goes_on_in_workers(fol
     resumed = ended(started(folder, "--cache", "cache", "--resume", "--jobs", "2"), 0)[0]
     assert not resumed["interrupted"]
     assert resumed["missing"] == []
-    # A block of either claim was lost to the interrupt; none of the six that had ended was run again. The scores of both
-    # claims were chosen before the interrupt, and by each of two workers after it.
+    # A block of either claim was lost to the interrupt; none of the six that had ended was run again. The scores of
+    # both claims were chosen before the interrupt, and by each of two workers after it.
     again = 6 * (FIT_PAIRS // BATCH_RUNS) + 2 * CALLS_A_BLOCK
     assert len(list((folder / "blocks").iterdir())) <= calls + again
     assert resumed["claims"] == whole["claims"]
