@@ -47,7 +47,7 @@ def test_the_first_cell_installs_the_package_where_it_is_missing():
         assert not re.search(r"\bdocs/|[\"']/\w+/", "".join(others)), path  # what lies in a checkout alone
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_notebooks_run_and_show_what_they_print(tmp_path):
     environment = {"PYTHONPATH": str(ROOT), **os.environ, "OMP_NUM_THREADS": "1", "JUPYTER_PLATFORM_DIRS": "1"}
     command = [sys.executable, FOLDER / "run.py", "--out", tmp_path]

@@ -100,6 +100,7 @@ def test_train_resumes(tool, here):
     assert again["utility"] == whole["utility"]
 
 
+@pytest.mark.slow
 def test_verify_in_workers_audits_again_where_data_or_code_changed(tool, here):
     given = ("verify", "claims.toml", "--jobs", "2", "--cache", "cache")
 

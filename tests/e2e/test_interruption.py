@@ -122,7 +122,7 @@ def test_an_interrupted_audit_says_how_to_go_on(tool, tmp_path, number, jobs, gr
     assert_ended(process)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_interrupted_matrix_keeps_finished_cells_and_no_half_ones(tool, tmp_path, group):
     out = tmp_path / "runs"

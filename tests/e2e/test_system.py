@@ -203,7 +203,7 @@ def test_what_is_wrong_with_a_game_is_one_line(tool, folder, arguments, words):
     assert words in refusal(done, 3 if "seconds" in words else 2)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_system_is_trained_alone_beside_the_majority(tool, small):
     options = ("--system", "small:train", "--out", small / "runs")
     one = tool.json("train", *options, "--trials", "2", cwd=small)

@@ -87,7 +87,7 @@ def test_a_report_is_rendered_of_it(tool, written, tmp_path):
     assert "permuted labels" in Path(found["run"], "report.md").read_text()
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_all_attacks_that_apply_are_mounted(tool, written, tmp_path):
     found = mount(tool, written, tmp_path, "all")
     measured = [one for one in found["attacks"] if one["state"] == "measured"]

@@ -445,7 +445,7 @@ def test_the_plan_of_every_method_claim_spends_at_most_one_alpha(tmp_path, claim
     assert sum(split.values()) == pytest.approx(1.0)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_true_claims_are_seldom_refuted_with_every_look_taken():
     # Randomised response at its exact epsilon, 25 gates at alpha 0.2 with two looks. False alarm: 1e-5.
     truth = np.exp(1.0) / (1.0 + np.exp(1.0))

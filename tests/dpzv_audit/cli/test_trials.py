@@ -139,7 +139,7 @@ def test_trainings_that_send_other_messages_are_one_line(attack):
     assert "of training 3 is 'scalar' of round 9 from 0 to 1, of training 1 none: all trainings must send" in words
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_processes_give_the_numbers_of_one(attack, monkeypatch):
     import torch
 
