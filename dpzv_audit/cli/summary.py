@@ -27,6 +27,10 @@ def at_most(value: float | None) -> str:
     return "none" if value is None else rounding.up(value)
 
 
+def _as_claimed(value: float | None) -> str:
+    return "none" if value is None else rounding.as_claimed(value)
+
+
 @cache
 def _macros() -> Any:
     loader = PackageLoader("dpzv_audit.cli")
@@ -34,7 +38,7 @@ def _macros() -> Any:
     made.filters |= {
         "at_least": at_least,
         "at_most": at_most,
-        "as_claimed": rounding.as_claimed,
+        "as_claimed": _as_claimed,
         "p_value": rounding.p_value,
         "percent": percent,
         "one_line": one_line,

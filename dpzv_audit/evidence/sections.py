@@ -196,10 +196,10 @@ def noise_of_training(source: NoiseSource, seed: int, trained: TrainedStack, sec
     `source` is what noise was asked to come from (see `mechanisms.train`), and `trained` says what did.
     """
     others = " and ".join(sorted(purpose.name.lower() for purpose in secrets))
-    again = f"whoever learns the run's seed {seed} may be able to draw"
+    again = f"anyone who learns the run's seed {seed} may be able to draw"
     if source != "os":
         also = f" Its {others} follow from the run's seed {seed}." if others else ""
-        words = f"Its noise follows from the noise seed {source}: whoever learns that can subtract it.{also}"
+        words = f"Its noise follows from the noise seed {source}: anyone who learns that can subtract it.{also}"
         return Noise(source="noise-seed", seed=source, words=words)
     if not trained.secret_noise:
         words = f"Its noise was not drawn from the operating system, which it was to come from: {again} it again."

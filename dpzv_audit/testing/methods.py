@@ -243,7 +243,7 @@ def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, ob
         _check_size(spec, still, release)
 
 
-class _OneKey:
+class OneKey:
     """Checkpoints that keep nothing and give one key for every round."""
 
     def __init__(self, key: bytes) -> None:
@@ -273,7 +273,7 @@ def _check_secrets(spec: MethodSpec, config: TrainingConfig) -> None:
         return
     keys = bytes(32), bytes(range(32))
     one, other, another = (
-        _trained(spec, config, noise_from="os", seed=seed, checkpoints=_OneKey(key))
+        _trained(spec, config, noise_from="os", seed=seed, checkpoints=OneKey(key))
         for seed, key in ((7, keys[0]), (8, keys[0]), (7, keys[1]))
     )
     names = ", ".join(sorted(purpose.name.lower() for purpose in secrets))

@@ -167,10 +167,7 @@ def restated_regression(rows, truth, labelled):
 
 @pytest.mark.slow
 def test_each_learner_finds_as_much_as_its_formulas_restated():
-    """Right halves of digits, ten labels a class, three draws of those: within 0.03 of the mean by plain loops.
-
-    A fit by gradients ends differently on other machines: 0.02 was met on one and missed by 1e-17 on another.
-    """
+    """Right halves of digits, ten labels a class, three draws of those: within 0.02 of the mean by plain loops."""
     digits = load_digits()
     rows, truth = digits.images[:1500, :, 4:].reshape(1500, -1) / 16, digits.target[:1500]
     generator = np.random.default_rng(0)
@@ -186,5 +183,5 @@ def test_each_learner_finds_as_much_as_its_formulas_restated():
     for name, learn in LEARNERS.items():
         found, _ = learn(inside, inside[:, :0], few, known_of(3, classes=10, steps=2000))
         ours = (found.argmax(2).numpy() == truth).mean()
-        assert abs(ours - (np.stack(restated[name]) == truth).mean()) < 0.03
+        assert abs(ours - (np.stack(restated[name]) == truth).mean()) <= 0.02 + 1e-9
         assert ours > 0.7

@@ -18,6 +18,7 @@ from dpzv_audit.checkpoints import FileCheckpoints, NoiseKeyFile
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.runs import version_of
+from dpzv_audit.testing.methods import OneKey
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.core.noise import SecretBits
@@ -87,20 +88,11 @@ class TableParts(FileCheckpoints):
         return key
 
 
-class Told:
+class Told(OneKey):
     """Gives the keys that another run had, and keeps nothing."""
 
     def __init__(self, keys):
         self._keys = keys
-
-    def load(self, run):
-        return []
-
-    def save(self, run, history):
-        pass
-
-    def takes_up(self):
-        return False
 
     def first_noise_key(self, device):
         return self._keys[0]

@@ -11,6 +11,7 @@ from scipy import stats
 from scipy.special import ndtri
 
 from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.testing.methods import OneKey
 from mechanisms import METHODS, train
 from mechanisms.core.channel import SERVER
 from mechanisms.core.context import Deployment, TrainingData
@@ -42,28 +43,6 @@ LEANING = {
     "czofo": ("czofo", {"sampler": "uniform", **EMBEDDINGS}),
 }
 """Every method whose bound can count on how batches are drawn, under noise."""
-
-
-class OneKey:
-    """Checkpoints that keep nothing and give one key."""
-
-    def __init__(self, key):
-        self.key = key
-
-    def load(self, run):
-        return []
-
-    def save(self, run, history):
-        pass
-
-    def takes_up(self):
-        return False
-
-    def first_noise_key(self, device):
-        return self.key
-
-    def noise_key(self, round_, device):
-        return self.key
 
 
 @dataclass

@@ -278,7 +278,7 @@ def outside(monkeypatch):
             replace(METHODS["dp-zo"], name="liar", run=SeededBatches),
             ("--sigma", "0.05", "--epochs", "1", "--no-controls"),
             "seeded-batches",
-            "Its noise came from the operating system. Its batches did not: whoever learns the run's seed 0 may",
+            "Its noise came from the operating system. Its batches did not: anyone who learns the run's seed 0 may",
         ),
     ],
     ids=["noise", "batches"],
