@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,7 @@ def _program(argument: str) -> str:
     return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name
 
 
+@cache
 def version_of(package: str) -> str | None:
     """Return the version of an installed package, None where it is absent; nothing is imported."""
     try:

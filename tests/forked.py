@@ -45,6 +45,9 @@ def load():
                 importlib.import_module(module.name)
     for name in ("scipy.stats", "sklearn.metrics", "matplotlib.pyplot", "prv_accountant", "torch"):
         importlib.import_module(name)
+    # Forks share what each of them would read again: the versions of what is installed, and the digest of the code.
+    sys.modules["dpzv_audit.runs"].environment()
+    sys.modules["dpzv_audit.claims.cache"].code_digest()
     # What a test reads must not depend on how slow the machine is.
     sys.modules["dpzv_audit.cli.heartbeat"].EVERY_SECONDS = 1e6
 
