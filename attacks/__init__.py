@@ -1,10 +1,10 @@
 """All attacks, from their adversaries' views, with metrics and controls.
 
 Adding one is one file with a `SPEC` and one line in `ATTACKS`, or a package that is installed beside this one
-(`dpzv_audit.registry`).
+(`dpzv_audit.base.registry`).
 """
 
-from dpzv_audit.registry import Registry
+from dpzv_audit.base.registry import Registry
 
 from .core.contract import AttackOutcome, AttackSetting, AttackSpec
 from .feature import inversion as feature_inversion

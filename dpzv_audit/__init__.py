@@ -20,12 +20,12 @@ if TYPE_CHECKING:
         tightest_sound,
         upper_bounds,
     )
+    from .base.errors import AuditError, InputError
+    from .base.findings import EmpiricalBound, EpsilonRange, Interval, UpperBound
     from .claims.api import ClaimVerdict, verify_claim
     from .data import load as load_dataset
-    from .errors import AuditError, InputError
     from .evidence.auditing import audit_result
     from .evidence.training import attack_result, attack_system, train_result
-    from .findings import EmpiricalBound, EpsilonRange, Interval, UpperBound
     from .statistics.estimators import audit_scores
 
 __all__ = [
@@ -60,10 +60,10 @@ _HOMES = {
     "dpzv_audit.statistics.estimators": "audit_scores",
     "dpzv_audit.claims.api": "ClaimVerdict verify_claim",
     "dpzv_audit.data": "load_dataset",
-    "dpzv_audit.errors": "AuditError InputError",
+    "dpzv_audit.base.errors": "AuditError InputError",
     "dpzv_audit.evidence.auditing": "audit_result",
     "dpzv_audit.evidence.training": "attack_result attack_system train_result",
-    "dpzv_audit.findings": "EmpiricalBound EpsilonRange Interval UpperBound",
+    "dpzv_audit.base.findings": "EmpiricalBound EpsilonRange Interval UpperBound",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

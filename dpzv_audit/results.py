@@ -27,8 +27,8 @@ from pydantic import (
 )
 from pydantic.json_schema import models_json_schema
 
-from .errors import InputError
-from .findings import Control, EmpiricalBound, Interval, UpperBound, VerdictReason, VerdictWord
+from .base.errors import InputError
+from .base.findings import Control, EmpiricalBound, Interval, UpperBound, VerdictReason, VerdictWord
 
 LARGEST = 1e100
 """A number of a file beyond it belongs to no result: no axis of a figure reaches so far."""
@@ -435,7 +435,7 @@ class Cell(Part):
     controls_hold: StrictBool | None = None
     control_p: Number | None = None
     permutation_p: Number | None = None
-    """Of a recorded training, in the place of a negative control: see `dpzv_audit.findings.Control`."""
+    """Of a recorded training, in the place of a negative control: see `dpzv_audit.base.findings.Control`."""
     accuracy: Number | None = None
     learnt: StrictBool | None = None
     """Whether that is shown to be above the majority class."""

@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .errors import AuditError, InputError
-from .files import json_in, of_the_kernel, read_plain
-from .findings import to_jsonable
-from .store import partial_folder, private_file, private_folder, remove_abandoned, sync
+from .base.errors import AuditError, InputError
+from .base.files import PACKAGE_FOLDERS, json_in, of_the_kernel, read_plain
+from .base.findings import to_jsonable
+from .base.store import partial_folder, private_file, private_folder, remove_abandoned, sync
 
 RESULT_FILE = "result.json"
 MEASURED_FILE = "measured.json"
@@ -28,9 +28,6 @@ _LARGEST_RESULT = 128_000_000
 _MOST_VALUES = 6_000_000
 """Bytes, and values, of a result: ten thousand claims take 110 million, and 5 million."""
 _LONGEST_TEXT = 1_000_000
-
-PACKAGE_FOLDERS = frozenset({"attacks", "dpzv_audit", "mechanisms", "reports"})
-"""A folder of such a name on the import path can shadow this distribution's packages: none is written to."""
 
 PACKAGES = (
     "torch",
@@ -89,7 +86,7 @@ def write_run(out: Path, name: str) -> Iterator[RunFolder]:
     `out` is made where it does not exist. `name` is sanitised; where it is taken, `-2`, `-3`, ... is
     appended. The folder and its files are their owner's alone (0700, 0600). On any exception, an interrupt too, the
     temporary folder is removed and the exception goes on; one that a process left which was killed is removed here
-    (`dpzv_audit.store`). Raises `InputError` if `out` is a file or carries the name
+    (`dpzv_audit.base.store`). Raises `InputError` if `out` is a file or carries the name
     of one of this distribution's packages, and `AuditError` if the disk refuses (full, read-only).
     """
     check_out(out)

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from dpzv_audit.accounting import sigma_sound
-from dpzv_audit.halving import in_pieces
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.halving import in_pieces
+from dpzv_audit.base.seeds import Purpose
 
 from .core.config import Delta, TrainingConfig, rounds_of
 from .core.context import RunContext, TrainingData

@@ -26,13 +26,13 @@ from pydantic import model_serializer
 from torch import Tensor, nn
 
 from dpzv_audit.accounting import Release
+from dpzv_audit.base.errors import AuditError, InputError, check_delta
+from dpzv_audit.base.executor import in_own_process
+from dpzv_audit.base.findings import AdversaryName
+from dpzv_audit.base.loading import function_at, module_at, printing_aside, short, words_of
+from dpzv_audit.base.seeds import Purpose, stream
+from dpzv_audit.base.signals import TimeIsUp, can_ring, until
 from dpzv_audit.data.vertical import VerticalDataset, array_digest
-from dpzv_audit.errors import AuditError, InputError, check_delta
-from dpzv_audit.execution.executor import in_own_process
-from dpzv_audit.findings import AdversaryName
-from dpzv_audit.loading import function_at, module_at, printing_aside, short, words_of
-from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.signals import TimeIsUp, can_ring, until
 from dpzv_audit.systems.record import (
     SERVER,
     Recorder,

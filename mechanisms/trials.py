@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpzv_audit.base.executor import Workers, carry_out
+from dpzv_audit.base.files import json_in
+from dpzv_audit.base.npy import open_safetensors
+from dpzv_audit.base.signals import GRACE_SECONDS
+from dpzv_audit.base.store import Store
 from dpzv_audit.data.vertical import array_digest
-from dpzv_audit.execution.executor import Workers, carry_out
-from dpzv_audit.files import json_in
-from dpzv_audit.npy import open_safetensors
-from dpzv_audit.signals import GRACE_SECONDS
-from dpzv_audit.store import Store
 from dpzv_audit.systems.record import Arrays, Note, Recording, Sent
 
 from .core.models import Layout

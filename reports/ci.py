@@ -10,7 +10,7 @@ from pathlib import PurePath
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from dpzv_audit.errors import inert_json, inert_xml
+from dpzv_audit.base.errors import inert_json, inert_xml
 from dpzv_audit.results import ClaimResult, VerifyResult
 
 from .content import environment

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from dpzv_audit import rounding
-from dpzv_audit.findings import ADVERSARIES
+from dpzv_audit.base import rounding
+from dpzv_audit.base.findings import ADVERSARIES
 from dpzv_audit.results import Reported
 
 from . import curves, figures, head, matrix, measured, risk, text, verdicts, verification

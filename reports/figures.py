@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpzv_audit.rounding import interval
+from dpzv_audit.base.rounding import interval
 
 from . import svg
 from .svg import ACCENT, INK, MUTED, RULE, WIDTH
@@ -17,7 +17,7 @@ from .text import as_claimed, clean, lower_bound, percent, proportion, upper_bou
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpzv_audit.findings import Interval
+    from dpzv_audit.base.findings import Interval
     from dpzv_audit.results import Ages, Reconstructions
 
 _SHADES = 32

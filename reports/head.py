@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 from itertools import pairwise
 
-from dpzv_audit.comparison import compared, of_these_trainings
-from dpzv_audit.findings import LEAST_TRAININGS, STRONGEST, Interval, VerdictWord, damage
+from dpzv_audit.base.findings import LEAST_TRAININGS, STRONGEST, Interval, VerdictWord, damage
 from dpzv_audit.results import (
     AttackResult,
     AttacksResult,
@@ -29,6 +28,7 @@ from dpzv_audit.results import (
     Verdict,
     VerifyResult,
 )
+from dpzv_audit.statistics.comparison import compared, of_these_trainings
 
 from . import verification
 from .document import Judgement, Step

@@ -4,9 +4,9 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-from dpzv_audit.findings import Control, Interval, UpperBound
+from dpzv_audit.base.findings import Control, Interval, UpperBound
+from dpzv_audit.base.rounding import interval, p_value
 from dpzv_audit.results import Epoch, Result, Tradeoff
-from dpzv_audit.rounding import interval, p_value
 
 from .document import Row
 from .text import MISSING, exact, number, percent, proportion

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.store import write_atomically
 from dpzv_audit.results import VerifyResult, check_schema, read
 from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
-from dpzv_audit.store import write_atomically
 
 from .ci import to_junit, to_sarif
 from .content import environment, report_content

@@ -16,7 +16,7 @@ from .text import MISSING, lower_bound, percent, the, upper_bound
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from dpzv_audit.findings import EmpiricalBound, UpperBound
+    from dpzv_audit.base.findings import EmpiricalBound, UpperBound
     from dpzv_audit.results import Privacy, Tradeoff
 
 RATES = (0.01, 0.001)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dpzv_audit import rounding
-from dpzv_audit.rounding import rounded
+from dpzv_audit.base import rounding
+from dpzv_audit.base.rounding import rounded
 
 MISSING = "–"
 

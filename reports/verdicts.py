@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from dpzv_audit.findings import VerdictWord
+from dpzv_audit.base.findings import VerdictWord
+from dpzv_audit.base.rounding import down, up
 from dpzv_audit.results import Verdict
-from dpzv_audit.rounding import down, up
 
 from .text import clean
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import get_args
 
-from dpzv_audit import rounding
-from dpzv_audit.findings import VerdictWord, to_jsonable
+from dpzv_audit.base import rounding
+from dpzv_audit.base.findings import VerdictWord, to_jsonable
 from dpzv_audit.results import ClaimResult, VerifyResult
 
 from .curves import tradeoff_figure

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from pydantic import Field
 
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.seeds import Purpose
 from mechanisms.core.bits import BitSource, randomised_response
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import AsyncConfig, active_clients

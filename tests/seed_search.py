@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.federation import architectures_of
 from mechanisms.core.models import initial_parameters, layout_of
 

@@ -12,8 +12,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from torch import Tensor
 
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import (
+from dpzv_audit.base.errors import (
     InputError,
     NotFinite,
     check_count,
@@ -22,8 +21,9 @@ from dpzv_audit.errors import (
     check_probability,
     unknown_name,
 )
-from dpzv_audit.findings import Control, Interval
-from dpzv_audit.halving import as_share, in_pieces
+from dpzv_audit.base.findings import Control, Interval
+from dpzv_audit.base.halving import as_share, in_pieces
+from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms import METHODS, MethodSpec, TrainingConfig, train
 from mechanisms.core.channel import Adversary, View
 from mechanisms.core.config import Downlink, rounds_of

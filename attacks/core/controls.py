@@ -13,9 +13,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpzv_audit.base.findings import LEAST_TRAININGS, Control, Interval
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.findings import LEAST_TRAININGS, Control, Interval
-from dpzv_audit.seeds import Purpose, stream
 
 from .metrics import Floats, bets
 

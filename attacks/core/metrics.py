@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import betaincinv, stdtrit, xlogy
 
-from dpzv_audit.errors import InputError, NotFinite
-from dpzv_audit.findings import LEAST_TRAININGS, Interval, OverTrainings
+from dpzv_audit.base.errors import InputError, NotFinite
+from dpzv_audit.base.findings import LEAST_TRAININGS, Interval, OverTrainings
 from dpzv_audit.statistics.binomial import lower_limit
 from dpzv_audit.statistics.success import ARCSINE
 

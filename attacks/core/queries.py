@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import Message, View, stacked_ids
 from mechanisms.core.context import ClientBehaviour, Turn
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import BatchLog, View, ViewRecorder
 from mechanisms.core.context import Behaviour, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
 from mechanisms.core.federation import architectures_of, pretrained

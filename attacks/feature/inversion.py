@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.findings import Interval
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import Interval
-from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import Message, View
 from mechanisms.core.context import dtype_of
 

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from dpzv_audit.errors import NotFinite
+from dpzv_audit.base.errors import NotFinite
 
 # Below this ratio of the smallest to the largest pivot a factor is taken as rank deficient, and the singular
 # value decomposition, which does not square the condition number, solves that system instead.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Message, View
 
 from ..core import needs

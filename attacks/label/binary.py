@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
 from ..core import needs

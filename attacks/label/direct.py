@@ -11,7 +11,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
 from ..core import needs

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor
 
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, View
 from mechanisms.core.context import TrainingData, dtype_of
 from mechanisms.core.federation import architectures_of

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.context import Turn, dtype_of
 from mechanisms.core.streams import BatchStream

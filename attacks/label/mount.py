@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpzv_audit.findings import Control, Interval
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.findings import Control, Interval
+from dpzv_audit.base.seeds import Purpose, stream
 
 from ..core.contract import SECOND, AttackOutcome, AttackSetting, AttackSpec, CoinGame, FewLabels, LabelGuesses, granted
 from ..core.controls import ENOUGH_TO_BET, ChanceTest, at_chance, by_bets, by_names, by_order, by_permutation

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpzv_audit.findings import Control
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.findings import Control
+from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms import TrainingConfig
 from mechanisms.core.channel import View, ViewRecorder
 from mechanisms.core.context import Plan, RunContext, TrainedStack, TrainingData, dtype_of

@@ -20,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
 from ..core import needs

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.systems.record import Recorder
 from dpzv_audit.systems.task import Task
 from mechanisms.core.channel import View

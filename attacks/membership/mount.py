@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import VerticalDataset, take
-from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import TrainedStack

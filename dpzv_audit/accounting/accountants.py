@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ..errors import AuditError, InputError, check_names
-from ..findings import AdversaryName, NeighbourRelation, UpperBound
+from ..base.errors import AuditError, InputError, check_names
+from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
 from .bounds import LARGEST_EPSILON, NO_NOISE, Accountant, Number, Question, Refusal, SampledView, accountant
 from .gaps import ADVERSARY_NAMES
 from .gaussian import (

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
-from ..errors import check_delta
-from ..findings import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
+from ..base.errors import check_delta
+from ..base.findings import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
 from .gaps import GAPS, NO_NUMBER, Cell, cell_of, gaps_of
 from .gaussian import Participation
 from .prv import Rounds

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from ..errors import AuditError, InputError, check_count, check_delta, check_names, check_positive
-from ..findings import AdversaryName, NeighbourRelation, UpperBound
-from ..rounding import up
+from ..base.errors import AuditError, InputError, check_count, check_delta, check_names, check_positive
+from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
+from ..base.rounding import up
 from .accountants import certified_lower, tightest_sound, upper_bounds
 from .bounds import Question, SampledView, meanings
 from .gaussian import epsilon_from_mu, mu_from_epsilon

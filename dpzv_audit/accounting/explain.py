@@ -10,8 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ..findings import AdversaryName, NeighbourRelation, UpperBound
-from ..rounding import down, up
+from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
+from ..base.rounding import down, up
 from .accountants import ACCOUNTANTS, upper_bounds
 from .bounds import Question, SampledView
 from .gaps import ADVERSARY_NAMES, GAPS, treatment

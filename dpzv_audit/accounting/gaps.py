@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from ..errors import InputError
-from ..findings import AdversaryName, NeighbourRelation
+from ..base.errors import InputError
+from ..base.findings import AdversaryName, NeighbourRelation
 from .release import (
     CHANNELS,
     NEIGHBOURS,

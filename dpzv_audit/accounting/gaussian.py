@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc, erfcx, ndtr, ndtri
 
-from ..errors import InputError, check_count, check_not_negative, check_probability
-from ..findings import EpsilonRange
+from ..base.errors import InputError, check_count, check_not_negative, check_probability
+from ..base.findings import EpsilonRange
 
 Floats = NDArray[np.float64]
 

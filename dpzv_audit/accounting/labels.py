@@ -10,8 +10,8 @@ and nothing is said of it.
 
 from dataclasses import dataclass
 
-from ..errors import check_delta
-from ..findings import AdversaryName, NeighbourRelation, UpperBound
+from ..base.errors import check_delta
+from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
 from .gaussian import epsilon_from_mu, exactly, mu_from_epsilon
 
 ACCOUNTANT = "label-dp"

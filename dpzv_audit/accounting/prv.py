@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from ..errors import AuditError, InputError, check_count, check_delta, check_positive
-from ..findings import EpsilonRange
+from ..base.errors import AuditError, InputError, check_count, check_delta, check_positive
+from ..base.findings import EpsilonRange
 from .gaussian import Floats, Participation, epsilon_from_mu, exactly, participations_epsilon
 from .sampled import (
     ORDERS,

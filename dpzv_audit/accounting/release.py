@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import InputError, check_count, check_names, check_positive
-from ..findings import AdversaryName, NeighbourRelation
+from ..base.errors import InputError, check_count, check_names, check_positive
+from ..base.findings import AdversaryName, NeighbourRelation
 
 SamplerName = Literal["shuffled", "uniform", "poisson"]
 """How a client draws its batches. Who adds one says how it is drawn (`mechanisms.core.streams`), how often a record

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
-from ..errors import InputError, check_count, check_positive, check_probability
+from ..base.errors import InputError, check_count, check_positive, check_probability
+from ..base.findings import VerdictWord
+from ..base.signals import TRIAL_SECONDS
 from ..evidence.gathering import Subject
 from ..evidence.verdict import fails
-from ..findings import VerdictWord
 from ..results import ClaimResult, GateOptions
-from ..signals import TRIAL_SECONDS
 from ..statistics.scores import ScoreFiles
 from ..statistics.settings import check_scores
 from .cache import Cache

@@ -12,14 +12,14 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import AuditError, InputError
+from ..base.errors import AuditError, InputError
+from ..base.files import PACKAGE_FOLDERS, tree_digest
+from ..base.inputs import Inputs
+from ..base.store import Store, private_file, private_folder
+from ..base.tracked import tracked_at
 from ..evidence.gathering import Block
 from ..evidence.verdict import Evidence
-from ..files import tree_digest
-from ..inputs import Inputs
-from ..runs import PACKAGE_FOLDERS, PACKAGES, version_of
-from ..store import Store, private_file, private_folder
-from ..tracked import tracked_at
+from ..runs import PACKAGES, version_of
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]

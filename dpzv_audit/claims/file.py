@@ -15,9 +15,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from pydantic.json_schema import models_json_schema
 from pydantic_core import ErrorDetails
 
-from ..errors import LEAST_DELTA, InputError, accounted_delta, did_you_mean, plain_rule, unknown_name
-from ..findings import AdversaryName, NeighbourRelation
-from ..limits import (
+from ..base.errors import LEAST_DELTA, InputError, accounted_delta, did_you_mean, plain_rule, unknown_name
+from ..base.findings import AdversaryName, NeighbourRelation
+from ..base.limits import (
     LARGEST_SIZES,
     LONGEST_TEXT,
     MOST_CLIENTS,
@@ -26,7 +26,7 @@ from ..limits import (
     MOST_RECORDS,
     MOST_SETTINGS,
 )
-from ..toml import Loc, key_lines, line_at, parsed_toml, read_toml
+from ..base.toml import Loc, key_lines, line_at, parsed_toml, read_toml
 
 MOST_CLAIMS = 10_000
 

@@ -19,7 +19,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import AuditError, one_line
+from ..base.errors import AuditError, one_line
+from ..base.executor import Workers, carry_out
+from ..base.files import Undigested
+from ..base.findings import to_jsonable
+from ..base.inputs import CHANGED, Inputs, add_inputs, begin, inputs_of, recording
+from ..base.registry import NotImported, importing_nothing
+from ..base.rounding import down, percent_down
+from ..base.signals import GRACE_SECONDS, TimeIsUp, until
 from ..evidence.controls import Judge
 from ..evidence.gathering import (
     THEORY,
@@ -37,13 +44,6 @@ from ..evidence.gathering import (
     scores_digest,
 )
 from ..evidence.verdict import Evidence, Reach, refutable, stopping_level
-from ..execution.executor import Workers, carry_out
-from ..files import Undigested
-from ..findings import to_jsonable
-from ..inputs import CHANGED, Inputs, add_inputs, begin, inputs_of, recording
-from ..registry import NotImported, importing_nothing
-from ..rounding import down, percent_down
-from ..signals import GRACE_SECONDS, TimeIsUp, until
 from .cache import Cache, code_digest, evidence_key
 from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, PlacedClaim, ScoresClaim
 from .reach import Plans, chance_in_words, reach_in_words, refutable_at

@@ -36,14 +36,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from ..errors import AuditError, InputError
+from ..base.errors import AuditError, InputError
+from ..base.files import check_values, open_plain
+from ..base.rounding import p_value
+from ..base.store import Store, lock, write_atomically
+from ..base.tracked import tracked_at
 from ..evidence.verdict import GIVEN_GAUSSIAN, Evidence, holm
-from ..files import check_values, open_plain
 from ..results import Refutation
-from ..rounding import p_value
 from ..statistics.binomial import LEAST_P
-from ..store import Store, lock, write_atomically
-from ..tracked import tracked_at
 from .file import PlacedClaim
 
 EXPONENT = 1.4

@@ -3,11 +3,11 @@
 import math
 from functools import cache, lru_cache
 
+from ..base.rounding import down, percent_down
 from ..evidence.gathering import Question, Subject, reach_of
 from ..evidence.trainings import MOST_TRAININGS
 from ..evidence.verdict import Reach
 from ..games.scores import GameScores
-from ..rounding import down, percent_down
 from ..statistics.success import largest_limit, least_p_value, trainings_needed
 from .file import AttackClaim, Claim, CoinClaim, ScoresClaim, SystemClaim
 from .file import MechanismClaim as OwnMechanism

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from ..accounting.release import random_batches
+from ..base.findings import FALSE_ALARM, to_jsonable
 from ..evidence.sentences import said
 from ..evidence.verdict import (
     GIVEN_GAUSSIAN,
@@ -22,7 +23,6 @@ from ..evidence.verdict import (
     theory_curves,
 )
 from ..evidence.verdict import Look as EvidenceLook
-from ..findings import FALSE_ALARM, to_jsonable
 from ..results import (
     ClaimResult,
     DecidedIn,

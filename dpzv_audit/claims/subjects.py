@@ -12,19 +12,19 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..base.errors import InputError
+from ..base.files import Undigested, confined_to, data_digest, kind_of, tree_digest
+from ..base.findings import Void
+from ..base.loading import importable
+from ..base.registry import plug_ins
+from ..base.signals import TRIAL_SECONDS
 from ..data import DATASETS
 from ..data.files import model_digest
-from ..errors import InputError
 from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
-from ..files import Undigested, confined_to, data_digest, kind_of, tree_digest
-from ..findings import Void
 from ..games.engine import Arrays
 from ..games.fitting import WORDS, FittedScore, fit_score, pilot_size
 from ..games.mechanism import MechanismTrials, answer_shape, check_mechanism, code_of, native_readers, play
 from ..games.scores import GameScores, Given, scored_by, scores_of, views_of
-from ..loading import importable
-from ..registry import plug_ins
-from ..signals import TRIAL_SECONDS
 from ..statistics.assumptions import remarks, same_scores
 from ..statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
 from ..statistics.scores import ScoreFiles, load_score_files
@@ -200,7 +200,7 @@ def data_key(claim: Claim, access: Access) -> str:
     """Return a digest of the data, and of the user's code, that the evidence about a claim depends on.
 
     Code is that of a mechanism or a system, and of all installed packages that bring the tool anything: a method, an
-    attack, a defence, a data set. What the code reads as it runs is no part of it (`dpzv_audit.inputs`).
+    attack, a defence, a data set. What the code reads as it runs is no part of it (`dpzv_audit.base.inputs`).
 
     Raises `Undigested` where there are too many files for one, or one that cannot be read.
     """

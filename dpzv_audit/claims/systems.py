@@ -8,13 +8,15 @@ from mechanisms.core.context import Deployment
 from mechanisms.core.method import MethodSpec, Offers
 from mechanisms.system import System, SystemConfig, data_of, method_of, rehearse, release_of, setting_of, system_at
 
+from ..base.errors import InputError
+from ..base.findings import STRONGEST, Void
+from ..base.limits import MOST_RECORDS
+from ..base.loading import importable
 from ..data import load
 from ..data.vertical import VerticalDataset
-from ..errors import InputError
 from ..evidence.choosing import lacking, named, possible
 from ..evidence.games import FEATURES, PLAYED_BY, not_rehearsed, theory_of, voids_of, voids_of_release
 from ..evidence.gathering import Block, Pool, Stage, Subject
-from ..findings import STRONGEST, Void
 from ..games.fitting import LEAST_FIT
 from ..games.messages import READ
 from ..games.scores import GameScores
@@ -28,8 +30,6 @@ from ..games.system import (
     given_labels,
     play,
 )
-from ..limits import MOST_RECORDS
-from ..loading import importable
 from .file import CoinClaim, OwnClaim, SystemAttackClaim, SystemClaim
 from .subjects import Access
 from .trained import attacked, facts_of, loaded, sizes_of

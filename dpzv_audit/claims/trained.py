@@ -16,23 +16,23 @@ from mechanisms.core.context import Deployment
 from mechanisms.core.defence import label_release
 from mechanisms.core.method import MethodSpec
 from mechanisms.methods.dpzv import scalar_config
+from mechanisms.presets import dataset_defaults
 
+from ..base.errors import InputError, with_options
+from ..base.files import confined_to
+from ..base.findings import STRONGEST, Control, Interval
 from ..data import DATASETS, count_csv, load, load_csv
 from ..data.vertical import VerticalDataset
-from ..errors import InputError, with_options
 from ..evidence.choosing import applicable, named, strongest, worst_client
 from ..evidence.games import TRAINED_BLOCK, games_of, label_game, scored_block, theory_of
 from ..evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
 from ..evidence.verdict import Theory
-from ..files import confined_to
-from ..findings import STRONGEST, Control, Interval
 from ..games.fitting import FittedScore, fit_score
 from ..games.labels import LabelTrials, private_labels
 from ..games.planted import Planted, Trials, planted_named
 from ..games.real import RealTrials
 from ..games.scores import GameScores, scored_by
 from ..games.transcript import DrawnTrials
-from ..training_defaults import dataset_defaults
 from .file import (
     TABLE,
     AttackClaim,

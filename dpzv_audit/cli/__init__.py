@@ -13,8 +13,8 @@ import typer
 from typer import Abort
 
 from .. import check_not_shadowed
-from ..errors import AuditError, InputError, Interrupted, one_line, out_of_memory
-from ..signals import INTERRUPTED, exit_code, stoppable
+from ..base.errors import AuditError, InputError, Interrupted, one_line, out_of_memory
+from ..base.signals import INTERRUPTED, exit_code, stoppable
 from .commands import Commands, no_such_option
 from .failures import say_unexpected, spell_plainly, threads_watched
 from .flags import GIVEN, RUNNING, renamed, said

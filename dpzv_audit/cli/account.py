@@ -12,10 +12,10 @@ from ..accounting import calibrate as solved
 from ..accounting.calibration import Calibration
 from ..accounting.explain import table_markdown
 from ..accounting.release import NEIGHBOURS, AnyRelease
-from ..errors import InputError
-from ..findings import AdversaryName, NeighbourRelation, UpperBound, to_jsonable
+from ..base.errors import InputError
+from ..base.findings import AdversaryName, NeighbourRelation, UpperBound, to_jsonable
+from ..base.rounding import down, up
 from ..results import AccountResult
-from ..rounding import down, up
 from . import account_view as view
 from .flags import DEFAULT_DELTA, OutFlags, Positive, flags_given, refuse, takes
 from .output import Output, print_table, save

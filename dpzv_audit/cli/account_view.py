@@ -14,8 +14,8 @@ from ..accounting import Release, epsilon_delta_tradeoff, gaussian_tradeoff, tig
 from ..accounting.bounds import meanings
 from ..accounting.explain import SERVER_ASSUMPTIONS, explain
 from ..accounting.release import AnyRelease
-from ..findings import AdversaryName, UpperBound
-from ..rounding import up
+from ..base.findings import AdversaryName, UpperBound
+from ..base.rounding import up
 from .output import table_of
 
 K = TypeVar("K", bound=Hashable)

@@ -13,10 +13,10 @@ from rich.table import Table
 from reports.content import report_content
 from reports.render import to_html
 
-from ..errors import AuditError, InputError, check_names
-from ..findings import FALSE_ALARM, STRONGEST, Control
+from ..base.errors import AuditError, InputError, check_names
+from ..base.findings import FALSE_ALARM, STRONGEST, Control
+from ..base.rounding import p_value
 from ..results import AttackResult, AttacksResult, Cell
-from ..rounding import p_value
 from ..runs import RESULT_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .options import DataFlags, Recorded, choose, parsed_settings
@@ -109,10 +109,10 @@ def attack(
     """
     from attacks import ATTACKS, AttackSetting, attack_named
 
+    from ..base.executor import alongside
     from ..evidence.beside import SHOWN_BESIDE, stands_beside, with_beside
     from ..evidence.bounding import AuditPlan, affordable_runs, affordable_trials
     from ..evidence.training import attack_result
-    from ..execution.executor import alongside
 
     of_system = training.system is not None
     if attack is None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..errors import InputError, check_count
-from ..execution.executor import Workers
-from ..signals import TRIAL_SECONDS
+from ..base.errors import InputError, check_count
+from ..base.executor import Workers
+from ..base.signals import TRIAL_SECONDS
 from .flags import (
     DEFAULT_DELTA,
     Count,

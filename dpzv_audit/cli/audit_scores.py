@@ -13,9 +13,9 @@ from rich.text import Text
 from reports.text import percent
 from reports.verdicts import words_of
 
-from ..errors import AuditError, InputError, check_count, check_not_negative
+from ..base.errors import AuditError, InputError, check_count, check_not_negative
+from ..base.findings import Void, to_jsonable
 from ..evidence.verdict import GIVEN_GAUSSIAN, given_by, largest_gating, on_privacy
-from ..findings import Void, to_jsonable
 from ..results import JudgedBound, Privacy, ScoresClaim, ScoresResult
 from ..statistics.assumptions import dependence, remarks, same_scores
 from ..statistics.coverage import FALSE_ALARM, as_text, coverage_check

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ..errors import InputError
+from ..base.errors import InputError
 from .config import Groups, expanded, keys_in, named_file
 from .flags import GIVEN, RUNNING, option_of
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, nearest
-from ..toml import key_lines, parsed_toml, read_toml
+from ..base.errors import InputError, nearest
+from ..base.toml import key_lines, parsed_toml, read_toml
 from .flags import CONFIGURED, GIVEN, option_of
 
 CONFIG = "--config"

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from ..errors import one_line
-from ..store import private_file, private_folder
+from ..base.errors import one_line
+from ..base.store import private_file, private_folder
 
 PLAIN = {
     "≤": "<=",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 
 import typer
 
-from ..errors import (
+from ..base.errors import (
     AuditError,
     InputError,
     check_count,
@@ -26,7 +26,7 @@ from ..errors import (
 )
 
 if TYPE_CHECKING:
-    from ..execution.executor import Workers
+    from ..base.executor import Workers
 
 
 Command = Callable[..., None]
@@ -238,7 +238,7 @@ class WorkerFlags:
 
     def workers(self) -> "Workers":
         """Return the workers that the flags name; `InputError` where the flags do not go together."""
-        from ..execution.executor import workers_from
+        from ..base.executor import workers_from
 
         return workers_from(self.jobs, self.executor, self.scheduler)
 

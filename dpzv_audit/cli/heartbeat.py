@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.progress import Progress, Task
 
-from ..errors import one_line
+from ..base.errors import one_line
 
 EVERY_SECONDS = 30.0
 _MOST_TASKS = 3

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..signals import TRIAL_SECONDS
+from ..base.signals import TRIAL_SECONDS
 from .audit import GameFlags, apart, show
 from .flags import DEFAULT_DELTA, Count, Positive, Probability, takes
 from .output import Output

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Required, TypedDict
 
 import typer
 
+from ..base.errors import unknown_name, with_options
+from ..base.registry import OWN, Registry
 from ..data import DataSpec
-from ..errors import unknown_name, with_options
-from ..registry import OWN, Registry
 from .flags import flag, takes
 from .output import Output
 from .summary import lines_of
@@ -23,7 +23,7 @@ REGISTRIES: dict[str, tuple[str, str]] = {
     "tables": ("dpzv_audit.reproduce", "TABLES"),
     "canaries": ("dpzv_audit.games.game", "CANARIES"),
     "planted": ("dpzv_audit.games.planted", "PLANTED"),
-    "adversaries": ("dpzv_audit.findings", "ADVERSARIES"),
+    "adversaries": ("dpzv_audit.base.findings", "ADVERSARIES"),
 }
 """Module and registry of each kind; imported only when asked for, since some of them load torch."""
 

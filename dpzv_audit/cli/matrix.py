@@ -13,14 +13,14 @@ from rich.table import Table
 
 from reports.render import write_report
 
-from ..errors import AuditError, InputError, check_names
-from ..findings import STRONGEST
-from ..loading import importable
+from ..base.errors import AuditError, InputError, check_names
+from ..base.findings import STRONGEST
+from ..base.loading import importable
+from ..base.rounding import p_value
+from ..base.signals import TRIAL_SECONDS
+from ..base.store import hold, private_folder, write_atomically
 from ..results import Cell
-from ..rounding import p_value
 from ..runs import environment, json_text
-from ..signals import TRIAL_SECONDS
-from ..store import hold, private_folder, write_atomically
 from .flags import Count, Positive, Probability, RunFlags, takes
 from .options import DataFlags, load_data
 from .output import Output, choose_device, repeatable_command_line, table_of
@@ -104,8 +104,8 @@ def matrix(
     """
     from attacks import ATTACKS
     from mechanisms import METHODS
+    from mechanisms.core.checkpoints import run_key
 
-    from ..checkpoints import run_key
     from .matrix_cells import CELL_FILE, TRIALS, Cells, CellTask, check_task, clear_cell, strongest_tasks
 
     chosen_methods, codes = _methods(methods, flags.out)

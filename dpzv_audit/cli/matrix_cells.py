@@ -12,21 +12,21 @@ import torch
 from attacks import AttackSetting, attack_named
 from attacks.core.contract import ALONE, DoesNotApply, abilities
 from mechanisms import method_named
+from mechanisms.core.checkpoints import run_key
 from mechanisms.system import PREFIX
 from mechanisms.trials import Trials
 from reports.render import write_report
 
-from ..checkpoints import run_key
-from ..errors import AuditError, InputError
+from ..base.errors import AuditError, InputError
+from ..base.executor import carry_out, workers_from
+from ..base.findings import to_jsonable
+from ..base.store import Store, checksummed, private_folder, remove_abandoned
 from ..evidence.bounding import AuditPlan
 from ..evidence.choosing import fresh_seed
 from ..evidence.matrix import measured_cell
 from ..evidence.training import attack_result
-from ..execution.executor import carry_out, workers_from
-from ..findings import to_jsonable
 from ..results import Cell, SelfCheck
 from ..runs import environment, slug, write_run
-from ..store import Store, checksummed, private_folder, remove_abandoned
 from .flags import TrainingFlags, flag
 from .matrix import CellFlags
 from .options import DataFlags, choose, configure, defences_given

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from mechanisms.presets import Preset, dataset_defaults
+
+from ..base.errors import InputError, unknown_name, with_options
+from ..base.signals import TRIAL_SECONDS
 from ..data import DATASETS, DataSpec, VerticalDataset, load, load_csv
 from ..data.download import download
 from ..data.spec import DATA_VARIABLE
 from ..data.text import PretrainedTokenizer
-from ..errors import InputError, unknown_name, with_options
-from ..signals import TRIAL_SECONDS
-from ..training_defaults import Preset, dataset_defaults
 from .flags import Count, TrainingFlags, flag, number_in, refuse
 from .output import progress_bars
 

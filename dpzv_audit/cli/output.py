@@ -23,8 +23,8 @@ from reports.text import the
 from reports.verdicts import notes_on, warnings_of, words_of
 from reports.verification import Drawings
 
-from ..errors import InputError, Interrupted, inert_json
-from ..findings import to_jsonable
+from ..base.errors import InputError, Interrupted, inert_json
+from ..base.findings import to_jsonable
 from ..results import AttacksResult, MatrixResult, PlantedResult, Result, Run, TrainResult
 from ..runs import RESULT_FILE, environment, run_name, write_run
 from .flags import GIVEN, OutFlags

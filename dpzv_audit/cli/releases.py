@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from ..accounting import Release, sigma_from_paper
 from ..accounting.labels import LabelRelease
 from ..accounting.release import realised_participations
-from ..errors import InputError, check_positive
-from ..files import open_plain
-from ..findings import NeighbourRelation
-from ..npy import read_npy
+from ..base.errors import InputError, check_positive
+from ..base.files import open_plain
+from ..base.findings import NeighbourRelation
+from ..base.npy import read_npy
 from .flags import DEFAULT_DELTA, Delta, Positive, TrainingFlags, Whole, flag
 from .options import DataFlags, choose, configure, defences_given, parsed_settings
 

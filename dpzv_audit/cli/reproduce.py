@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ..base.errors import InputError
+from ..base.store import hold
 from ..data import VerticalDataset, load
-from ..errors import InputError
-from ..store import hold
 from .flags import Count, RunFlags, takes
 from .output import Output, choose_device, write_folder
 
@@ -39,7 +39,8 @@ def reproduce(
         row TEXT: Only rows with TEXT in their label; may be given several times.
         resume: Go on where the same command was interrupted: finished rows, then epochs, are kept.
     """
-    from ..checkpoints import run_key
+    from mechanisms.core.checkpoints import run_key
+
     from ..reproduce import Setting, TableParts, table_named, to_markdown, with_rows
     from ..reproduce import reproduce as run_table
 

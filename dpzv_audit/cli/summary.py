@@ -10,9 +10,9 @@ from rich.table import Table
 from reports.text import percent, the
 from reports.verdicts import words_of
 
-from .. import rounding
-from ..errors import one_line
-from ..findings import LEAST_TRAININGS
+from ..base import rounding
+from ..base.errors import one_line
+from ..base.findings import LEAST_TRAININGS
 from ..results import PlantedResult, PlantedRow
 from .output import coloured, table_of
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ..base.errors import AuditError, InputError, Interrupted
+from ..base.store import hold
 from ..data.files import model_digest
-from ..errors import AuditError, InputError, Interrupted
 from ..runs import MEASURED_FILE, json_text
-from ..store import hold
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
 from .options import DataFlags, TrainingChoice, choose
 from .output import GO_ON, Output, choose_device, save
@@ -18,7 +18,7 @@ from .summary import table_from
 from .trials import TrialFlags, kept_trials
 
 if TYPE_CHECKING:
-    from ..checkpoints import FileCheckpoints
+    from mechanisms.core.checkpoints import FileCheckpoints
 
 
 @takes
@@ -68,7 +68,7 @@ def train(
         choice = choose(training, data, claims=("epsilon", "delta", "calibration"), quiet=output.quiet)
     except KeyboardInterrupt:
         raise Interrupted("the training had not begun") from None
-    from ..checkpoints import FileCheckpoints, run_key
+    from mechanisms.core.checkpoints import FileCheckpoints, run_key
 
     facts = {
         "method": choice.method.name,

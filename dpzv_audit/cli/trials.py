@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import AuditError, InputError, Interrupted
-from ..files import Undigested
-from ..loading import importable
+from ..base.errors import AuditError, InputError, Interrupted
+from ..base.files import Undigested
+from ..base.loading import importable
+from ..base.signals import TRIAL_SECONDS
+from ..base.store import Store, hold
 from ..runs import versions
-from ..signals import TRIAL_SECONDS
-from ..store import Store, hold
 from .flags import Positive, WorkerFlags, refuse
 from .output import GO_ON
 
@@ -58,9 +58,8 @@ def kept_trials(flags: TrialFlags, system: str | None, out: Path, *, resume: boo
         flags.refuse(*(["resume"] if resume else []))
         yield None
         return
+    from mechanisms.core.checkpoints import run_key
     from mechanisms.trials import Trials
-
-    from ..checkpoints import run_key
 
     code = _code_of(system, out, resume=resume)
     key = run_key({"system": system, "code": code or secrets.token_hex(8), "versions": versions()})
@@ -78,7 +77,8 @@ def kept_attacks(
 
     It is found again by that training and what is `asked`.
     """
-    from ..checkpoints import run_key
+    from mechanisms.core.checkpoints import run_key
+
     from ..data.files import model_digest
 
     on = {

@@ -17,16 +17,16 @@ from rich.text import Text
 from reports.ci import to_junit, to_sarif, to_summary
 from reports.verdicts import lines_of, measured_of, proven_of, words_of
 
+from ..base.errors import AuditError, InputError, Interrupted, inert, one_line
+from ..base.files import kind_of, of_the_kernel
+from ..base.rounding import as_claimed, p_value
+from ..base.signals import TRIAL_SECONDS
+from ..base.store import write_atomically
 from ..claims.cache import CACHE_VARIABLE, Cache, check_untracked, default_cache
 from ..claims.file import ClaimsFile, claims_schema, files_of, load_claims
 from ..claims.ledger import LedgerMemory, about, check_room, ledger_files, level_of, open_ledger
-from ..errors import AuditError, InputError, Interrupted, inert, one_line
-from ..files import kind_of, of_the_kernel
 from ..results import ClaimResult, GateOptions, VerifyResult
-from ..rounding import as_claimed, p_value
 from ..runs import MEASURED_FILE, json_text, versions
-from ..signals import TRIAL_SECONDS
-from ..store import write_atomically
 from .flags import Count, Positive, RunFlags, WorkerFlags, takes
 from .heartbeat import shows_bars
 from .output import (
@@ -55,7 +55,7 @@ _LONGEST_NAME = 200
 def _a_file(name: str, path: Path, *kinds: str) -> None:
     """Raise `InputError` where `path` cannot be a file to write to: before hours of work, not after them.
 
-    It may be of further `kinds` than a regular file or nothing (`dpzv_audit.files.kind_of`).
+    It may be of further `kinds` than a regular file or nothing (`dpzv_audit.base.files.kind_of`).
     """
     kind = kind_of(path)
     if not path.name or kind not in ("a regular file", "nothing", *kinds):

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..registry import Registry
+from ..base.registry import Registry
 from .images import (
     count_cifar10,
     count_idx_images,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import AuditError, InputError
+from ..base.errors import AuditError, InputError
 from . import DATASETS
 from .spec import DataSpec, RemoteFile
 

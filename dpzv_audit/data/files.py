@@ -17,8 +17,8 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import IO, AnyStr
 
-from ..errors import InputError
-from ..files import data_digest, open_plain, read_plain
+from ..base.errors import InputError
+from ..base.files import data_digest, open_plain, read_plain
 
 MUCH_MEMORY = 1_000_000_000
 """Bytes of memory that nobody should be surprised by."""

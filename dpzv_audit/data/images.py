@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import InputError
-from ..files import open_plain
+from ..base.errors import InputError
+from ..base.files import open_plain
 from .files import TarLimits, inflated, read_bounded, read_tar_members, reading
 from .spec import DataRequest, Source, declared
 from .vertical import LabelArray, Pixels, Records, VerticalDataset, array_digest, equal_runs, patches, scaled

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError
+from ..base.errors import InputError
 from .files import inflated, read_bounded, reading
 from .spec import DataRequest, declared
 from .vertical import Array, FloatArray, LabelArray, Records, VerticalDataset

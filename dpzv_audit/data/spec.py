@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter
 
-from ..errors import InputError, check_count, check_names
-from ..files import data_digest, open_plain
+from ..base.errors import InputError, check_count, check_names
+from ..base.files import data_digest, open_plain
 from .files import file_digest, reading, unpacked_digest
 from .vertical import Records, VerticalDataset, split_evenly, split_records
 
@@ -264,7 +264,7 @@ class DataSpec:
     def digest(self, data_dir: Path | None) -> str:
         """Return what the data set is read from: the digest of its files, or the version of what embeds it.
 
-        Raises `InputError` for absent files, and `dpzv_audit.files.Undigested` for files that cannot be read.
+        Raises `InputError` for absent files, and `dpzv_audit.base.files.Undigested` for files that cannot be read.
         """
         places = self.sources(data_dir)
         found = data_digest(places) if places else ""

@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import InputError, check_count, check_positive, unknown_name
-from ..files import first_not_utf8, open_plain
+from ..base.errors import InputError, check_count, check_positive, unknown_name
+from ..base.files import first_not_utf8, open_plain
 from .files import bounded_lines, check_size, file_digest, memory_available, reading
 from .hints import hints_of, is_identifier
 from .spec import DataRequest, declared

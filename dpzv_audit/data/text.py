@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, check_count, out_of_memory
-from ..files import kind_of, may_open, open_plain
+from ..base.errors import InputError, check_count, out_of_memory
+from ..base.files import kind_of, may_open, open_plain
 from .files import TarLimits, bounded_lines, check_size, read_tar_members, reading
 from .spec import DataRequest
 from .vertical import LabelArray, Records, TokenArray, VerticalDataset, equal_runs, fixed_order, split_evenly

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError, check_count
+from ..base.errors import InputError, check_count
 
 Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]
@@ -66,7 +66,7 @@ class VerticalDataset:
     0 for padding) where blocks are int64, None where none is. `notes` are sentences that whoever reads a result
     on these data should know; `fitted` are sentences too, each on something of the preprocessing that was read off the
     records themselves: a release that no noise covers, so that no bound is sound. `hints` say what in the records
-    usually keeps a model from learning, with options as `dpzv_audit.errors.with_options` reads them. `columns` is the
+    usually keeps a model from learning, with options as `base.errors.with_options` reads them. `columns` is the
     width in pixels where a flattened block is a picture, row by row, None where it is none or its shape says so.
     Raises `InputError` where the two parts differ in clients or in the shape or type of a client's block, or where a
     label or a token id is out of range.

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import InputError, check_count
-from ..npy import read_npz
+from ..base.errors import InputError, check_count
+from ..base.npy import read_npz
 from .files import read_bounded, reading
 from .spec import DataRequest, declared
 from .vertical import Blocks, FloatArray, LabelArray, Pixels, Records, VerticalDataset, fixed_order, split_evenly

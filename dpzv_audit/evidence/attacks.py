@@ -13,10 +13,10 @@ from attacks import AttackSpec
 from attacks.core import needs
 from attacks.core.contract import AttackSetting, DoesNotApply
 
-from ..files import LARGEST_STATE, read_plain
-from ..findings import LEAST_TRAININGS
+from ..base.files import LARGEST_STATE, read_plain
+from ..base.findings import LEAST_TRAININGS
+from ..base.store import Store, verified
 from ..results import AttackResult, AttacksResult, Cell, read
-from ..store import Store, verified
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import lacking, possible
 from .games import FEATURES, not_rehearsed, voids_of

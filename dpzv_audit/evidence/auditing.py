@@ -7,10 +7,10 @@ from typing import cast
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
 
+from ..base.errors import InputError
+from ..base.files import Undigested
+from ..base.findings import AdversaryName, EmpiricalBound
 from ..data.vertical import VerticalDataset
-from ..errors import InputError
-from ..files import Undigested
-from ..findings import AdversaryName, EmpiricalBound
 from ..games.fitting import pilot_size
 from ..games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
 from ..games.hunting import hunted, variants_of

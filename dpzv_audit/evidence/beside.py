@@ -10,10 +10,10 @@ from dataclasses import replace
 from attacks import ATTACKS, AttackSpec, attack_named
 from attacks.core.contract import AttackSetting, DoesNotApply
 from mechanisms import method_named
+from mechanisms.presets import dataset_defaults
 
+from ..base.store import Store
 from ..results import AttackResult, Cell
-from ..store import Store
-from ..training_defaults import dataset_defaults
 from .bounding import AuditPlan
 from .choosing import strongest
 from .matrix import measured_cell

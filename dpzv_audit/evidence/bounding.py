@@ -9,16 +9,17 @@ from typing import Protocol
 
 import numpy as np
 
-from ..checkpoints import run_key
-from ..errors import InputError
-from ..execution.executor import Workers
-from ..findings import EmpiricalBound, NeighbourRelation
+from mechanisms.core.checkpoints import run_key
+
+from ..base.errors import InputError
+from ..base.executor import Workers
+from ..base.findings import EmpiricalBound, NeighbourRelation
+from ..base.halving import shortage
+from ..base.rounding import down
 from ..games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collect, npz_bytes
 from ..games.game import DEFAULT_NORM, Canary, Neighbours, Others
 from ..games.scores import GameScores, side_pair
-from ..halving import shortage
 from ..results import BoundByRuns, Plain, Wealth
-from ..rounding import down
 from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
 from ..statistics.fixed import fixed_test
 from ..statistics.sequential import paired, wealth_against

@@ -12,11 +12,11 @@ from attacks import ATTACKS, AttackSpec, attack_named
 from attacks.core.contract import ALONE, AttackSetting, DoesNotApply, abilities
 from attacks.core.run import continuous
 
-from ..errors import InputError
-from ..findings import STRONGEST, Interval, damage
+from ..base.errors import InputError
+from ..base.findings import STRONGEST, Interval, damage
+from ..base.seeds import Purpose, stream
+from ..base.store import Store
 from ..results import Tried
-from ..seeds import Purpose, stream
-from ..store import Store
 
 if TYPE_CHECKING:
     from .bounding import Reporter

@@ -13,8 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from ..findings import FALSE_ALARM, Control, PooledControl, Void
-from ..rounding import p_value
+from ..base.findings import FALSE_ALARM, Control, PooledControl, Void
+from ..base.rounding import p_value
 from .verdict import Evidence
 
 

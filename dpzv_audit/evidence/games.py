@@ -9,9 +9,9 @@ from mechanisms.core.context import Deployment, Plan
 
 from ..accounting import upper_bounds
 from ..accounting.release import Release
+from ..base.errors import InputError
+from ..base.findings import AdversaryName, NeighbourRelation, Void
 from ..data.vertical import VerticalDataset
-from ..errors import InputError
-from ..findings import AdversaryName, NeighbourRelation, Void
 from ..games.engine import Trials, run_chunk
 from ..games.game import Canary, Game, GameAdversary, Neighbours, why_undefined
 from ..games.labels import LabelTrials

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..findings import Control, PooledControl, Void
+from ..base.findings import Control, PooledControl, Void
+from ..base.rounding import p_value
 from ..games.scores import GameScores, joined
-from ..rounding import p_value
 from ..statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from ..statistics.binomial import LEAST_P
 from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS

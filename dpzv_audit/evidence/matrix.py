@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-from ..comparison import compared, of_these_trainings
-from ..findings import FALSE_ALARM, LEAST_TRAININGS, Control, Interval, damage
+from ..base.findings import FALSE_ALARM, LEAST_TRAININGS, Control, Interval, damage
 from ..results import AttackResult, Cell, MatrixResult, NegativeControls, Noise, SelfCheck
+from ..statistics.comparison import compared, of_these_trainings
 from .sections import not_learnt
 from .sentences import said
 

@@ -16,7 +16,8 @@ from attacks.core.contract import AttackOutcome, AttackSetting, CoinGame
 from mechanisms.controls import frozen_clients
 from mechanisms.core.context import Plan, RunContext
 
-from ..findings import Control
+from ..base.findings import Control
+from ..base.store import Store
 from ..results import (
     Bytes,
     CertifiedBound,
@@ -30,7 +31,6 @@ from ..results import (
     Utility,
 )
 from ..statistics.estimators import audit_scores
-from ..store import Store
 from .sections import bytes_of, control_section, utility_section
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from mechanisms.methods.dpzv import scalar_config, scalar_release
 
 from ..accounting import Release, gaps_of
 from ..accounting.labels import LabelRelease
-from ..errors import InputError
-from ..findings import AdversaryName, NeighbourRelation, Void
+from ..base.errors import InputError
+from ..base.findings import AdversaryName, NeighbourRelation, Void
 from ..games.game import Game, GameAdversary
 from ..games.messages import READ
 from ..games.real import RealTrials

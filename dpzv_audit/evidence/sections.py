@@ -19,9 +19,10 @@ from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtyp
 from mechanisms.core.training import NoiseSource
 
 from ..accounting.release import random_batches
+from ..base.errors import with_options
+from ..base.halving import shortage
+from ..base.seeds import Purpose
 from ..data.vertical import VerticalDataset
-from ..errors import with_options
-from ..halving import shortage
 from ..results import (
     Accuracy,
     AttackResult,
@@ -37,7 +38,6 @@ from ..results import (
     Utility,
 )
 from ..runs import versions
-from ..seeds import Purpose
 from .sentences import said
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from reports.text import percent
 
-from .. import rounding
-from ..findings import Interval
+from ..base import rounding
+from ..base.findings import Interval
 
 
 @cache
@@ -44,7 +44,7 @@ def _coin_chance(epsilon: float) -> str:
 
 
 def _beats(one: Interval, other: Interval) -> bool:
-    from ..comparison import compared
+    from ..statistics.comparison import compared
 
     return compared(one, other).side == "above"
 
@@ -57,7 +57,7 @@ def _supports(upper: float, claimed: float) -> bool:
 
 def _beside(success: Interval, other: float | Interval) -> str:
     """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
-    from ..comparison import compared
+    from ..statistics.comparison import compared
 
     found = compared(success, other)
     trainings = success.over_trainings

@@ -10,6 +10,7 @@ from attacks.core.run import continuous
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import rates_tried, tuned_frozen_clients
 from mechanisms.core.channel import Message, Observer, StalenessObserver
+from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import RunContext, TrainedStack
 from mechanisms.core.defence import defended
@@ -17,11 +18,12 @@ from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
 from mechanisms.system import data_of, prepared, system_of
 from mechanisms.transcript import seen_by
 
-from ..checkpoints import FileCheckpoints
+from ..base.errors import InputError, check_count, check_positive, check_probability
+from ..base.findings import LEAST_TRAININGS
+from ..base.signals import TRIAL_SECONDS
+from ..base.store import Store
 from ..data import load
 from ..data.vertical import VerticalDataset
-from ..errors import InputError, check_count, check_positive, check_probability
-from ..findings import LEAST_TRAININGS
 from ..results import (
     Accuracy,
     AttackResult,
@@ -29,8 +31,6 @@ from ..results import (
     TrainResult,
     Tried,
 )
-from ..signals import TRIAL_SECONDS
-from ..store import Store
 from ..systems import Recorder, Task
 from ..systems.task import dataset_of
 from .bounding import AuditPlan, Reporter, silent

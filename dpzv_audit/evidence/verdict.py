@@ -12,9 +12,9 @@ from typing import Any, get_args
 import numpy as np
 
 from ..accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon, tightest_sound
-from ..findings import EmpiricalBound, PooledControl, UpperBound, VerdictReason, VerdictWord, Void
+from ..base.findings import EmpiricalBound, PooledControl, UpperBound, VerdictReason, VerdictWord, Void
+from ..base.rounding import as_claimed, down
 from ..results import Measured, Privacy, Proven, Verdict
-from ..rounding import as_claimed, down
 from ..statistics.assumptions import CONTRADICTED
 from ..statistics.estimators import can_refute
 from ..statistics.fixed import FixedTest, MeansTest

@@ -19,11 +19,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AuditError, InputError, check_count
-from ..execution.executor import Workers, carry_out
-from ..halving import in_pieces
-from ..npy import read_npz
-from ..store import Store, hold
+from ..base.errors import AuditError, InputError, check_count
+from ..base.executor import Workers, carry_out
+from ..base.halving import in_pieces
+from ..base.npy import read_npz
+from ..base.store import Store, hold
 from .scores import GameScores
 
 Arrays = dict[str, NDArray[Any]]

@@ -14,9 +14,9 @@ from mechanisms.core.method import MethodSpec
 from mechanisms.methods.dpzv import DPZV, DPZVConfig
 
 from ..accounting.gaps import RATE_FOLLOWS
+from ..base.errors import InputError, check_names, check_positive
+from ..base.registry import package_digest
 from ..data.vertical import FeatureArray, Records, VerticalDataset
-from ..errors import InputError, check_names, check_positive
-from ..registry import package_digest
 
 Neighbours = Literal["replace-label", "replace-record", "add-remove", "zero-out"]
 Canary = Literal["worst-case", "state", "mislabelled", "random"]

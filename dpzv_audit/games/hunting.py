@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import AuditError, InputError
+from ..base.errors import AuditError, InputError
 from .fitting import COLUMN, LEAST_FIT, WORDS, FittedScore, fit_score
 from .mechanism import MechanismTrials, mechanism_from
 from .scores import views_of

@@ -14,9 +14,9 @@ import torch
 from mechanisms.core.context import TrainingData
 from mechanisms.core.defence import Defence, Draws
 
+from ..base.errors import InputError
+from ..base.seeds import Purpose, stream
 from ..data.vertical import VerticalDataset
-from ..errors import InputError
-from ..seeds import Purpose, stream
 from .engine import Arrays
 from .scores import GameScores, scores_of
 

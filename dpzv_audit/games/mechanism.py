@@ -36,14 +36,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AuditError, InputError
-from ..execution.executor import in_own_process, in_worker
-from ..files import python_files, read_plain, tree_digest
-from ..inputs import Inputs, add_inputs, inputs_of
-from ..loading import function_at, importable, name_of_import, short, words_of
-from ..runs import PACKAGE_FOLDERS
-from ..seeds import Purpose, stream
-from ..signals import can_ring, until
+from ..base.errors import AuditError, InputError
+from ..base.executor import in_own_process, in_worker
+from ..base.files import PACKAGE_FOLDERS, python_files, read_plain, tree_digest
+from ..base.inputs import Inputs, add_inputs, inputs_of
+from ..base.loading import function_at, importable, name_of_import, short, words_of
+from ..base.seeds import Purpose, stream
+from ..base.signals import can_ring, until
 from ..statistics.settings import not_held
 from .engine import Arrays, MechanismFailed
 from .scores import GameScores, Given, scores_of
@@ -390,7 +389,7 @@ _LARGEST_CODE = 16_000_000
 def code_of(mechanism: str, outputs: Collection[Path] = (), what: str = "mechanism") -> str:
     """SHA-256 of all files, data too, of "package.module:factory" and of what it imports: what its answers depend on.
 
-    Of a package its whole folder counts, of a lone module the folder that it lies in (see `dpzv_audit.files` for what
+    Of a package its whole folder counts, of a lone module the folder that it lies in (see `base.files` for what
     is left out, `outputs` beside it). Imports are read from the files (nothing is run), those inside functions too,
     and those of what is imported in turn. Not seen are the standard library, installed packages, this tool, modules
     that are imported by a name which only a run computes, and data read from elsewhere. Modules are looked for as an

@@ -27,9 +27,9 @@ from mechanisms.core.streams import cyclic
 from mechanisms.methods.dpzv import DPZVConfig, scalar_release
 
 from ..accounting import Release, calibrate, sigma_from_paper, sigma_sound, upper_bounds
+from ..base.errors import unknown_name
+from ..base.findings import AdversaryName, NeighbourRelation, UpperBound, VerdictWord
 from ..data import load
-from ..errors import unknown_name
-from ..findings import AdversaryName, NeighbourRelation, UpperBound, VerdictWord
 from . import zeroth_order
 from .fitting import Floats
 from .game import Canary, Game, GameAdversary

@@ -35,10 +35,10 @@ from mechanisms.core.method import Run
 from mechanisms.core.replicas import Evaluator, ParameterStack
 from mechanisms.methods.dpzv import DPZVConfig, ScalarChannel
 
+from ..base.errors import InputError
+from ..base.seeds import Purpose, stream
 from ..data.files import model_digest
 from ..data.vertical import VerticalDataset
-from ..errors import InputError
-from ..seeds import Purpose, stream
 from .engine import Arrays
 from .game import CANARY, Game, Others, Worlds, worlds_of
 from .scores import GameScores, Given, scores_of, side_pair

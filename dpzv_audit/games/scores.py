@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PlainValidator
 
-from ..errors import InputError
-from ..findings import Void
+from ..base.errors import InputError
+from ..base.findings import Void
 from ..statistics.assumptions import dependence, orders
 from .fitting import COLUMN, EXACT, LEAST_FIT, WORDS, FittedScore, Floats, fit_score, fit_size
 

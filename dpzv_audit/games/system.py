@@ -18,10 +18,10 @@ from mechanisms import MethodSpec, TrainingConfig, train
 from mechanisms.core.channel import Adversary, View, ViewRecorder
 from mechanisms.core.context import TrainingData, dtype_of
 
+from ..base.errors import InputError, check_count, check_names
+from ..base.findings import NeighbourRelation
+from ..base.seeds import Purpose, stream
 from ..data.vertical import VerticalDataset
-from ..errors import InputError, check_count, check_names
-from ..findings import NeighbourRelation
-from ..seeds import Purpose, stream
 from .fitting import LEAST_FIT, FittedScore, Floats, fit_score
 from .messages import MOST_RAW, Heard, Ids, PublicLabels, heard_in, turns
 from .scores import GameScores

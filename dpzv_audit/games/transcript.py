@@ -27,8 +27,8 @@ from mechanisms.core.context import Plan
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ..accounting.release import SamplerName
-from ..errors import InputError
-from ..seeds import Purpose, stream
+from ..base.errors import InputError
+from ..base.seeds import Purpose, stream
 from .engine import Arrays
 from .fitting import Floats
 from .game import Game

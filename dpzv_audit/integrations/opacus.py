@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from ..errors import InputError, check_count
-from ..findings import EmpiricalBound
+from ..base.errors import InputError, check_count
+from ..base.findings import EmpiricalBound
 from ..statistics.estimators import audit_scores
 
 try:

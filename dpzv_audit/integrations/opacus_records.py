@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from ..errors import InputError
+from ..base.errors import InputError
 
 Record: TypeAlias = tuple[Tensor, Any]
 Canary = Literal["gradient", "input", "mislabelled"]

@@ -30,10 +30,10 @@ from mechanisms.methods.dpzo import DPZOConfig
 from mechanisms.methods.dpzv import ScalarChannel
 
 from ..accounting import Release, upper_bounds
-from ..errors import InputError, check_count, check_names, check_positive
-from ..findings import AdversaryName
+from ..base.errors import InputError, check_count, check_names, check_positive
+from ..base.findings import AdversaryName
+from ..base.seeds import Purpose, stream
 from ..games.transcript import Sampling, known_ids_score, mixture_score
-from ..seeds import Purpose, stream
 
 Neighbours = Literal["add-remove", "zero-out", "replace-record"]
 Losses = Callable[[nn.Module, Tensor, Tensor], Tensor]

@@ -12,7 +12,7 @@ from itertools import chain
 from pkgutil import resolve_name
 from typing import Any
 
-from ..errors import InputError, check_names
+from ..base.errors import InputError, check_names
 from . import search
 from .table import Item, PaperTable, R, Row, Setting, TableParts, TableResult
 from .words import filled, page

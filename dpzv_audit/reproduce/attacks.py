@@ -19,8 +19,8 @@ from attacks.label.completion import RAW, UNTRAINED
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment
 
-from ..comparison import compared
-from ..findings import LEAST_TRAININGS, Interval
+from ..base.findings import LEAST_TRAININGS, Interval
+from ..statistics.comparison import compared
 from .table import Item, Row, Setting, Values, interval_of
 from .training import controls_part, training_part
 from .words import say

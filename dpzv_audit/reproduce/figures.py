@@ -8,7 +8,7 @@ from attacks.label.completion import RAW, UNTRAINED
 from reports.figures import bars_figure
 from reports.svg import ACCENT, DASHED, INK, LINES, MUTED, Chart
 
-from ..findings import Interval
+from ..base.findings import Interval
 from .attacks import AttackRow
 from .memory import MemoryRow
 from .search import PrivateRow, SearchRow, of_kind

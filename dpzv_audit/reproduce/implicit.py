@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from mechanisms import method_named, train
+from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import TrainingData, dtype_of
 from mechanisms.core.method import Run
@@ -22,8 +23,7 @@ from mechanisms.core.training import History
 from mechanisms.methods.czofo import CZOFOConfig
 
 from ..accounting.accountants import composed_epsilon
-from ..checkpoints import FileCheckpoints
-from ..errors import InputError
+from ..base.errors import InputError
 from .table import Given, Item, Row, Setting, Values
 
 DELTA = 1e-6

@@ -24,12 +24,12 @@ from mechanisms.core.context import Deployment, RunContext, TrainingData
 from mechanisms.methods.dpzv import scalar_release
 
 from ..accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
-from ..comparison import compared
+from ..base.findings import Interval
 from ..evidence.auditing import simulated_outcome
 from ..evidence.bounding import AuditPlan
 from ..evidence.privacy import noised
-from ..findings import Interval
 from ..results import Number, Part
+from ..statistics.comparison import compared
 from .table import Given, Item, Row, Setting, Values, counted
 from .training import MEGABYTE, area, auc_of
 from .words import say

@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, PrivateAttr, TypeAdapter, model_serializer
 
 from mechanisms import MethodSpec, TrainingConfig, method_named
+from mechanisms.core.checkpoints import FileCheckpoints, run_key
 
-from ..checkpoints import FileCheckpoints, run_key
+from ..base.findings import Interval, to_jsonable
+from ..base.store import Store
 from ..data.vertical import VerticalDataset, sample_of_training
-from ..findings import Interval, to_jsonable
 from ..results import Result
-from ..store import Store
 
 T = TypeVar("T")
 Values = Mapping[str, object]

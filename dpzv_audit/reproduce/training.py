@@ -11,16 +11,16 @@ from torch import Tensor
 from attacks.core.metrics import shared_rate, trial_areas
 from mechanisms import TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
+from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.defence import defended
 from mechanisms.core.federation import logits_of
 from mechanisms.core.training import train_in_stacks
 
-from ..checkpoints import FileCheckpoints
+from ..base.findings import Interval
+from ..base.halving import shortage
 from ..data.vertical import VerticalDataset
-from ..findings import Interval
-from ..halving import shortage
 from .table import Given, Item, Row, Setting, Values, counted
 from .words import say
 

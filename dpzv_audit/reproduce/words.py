@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ..findings import to_jsonable
+from ..base.findings import to_jsonable
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, log_ndtr, ndtr
 
-from ..errors import InputError
-from ..rounding import p_value
-from ..seeds import Purpose, stream
+from ..base.errors import InputError
+from ..base.rounding import p_value
+from ..base.seeds import Purpose, stream
 from .binomial import Floats
 from .thresholds import PLACES, Scores, merged, rounding_of
 

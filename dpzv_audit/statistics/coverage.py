@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtrc
 
-from ..errors import check_count, check_names, check_probability
-from ..seeds import Purpose, stream
+from ..base.errors import check_count, check_names, check_probability
+from ..base.seeds import Purpose, stream
 from .binomial import Floats
 from .estimators import ESTIMATORS, audit_scores
 from .families import GAUSSIAN, LAPLACE, PURE, CurveFamily, epsilon_delta_family, sampled_epsilons, sampled_family

@@ -6,8 +6,8 @@ from functools import partial
 
 from numpy.typing import ArrayLike
 
-from ..errors import check_count, check_names, check_probability
-from ..findings import EmpiricalBound
+from ..base.errors import check_count, check_names, check_probability
+from ..base.findings import EmpiricalBound
 from .assumptions import remarks
 from .families import FAMILIES, GAUSSIAN, CurveFamily
 from .fixed import TestName, bayes, fixed_bound

@@ -20,8 +20,8 @@ from statistics import NormalDist
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from ..errors import InputError, check_count, check_probability
-from ..findings import ClaimKind, EpsilonRange
+from ..base.errors import InputError, check_count, check_probability
+from ..base.findings import ClaimKind, EpsilonRange
 from .binomial import Curve, Floats
 
 _NORMAL = NormalDist()

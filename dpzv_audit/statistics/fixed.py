@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
 
-from ..errors import check_count, check_names, check_positive, check_probability
+from ..base.errors import check_count, check_names, check_positive, check_probability
 from .binomial import CONFINED, LEAST_P, Counts, Floats, p_value, upper_limit
 from .families import GAUSSIAN, CurveFamily, epsilon_delta_family
 from .means import chance_of_means, mu_of_means, standard_errors_apart

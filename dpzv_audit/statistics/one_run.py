@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, gammaln, xlog1py, xlogy
 
-from ..errors import InputError
-from ..seeds import Purpose, stream
+from ..base.errors import InputError
+from ..base.seeds import Purpose, stream
 from .binomial import LEAST_P, Floats, lower_limit
 from .families import CurveFamily, epsilon_delta_family
 from .fixed import levels

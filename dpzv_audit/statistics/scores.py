@@ -22,9 +22,9 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
-from ..files import first_not_utf8, open_plain
-from ..npy import DAMAGED, archive_in, read_npy
+from ..base.errors import InputError
+from ..base.files import first_not_utf8, open_plain
+from ..base.npy import DAMAGED, archive_in, read_npy
 from .settings import check_scores
 from .thresholds import Scores
 

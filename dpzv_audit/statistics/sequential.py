@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, check_not_negative, check_probability
+from ..base.errors import InputError, check_not_negative, check_probability
 from .assumptions import permuted, unit_of
 from .binomial import LEAST_P, Floats
 from .families import GAUSSIAN, CurveFamily, epsilon_delta_family

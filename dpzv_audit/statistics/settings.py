@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InputError
-from ..findings import ClaimKind, EmpiricalBound
+from ..base.errors import InputError
+from ..base.findings import ClaimKind, EmpiricalBound
 from .assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from .binomial import Floats
 from .families import GAUSSIAN, CurveFamily, epsilon_delta_family

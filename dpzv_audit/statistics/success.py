@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..errors import AuditError, InputError
+from ..base.errors import AuditError, InputError
 from .binomial import LEAST_P, Floats
 
 ARCSINE = np.sin(0.5 * np.pi * (np.arange(64) + 0.5) / 64) ** 2

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from ..seeds import Purpose, stream
+from ..base.seeds import Purpose, stream
 from .binomial import Counts, Floats, upper_limit
 
 Scores = NDArray[Any]

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import check_count, check_probability
+from ..base.errors import check_count, check_probability
 from .binomial import Floats, lower_limit, upper_limit
 from .settings import check_scores
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.errors import InputError
+from ..base.files import first_not_utf8, open_plain
+from ..base.npy import DAMAGED, read_npy
 from ..data.files import bounded_lines, reading
-from ..errors import InputError
-from ..files import first_not_utf8, open_plain
-from ..npy import DAMAGED, read_npy
 
 COLUMN = "label"
 _LONGEST_LINE = 1 << 20

@@ -19,8 +19,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InputError, some
-from ..loading import short
+from ..base.errors import InputError, some
+from ..base.loading import short
 
 if TYPE_CHECKING:
     from torch import Tensor

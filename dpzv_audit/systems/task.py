@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..base.errors import InputError
 from ..data.vertical import (
     FeatureArray,
     LabelArray,
@@ -15,7 +16,6 @@ from ..data.vertical import (
     check_array,
     split_records,
 )
-from ..errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
-from .. import limits
-from ..errors import InputError, check_count, plain_rule, some
-from ..files import check_values, read_plain
-from ..npy import open_safetensors
-from ..store import private_folder, write_atomically
+from ..base import limits
+from ..base.errors import InputError, check_count, plain_rule, some
+from ..base.files import check_values, read_plain
+from ..base.npy import open_safetensors
+from ..base.store import private_folder, write_atomically
 from .record import PER_RECORD, SERVER, Note, Recorder, Sent, finite_numbers
 
 SCHEMA = "dpzv-audit/transcript/1"

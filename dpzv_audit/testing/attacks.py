@@ -17,8 +17,8 @@ from attacks.gradient.estimation import GradientEstimates
 from mechanisms import METHODS
 from mechanisms.core.channel import View
 
+from ..base.findings import ADVERSARIES
 from ..data import DATASETS
-from ..findings import ADVERSARIES
 from .datasets import check_words, refuses, require
 
 # A negative control of a correct attack fails once in 10,000 settings; of one setting always, or never.
@@ -105,7 +105,7 @@ def _checked(spec: AttackSpec) -> Callable[[View, Knowledge], Any]:
         found = spec.infer(view, known)
         again = _arrays(spec.infer(view, known))
         require(_digest(view) == before, spec, "infer changes the messages of its view, must not")
-        rule = "of two answers to one view differ: draw from dpzv_audit.seeds.stream alone"
+        rule = "of two answers to one view differ: draw from dpzv_audit.base.seeds.stream alone"
         for key, value in _arrays(found).items():
             require(np.array_equal(value, again[key], equal_nan=True), spec, f"{key} {rule}")
         _check_shapes(spec, found, known)

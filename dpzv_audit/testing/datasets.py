@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..base.errors import InputError
+from ..base.registry import Registered
 from ..data import DataSpec
 from ..data.vertical import Records, VerticalDataset
-from ..errors import InputError
-from ..registry import Registered
 
 
 def check_dataset(spec: DataSpec, *, data_dir: Path | None = None, **options: Any) -> None:

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from mechanisms import MethodSpec, TrainingConfig, train
 from mechanisms.core.channel import SERVER, Channel, Message
+from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.defence import label_release
 from mechanisms.core.method import Run
 from mechanisms.core.training import History
 
 from ..accounting import Release
-from ..checkpoints import FileCheckpoints
-from ..seeds import Purpose
+from ..base.seeds import Purpose
 from .datasets import check_words, require, small_dataset
 
 RECORDS = 24
@@ -122,7 +122,7 @@ def _one_thread() -> Iterator[None]:
 
 def _check_seeds(spec: MethodSpec, config: TrainingConfig) -> None:
     first, again, other = (_trained(spec, config, seed=seed) for seed in (7, 7, 8))
-    rule = "two runs of one seed differ: must draw from dpzv_audit.seeds.stream or the run's context alone"
+    rule = "two runs of one seed differ: must draw from dpzv_audit.base.seeds.stream or the run's context alone"
     require(first.equals(again), spec, rule)
     differ = not first.equals(other)
     require(differ, spec, "runs of seeds 7 and 8 are equal: must draw from its seed")

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from dpzv_audit.accounting import Release, calibrate
 from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose
 
 from .channel import SERVER, Message
 from .config import AsyncConfig, Bits, Downlink, ProtectedConfig, active_clients

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 
 from .noise import Floats, gaussian
 from .secret import Origin, SecretBits, Words

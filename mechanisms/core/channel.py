@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import ADVERSARIES
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.findings import ADVERSARIES
 from dpzv_audit.results import Ages, Staleness
 
 SERVER = 0
@@ -182,7 +182,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Adversary:
-    """Who looks: a kind of `dpzv_audit.findings.ADVERSARIES`, the clients it controls, and whether ids are public."""
+    """Who looks: a kind of `base.findings.ADVERSARIES`, the clients it controls, and whether ids are public."""
 
     kind: str
     clients: tuple[int, ...] = ()

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.files import json_in
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.files import json_in
+from dpzv_audit.base.seeds import Purpose
 
 from .channel import Ledger
 from .method import Run

@@ -17,9 +17,9 @@ from pydantic import (
     model_validator,
 )
 
-from dpzv_audit import limits
 from dpzv_audit.accounting.release import SamplerName
-from dpzv_audit.errors import InputError, accounted_delta, check_count, plain_rule
+from dpzv_audit.base import limits
+from dpzv_audit.base.errors import InputError, accounted_delta, check_count, plain_rule
 
 from .defence import Defence, Place, checked, label_release
 from .noise import NoiseKind
@@ -369,7 +369,7 @@ def rounds_of(config: TrainingConfig, records: int) -> int:
 
 
 def check_sizes(config: TrainingConfig, *, records: int, clients: int) -> None:
-    """Raise `InputError` where a training on `records` by `clients` is larger than `dpzv_audit.limits` allow.
+    """Raise `InputError` where a training on `records` by `clients` is larger than `dpzv_audit.base.limits` allow.
 
     Takes no time and no memory, whatever the sizes.
     """

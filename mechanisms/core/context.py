@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.seeds import Purpose
 
 from .channel import Channel, Ledger, Observer
 from .config import AsyncConfig, TrainingConfig, active_clients, check_plan

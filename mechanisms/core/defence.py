@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from dpzv_audit.accounting.labels import LabelRelease
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose
 
 from .bits import BitSource
 from .channel import SERVER, Channel, Message

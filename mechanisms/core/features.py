@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 
 from .models import Architecture, Network, feature_model, layout_of
 from .patches import FeatureKind, PatchFeatures

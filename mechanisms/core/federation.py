@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose
 
 from .channel import SERVER, Channel, Message, quantised
 from .config import TrainingConfig, check_sizes, rounds_of

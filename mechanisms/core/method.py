@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.accounting import Release
-from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.errors import InputError, unknown_name
+from dpzv_audit.base.findings import AdversaryName, NeighbourRelation
+from dpzv_audit.base.seeds import Purpose
 
 from .channel import Channel
 from .config import Downlink, TrainingConfig, build_config

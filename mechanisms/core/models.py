@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.text import read_pretrained
-from dpzv_audit.errors import InputError
 
 from .config import ClientModel, TrainingConfig
 from .patches import FeatureKind, PatchFeatures, Shape, kind_for, regions_of

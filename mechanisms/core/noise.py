@@ -34,8 +34,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 
 from .secret import Origin, SecretBits, Words, key_of
 from .streams import Drawn

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 Shape = tuple[int, ...]
 FeatureKind = Literal["auto", "components", "patches"]

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
+from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.data.files import check_memory
-from dpzv_audit.seeds import Purpose
 
 from .config import TrainingConfig
 from .models import MLP, Architecture, Layout, TransformerModel, dimension, initial_parameters, layout_of

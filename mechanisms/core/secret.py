@@ -11,7 +11,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 
 Words = NDArray[np.uint64]
 KEY_BYTES = 32

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.accounting.release import SamplerName
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
-from dpzv_audit.seeds import Purpose, stream
 
 from .secret import Origin, generator, key_of
 

@@ -6,8 +6,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 
+from dpzv_audit.base.halving import as_share, in_pieces
 from dpzv_audit.data.files import check_memory
-from dpzv_audit.halving import as_share, in_pieces
 
 from .channel import Observer
 from .config import TrainingConfig, rounds_of

@@ -1,14 +1,14 @@
 """Defences by name: what is done to a training so that it tells less. A defence is one file and a line here.
 
-Packages that are installed beside this one may add theirs (`dpzv_audit.registry`).
+Packages that are installed beside this one may add theirs (`dpzv_audit.base.registry`).
 """
 
 from typing import Any
 
 from pydantic import ValidationError
 
-from dpzv_audit.errors import InputError, plain_rule, unknown_name
-from dpzv_audit.registry import Registry
+from dpzv_audit.base.errors import InputError, plain_rule, unknown_name
+from dpzv_audit.base.registry import Registry
 
 from ..core.defence import Defence, DefenceSpec
 from . import confusion, correlation, gradient, label, marvell

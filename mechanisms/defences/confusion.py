@@ -15,8 +15,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 
 from ..core.context import LabelDecoder, TrainingData
 from ..core.defence import Defence, DefenceSpec, Draws

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 from ..core.defence import Defence, DefenceSpec
 

@@ -15,8 +15,8 @@ from pydantic import Field
 from torch import Tensor
 
 from dpzv_audit.accounting.labels import LabelRelease
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 
 from ..core.bits import BitSource, Whole
 from ..core.config import Delta

@@ -1,9 +1,9 @@
 """All training methods by name; adding one is one file with a `SPEC` and a line in `METHODS`.
 
-Packages that are installed beside this one may add theirs (`dpzv_audit.registry`).
+Packages that are installed beside this one may add theirs (`dpzv_audit.base.registry`).
 """
 
-from dpzv_audit.registry import Registry
+from dpzv_audit.base.registry import Registry
 
 from ..core.method import MethodSpec
 from . import compressed, czofo, dpzo, dpzv, one_upload, vafl, zoo

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dpzv_audit.limits import MOST_LOCAL_STEPS
+from dpzv_audit.base.limits import MOST_LOCAL_STEPS
 
 from ..core.baselines import FirstOrderRun, baseline_method
 from ..core.channel import HEADER_BITS, SERVER, Message, quantised, whole_bytes

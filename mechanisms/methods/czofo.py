@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from dpzv_audit.limits import MOST_DIRECTIONS, MOST_EMBEDDED
+from dpzv_audit.base.limits import MOST_DIRECTIONS, MOST_EMBEDDED
 
 from ..core.baselines import BaselineRun, baseline_method
 from ..core.channel import SERVER, Message, quantised

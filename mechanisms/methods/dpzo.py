@@ -23,7 +23,7 @@ from torch import Tensor
 
 from dpzv_audit.accounting import Release, calibrate
 from dpzv_audit.accounting.release import SamplerName
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 from ..core.config import ClientMomentum, ClientRate, Positive, ServerMomentum, ServerRate
 from ..core.context import Deployment, Plan

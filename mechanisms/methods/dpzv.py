@@ -23,9 +23,9 @@ from pydantic import Field
 from torch import Tensor
 
 from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
-from dpzv_audit.errors import InputError
-from dpzv_audit.limits import MOST_DIRECTIONS, MOST_ROUNDS
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.limits import MOST_DIRECTIONS, MOST_ROUNDS
+from dpzv_audit.base.seeds import Purpose
 
 from ..core.baselines import AsyncRun, ZerothOrderParty, stated
 from ..core.channel import SERVER

@@ -7,8 +7,8 @@ from sklearn.metrics import roc_auc_score
 
 from attacks import ATTACKS
 from attacks.label.binary import by_norm, guesses_of, mean_by_record, projections
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting
 

@@ -9,8 +9,8 @@ from scipy import stats
 from attacks.core import controls
 from attacks.core.controls import by_bets, by_coins, by_names, by_order
 from attacks.core.metrics import t_interval, trial_areas
+from dpzv_audit.base.findings import LEAST_TRAININGS
 from dpzv_audit.evidence.matrix import FALSE_ALARM, negative_controls
-from dpzv_audit.findings import LEAST_TRAININGS
 from dpzv_audit.results import Cell
 
 CELLS = 16

@@ -8,11 +8,11 @@ import torch
 
 from attacks import ATTACKS
 from attacks.core.contract import DoesNotApply, LabelGuesses
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.findings import ADVERSARIES, Control, Interval
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset, sample_of_training
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.matrix import measured_cell, negative_controls
-from dpzv_audit.findings import ADVERSARIES, Control, Interval
 from dpzv_audit.results import AttackResult, Cell, Utility
 from dpzv_audit.testing import check_attack
 from mechanisms import METHODS

@@ -10,7 +10,7 @@ import torch
 from attacks.core.contract import DoesNotApply, SomeFeatures
 from attacks.core.run import attacked_run
 from attacks.feature.inversion import SPEC, Reconstruction, from_jacobians, memory_needed, score, sent_embeddings, ssim
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 from .conftest import random_dataset, small_setting
 

@@ -14,7 +14,7 @@ from attacks.gradient.estimates import (
     minimum_norm,
     ridge,
 )
-from dpzv_audit.errors import NotFinite
+from dpzv_audit.base.errors import NotFinite
 
 ESTIMATORS = {
     "correlation": correlation,

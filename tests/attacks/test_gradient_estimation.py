@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attacks.gradient.estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN, GradientTruth
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms.core.context import TrainingData
 
 from ..built_in import train

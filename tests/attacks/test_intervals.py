@@ -21,8 +21,8 @@ from attacks.core.metrics import (
     shared_rate,
     t_interval,
 )
-from dpzv_audit.errors import InputError, NotFinite
-from dpzv_audit.findings import LEAST_TRAININGS
+from dpzv_audit.base.errors import InputError, NotFinite
+from dpzv_audit.base.findings import LEAST_TRAININGS
 
 LAWS = {
     "one in ten leaks": (0.55, lambda rng, k: np.where(rng.random(k) < 0.1, 1.0, 0.5) + 1e-3 * rng.normal(size=k)),

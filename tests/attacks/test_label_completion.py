@@ -12,7 +12,7 @@ from attacks.core.controls import labels_in_own_features
 from attacks.core.run import attacked_run, permuted_labels
 from attacks.label.completion import RAW, SPEC, UNTRAINED
 from attacks.label.head import train_head
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 from .conftest import random_dataset, small_setting
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attacks.label.completion import ACTIVE_SPEC, MaliciousOptimiser
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms.core.context import TrainingData
 from mechanisms.core.replicas import MomentumSGD
 

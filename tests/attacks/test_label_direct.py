@@ -14,7 +14,7 @@ from attacks.core.queries import QueryingClient
 from attacks.core.run import public_knowledge
 from attacks.label.direct import infer
 from attacks.label.mount import correctness, label_measures
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.channel import Adversary, BatchLog, View, ViewRecorder
 from mechanisms.core.context import TrainingData

@@ -11,8 +11,8 @@ from attacks.core.run import few_labels
 from attacks.label.coded import codes
 from attacks.label.held import HoldingClient, held_batch, least_squares
 from attacks.label.signature import explained, mixture
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 from mechanisms.core.context import Turn
 from mechanisms.core.streams import BatchStream
 

@@ -10,7 +10,7 @@ from attacks.core.contract import OwnParty
 from attacks.core.run import attacked_run
 from attacks.label.binary import base_rate_alone
 from attacks.label.inversion import SPEC, by_labels, by_least_norm, own_gradient, solve
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 from .conftest import random_dataset, small_setting
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attacks.label.probe import SPEC, ProbingClient, probe_of
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms.core.context import Turn
 from mechanisms.core.streams import BatchStream
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks.label.direct import RULES, argmin, first_negative
-from dpzv_audit.errors import NotFinite
+from dpzv_audit.base.errors import NotFinite
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))

@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 
 from attacks.core.run import attacked_run
 from attacks.label.scalar import SPEC, Design, fourier_features, infer, likeliest_means, told_by
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 from .conftest import small_setting
 

@@ -33,7 +33,7 @@ from attacks.membership.mount import (
     train_all,
     train_on_coins,
 )
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.statistics.estimators import audit_scores
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Message

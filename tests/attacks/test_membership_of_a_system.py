@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from attacks import ATTACKS, AttackSetting
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
 from mechanisms.core.context import TrainingData
 from mechanisms.system import System, SystemConfig, logits, method_of, rehearse, task_of
 

@@ -5,7 +5,7 @@ import torch
 
 from attacks import ATTACKS
 from attacks.core import contract
-from dpzv_audit.findings import to_jsonable
+from dpzv_audit.base.findings import to_jsonable
 from mechanisms.core.channel import Adversary, Message, View
 from mechanisms.core.joining import joined
 

@@ -16,7 +16,7 @@ from attacks.core.metrics import (
     relative_error,
     trial_areas,
 )
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=50))

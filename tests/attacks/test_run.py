@@ -4,7 +4,7 @@ import pytest
 
 from attacks import ATTACKS
 from attacks.core.run import continuous
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 from .conftest import random_dataset, small_setting
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from distributed import LocalCluster
 
-from dpzv_audit.execution.executor import Workers
+from dpzv_audit.base.executor import Workers
 from dpzv_audit.games.engine import Effort, collect
 
 CHUNKS = 200

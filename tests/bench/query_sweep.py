@@ -22,8 +22,8 @@ from attacks.gradient.estimates import (
     ridge,
 )
 from attacks.label.direct import argmin
-from dpzv_audit.findings import Interval
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.findings import Interval
+from dpzv_audit.base.seeds import Purpose, stream
 
 CLASSES = 10
 LOGIT_STD = 0.3

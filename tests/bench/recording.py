@@ -20,8 +20,8 @@ from measuring import least
 from ratios import Row, milliseconds
 from torch import Tensor, nn
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 from dpzv_audit.systems import Recorder
 
 BATCH = 64

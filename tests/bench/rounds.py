@@ -20,9 +20,9 @@ import torch
 from measuring import least, products_of
 from ratios import Row, milliseconds
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.context import RunContext, TrainingData
 

@@ -93,8 +93,8 @@ def test_a_round_with_noise_on_a_grid_is_measured_beside_one_with_float_noise(be
 def test_throughput_is_measured_on_workers_too(bench, monkeypatch):
     import throughput
 
+    from dpzv_audit.base.executor import Workers
     from dpzv_audit.data import load
-    from dpzv_audit.execution.executor import Workers
     from dpzv_audit.games.game import Game
     from dpzv_audit.games.real import RealTrials
     from mechanisms import METHODS

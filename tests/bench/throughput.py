@@ -17,8 +17,8 @@ from unittest.mock import patch
 import torch
 from ratios import Row
 
+from dpzv_audit.base.executor import Workers, lanes_of
 from dpzv_audit.data import load
-from dpzv_audit.execution.executor import Workers, lanes_of
 from dpzv_audit.games.engine import run_chunk
 from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials

@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
 LONGEST_PATH = 15
-STOPS = re.compile(r"dpzv_audit/(claims|evidence|execution)/|dpzv_audit/cli/verify|reports/(ci|sarif|junit)")
+STOPS = re.compile(
+    r"dpzv_audit/(claims|evidence)/|dpzv_audit/base/executor|dpzv_audit/cli/verify|reports/(ci|sarif|junit)"
+)
 """Files that a claim passes; all commands share the others."""
 
 
@@ -21,7 +23,7 @@ def named_paths(text: str) -> list[str]:
 
 def exists(name: str) -> bool:
     """Say whether `name` is a path from the root, or of a module in one of the folders that the page describes."""
-    places = ("", "mechanisms", "attacks", "dpzv_audit", "dpzv_audit/accounting", "dpzv_audit/games")
+    places = ("", "mechanisms", "attacks", "dpzv_audit", "dpzv_audit/base", "dpzv_audit/accounting", "dpzv_audit/games")
     return any((ROOT / place / name).exists() for place in places)
 
 

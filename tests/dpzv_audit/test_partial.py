@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from dpzv_audit.base.store import partial_folder, remove_abandoned
 from dpzv_audit.runs import write_run
-from dpzv_audit.store import partial_folder, remove_abandoned
 
 WRITES = """
 import sys, time

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpzv_audit import runs
-from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.runs import environment, json_text, load_run, run_name, slug, write_run
 
 RESULT = {"schema": "dpzv-audit/attack/1", "success": {"value": 0.5, "n": 8}}
@@ -101,7 +101,7 @@ def test_a_write_that_the_system_really_refuses_leaves_nothing(tmp_path):
     script = """
         import resource, signal, sys
         from pathlib import Path
-        from dpzv_audit.errors import AuditError
+        from dpzv_audit.base.errors import AuditError
         from dpzv_audit.runs import write_run
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from dpzv_audit.rounding import up
+from dpzv_audit.base.rounding import up
 
 SMALL = ("--runs", "200", "--trials", "4", "--epochs", "8", "--seed")
 

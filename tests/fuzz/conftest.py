@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 LONGEST_LINE = 3000
 TOKENS = (

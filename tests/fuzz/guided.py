@@ -15,14 +15,14 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["dpzv_audit", "reports"]):
+    from dpzv_audit.base.errors import InputError
+    from dpzv_audit.base.npy import read_npz
     from dpzv_audit.claims.file import load_claims
     from dpzv_audit.claims.ledger import open_ledger
     from dpzv_audit.data.files import TarLimits, read_tar_members
     from dpzv_audit.data.images import IdxFile, read_idx
     from dpzv_audit.data.mfeat import read_mat5
     from dpzv_audit.data.table import load_csv
-    from dpzv_audit.errors import InputError
-    from dpzv_audit.npy import read_npz
     from dpzv_audit.results import read
     from dpzv_audit.runs import load_run
     from dpzv_audit.statistics.scores import load_scores

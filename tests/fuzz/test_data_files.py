@@ -14,6 +14,8 @@ import numpy as np
 from PIL import Image
 from scipy import io as scipy_io
 
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.npy import read_npz
 from dpzv_audit.cli.releases import realised
 from dpzv_audit.data import DATASETS, load, load_csv
 from dpzv_audit.data.files import TarLimits, read_tar_members
@@ -23,8 +25,6 @@ from dpzv_audit.data.spec import declared
 from dpzv_audit.data.table import PublishedTable, read_table
 from dpzv_audit.data.text import HashTokenizer, read_fasttext
 from dpzv_audit.data.views import decode_image
-from dpzv_audit.errors import InputError
-from dpzv_audit.npy import read_npz
 
 RANDOM = np.random.default_rng(0)
 

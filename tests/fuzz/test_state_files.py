@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.checkpoints import FileCheckpoints
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.store import checksummed
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
 from dpzv_audit.claims.ledger import Decision, Entry, Ledger, append_entry, open_ledger
 from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.gathering import Success
 from dpzv_audit.games.engine import ChunkStore, npz_bytes
 from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_measured
 from dpzv_audit.statistics.scores import load_scores
-from dpzv_audit.store import checksummed
 from mechanisms import METHODS
+from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.dpzv import DPZVRun
 from reports.render import write_report

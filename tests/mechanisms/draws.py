@@ -5,7 +5,7 @@ from math import factorial
 
 import numpy as np
 
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.seeds import Purpose
 from mechanisms.core.bits import BitSource
 
 

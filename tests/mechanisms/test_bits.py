@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mpmath import mp
 from scipy.stats import chisquare
 
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.seeds import Purpose
 from mechanisms.core import bits as exact
 from mechanisms.core.bits import (
     BitSource,

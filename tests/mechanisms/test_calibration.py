@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import gaps_of, mu_from_epsilon, tightest_sound, upper_bounds
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli.releases import ReleaseFlags
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.training import train_result
 from mechanisms import METHODS, ProtectedConfig
 from mechanisms.core.baselines import calibrated, channel_release

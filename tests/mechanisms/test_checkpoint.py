@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.checkpoints import FileCheckpoints, run_key
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.channel import StalenessObserver
+from mechanisms.core.checkpoints import FileCheckpoints, run_key
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER
 from mechanisms.core.context import TrainingData

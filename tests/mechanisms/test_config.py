@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS, method_named
 from mechanisms.core.config import build_config
 from mechanisms.core.context import RunContext, TrainingData

@@ -8,10 +8,10 @@ import torch
 from torch.nn import functional
 
 from dpzv_audit.accounting import sigma_sound, upper_bounds
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials
-from dpzv_audit.seeds import Purpose
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER
 from mechanisms.core.context import Deployment, TrainingData

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import default_architectures, initial_parameters, layout_of
 from mechanisms.core.noise import GaussianNoise

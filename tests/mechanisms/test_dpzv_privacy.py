@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.seeds import Purpose
 from mechanisms.core.channel import SERVER
 from mechanisms.core.streams import Directions
 from mechanisms.methods.dpzv import DPZVConfig

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms.core.features import fitted
 from mechanisms.core.models import feature_model
 from mechanisms.core.patches import SIDE

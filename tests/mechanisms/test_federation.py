@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms.core.config import TrainingConfig, rounds_of
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import Federation

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.models import (
     MLP,
     STRIP,

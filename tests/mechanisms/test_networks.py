@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
-from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import (

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from joblib import Parallel, delayed
 from scipy import stats
 
-import dpzv_audit.seeds as seeds
-from dpzv_audit.seeds import PRIVATE, Purpose, stream
+import dpzv_audit.base.seeds as seeds
+from dpzv_audit.base.seeds import PRIVATE, Purpose, stream
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.core.noise import GaussianNoise, SecretBits, normal_of

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, tightest_sound, upper_bounds
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms.core.config import build_config
 from mechanisms.core.context import Deployment
 from mechanisms.core.streams import BatchStream, by_compute_times, random_activation

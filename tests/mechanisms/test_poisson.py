@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms import METHODS
 from mechanisms.core.baselines import PROTECTS, ChannelNoise
 from mechanisms.core.config import BaselineConfig, ProtectedConfig

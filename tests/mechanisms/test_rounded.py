@@ -8,7 +8,7 @@ from mpmath import mp
 from scipy import stats
 from scipy.special import ndtri
 
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.seeds import Purpose
 from mechanisms.core.noise import SecretBits, _between, _settled, gaussian, nearest, rounded_normal
 
 LEVEL = 1e-4

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.controls import frozen_clients
 from mechanisms.core.context import RunContext, TrainingData

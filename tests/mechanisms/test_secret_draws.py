@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from scipy.special import ndtri
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.testing.methods import OneKey
 from mechanisms import METHODS, train
 from mechanisms.core.channel import SERVER

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.checkpoints import FileCheckpoints
 from mechanisms import METHODS
 from mechanisms import train as train_method
 from mechanisms.controls import frozen_clients
 from mechanisms.core import training
+from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.training import train_in_stacks
 

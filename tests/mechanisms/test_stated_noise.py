@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.registry import Registry
+from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.claims import trained
 from dpzv_audit.claims.api import verify_claim
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.evidence.privacy import noised, privacy_sections
 from dpzv_audit.evidence.sections import Case
 from dpzv_audit.evidence.training import train_result
-from dpzv_audit.registry import Registry
-from dpzv_audit.seeds import Purpose
 from mechanisms import METHODS
 from mechanisms.core.baselines import FirstOrderRun
 from mechanisms.core.context import Deployment

@@ -14,8 +14,8 @@ from torch import nn
 
 from attacks import ATTACKS, AttackSetting
 from dpzv_audit.accounting import Release
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 from dpzv_audit.systems.record import Sent
 from mechanisms import METHODS, train
 from mechanisms.core.context import Deployment, TrainingData

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.evidence.training import train_result
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Channel

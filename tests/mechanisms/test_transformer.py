@@ -10,16 +10,16 @@ import torch
 from attacks import ATTACKS
 from attacks.core.contract import AttackSetting, OwnParty
 from attacks.core.run import attacked_run
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli.flags import TrainingFlags
 from dpzv_audit.cli.options import DataFlags, choose
 from dpzv_audit.data.text import PretrainedTokenizer, read_pretrained
 from dpzv_audit.data.vertical import Records, VerticalDataset, equal_runs
-from dpzv_audit.errors import InputError
-from dpzv_audit.training_defaults import dataset_defaults
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import Network, TokenBag, TransformerModel
 from mechanisms.core.replicas import ParameterStack, evaluator_for
+from mechanisms.presets import dataset_defaults
 
 from ..built_in import architectures, module_of, train
 from ..pretended import pretended_cuda

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import ADVERSARIES
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.findings import ADVERSARIES
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Adversary, BatchLog, Shelf, ViewRecorder
 from mechanisms.core.context import TrainingData

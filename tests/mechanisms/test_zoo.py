@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.seeds import Purpose
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER
 from mechanisms.core.config import active_clients

@@ -5,9 +5,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli.flags import said
 from dpzv_audit.cli.report import report
-from dpzv_audit.errors import InputError
 
 RUNNER = CliRunner()
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from dpzv_audit.base.findings import Void
+from dpzv_audit.base.rounding import down, up
 from dpzv_audit.claims.api import ClaimVerdict
 from dpzv_audit.cli.output import print_table
 from dpzv_audit.cli.verify import verdict_table
 from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, STATED, VERDICTS, decide, fails, on_privacy
-from dpzv_audit.findings import Void
 from dpzv_audit.results import ClaimResult, GateOptions, Measured, Privacy, Proven, Verdict, VerifyResult
-from dpzv_audit.rounding import down, up
 from reports.ci import to_junit, to_sarif, to_summary
 from reports.content import report_content
 from reports.figures import epsilon_figure

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from dpzv_audit.findings import Interval, OverTrainings
+from dpzv_audit.base.findings import Interval, OverTrainings
 from dpzv_audit.games.system import TRAININGS
 from dpzv_audit.results import AttackResult, AttacksResult, Cell, MatrixResult, read
 from reports.content import report_content

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from riskcal import analysis
 
-from dpzv_audit.findings import EmpiricalBound, EpsilonRange, UpperBound
+from dpzv_audit.base.findings import EmpiricalBound, EpsilonRange, UpperBound
 from dpzv_audit.results import Privacy, Tradeoff
 from reports import risk
 

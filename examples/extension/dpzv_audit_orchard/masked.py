@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from dpzv_audit.accounting import Release
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.seeds import Purpose
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import AsyncConfig, active_clients, check_plan
 from mechanisms.core.context import Deployment, RunContext, TrainingData

@@ -28,8 +28,8 @@ from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, NO_NUMBER
 from dpzv_audit.accounting.gaussian import participations_epsilon
 from dpzv_audit.accounting.prv import prv_composition
 from dpzv_audit.accounting.release import NEIGHBOURS, SAMPLERS, ClipRule, NoiseForm, ServerUpdate
-from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.findings import EpsilonRange, to_jsonable
+from dpzv_audit.base.errors import AuditError, InputError
+from dpzv_audit.base.findings import EpsilonRange, to_jsonable
 
 release = partial(
     Release,

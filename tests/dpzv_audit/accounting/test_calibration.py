@@ -16,8 +16,8 @@ from dpzv_audit.accounting import (
     tightest_sound,
     upper_bounds,
 )
-from dpzv_audit.errors import InputError
-from dpzv_audit.rounding import up
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.rounding import up
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from scipy.stats import binom
 
 from dpzv_audit.accounting import ACCOUNTANTS, Composition, Release, epsilon_from_mu, upper_bounds
 from dpzv_audit.accounting.explain import explain
-from dpzv_audit.rounding import up
+from dpzv_audit.base.rounding import up
 
 release = partial(
     Release,

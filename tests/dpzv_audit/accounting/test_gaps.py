@@ -11,8 +11,8 @@ from dpzv_audit.accounting import GAPS, Composition, gaps_of, upper_bounds
 from dpzv_audit.accounting.accountants import gdp_exact, prv, rdp, tightest_sound
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, NO_NUMBER, treatment
 from dpzv_audit.accounting.release import CHANNELS, NEIGHBOURS, SAMPLERS, Release
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import ADVERSARIES
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.findings import ADVERSARIES
 
 TABLE = {cell: treatment(*cell) for cell in product(ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS)}
 

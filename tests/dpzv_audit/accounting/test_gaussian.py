@@ -14,7 +14,7 @@ from dpzv_audit.accounting import (
     mu_from_epsilon,
 )
 from dpzv_audit.accounting.gaussian import log_delta_from_mu
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 MUS = [1e-3, 3e-3, 0.02, 0.0999, 0.1001, 0.3884, 1.0, 3.0, 11.89, 40.0, 120.0, 200.0]
 DELTAS = [1e-12, 1e-9, 1e-5, 1e-3, 0.1, 0.5]

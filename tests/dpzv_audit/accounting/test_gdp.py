@@ -8,7 +8,7 @@ import pytest
 
 from dpzv_audit.accounting.accountants import gdp_clt, gdp_exact, gdp_paper, log_clt_mu, paper_mu
 from dpzv_audit.accounting.release import Composition, Release
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 release = partial(
     Release,

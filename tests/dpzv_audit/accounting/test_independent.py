@@ -18,7 +18,7 @@ from scipy.stats import binom, norm
 from dpzv_audit.accounting import Release, tightest_sound, upper_bounds
 from dpzv_audit.accounting.gaussian import Participation, participations_epsilon
 from dpzv_audit.accounting.prv import prv_epsilon
-from dpzv_audit.findings import to_jsonable
+from dpzv_audit.base.findings import to_jsonable
 
 DELTAS = (1e-5, 1e-3, 1e-8)
 # rate, noise multiplier against one contribution, rounds

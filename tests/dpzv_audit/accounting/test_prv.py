@@ -11,7 +11,7 @@ from dpzv_audit.accounting import epsilon_from_mu
 from dpzv_audit.accounting.gaussian import Participation, participations_epsilon
 from dpzv_audit.accounting.prv import Rounds, prv_composition, prv_directions, prv_epsilon
 from dpzv_audit.accounting.sampled import SampledGaussian, certified_lower, composed_moments, loss_moments
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 KINDS = ("remove", "add", "replace")
 

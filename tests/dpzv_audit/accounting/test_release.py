@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dpzv_audit.accounting import Composition, Release
 from dpzv_audit.accounting.release import NEIGHBOURS, parts_of, relevant_parts
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 release = partial(
     Release,

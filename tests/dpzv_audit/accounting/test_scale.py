@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from dpzv_audit.accounting import Release, gdp_exact, prv, tightest_sound, upper_bounds
-from dpzv_audit.findings import to_jsonable
+from dpzv_audit.base.findings import to_jsonable
 
 MEASURE = """
 import json, pathlib, sys, warnings

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.accounting.release import realised_participations
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 
 def test_the_largest_count_over_records():

@@ -10,13 +10,13 @@ from scipy import stats
 
 from attacks import ATTACKS, AttackSpec
 from attacks.core.contract import LabelGuesses
+from dpzv_audit.base.findings import FALSE_ALARM, Control
+from dpzv_audit.base.registry import Registry
 from dpzv_audit.claims import trained
 from dpzv_audit.cli import main
 from dpzv_audit.data import load
 from dpzv_audit.evidence.controls import Judge, pooled
 from dpzv_audit.evidence.verdict import Evidence
-from dpzv_audit.findings import FALSE_ALARM, Control
-from dpzv_audit.registry import Registry
 
 CLAIMS = """
 [[claim]]

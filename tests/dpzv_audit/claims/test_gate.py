@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from dpzv_audit import verify_claim
+from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.claims import cache as cache_module
 from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.cache import Cache
@@ -19,7 +20,6 @@ from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.result import shown_path
 from dpzv_audit.claims.subjects import RUNS_A_BLOCK, Access, data_key
 from dpzv_audit.data import DATASETS, DataSpec, Partition
-from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, all_at_once, split_of, two_stages
 from dpzv_audit.evidence.verdict import Evidence, Theory, holm
 from dpzv_audit.statistics.success import success_p_value
@@ -198,7 +198,7 @@ def test_what_a_mechanism_depends_on_lies_below_the_root_and_is_there(mechanism_
 
 def test_evidence_on_files_of_which_no_digest_can_be_made_is_not_kept_and_says_so(mechanism_folder, monkeypatch):
     folder, name = mechanism_folder
-    monkeypatch.setattr("dpzv_audit.files.MOST_FILES", 1)
+    monkeypatch.setattr("dpzv_audit.base.files.MOST_FILES", 1)
     (folder / name / "noise.json").write_text("{}")
     for _ in range(2):
         (run,) = gathered(folder, mechanism_claim(name), trust_code=True, cache=folder / "cache", resume=True)
@@ -535,7 +535,7 @@ def test_the_version_of_every_installed_package_and_of_python_is_part_of_the_cod
 
 @pytest.mark.parametrize("group", ["methods", "attacks", "defences", "datasets", "anything"])
 def test_an_edit_of_a_plug_in_of_any_kind_is_audited_again(tmp_path, monkeypatch, group):
-    from dpzv_audit import registry
+    from dpzv_audit.base import registry
 
     source = tmp_path / "plugged_in_here" / "__init__.py"
     source.parent.mkdir()

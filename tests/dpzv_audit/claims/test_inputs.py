@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpzv_audit.base.executor import Workers
+from dpzv_audit.base.inputs import CHANGED, begin, inputs_of
+from dpzv_audit.base.loading import importable
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
 from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.subjects import Access
-from dpzv_audit.execution.executor import Workers
 from dpzv_audit.games.mechanism import mechanism_from
-from dpzv_audit.inputs import CHANGED, begin, inputs_of
-from dpzv_audit.loading import importable
 
 # The mechanisms leave files open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

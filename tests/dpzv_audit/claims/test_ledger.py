@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import zeta
 
+from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.claims.ledger import (
     EXPONENT,
     LARGEST_DECISION,
@@ -30,7 +31,6 @@ from dpzv_audit.claims.ledger import (
     open_ledger,
     refuted_over_time,
 )
-from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.gathering import Success, scores_digest
 from dpzv_audit.games.scores import GameScores, Given
 
@@ -300,7 +300,9 @@ def test_a_lock_keeps_others_out_until_it_is_let_go(tmp_path):
 def test_an_entry_is_on_the_disk_before_anybody_hears_of_it(kept, monkeypatch):
     path, memory = kept
     held = []
-    monkeypatch.setattr("dpzv_audit.store.os.fsync", lambda handle: held.append(path.exists() and path.read_bytes()))
+    monkeypatch.setattr(
+        "dpzv_audit.base.store.os.fsync", lambda handle: held.append(path.exists() and path.read_bytes())
+    )
     book = open_ledger(path, 0.01, memory)
     before = path.read_bytes()
     append_entry(path, book, refuted_over_time(book, [look("d", 1.0)])[2])

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit import limits
+from dpzv_audit.base import limits
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.signals import TimeIsUp, until
+from dpzv_audit.base.toml import LARGEST_FILE
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import MOST_CLAIMS, parse_claims
 from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.subjects import Access
 from dpzv_audit.cli import main
 from dpzv_audit.data import load_csv
-from dpzv_audit.errors import InputError
-from dpzv_audit.signals import TimeIsUp, until
-from dpzv_audit.toml import LARGEST_FILE
 from mechanisms.core.config import check_sizes
 from mechanisms.core.context import Deployment
 from mechanisms.methods.czofo import CZOFOConfig
@@ -300,7 +300,7 @@ def test_rounds_by_client_are_counted_once_for_all_clients():
 
 
 def test_a_budget_bounds_planning(tmp_path, monkeypatch):
-    from dpzv_audit import signals
+    from dpzv_audit.base import signals
     from dpzv_audit.claims import gate
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.toml import LARGEST_FILE, key_lines, longest_key
 from dpzv_audit.claims.file import (
     AttackClaim,
     MechanismClaim,
@@ -17,8 +19,6 @@ from dpzv_audit.claims.file import (
     parse_claims,
     skeleton,
 )
-from dpzv_audit.errors import InputError
-from dpzv_audit.toml import LARGEST_FILE, key_lines, longest_key
 
 FILE = """\
 [defaults]

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpzv_audit.base.rounding import down
 from dpzv_audit.claims.file import one_claim
 from dpzv_audit.claims.reach import MOST_PLANS, Plans, refutable_at
 from dpzv_audit.claims.subjects import mechanism_subject, scores_subject
 from dpzv_audit.cli import main
 from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather, reach_of
 from dpzv_audit.evidence.trainings import MOST_TRAININGS
-from dpzv_audit.rounding import down
 from dpzv_audit.statistics.scores import ScoreFiles
 
 LEVEL = 1e-3

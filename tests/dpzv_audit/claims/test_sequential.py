@@ -9,10 +9,10 @@ from pydantic import TypeAdapter
 from scipy.stats import binom
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
+from dpzv_audit.base.findings import to_jsonable
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.evidence.gathering import Question, full_looks, sequential_looks
 from dpzv_audit.evidence.verdict import Evidence, Look, Theory
-from dpzv_audit.findings import to_jsonable
 from dpzv_audit.games.scores import GameScores, Given, joined
 from dpzv_audit.statistics.assumptions import gaussian_assumption
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from dpzv_audit.base.findings import Void
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import ClaimsFile, one_claim
 from dpzv_audit.claims.gate import ClaimRun, Gate
@@ -23,7 +24,6 @@ from dpzv_audit.evidence.verdict import (
     holm,
     stopping_level,
 )
-from dpzv_audit.findings import Void
 from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.fixed import FixedTest, fixed_test
 

@@ -3,7 +3,7 @@
 import pytest
 
 from attacks import AttackSpec
-from dpzv_audit.findings import Control
+from dpzv_audit.base.findings import Control
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import typer
 from typer.testing import CliRunner
 
 from dpzv_audit.accounting import ACCOUNTANTS, GAPS
+from dpzv_audit.base.errors import AuditError, InputError
+from dpzv_audit.base.findings import ADVERSARIES
 from dpzv_audit.cli import account as command
 from dpzv_audit.cli.commands import Command
 from dpzv_audit.cli.flags import said
-from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.findings import ADVERSARIES
 
 BASE = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10"
 CLAIM = BASE + " --epsilon 1 --delta 1e-3"

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from attacks import attack_named
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.rounding import down
 from dpzv_audit.cli import main
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import attacks
-from dpzv_audit.rounding import down
 
 COMMAND = ("attack", "--method", "vafl", "--attack", "all", "--adversary", "client", "--dataset", "breast-cancer")
 NAMES = ("label_norm", "label_direction", "membership_loss")

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dpzv_audit.base.store import Store
 from dpzv_audit.cli import main
-from dpzv_audit.store import Store
 
 SMALL = ("attack", "--dataset", "breast-cancer", "--epochs", "1", "--trials", "2", "--quiet")
 MEMBERSHIP = ("--attack-set", "pool=128", "--attack-set", "shadows=2")

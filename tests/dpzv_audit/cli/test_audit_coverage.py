@@ -5,10 +5,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.cli.audit_scores import family_of
 from dpzv_audit.cli.commands import Audits, audit
 from dpzv_audit.cli.flags import said
-from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, cls=Audits, callback=audit)

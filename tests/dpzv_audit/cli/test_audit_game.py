@@ -10,9 +10,9 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.cli.commands import Audits, audit
 from dpzv_audit.cli.flags import said
-from dpzv_audit.errors import AuditError, InputError
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, cls=Audits, callback=audit)
 FULL_SIZE = ("--method", "dpzv", "--simulate", "--dataset-size", "60000", "--batch-size", "128", "--rounds", "46900")

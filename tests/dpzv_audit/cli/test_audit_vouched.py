@@ -7,9 +7,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli.commands import Audits, audit
 from dpzv_audit.cli.flags import said
-from dpzv_audit.errors import InputError
 
 APP = typer.Typer(cls=Audits, callback=audit)
 NOISE = """

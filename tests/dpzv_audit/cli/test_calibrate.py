@@ -6,11 +6,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli import account as command
 from dpzv_audit.cli import main
 from dpzv_audit.cli.commands import Command
 from dpzv_audit.cli.flags import said
-from dpzv_audit.errors import InputError
 
 SIZES = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo"
 

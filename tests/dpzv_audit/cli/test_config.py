@@ -5,11 +5,11 @@ import json
 import pytest
 import typer
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli import app, main
 from dpzv_audit.cli.commands import Commands
 from dpzv_audit.cli.config import PAIR
 from dpzv_audit.cli.flags import GIVEN, option_of
-from dpzv_audit.errors import InputError
 
 
 def commands():

@@ -7,14 +7,14 @@ from typing import get_args
 
 import pytest
 
-from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.cli import main
 from dpzv_audit.cli.flags import flag
 from dpzv_audit.cli.options import DataFlags, load_data
 from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.spec import DATA_VARIABLE
-from dpzv_audit.training_defaults import DATASET_DEFAULTS, GRADIENT_DEFAULTS, LEARNED_DEFAULTS, Preset, dataset_defaults
 from mechanisms import METHODS
+from mechanisms.core.checkpoints import FileCheckpoints
+from mechanisms.presets import DATASET_DEFAULTS, GRADIENT_DEFAULTS, LEARNED_DEFAULTS, Preset, dataset_defaults
 
 ROWS = "a,b,kind,y\n" + "".join(f"{i},{2 * i},{'xyz'[i % 3]},{i % 2}\n" for i in range(100))
 WORDS = {"categories": ["kind"]}

@@ -28,7 +28,11 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.checkpoints import FileCheckpoints, NoiseKeyFile, run_key
+from dpzv_audit.base.errors import AuditError, InputError
+from dpzv_audit.base.inputs import ABSENT, Inputs
+from dpzv_audit.base.npy import read_npz
+from dpzv_audit.base.store import Store, checksummed, hold
+from dpzv_audit.base.tracked import tracked_at
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
 from dpzv_audit.claims.subjects import Access, subject_of
@@ -36,17 +40,13 @@ from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.text import _check_model
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.attacks import _read_result
 from dpzv_audit.games.engine import ChunkStore
-from dpzv_audit.inputs import ABSENT, Inputs
-from dpzv_audit.npy import read_npz
 from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_measured
-from dpzv_audit.store import Store, checksummed, hold
-from dpzv_audit.tracked import tracked_at
 from mechanisms import METHODS
+from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile, run_key
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.dpzv import DPZVRun
 from mechanisms.trials import read_trial

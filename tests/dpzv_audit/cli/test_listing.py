@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
+from dpzv_audit.base.errors import InputError, with_options
+from dpzv_audit.base.findings import ADVERSARIES
 from dpzv_audit.cli.flags import flag, said
 from dpzv_audit.cli.listing import REGISTRIES, list_what, listed
 from dpzv_audit.data import DATASETS
-from dpzv_audit.errors import InputError, with_options
-from dpzv_audit.findings import ADVERSARIES
 
 
 @pytest.mark.parametrize("what", REGISTRIES)

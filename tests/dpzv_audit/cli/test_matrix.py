@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from dpzv_audit.base.findings import Control, Interval, OverTrainings
 from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix import CellFlags
 from dpzv_audit.cli.matrix_cells import Cells, CellTask
 from dpzv_audit.cli.options import DataFlags
 from dpzv_audit.evidence.choosing import fresh_seed, pilot_seed
 from dpzv_audit.evidence.matrix import matrix_result, measured_cell, negative_controls
-from dpzv_audit.findings import Control, Interval, OverTrainings
 from dpzv_audit.results import AttackResult, Cell, Utility
 
 SMALL = ("matrix", "--methods", "dpzv,vafl", "--attacks", "label_direct", "--trials", "2", "--epochs", "1", "--quiet")
@@ -428,7 +428,7 @@ def test_a_wrong_defence_is_one_line_before_anything_is_done(given, words, tmp_p
 def test_a_self_check_of_many_attacks_fails_where_any_control_does(capsys, monkeypatch, planted_positive, which):
     """Every attack that applies runs, at an even share of one false-alarm rate; the JSON names what failed."""
     from attacks import ATTACKS, AttackSpec
-    from dpzv_audit.registry import Registry
+    from dpzv_audit.base.registry import Registry
 
     few = [ATTACKS[name] for name in ("label_direct", "label_norm", "label_probe")]
     monkeypatch.setattr("attacks.ATTACKS", Registry(ATTACKS.group, AttackSpec, few))

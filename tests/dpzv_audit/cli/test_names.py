@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dpzv_audit.base.errors import InputError, check_count, with_options
 from dpzv_audit.cli import main
 from dpzv_audit.cli.flags import flag, said
-from dpzv_audit.errors import InputError, check_count, with_options
 
 ROOT = Path(__file__).parents[3]
 FLAG = re.compile(r"(?<![\w-])--[a-z]")

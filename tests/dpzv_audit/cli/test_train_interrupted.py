@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.checkpoints import FileCheckpoints
+from dpzv_audit.base.errors import AuditError, Interrupted
 from dpzv_audit.cli import main
 from dpzv_audit.cli.trials import kept_parts
-from dpzv_audit.errors import AuditError, Interrupted
+from mechanisms.core.checkpoints import FileCheckpoints
 
 GO_ON = "the same command with --resume goes on from there"
 
@@ -48,7 +48,7 @@ def after(saves):
             raise KeyboardInterrupt
         save(self, run, history)
 
-    return {"at": "dpzv_audit.checkpoints.FileCheckpoints.save", "instead": saved}
+    return {"at": "mechanisms.core.checkpoints.FileCheckpoints.save", "instead": saved}
 
 
 def test_it_says_so_at_every_moment_and_goes_on_to_the_same_numbers(train):
@@ -61,7 +61,7 @@ def test_it_says_so_at_every_moment_and_goes_on_to_the_same_numbers(train):
     (file,) = kept_files()
     assert (code, said) == (130, f"dpzv-audit: interrupted; 2 of 3 epochs are kept in {file}; {GO_ON}\n")
     # Taken up again, or begun anew, it may be interrupted before it has read or written anything.
-    load = "dpzv_audit.checkpoints.FileCheckpoints.load"
+    load = "mechanisms.core.checkpoints.FileCheckpoints.load"
     for more in (("--resume",), ()):
         assert train(*more, at=load, instead=interrupt) == (code, said)
     whole = f"3 of 3 epochs are kept in {file}"

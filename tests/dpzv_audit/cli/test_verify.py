@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from dpzv_audit.base.rounding import p_value
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.cli import _told, main
-from dpzv_audit.rounding import p_value
 from dpzv_audit.runs import load_run
 
 HOSTILE = '<script>alert("x")</script> & | `rm`'

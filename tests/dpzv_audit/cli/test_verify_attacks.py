@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from attacks import ATTACKS, AttackSpec
+from dpzv_audit.base.registry import Registry
 from dpzv_audit.claims import trained
 from dpzv_audit.cli import main
-from dpzv_audit.registry import Registry
 from mechanisms import METHODS
 
 MANY_CLASSES = {"label_direct", "label_probe", "label_inversion"}

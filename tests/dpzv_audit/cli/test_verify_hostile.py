@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from dpzv_audit.base.toml import LARGEST_FILE
 from dpzv_audit.cli import main
-from dpzv_audit.toml import LARGEST_FILE
 
 CLAIM = '[[claim]]\nname = "c"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 1.0\n'
 REFUSED = {

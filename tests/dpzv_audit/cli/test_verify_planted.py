@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from dpzv_audit import verify_claim
+from dpzv_audit.base.rounding import p_value
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Ledger, append_entry, level_of, open_ledger
 from dpzv_audit.cli import main
 from dpzv_audit.evidence.verdict import Evidence
-from dpzv_audit.rounding import p_value
 
 CLAIM = '[[claim]]\nname = "ours"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 0.5\n'
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.spec import declared
 from dpzv_audit.data.table import Category, PublishedTable, read_published_set
 from dpzv_audit.data.vertical import fixed_split
-from dpzv_audit.errors import InputError
 
 ADULT, BANK = (declared(name, "table", PublishedTable) for name in ("adult", "bank"))
 

@@ -3,10 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.text import CHUNK, HashTokenizer, read_fasttext
 from dpzv_audit.data.vertical import fixed_split
-from dpzv_audit.errors import InputError
 
 TOKENIZER = HashTokenizer(length=6, vocabulary=500)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.files import TarLimits, read_tar_members
-from dpzv_audit.errors import InputError
 
 LIMITS = TarLimits(members=10, member_bytes=1000, total_bytes=100_000)
 

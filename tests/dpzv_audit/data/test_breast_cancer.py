@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.spec import declared
 from dpzv_audit.data.vertical import fixed_split
-from dpzv_audit.errors import InputError
 
 SCALES = np.array(declared("breast-cancer", "scales", tuple[float, ...]))
 

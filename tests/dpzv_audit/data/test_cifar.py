@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import DATASETS, DataSpec, load
 from dpzv_audit.data.images import BATCHES as NAMES
 from dpzv_audit.data.images import CIFAR_FOLDER, TRAIN_BATCHES, read_cifar10
-from dpzv_audit.errors import InputError
 
 CIFAR = replace(DATASETS["cifar10"], reader=partial(read_cifar10, 20))
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpzv_audit.base.errors import InputError, with_options
 from dpzv_audit.data import load_csv
-from dpzv_audit.errors import InputError, with_options
 
 ROWS = 100
 

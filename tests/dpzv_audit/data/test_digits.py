@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import fixed_split
-from dpzv_audit.errors import InputError
 
 
 def test_default_has_four_blocks_of_sixteen_and_whole_batches():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.data import DATASETS, DataSpec, Partition, RemoteFile, Source
 from dpzv_audit.data.download import check_url, download
-from dpzv_audit.errors import AuditError, InputError
 
 CONTENT = b"the original file" * 100_000
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.views import ETH80_FILE, object_split, prepared
-from dpzv_audit.errors import InputError
 
 LABELS = np.repeat(np.arange(8), 10)
 

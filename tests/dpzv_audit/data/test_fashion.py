@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import DATASETS, VerticalDataset, load
 from dpzv_audit.data.images import GZIP_MARK, IdxFiles, declared_idx_files, find_idx, read_idx_images
 from dpzv_audit.data.spec import DATA_VARIABLE
-from dpzv_audit.errors import InputError
 
 DEBIAN = Path("/usr/share/datasets")
 """Where Debian's package dataset-fashion-mnist puts the files."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import DATASETS, DataSpec, load
 from dpzv_audit.data.text import HashTokenizer, read_imdb
 from dpzv_audit.data.vertical import fixed_order
-from dpzv_audit.errors import InputError
 
 TOKENIZER = HashTokenizer(length=8, vocabulary=300)
 

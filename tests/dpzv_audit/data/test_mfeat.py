@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.mfeat import MFEAT_FILE, VIEWS, read_mat5, scaled_view
 from dpzv_audit.data.vertical import fixed_split
-from dpzv_audit.errors import InputError
 
 WIDTHS = (216, 76, 64, 6, 240, 47)
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.vertical import equal_runs, patches, scaled, split_evenly
-from dpzv_audit.errors import InputError
 
 count = st.integers(1, 4)
 few = st.integers(1, 5)

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import DATASETS, DataSpec, Partition, load
 from dpzv_audit.data.spec import DATA_VARIABLE
-from dpzv_audit.errors import InputError
 
 EMBEDDED = {"digits", "breast-cancer"}
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load, load_views
 from dpzv_audit.data.views import list_shapes
-from dpzv_audit.errors import InputError
 
 VIEWS = 12
 

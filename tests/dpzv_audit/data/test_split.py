@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import fixed_order, fixed_split, sample_of_training
-from dpzv_audit.errors import InputError
 
 
 @given(count=st.integers(2, 700), seed=st.integers(0, 2**32))

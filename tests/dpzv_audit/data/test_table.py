@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import table
 from dpzv_audit.data.table import CHUNK, LOADING, ROW_BYTES, Category, Hashed, Layout, Number, column_runs, read_table
-from dpzv_audit.errors import InputError
 
 COLUMNS = (Number("age", 10.0), Category("colour", ("red", "green")), Hashed("town", 4))
 LAYOUT = Layout()

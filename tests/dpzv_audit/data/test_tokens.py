@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.text import HashTokenizer, choose_tokenizer, word_id
 from dpzv_audit.data.vertical import equal_runs
-from dpzv_audit.errors import InputError
 
 TEN = HashTokenizer(length=10, vocabulary=1000)
 

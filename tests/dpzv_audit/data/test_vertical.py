@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
 
 
 def block(*shape: int) -> np.ndarray:

@@ -9,14 +9,14 @@ from scipy.stats import binom
 
 from attacks import ATTACKS, AttackOutcome, AttackSetting, attack_named
 from attacks.core.contract import COLLUDING, DoesNotApply
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.findings import STRONGEST, Interval
+from dpzv_audit.base.seeds import Purpose, stream
+from dpzv_audit.base.store import Store
 from dpzv_audit.claims import trained
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.choosing import PILOT, named, pilot_seed, possible, strongest, worst_client
 from dpzv_audit.evidence.gathering import Question, gather
-from dpzv_audit.findings import STRONGEST, Interval
-from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.store import Store
 from mechanisms import METHODS
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.execution.executor import Workers
+from dpzv_audit.base.errors import AuditError, InputError
+from dpzv_audit.base.executor import Workers
 from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect
 from dpzv_audit.games.mechanism import MechanismTrials
 

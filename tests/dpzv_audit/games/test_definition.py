@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.games.game import CANARIES, CANARY, GAME_ADVERSARIES, NEIGHBOURS, SCORES, Game, why_undefined
 from dpzv_audit.games.real import RealTrials
 from mechanisms.methods.dpzv import DPZVConfig

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.execution import executor
-from dpzv_audit.execution.executor import Workers, workers_from
+from dpzv_audit.base import executor
+from dpzv_audit.base.errors import AuditError, InputError
+from dpzv_audit.base.executor import Workers, workers_from
 from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect, npz_bytes, run_chunk
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.claims.api import verify_claim
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import lower_bounds
 from dpzv_audit.evidence.verdict import largest_gating
 from dpzv_audit.games.fitting import WORDS, fit_score, fit_size

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli import main
-from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import MechanismFailed
 from dpzv_audit.games.hunting import ALONE, hunted, variants_of
 from dpzv_audit.games.mechanism import MechanismTrials

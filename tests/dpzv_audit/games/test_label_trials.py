@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli import main
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import AuditPlan, bounded
 from dpzv_audit.evidence.verdict import largest_gating
 from dpzv_audit.games.labels import LabelTrials, private_labels

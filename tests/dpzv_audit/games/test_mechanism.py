@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.claims.api import verify_claim
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect
 from dpzv_audit.games.mechanism import MechanismTrials, mechanism_from, play
-from dpzv_audit.seeds import Purpose, stream
 
 SOURCE = """
 import os
@@ -255,7 +255,7 @@ def test_what_is_kept_is_not_taken_for_that_of_other_data(tmp_path, monkeypatch)
 
     assert audited(6) == ("inconclusive", None)
     assert audited(0.01) == ("refuted", None)
-    monkeypatch.setattr("dpzv_audit.files.MOST_FILES", 1)
+    monkeypatch.setattr("dpzv_audit.base.files.MOST_FILES", 1)
     (tmp_path / "more.json").write_text("")
     kept = sorted((tmp_path / "audits").rglob("*"))
     assert audited(6, resume=False) == ("inconclusive", f"{tmp_path} holds more than 1 files")

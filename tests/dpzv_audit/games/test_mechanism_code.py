@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.games.mechanism import code_of
 
 
@@ -66,7 +66,7 @@ def test_installed_packages_and_the_tool_itself_are_no_part_of_a_mechanism(proje
     (installed / "own_other.py").write_text("")
     monkeypatch.syspath_prepend(str(installed))
     own = project / "own_stranger.py"
-    own.write_text("import own_library, dpzv_audit.errors\n")
+    own.write_text("import own_library, dpzv_audit.base.errors\n")
     before = code_of("own_stranger:factory")
     (installed / "own_library.py").write_text("MORE = 2\n")
     assert code_of("own_stranger:factory") == before

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials, coin_scores, play_one_run
 from mechanisms.core.context import TrainingData

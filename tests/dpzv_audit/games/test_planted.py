@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.evidence.auditing import planted_result, planted_row
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.evidence.sentences import said

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from dpzv_audit import verify_claim
+from dpzv_audit.base.errors import AuditError
 from dpzv_audit.cli import main
-from dpzv_audit.errors import AuditError
 
 MODULE = """
 import fractions, time

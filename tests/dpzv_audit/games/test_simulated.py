@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import lower_bounds
 from dpzv_audit.games.engine import Effort, collect
 from dpzv_audit.games.game import Game

@@ -13,15 +13,15 @@ import torch
 from scipy.stats import binom
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.auditing import system_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.evidence.sections import Case
 from dpzv_audit.games.messages import PublicLabels, heard_in, turns
 from dpzv_audit.games.system import SystemGame, fitted_score, play, public_labels, system_game
-from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.statistics.estimators import audit_scores
 from mechanisms.core.channel import Adversary, Message, View
 from mechanisms.core.context import Deployment, TrainingData

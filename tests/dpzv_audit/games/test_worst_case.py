@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.games.engine import Effort, collect
 from dpzv_audit.games.game import CANARY, Game
 from dpzv_audit.games.real import CanaryClient, RealTrials, logit_directions

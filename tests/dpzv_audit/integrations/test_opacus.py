@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.statistics.estimators import audit_scores
 
 from .opacus_trainings import records, scores, training

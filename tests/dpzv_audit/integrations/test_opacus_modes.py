@@ -8,7 +8,7 @@ from scipy import stats
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 
 from .opacus_trainings import deep, opacus, records, scores, training
 

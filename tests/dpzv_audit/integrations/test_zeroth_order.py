@@ -9,7 +9,7 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.integrations.zeroth_order import Step, ZerothOrderTraining, _Training, text_losses
 from dpzv_audit.statistics.estimators import audit_scores
 

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.reproduce import TABLES, Setting, TableParts, implicit, reproduce
 from dpzv_audit.reproduce.implicit import DELTA, claimed_epsilon, composed_epsilon, gaussian_sigma
 from mechanisms.core.replicas import loss_gradient

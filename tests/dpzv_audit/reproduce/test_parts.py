@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.reproduce import Setting, TableParts, reproduce
 
 

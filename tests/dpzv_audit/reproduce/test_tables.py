@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from dpzv_audit import reproduce as tables
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import Interval, OverTrainings
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.findings import Interval, OverTrainings
 from dpzv_audit.reproduce import FILES, TABLES, Setting, reproduce, table_named, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import Attacked
 from dpzv_audit.reproduce.implicit import ImplicitNoise

@@ -8,8 +8,8 @@ import pytest
 
 from dpzv_audit import audit_scores, verify_claim
 from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli import main
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan, lower_bounds
 from dpzv_audit.evidence.gathering import Question, full_looks

@@ -4,7 +4,7 @@ from scipy.special import bdtrc
 
 from dpzv_audit.accounting.prv import prv_epsilon
 from dpzv_audit.accounting.sampled import SampledGaussian
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.families import GAUSSIAN, composed_corners, sampled_family
 

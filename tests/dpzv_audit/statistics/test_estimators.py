@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import bdtrc
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.statistics.binomial import upper_limit
 from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores, can_refute, may_refute
 from dpzv_audit.statistics.fixed import FixedTest

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.special import bdtrc
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.statistics.assumptions import permuted
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.sequential import ESTIMATED, _largest, evidence_against, likelihood_of

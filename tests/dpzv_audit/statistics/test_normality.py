@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import bdtrc, fdtrc
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.statistics.assumptions import (
     anderson_darling_p_value,
     equal_variance_p_value,

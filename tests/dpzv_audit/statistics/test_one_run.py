@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import bdtr, bdtrc, ndtr
 from scipy.stats import binom
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.statistics import one_run
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.families import GAUSSIAN, LAPLACE, PURE, sampled_family

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.statistics.estimators import audit_scores
 from dpzv_audit.statistics.fixed import expected_bound
 

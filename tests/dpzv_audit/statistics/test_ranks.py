@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit import audit_scores, verify_claim
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.statistics.assumptions import remarks
 from dpzv_audit.statistics.estimators import ESTIMATORS
 from dpzv_audit.statistics.one_run import coin_test

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.statistics.one_run import Guesses, p_value
 from dpzv_audit.statistics.success import (
     excess_p_value,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.findings import to_jsonable
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.findings import to_jsonable
 from dpzv_audit.statistics.tradeoff import empirical_tradeoff
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.systems.labels import read_labels
 
 

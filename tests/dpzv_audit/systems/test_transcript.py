@@ -13,7 +13,7 @@ from packaging.version import Version
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_torch
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.systems import Recorder
 from dpzv_audit.systems.transcript import MANIFEST, Manifest, load, schema_of_transcripts
 

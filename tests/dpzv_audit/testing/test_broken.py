@@ -213,7 +213,12 @@ def test_an_attack_that_draws_from_nowhere(largest):
         found = largest.infer(view, known)
         return replace(found, scores=found.scores + torch.rand_like(found.scores))
 
-    breaks(check_attack, replace(largest, infer=infer), "draw from dpzv_audit.seeds.stream alone", setting=few(largest))
+    breaks(
+        check_attack,
+        replace(largest, infer=infer),
+        "draw from dpzv_audit.base.seeds.stream alone",
+        setting=few(largest),
+    )
 
 
 def test_an_attack_that_writes_on_its_view(largest):

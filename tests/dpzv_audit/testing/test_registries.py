@@ -2,9 +2,9 @@
 
 import pytest
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import DATASETS
 from dpzv_audit.data.spec import DATA_VARIABLE
-from dpzv_audit.errors import InputError
 from dpzv_audit.testing import check_dataset, check_method
 from mechanisms import METHODS
 

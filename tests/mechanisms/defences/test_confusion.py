@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 from mechanisms import METHODS, train
 from mechanisms.core.context import LabelDecoder, RunContext, TrainingData
 from mechanisms.core.defence import defended

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from attacks import AttackSetting, attack_named
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 from mechanisms import METHODS, train
 from mechanisms.core.context import TrainingData
 from mechanisms.core.defence import penalised

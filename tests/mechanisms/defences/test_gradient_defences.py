@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 from mechanisms import METHODS, train
 from mechanisms.core.channel import Adversary, ViewRecorder
 from mechanisms.core.context import RunContext, TrainingData

@@ -10,12 +10,12 @@ from scipy.stats import norm
 from attacks import AttackSetting, attack_named
 from dpzv_audit.accounting import mu_from_epsilon
 from dpzv_audit.accounting.labels import LabelRelease
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.evidence.privacy import privacy_sections
 from dpzv_audit.evidence.sections import Case
-from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from mechanisms import METHODS, train
 from mechanisms.core.channel import Adversary, Channel, ViewRecorder
 from mechanisms.core.context import RunContext, TrainingData

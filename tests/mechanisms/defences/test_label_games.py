@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binom
 
 from dpzv_audit.accounting import mu_from_epsilon
-from dpzv_audit.seeds import Purpose
+from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.statistics.estimators import audit_scores
 from mechanisms.core.bits import BitSource, permute_and_flip, randomised_response
 from mechanisms.core.noise import Grid

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from attacks import ATTACKS, AttackSetting
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.errors import InputError
 from dpzv_audit.systems import Recorder
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.defence import CutDefences

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.tracked import tracked_at
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.tracked import tracked_at
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git")
 NAMES = ("a", "a.txt", "ab/c.json", "cache/x/evidence.json", "ledger.jsonl", "long/" + "n" * 5000, "ü/ñ", "zz/z/z")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpzv_audit.halving import as_share, in_pieces, shortage
+from dpzv_audit.base.halving import as_share, in_pieces, shortage
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.none() | st.integers(1, 60), st.integers(1, 5))

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.loading import function_at, importable, module_at
 from dpzv_audit.games.mechanism import code_of, mechanism_from
-from dpzv_audit.loading import function_at, importable, module_at
 from mechanisms.system import data_of, system_at
 
 FACTORY = """

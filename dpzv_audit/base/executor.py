@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
-from ..errors import AuditError, InputError, check_count
-from ..signals import TimeIsUp, leave_to_parent, until
+from .errors import AuditError, InputError, check_count
+from .signals import TimeIsUp, leave_to_parent, until
 
 MOST_DEATHS = 3
 """So often may workers die on one task before it is given up as failed."""

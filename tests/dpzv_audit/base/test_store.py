@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpzv_audit.checkpoints import FileCheckpoints
+from dpzv_audit.base.errors import AuditError
+from dpzv_audit.base.store import checksummed, verified, write_atomically
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Decision, Entry, Ledger, append_entry
-from dpzv_audit.errors import AuditError
 from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.games.scores import GameScores
-from dpzv_audit.store import checksummed, verified, write_atomically
+from mechanisms.core.checkpoints import FileCheckpoints
 
 
 def test_a_file_is_written_and_replaced(tmp_path):
@@ -38,7 +38,7 @@ def full(monkeypatch):
 
 
 def saves(monkeypatch):
-    import dpzv_audit.checkpoints as checkpoints
+    import mechanisms.core.checkpoints as checkpoints
 
     monkeypatch.setattr(checkpoints, "save_checkpoint", lambda *_: b"state")
     return lambda folder: FileCheckpoints(folder, "k", resume=True).save(None, [])

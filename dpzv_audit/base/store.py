@@ -121,7 +121,7 @@ class Store:
     def load(self, name: str, loader: Callable[[Path], T], *, again: str = "", cure: str = "") -> T | None:
         """Return what `loader` reads from the part `name`, None where there is none.
 
-        A part that cannot be read (see `dpzv_audit.files`), or of which `loader` raises `ValueError`, is named. Where
+        A part that cannot be read (see `base.files`), or of which `loader` raises `ValueError`, is named. Where
         work is done again in its place, `again` says so in the log and the part counts as absent; without it
         `InputError` says the `cure`.
         """

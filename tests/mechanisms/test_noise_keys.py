@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit import checkpoints
-from dpzv_audit.checkpoints import FileCheckpoints, NoiseKeyFile
+from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError
 from dpzv_audit.runs import version_of
 from dpzv_audit.testing.methods import OneKey
 from mechanisms import METHODS
+from mechanisms.core import checkpoints
+from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile
 from mechanisms.core.context import TrainingData
 from mechanisms.core.noise import SecretBits
 
@@ -121,7 +121,7 @@ def killed(case, folder, dies_at):
     """What a process sent until it was killed in round `dies_at`."""
     code = f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n"
     code += (
-        f"from tests.dpzv_audit import test_noise_keys as t\nt.trained({case!r}, {str(folder)!r}, dies_at={dies_at})"
+        f"from tests.mechanisms import test_noise_keys as t\nt.trained({case!r}, {str(folder)!r}, dies_at={dies_at})"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)

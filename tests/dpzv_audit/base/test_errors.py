@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
+from dpzv_audit.base.errors import InputError, check_count, check_positive, check_probability
 
 
 @pytest.mark.parametrize("check", [check_count, check_positive, check_probability])

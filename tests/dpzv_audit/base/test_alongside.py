@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from dpzv_audit.errors import AuditError
-from dpzv_audit.execution.executor import alongside
+from dpzv_audit.base.errors import AuditError
+from dpzv_audit.base.executor import alongside
 
 
 def test_the_answer_comes_from_another_process():

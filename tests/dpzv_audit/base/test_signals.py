@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from dpzv_audit import signals
-from dpzv_audit.signals import SIGNALS, exit_code, stoppable
+from dpzv_audit.base import signals
+from dpzv_audit.base.signals import SIGNALS, exit_code, stoppable
 
 
 @pytest.fixture(autouse=True)

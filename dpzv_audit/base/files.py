@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 
 from .errors import AuditError, InputError
 
+PACKAGE_FOLDERS = frozenset({"attacks", "dpzv_audit", "mechanisms", "reports"})
+"""A folder of such a name on the import path can shadow this distribution's packages: none is written to."""
 _ROOT: ContextVar[Path | None] = ContextVar("_ROOT", default=None)
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -224,7 +226,7 @@ def tree_digest(places: Iterable[Path], *, outputs: Collection[Path] = ()) -> st
 def data_digest(places: Iterable[Path]) -> str:
     """Return the digest of the files of a data set or a model: as `tree_digest`, but however large they are.
 
-    What may not be opened (`dpzv_audit.files`) is not read by a loader either, and counts by its name alone. Past
+    What may not be opened (`dpzv_audit.base.files`) is not read by a loader either, and counts by its name alone. Past
     `MOST_DATA_BYTES` files count by their status in place of their content. That tells a changed file too: nobody sets
     the time of change (ctime) by hand. It also takes a copy for another file, which costs time alone.
     """

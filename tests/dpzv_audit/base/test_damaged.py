@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from dpzv_audit.checkpoints import run_key
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.store import Store, checksummed
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Decision, State
 from dpzv_audit.cli.matrix_cells import stored_cell
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.gathering import Success
 from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_run
-from dpzv_audit.store import Store, checksummed
+from mechanisms.core.checkpoints import run_key
 
 SEALED = checksummed({"p": 0.25}).encode()
 DAMAGE = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpzv_audit.npy import read_npz
+from dpzv_audit.base.npy import read_npz
 
 MOST = {"a": 12, "b": 40}
 

@@ -139,7 +139,7 @@ def package_digest(group: str, name: str | None) -> str:
 
     Imports nothing.
 
-    Raises `dpzv_audit.files.Undigested` where a file cannot be read.
+    Raises `dpzv_audit.base.files.Undigested` where a file cannot be read.
     """
     known = _installed(group)
     points = chain.from_iterable(known.values()) if name is None else known.get(name, ())

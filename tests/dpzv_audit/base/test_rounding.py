@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpzv_audit.base.rounding import down, interval, p_value, percent_down, percent_up, up
 from dpzv_audit.cli import main
-from dpzv_audit.rounding import down, interval, p_value, percent_down, percent_up, up
 from reports.text import lower_bound, upper_bound
 
 

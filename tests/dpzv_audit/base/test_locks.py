@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.errors import AuditError
-from dpzv_audit.store import hold
+from dpzv_audit.base.errors import AuditError
+from dpzv_audit.base.store import hold
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HOLDS = """
 import sys, time
 from pathlib import Path
-from dpzv_audit.store import hold
+from dpzv_audit.base.store import hold
 with hold(Path(sys.argv[1]), "the run"):
     print("held", flush=True)
     sys.stdin.read()
@@ -121,7 +121,7 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_second_command_on_the_same_unfinished_run_is_refused(command, tmp_path, monkeypatch, capsys):
     """The lock that the first command takes is held by this process, so that the second finds it taken."""
-    from dpzv_audit import store
+    from dpzv_audit.base import store
     from dpzv_audit.cli import main
 
     monkeypatch.chdir(tmp_path)

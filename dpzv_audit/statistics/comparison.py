@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from .findings import Interval
+from ..base.findings import Interval
 
 Side = Literal["above", "below"]
 

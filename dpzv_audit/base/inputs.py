@@ -26,8 +26,7 @@ from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
-from .files import MOST_FILES, Undigested, data_digest, of_the_kernel
-from .runs import PACKAGE_FOLDERS
+from .files import MOST_FILES, PACKAGE_FOLDERS, Undigested, data_digest, of_the_kernel
 
 ABSENT = "absent"
 CHANGED = "files that it depends on changed while it was audited"
@@ -485,7 +484,7 @@ def _of_an_import() -> bool:
     return frame is not None and frame.f_code.co_filename == "<frozen importlib._bootstrap_external>"
 
 
-_TOOL = tuple(f"{Path(__file__).resolve().parents[1] / name}{os.sep}" for name in sorted(PACKAGE_FOLDERS))
+_TOOL = tuple(f"{Path(__file__).resolve().parents[2] / name}{os.sep}" for name in sorted(PACKAGE_FOLDERS))
 _STANDARD = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
 
 

@@ -132,7 +132,7 @@ def importable(folder: Path | None) -> Iterator[None]:
     """Put a folder (None: the current one) at the end of the import path while a block runs: the user's code is there.
 
     Modules of the user's own are imported from their sources, and what they and their runs read is recorded
-    (`dpzv_audit.inputs`). What is imported stays: a run may import more of it later, within such a block too.
+    (`dpzv_audit.base.inputs`). What is imported stays: a run may import more of it later, within such a block too.
     """
     home = (folder or Path.cwd()).resolve()
     place = str(home)
@@ -222,7 +222,7 @@ def words_of(error: BaseException) -> str:
 
 def _line_of(error: BaseException) -> str:
     """Return " (file:line)", the innermost line of neither an installed package nor this project; "" for none."""
-    ours = Path(__file__).parent.parent
+    ours = Path(__file__).parents[2]
     packages = tuple(str(ours / name) for name in ("dpzv_audit", "attacks", "mechanisms", "reports"))
     lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     own = [at for at in lines if not at[0].startswith(("<", _LIBRARY, *packages)) and "site-packages" not in at[0]]

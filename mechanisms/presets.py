@@ -5,9 +5,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from mechanisms.core.method import MethodSpec
+    from .core.method import MethodSpec
 
-_TABLES = tomllib.loads((files("dpzv_audit") / "tables" / "training.toml").read_text(encoding="utf-8"))
+_TABLES = tomllib.loads((files("mechanisms") / "tables" / "training.toml").read_text(encoding="utf-8"))
 DATASET_DEFAULTS: dict[str, dict[str, object]] = _TABLES["any"]
 GRADIENT_DEFAULTS: dict[str, dict[str, object]] = _TABLES["gradient"]
 """The same for methods that send gradients down, over `DATASET_DEFAULTS`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpzv_audit.checkpoints import FileCheckpoints
+from dpzv_audit.base.store import private_folder, write_atomically
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Entry, Ledger, append_entry
 from dpzv_audit.cli import main
@@ -15,8 +15,8 @@ from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.games.scores import GameScores
 from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.runs import write_run
-from dpzv_audit.store import private_folder, write_atomically
 from mechanisms.core import checkpoint
+from mechanisms.core.checkpoints import FileCheckpoints
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 
@@ -66,7 +66,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("what", WRITERS)
 def test_files_and_their_folders_are_private_from_the_start(what, tmp_path, open_umask, never_changed, monkeypatch):
-    monkeypatch.setattr("dpzv_audit.checkpoints.save_checkpoint", lambda *_: b"embeddings")
+    monkeypatch.setattr("mechanisms.core.checkpoints.save_checkpoint", lambda *_: b"embeddings")
     replace, seen = os.replace, []
 
     def watched(source, target):
@@ -115,7 +115,7 @@ def test_a_command_leaves_nothing_that_others_can_read(command, tmp_path, open_u
         kept.update({path.suffix: mode(path) for path in (tmp_path / "runs").rglob("*")})
         return save(*arguments)
 
-    monkeypatch.setattr("dpzv_audit.checkpoints.save_checkpoint", watched)
+    monkeypatch.setattr("mechanisms.core.checkpoints.save_checkpoint", watched)
     assert main([*COMMANDS[command], "--out", str(tmp_path / "runs"), "--quiet"]) == 0
     assert kept == ({"": 0o700, ".safetensors": 0o600, ".lock": 0o600} if command == "train" else {})
     assert mode(tmp_path / "runs") == 0o777  # the umask's: what is in it is private

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from attacks.core.contract import AttackOutcome
+from dpzv_audit.base.findings import LEAST_TRAININGS, Control, Interval, OverTrainings
 from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import NO_NOISE
-from dpzv_audit.findings import LEAST_TRAININGS, Control, Interval, OverTrainings
 from dpzv_audit.results import Accuracy, Privacy
 
 PRIVACY = Privacy(gap=NO_NOISE)

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from dpzv_audit import files
-from dpzv_audit.errors import InputError
-from dpzv_audit.files import MOST_VALUES, confined_to, json_in, open_plain, read_plain
+from dpzv_audit.base import files
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.files import MOST_VALUES, confined_to, json_in, open_plain, read_plain
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit import files
-from dpzv_audit.files import Undigested, confined_to, data_digest, tree_digest
+from dpzv_audit.base import files
+from dpzv_audit.base.files import Undigested, confined_to, data_digest, tree_digest
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_data_behind_a_link_out_of_bounds_do_not_count(tree, tmp_path):
 
 
 def test_a_folder_whose_name_begins_as_that_of_the_kernel_is_none_of_it(tree, monkeypatch):
-    monkeypatch.setattr("dpzv_audit.files._OF_THE_KERNEL", (str(tree / "a"),))
+    monkeypatch.setattr("dpzv_audit.base.files._OF_THE_KERNEL", (str(tree / "a"),))
     (tree / "ab").mkdir()
     (tree / "ab" / "data").write_text("1")
     before = data_digest([tree])

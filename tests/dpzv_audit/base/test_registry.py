@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from dpzv_audit import registry
-from dpzv_audit.errors import InputError
-from dpzv_audit.registry import OWN, Registry, package_digest
+from dpzv_audit.base import registry
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.registry import OWN, Registry, package_digest
 
 GROUP = "dpzv_audit.things"
 
@@ -38,7 +38,7 @@ def install(tmp_path, monkeypatch):
     registry._installed.cache_clear()
 
 
-THING = "from tests.dpzv_audit.test_registry import Thing\nSPEC = Thing({!r})\n"
+THING = "from tests.dpzv_audit.base.test_registry import Thing\nSPEC = Thing({!r})\n"
 
 
 def things(*names):
@@ -48,7 +48,7 @@ def things(*names):
 @pytest.fixture(autouse=True)
 def _importable_tests(monkeypatch):
     # Tests are imported under another name: the class that a package builds must be this one.
-    monkeypatch.setitem(sys.modules, "tests.dpzv_audit.test_registry", sys.modules[__name__])
+    monkeypatch.setitem(sys.modules, "tests.dpzv_audit.base.test_registry", sys.modules[__name__])
 
 
 def test_built_in_things_are_found_by_name_and_package():
@@ -128,7 +128,7 @@ def test_the_digest_of_a_package_follows_its_files(install, tmp_path):
 
 
 def test_the_registry_and_the_help_load_no_torch():
-    for code in ("import dpzv_audit.registry", "from dpzv_audit.cli import main\nmain(['--help'])"):
+    for code in ("import dpzv_audit.base.registry", "from dpzv_audit.cli import main\nmain(['--help'])"):
         done = subprocess.run(
             [
                 sys.executable,
