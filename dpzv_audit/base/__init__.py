@@ -1,1 +1,1 @@
-"""The ground floor: errors, files, seeds, limits, printed numbers, and where work is done. It imports nothing of ours."""
+"""The ground floor, which imports nothing of ours: errors, files, seeds, limits, printed numbers, the executor."""

@@ -29,8 +29,15 @@ CHEAP = {
 }
 TRIALS = {"label_probe": 48, "label_norm": 32, "label_precision": 96}
 """More where a trial has few guesses, or luck that all of them share."""
-LONG = {"label_completion", "label_completion_active", "label_denoised", "label_enumeration", "label_signature"}
-"""Attacks that take many seconds; `label_completion` fits what the former does, `label_enumeration` what the latter."""
+LONG = {
+    "label_completion": pytest.mark.ci,
+    "label_completion_active": pytest.mark.slow,
+    "label_denoised": pytest.mark.slow,
+    "label_enumeration": pytest.mark.ci,
+    "label_precision": pytest.mark.ci,
+    "label_signature": pytest.mark.ci,
+}
+"""Attacks that take many seconds, and how often each is tried; the slow ones fit what `label_completion` fits."""
 EPOCHS = {"membership_loss": 40, "membership_lira": 40, "membership_rmia": 80, "label_norm": 10}
 
 
@@ -56,7 +63,7 @@ def fitting(name, digits, **rest):
     return spec, planted
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.ci) if n in LONG else n for n in ATTACKS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=LONG[n]) if n in LONG else n for n in ATTACKS])
 def test_every_attack_keeps_the_contract(name, digits):
     """Shapes, the same answer twice, a view that stays, and a negative control at chance: one false alarm in 10,000.
 
@@ -149,7 +156,11 @@ def scores_at_random(spec):
 
 @pytest.mark.parametrize(
     ("name", "seeds"),
-    [("label_norm", 3), ("label_spectral", 3), pytest.param("membership_loss", 1, marks=pytest.mark.ci)],
+    [
+        ("label_norm", 3),
+        pytest.param("label_spectral", 3, marks=pytest.mark.slow),
+        pytest.param("membership_loss", 1, marks=pytest.mark.ci),
+    ],
 )
 def test_scores_at_random_fail_the_positive_control_and_the_attack_passes(name, seeds, digits):
     """At a self-check's confidence, where an interval over two trainings is all of [0, 1].

@@ -21,7 +21,7 @@ CHEAP = {
     "membership_rmia": {"pool": 32, "shadows": 4},
 }
 ALWAYS = ("dpzv", "split")
-"""Methods on the first of which every second attack is tried always, by one adversary; the rest is slow."""
+"""Methods on the first of which every third attack is tried always, by one adversary; the rest is slow."""
 
 
 def cases():
@@ -36,7 +36,7 @@ def cases():
                 settings = (small_setting(spec, method, random_dataset(classes=c), **rest) for c in (4, 2))
                 setting = next((s for s in settings if spec.lacks(s) is None), None)
                 if setting is not None:
-                    further = pytest.mark.slow if place or turn % 2 else ()
+                    further = pytest.mark.slow if place or turn % 3 else ()
                     marks = pytest.mark.slow if tried or method not in ALWAYS else further
                     tried = True
                     yield pytest.param(spec, setting, id=f"{name}-{adversary}-{method}", marks=marks)

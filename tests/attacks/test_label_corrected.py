@@ -37,14 +37,14 @@ def test_without_a_defence_it_finds_every_label(method, adversary):
     [
         ({"name": "label-rr", "epsilon": 1.0}, 0.2),
         pytest.param({"name": "label-rr", "epsilon": 3.0}, 0.1, marks=pytest.mark.slow),
-        ({"name": "label-rr", "correction": True}, 0.0),
+        pytest.param({"name": "label-rr", "correction": True}, 0.0, marks=pytest.mark.slow),
         pytest.param({"name": "label-rr-prior"}, 0.0, marks=pytest.mark.slow),
         ({"name": "label-cluster", "grouping": "k-means"}, 0.0),
         pytest.param(
             {"name": "label-cluster", "grouping": "k-means", "release": "shares"}, 0.0, marks=pytest.mark.slow
         ),
         pytest.param({"name": CAE, "entropy": 0.1}, 0.9, marks=pytest.mark.slow),
-        ({"name": CAE}, 0.9),
+        pytest.param({"name": CAE}, 0.9, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -53,6 +53,7 @@ def test_it_finds_at_least_what_the_plain_attack_finds(defences, more, digits):
     assert found("label_corrected", digits, defences).success.value >= plain + more
 
 
+@pytest.mark.slow
 def test_its_scores_certify_no_more_than_a_response_states(digits):
     """The game has coins of two candidate labels; features, and what the whole model says, tell nothing of them."""
     outcome = found("label_corrected", digits, {"name": "label-rr"}, epochs=3, pilot=False, trials=4)

@@ -134,10 +134,10 @@ def randomised_response(coins, rng, *, epsilon=1.0, failing=0.0):
 @pytest.mark.parametrize(
     ("mechanism", "truth"),
     [
-        (nothing, 0.0),
+        pytest.param(nothing, 0.0, marks=pytest.mark.slow),
         (randomised_response, 1.0),
         (lambda coins, rng: randomised_response(coins, rng, failing=0.5), 1.0),
-        (lambda coins, rng: randomised_response(coins, rng, epsilon=4.0), 4.0),
+        pytest.param(lambda coins, rng: randomised_response(coins, rng, epsilon=4.0), 4.0, marks=pytest.mark.slow),
     ],
 )
 def test_the_bound_exceeds_the_truth_in_at_most_one_audit_of_twenty(mechanism, truth):

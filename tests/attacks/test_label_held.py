@@ -35,6 +35,7 @@ def on_digits(spec, digits, trials=32, **options):
         pytest.param(1.0, 0.45, 32, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_codes_find_a_whole_batch_under_noise(epsilon, least, trials, digits):
     """640 own rounds about 64 records: 0.999 and 0.469; a standard error over 32 trainings of 0.01 at most.
 

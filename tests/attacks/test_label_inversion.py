@@ -24,6 +24,7 @@ def test_a_batch_no_larger_than_the_features_and_one_is_solved_exactly():
     assert outcome.controls["shuffled_labels"].value < 0.6
 
 
+@pytest.mark.slow
 def test_larger_batches_hide_labels_better(digits):
     small, large = (
         SPEC.mount(small_setting(SPEC, "vafl", digits, options={"batch_size": b}, trials=2, with_positive=False))

@@ -109,7 +109,7 @@ def test_without_noise_a_scalar_is_the_sum_itself():
     assert outcome.success.value == 1.0
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.ci), "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_float_noise_proves_a_label_and_the_grid_does_not(dtype):
     """A hundred participations. Chance is tested exactly: of a fair coin's guesses the p-value is below 1e-4 as often.
 

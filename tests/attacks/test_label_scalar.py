@@ -28,6 +28,7 @@ def test_scalars_without_noise_tell_labels_that_features_of_one_client_are_about
     assert outcome.controls["shuffled_labels"].holds
 
 
+@pytest.mark.slow
 def test_more_directions_a_round_tell_more(digits):
     few, many = (mounted("czofo", digits, options={"directions": q, "epochs": 12}, trials=2) for q in (1, 8))
     assert many.success.value > few.success.value + 0.05
@@ -85,6 +86,7 @@ def test_all_clients_together_know_what_each_label_would_tell(method, options):
         assert (under.abs() == options["clip"]).double().mean() > 0.1
 
 
+@pytest.mark.slow
 def test_some_clients_pool_their_features_and_scalars(digits):
     """Clients 2 and 3 see the middle of a digit: more than either finds, and all clients find nearly all labels."""
 

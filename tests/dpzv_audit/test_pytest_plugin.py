@@ -52,7 +52,7 @@ def pytest_in(folder, *arguments, ini="[pytest]\ndpzv_audit_alpha = 0.03\n"):
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [pytest.param((), marks=pytest.mark.slow), ("-n", "2")])
 def test_a_session_fails_with_the_claim_and_the_reason(tmp_path, workers):
     (tmp_path / "test_ours.py").write_text(TESTS)
     code, text = pytest_in(tmp_path, *workers)

@@ -55,6 +55,7 @@ def content(held):
 
 @pytest.mark.ci
 @pytest.mark.skipif(not GLOO, reason="torch.distributed is without gloo here")
+@pytest.mark.slow
 def test_two_processes_record_what_one_does(parties):
     whole, single = content(load(parties / "whole")), content(in_one_process())
     assert len(whole) == len(single) == 2 * 2 * 22

@@ -104,8 +104,8 @@ def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path, number):
     ("number", "jobs", "group"),
     [
         (signal.SIGINT, "1", False),
-        pytest.param(signal.SIGTERM, "2", True, marks=pytest.mark.ci),
-        pytest.param(signal.SIGHUP, "2", False, marks=pytest.mark.ci),
+        (signal.SIGTERM, "2", True),
+        pytest.param(signal.SIGHUP, "2", False, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_audit_says_how_to_go_on(tool, tmp_path, number, jobs, group):
@@ -273,7 +273,7 @@ def test_the_key_of_secret_noise_survives_a_kill_and_ends_with_the_run(tool, kil
     assert not killed.parent.exists()
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_without_the_key_rounds_are_not_released_a_second_time(tool, refused, killed, tmp_path):
     killed.unlink()
     line = refused(tool(*NOISED, "--resume", "--out", tmp_path / "runs"), 2)

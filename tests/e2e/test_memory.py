@@ -69,6 +69,7 @@ def whole_and_halved(tool, large: Sequence[str], tmp_path: Path) -> tuple[dict, 
 
 @pytest.mark.ci
 @needs_linux
+@pytest.mark.slow
 def test_where_the_system_refuses_memory_an_audit_goes_on_in_halves_to_the_same_scores(tool, tmp_path):
     a, b = whole_and_halved(tool, AUDIT, tmp_path)
     # Chosen by the scores of the pilot: other scores would give another one.

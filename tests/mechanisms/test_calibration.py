@@ -73,6 +73,7 @@ def test_one_clip_over_a_batch_moves_by_2c_in_either_relation(neighbours):
     st.floats(0.1, 8.0),
     st.sampled_from(["shuffled", "uniform", "poisson"]),
 )
+@pytest.mark.slow
 def test_a_sound_target_is_met_when_checked_forward(method, dp, epsilon, sampler):
     found, release, gaps = guarantee(method, dp=dp, epsilon=epsilon, calibration="sound", sampler=sampler)
     assert gaps == ()

@@ -200,7 +200,7 @@ def p_value(estimates, truth):
     [
         ("gaussian", "batch"),
         ("sphere", "record"),
-        ("unit-sphere", "batch"),
+        pytest.param("unit-sphere", "batch", marks=pytest.mark.slow),
         pytest.param("gaussian", "record", marks=pytest.mark.slow),
         pytest.param("sphere", "batch", marks=pytest.mark.slow),
         pytest.param("unit-sphere", "record", marks=pytest.mark.slow),

@@ -212,7 +212,7 @@ def p_value(estimates, truth):
     return stats.f.sf(statistic * (n - d) / (d * (n - 1)), d, n - d)
 
 
-@pytest.mark.parametrize("direction", ["gaussian", "unit-sphere", "sphere"])
+@pytest.mark.parametrize("direction", ["gaussian", pytest.param("unit-sphere", marks=pytest.mark.slow), "sphere"])
 def test_steps_of_both_parties_are_unbiased_estimates_of_the_gradient(direction, start_run, parties):
     """2,500 steps from one point on the whole data set at mu = 1e-6 against autograd: level 1e-4 for each party."""
     config = ZerothOrderConfig(

@@ -178,6 +178,7 @@ def test_agrees_with_an_independent_accountant(release, replace):
     rounds=st.integers(1, 500),
     delta=st.sampled_from([1e-8, 1e-5, 1e-3]),
 )
+@pytest.mark.slow
 def test_range_is_ordered_and_below_known_ids(kind, rate, noise, rounds, delta):
     answer = prv_epsilon(kind=kind, rate=rate, noise=noise, rounds=rounds, delta=delta).epsilon
     assert 0.0 <= answer.lower <= answer.estimate <= answer.upper < math.inf

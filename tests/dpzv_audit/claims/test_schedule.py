@@ -78,6 +78,7 @@ def on_cluster(tmp_path, monkeypatch):
     return verified
 
 
+@pytest.mark.slow
 def test_a_task_whose_worker_went_away_is_done_again(on_cluster, tmp_path):
     assert on_cluster(lambda job: Cluster(job, gone=2)) == gathered(tmp_path)
 

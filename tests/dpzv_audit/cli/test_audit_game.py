@@ -252,7 +252,7 @@ def test_where_memory_runs_out_the_scores_are_those_of_one_go_and_it_is_said_onc
     assert run(*QUICK).stdout.replace("\n", " ").count(f"Memory {said}.") == 1
 
 
-@pytest.mark.parametrize("activation", ["cyclic", "random"])
+@pytest.mark.parametrize("activation", ["cyclic", pytest.param("random", marks=pytest.mark.slow)])
 def test_noise_is_that_of_the_deployed_training_whatever_relation_is_audited(activation, answer, tmp_path):
     """The same flags give the schedule and the sound noise of `train` to the game, played or simulated."""
     from dpzv_audit.cli.train import train

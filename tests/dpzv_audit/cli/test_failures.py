@@ -98,7 +98,7 @@ def test_a_failing_thread_fails_the_command(monkeypatch, capsys, logs):
         ("raise Panic('native')", 3, "unexpected Panic: native; this is a fault of the tool, its traceback is in "),
     ],
 )
-@pytest.mark.parametrize("jobs", [(), pytest.param(("--jobs", "2"), marks=pytest.mark.ci)])
+@pytest.mark.parametrize("jobs", [(), pytest.param(("--jobs", "2"), marks=pytest.mark.slow)])
 def test_whatever_a_mechanism_raises_is_one_line_from_workers_too(tmp_path, forked, body, code, says, jobs):
     (tmp_path / "trap.py").write_text(
         "class Panic(BaseException):\n    pass\n\n\n"

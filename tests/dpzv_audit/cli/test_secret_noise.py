@@ -43,7 +43,7 @@ def exact(result):
     return bound
 
 
-@pytest.mark.parametrize("flags", [SOUND, GRADIENT], ids=["scalars", "gradients"])
+@pytest.mark.parametrize("flags", [SOUND, pytest.param(GRADIENT, marks=pytest.mark.slow)], ids=["scalars", "gradients"])
 def test_a_training_has_noise_that_no_seed_gives_and_one_with_a_noise_seed_has_no_sound_bound(flags, run):
     (one, first), (two, second) = (run("train", *flags) for _ in range(2))
     assert (first / MODELS).read_bytes() != (second / MODELS).read_bytes()

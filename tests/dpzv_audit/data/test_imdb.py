@@ -114,6 +114,7 @@ def test_absent_archives_are_told_with_their_source(tmp_path):
 
 @pytest.mark.data
 @pytest.mark.parametrize("real", ["imdb"], indirect=True)
+@pytest.mark.slow
 def test_real_reviews(real):
     data = load("imdb", data_dir=real, subset=True)
     assert data.shapes == ((256,),)

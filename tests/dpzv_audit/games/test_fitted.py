@@ -75,6 +75,7 @@ def test_the_choice_refutes_no_true_claim(seeds, pairs):
     assert found <= stats.binom.ppf(1 - 1e-4, seeds, ALPHA)
 
 
+@pytest.mark.slow
 def test_a_linear_leak_gets_a_linear_score_and_the_same_bound():
     """Where the sum is the likelihood ratio, richer scores gain nothing, and the plain one is kept."""
 

@@ -140,7 +140,7 @@ def test_the_command_refutes_what_is_wrong_and_says_where(module, capsys):
     assert "column: number 3 of the view; chosen on" in shown
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_looking_costs_no_error(module):
     """Eighteen scores without any difference: chosen on pilots, tested on fresh runs at 0.05, in 20 hunts.
 

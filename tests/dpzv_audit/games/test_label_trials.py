@@ -45,7 +45,7 @@ def lower(defence, dataset, runs=RUNS, confidence=0.95):
     [
         pytest.param("label-rr", 0.6, marks=pytest.mark.ci),
         pytest.param("label-rr-prior", 0.3, marks=pytest.mark.slow),
-        ("label-cluster", 0.2),
+        pytest.param("label-cluster", 0.2, marks=pytest.mark.slow),
     ],
 )
 def test_a_good_part_of_epsilon_is_seen_and_no_more(name, least, small):
@@ -147,7 +147,7 @@ config = {{ defences = [{{ name = "{defence}", epsilon = 1.0 }}] }}
 @pytest.mark.parametrize(
     ("changes", "verdict", "upper"),
     [
-        ({}, "supported", 1.0),
+        pytest.param({}, "supported", 1.0, marks=pytest.mark.slow),
         ({"epsilon": 0.3}, "refuted", 1.0),
         ({"method": "vafl", "adversary": "release", "defence": "label-cluster"}, "supported", 1.0),
         ({"neighbours": "replace-record"}, "overclaimed", None),

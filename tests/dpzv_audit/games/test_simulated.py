@@ -40,6 +40,7 @@ def p_values(real, drawn):
     return 2 * stats.norm.sf(abs(means)), 2 * stats.norm.sf(abs(variances))
 
 
+@pytest.mark.slow
 def test_a_real_training_on_digits_gives_the_simulated_scores():
     """Real embeddings sent as messages against scalars alone: mean and variance of 800 scores, level 1e-4 each.
 

@@ -87,6 +87,7 @@ def interrupted(digits, tmp_path):
     return table, stage, calls
 
 
+@pytest.mark.slow
 def test_measures_survive_an_interruption(digits, tmp_path, interrupted):
     table, stage, calls = interrupted
     whole = reproduce(table, Setting(load=digits, epochs=2, seeds=1))

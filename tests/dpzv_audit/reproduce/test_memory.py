@@ -43,7 +43,7 @@ def test_in_place_takes_about_its_model_and_first_order_several(result):
     assert vafl["peak_megabytes"] > 2 * vafl["model_megabytes"]
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_figure_gives_every_ratio(result):
     table, found = result
     drawn = table.figures["figure"](found)

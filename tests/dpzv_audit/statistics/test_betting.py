@@ -91,7 +91,9 @@ def test_a_bet_is_fixed_before_its_pair_is_seen():
     assert first[-1] != path_of(x, y, 1.0)[-1]
 
 
-@pytest.mark.parametrize("kind", ["plain", "swapped", "rounded"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("plain", marks=pytest.mark.slow), "swapped", pytest.param("rounded", marks=pytest.mark.slow)]
+)
 def test_looking_after_every_pair_keeps_the_error(kind):
     # 100 audits: more than `allowed` reach 20 at any of 600 looks with probability at most 2e-5 if each may with 5%.
     allowed, exceeded = next(k for k in range(100) if bdtrc(k, 100, 0.05) < 2e-5), 0

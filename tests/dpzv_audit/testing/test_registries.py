@@ -44,12 +44,11 @@ def test_the_noise_of_every_method_is_what_it_states(name, options):
 def _sets():
     for name in DATASETS:
         marks = [pytest.mark.data] * bool(DATASETS[name].source) + [pytest.mark.slow] * (name in LARGE)
+        marks += [pytest.mark.ci] * (name in ("adult", "bank"))
         yield pytest.param(name, marks=marks)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.ci) if n in ("adult", "bank") else n for n in _sets()]
-)
+@pytest.mark.parametrize("name", list(_sets()))
 def test_every_data_set_keeps_the_contract(name):
     spec = DATASETS[name]
     try:
