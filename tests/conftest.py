@@ -7,9 +7,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 from dpzv_audit.cli import heartbeat
 from dpzv_audit.cli.flags import RUNNING
+
+# The same examples in every build; `--hypothesis-profile default` draws others.
+settings.register_profile("fixed", derandomize=True, phases=set(Phase) - {Phase.explain})
+settings.load_profile("fixed")
 
 FORKED = Path(__file__).with_name("forked.py")
 

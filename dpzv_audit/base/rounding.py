@@ -67,4 +67,5 @@ def _accurate(value: float) -> float:
 
 
 def _fixed(value: float, digits: int, rounding: str) -> Decimal:
-    return Decimal(repr(_accurate(value))).quantize(Decimal(1).scaleb(-digits), rounding, _WIDE)
+    exact = Decimal(repr(_accurate(value)))
+    return exact.quantize(Decimal(1).scaleb(-digits), rounding, _WIDE) if exact.is_finite() else exact

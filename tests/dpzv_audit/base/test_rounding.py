@@ -73,7 +73,7 @@ def test_text_table_report_and_json_say_the_same_of_scores(n, tmp_path, capsys, 
     assert down(entry["looks"][0]["ceiling"]) in page
 
 
-@pytest.mark.parametrize("share", [1e26, 1e30, 1e300, 5e-324])
+@pytest.mark.parametrize("share", [1e26, 1e30, 1e300, 5e-324, math.inf])
 def test_any_number_is_printed_as_a_share(share):
     """A result that somebody edited may say that a share is anything."""
     assert float(percent_down(share)[:-1]) <= 100.0 * share <= float(percent_up(share)[:-1]) * (1 + 1e-9) + 1e-9
