@@ -14,9 +14,10 @@ from torch import Tensor
 
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.systems.record import Recorder
+from dpzv_audit.systems.run import prepared
+from dpzv_audit.systems.system import System
 from dpzv_audit.systems.task import Task
 from mechanisms.core.channel import View
-from mechanisms.system import System, prepared
 
 from ..core import needs
 from ..core.contract import (

@@ -145,9 +145,8 @@ def _of_system(
     seed: int,
 ) -> Subject:
     """Return what a claim on a training, a function or its import path, is about, on `data` where they are given."""
-    from mechanisms.system import data_of, system_at, system_of
-
     from ..data import VerticalDataset
+    from ..systems.stated import data_of, system_at, system_of
     from ..systems.task import dataset_of
     from .systems import own_system, system_subject
 

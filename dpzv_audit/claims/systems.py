@@ -5,8 +5,7 @@ from functools import cache, partial
 from typing import Any
 
 from mechanisms.core.context import Deployment
-from mechanisms.core.method import MethodSpec, Offers
-from mechanisms.system import System, SystemConfig, data_of, method_of, rehearse, release_of, setting_of, system_at
+from mechanisms.core.method import MethodSpec
 
 from ..base.errors import InputError
 from ..base.findings import STRONGEST, Void
@@ -30,6 +29,10 @@ from ..games.system import (
     given_labels,
     play,
 )
+from ..systems.rehearsal import SystemOffers, rehearse
+from ..systems.run import SystemConfig, method_of, setting_of
+from ..systems.stated import data_of, release_of, system_at
+from ..systems.system import System
 from .file import CoinClaim, OwnClaim, SystemAttackClaim, SystemClaim
 from .subjects import Access
 from .trained import attacked, facts_of, loaded, sizes_of
@@ -39,7 +42,7 @@ COIN_TRAININGS = 16
 """Trainings whose coins are guessed; the score is fitted on others."""
 LEAST_COINS = 2 * LEAST_FIT
 """Fewest labels to guess in a training that a game is played on: four of them then suffice for the fit."""
-_REHEARSED: dict[tuple[object, ...], Offers] = {}
+_REHEARSED: dict[tuple[object, ...], SystemOffers] = {}
 """What systems offer, by function, data and time: the claims of a file on one system rehearse it once."""
 
 

@@ -202,9 +202,9 @@ def _defended(names: list[str], claimed: list[float]) -> Iterable[Cell]:
 def _methods(given: str, out: Path) -> tuple[list[str], dict[str, str]]:
     """Return the methods and systems that are named, and of each system the digest of its code."""
     from mechanisms import METHODS
-    from mechanisms.system import PREFIX
 
     from ..games.mechanism import code_of
+    from ..systems.run import PREFIX
 
     names = [name.strip() for name in given.split(",")]
     codes = {}

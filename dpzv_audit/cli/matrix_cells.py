@@ -13,8 +13,6 @@ from attacks import AttackSetting, attack_named
 from attacks.core.contract import ALONE, DoesNotApply, abilities
 from mechanisms import method_named
 from mechanisms.core.checkpoints import run_key
-from mechanisms.system import PREFIX
-from mechanisms.trials import Trials
 from reports.render import write_report
 
 from ..base.errors import AuditError, InputError
@@ -27,6 +25,8 @@ from ..evidence.matrix import measured_cell
 from ..evidence.training import attack_result
 from ..results import Cell, SelfCheck
 from ..runs import environment, slug, write_run
+from ..systems.run import PREFIX
+from ..systems.trials import Trials
 from .flags import TrainingFlags, flag
 from .matrix import CellFlags
 from .options import DataFlags, choose, configure, defences_given

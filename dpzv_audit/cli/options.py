@@ -25,7 +25,8 @@ from .output import progress_bars
 if TYPE_CHECKING:
     from mechanisms import MethodSpec, TrainingConfig
     from mechanisms.core.defence import Defence
-    from mechanisms.trials import Trials
+
+    from ..systems.trials import Trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +297,8 @@ def _of_system(
     seconds: float,
 ) -> TrainingChoice:
     """Load a system of the user's own and rehearse it on the data; `InputError` in one line where that cannot be."""
-    from mechanisms.system import data_of, prepared, system_at
+    from ..systems.run import prepared
+    from ..systems.stated import data_of, system_at
 
     given = [*training.given, *(["set"] if training.settings else [])]
     refuse([*given, *data.given], [*given, "preset"], "does not apply to --system, whose settings are its own")
@@ -316,9 +318,8 @@ def _of_transcript(
     recorded: Recorded, require: Callable[[dict[str, object]], dict[str, object]] | None
 ) -> TrainingChoice:
     """Load a recorded training and its labels; `InputError` in one line where that cannot be."""
-    from mechanisms.transcript import labelled, method_of_transcript
-
     from ..systems.labels import read_labels
+    from ..systems.recorded import labelled, method_of_transcript
     from ..systems.transcript import load
 
     if recorded.labels is None:

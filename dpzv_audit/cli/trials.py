@@ -19,7 +19,8 @@ from .output import GO_ON
 
 if TYPE_CHECKING:
     from attacks import AttackSetting
-    from mechanisms.trials import Trials
+
+    from ..systems.trials import Trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,8 @@ def kept_trials(flags: TrialFlags, system: str | None, out: Path, *, resume: boo
         yield None
         return
     from mechanisms.core.checkpoints import run_key
-    from mechanisms.trials import Trials
+
+    from ..systems.trials import Trials
 
     code = _code_of(system, out, resume=resume)
     key = run_key({"system": system, "code": code or secrets.token_hex(8), "versions": versions()})

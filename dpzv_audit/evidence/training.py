@@ -15,8 +15,6 @@ from mechanisms.core.config import rounds_of
 from mechanisms.core.context import RunContext, TrainedStack
 from mechanisms.core.defence import defended
 from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
-from mechanisms.system import data_of, prepared, system_of
-from mechanisms.transcript import seen_by
 
 from ..base.errors import InputError, check_count, check_positive, check_probability
 from ..base.findings import LEAST_TRAININGS
@@ -32,6 +30,9 @@ from ..results import (
     Tried,
 )
 from ..systems import Recorder, Task
+from ..systems.recorded import seen_by
+from ..systems.run import prepared
+from ..systems.stated import data_of, system_of
 from ..systems.task import dataset_of
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import possible, recorded, worst_client

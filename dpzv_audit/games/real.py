@@ -31,7 +31,7 @@ from torch import Tensor
 from mechanisms.core.channel import SERVER, Adversary, Message, Observer, View, ViewRecorder
 from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, Turn, dtype_of, repeats_of
 from mechanisms.core.federation import Federation
-from mechanisms.core.method import Run
+from mechanisms.core.method import Run, federation_of
 from mechanisms.core.replicas import Evaluator, ParameterStack
 from mechanisms.methods.dpzv import DPZVConfig, ScalarChannel
 
@@ -254,7 +254,7 @@ class RealTrials:
             noised=noised,
         )
         run = self.game.method.start(data, config, context)
-        fed = run.federation
+        fed = federation_of(run)
         for number, canary in canaries.items():
             candidates = _candidates(fed, config, number, self.seed)
             canary.aim(candidates, loss_differences(fed, number, candidates), fed.data.labels)
@@ -320,7 +320,7 @@ class RealTrials:
 
         Where the record itself is added or replaced, its loss with its label of "in".
         """
-        fed = run.federation
+        fed = federation_of(run)
         inside = self.worlds.data[1].train
         rows = [torch.from_numpy(block[[CANARY]]).to(self.device) for block in inside.features]
         typed = [row.to(fed.dtype) if row.dtype.is_floating_point else row for row in rows]

@@ -16,7 +16,7 @@ from mechanisms import method_named, train
 from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import TrainingData, dtype_of
-from mechanisms.core.method import Run
+from mechanisms.core.method import Run, federation_of
 from mechanisms.core.replicas import cross_entropy
 from mechanisms.core.streams import dimension_factor, forward_difference
 from mechanisms.core.training import History
@@ -132,7 +132,7 @@ class _Measures:
 
     def _estimates(self, run: Run) -> torch.Tensor:
         """Estimates (`REPEATS`, B, width) of dL/dh_1 for the first B training records by eq. 2, the model frozen."""
-        fed = run.federation
+        fed = federation_of(run)
         config = self.config
         records = config.batch_size
         width = fed.width

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from mechanisms.core.context import RunContext, TrainingData
-from mechanisms.core.method import Run
+from mechanisms.core.method import Run, federation_of
 from mechanisms.methods import method_named
 
 from ..data.vertical import Records, VerticalDataset
@@ -119,7 +119,7 @@ class PeakMemory(Item[MemoryRow]):
         def make() -> Run:
             return method.start(data, method.configure(**self.settings), RunContext(seed=0, device=device))
 
-        client = make().federation.clients[0]
+        client = federation_of(make()).clients[0]
         with LiveBytes() as live:
             client.evaluator.forward(client.parameters, data.features[0][: self.batch_size].unsqueeze(0))
         return {

@@ -17,7 +17,7 @@ from dpzv_audit.base.files import json_in
 from dpzv_audit.base.seeds import Purpose
 
 from .channel import Ledger
-from .method import Run
+from .method import Run, federation_of
 from .replicas import serialized
 from .secret import SecretBits
 from .training import History
@@ -33,7 +33,7 @@ _REFUSED = (KeyError, TypeError, ValueError, AttributeError, RecursionError, Ove
 
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
     """Return the state of `run` and its history as a safetensors file's bytes; `key` says which run it belongs to."""
-    fed = run.federation
+    fed = federation_of(run)
     ledger = fed.channel.ledger
     facts = {
         "format": _FORMAT,
@@ -63,7 +63,7 @@ def load_checkpoint(run: Run, data: bytes, key: str) -> History:
     shapes, found = ({name: t.shape for name, t in some.items()} for some in (tensors, saved))
     if facts.get("format") != _FORMAT or facts.get("key") != key or shapes != found:
         raise InputError("the checkpoint belongs to another run; start without ‹resume›, which replaces it")
-    fed = run.federation
+    fed = federation_of(run)
     try:
         rounds, drawn = ([_count(n) for n in facts[name]] for name in ("client_rounds", "client_batches"))
         if not len(rounds) == len(drawn) == len(fed.clients):
@@ -110,7 +110,7 @@ def _damaged(error: Exception) -> InputError:
 
 def _secrets(run: Run) -> list[SecretBits]:
     """Return the secret bits that a run draws from: what was drawn before it was taken up counts too."""
-    context = run.federation.context
+    context = federation_of(run).context
     return [bits for bits in (context.origin, context.sampling) if isinstance(bits, SecretBits)]
 
 
@@ -125,7 +125,7 @@ def epochs_in(file: BinaryIO) -> int:
 
 
 def _tensors(run: Run) -> dict[str, Tensor]:
-    fed = run.federation
+    fed = federation_of(run)
     tensors = {}
     for number, optimizer in enumerate(fed.optimizers):
         party = f"client-{number}" if number else "server"

@@ -1,8 +1,8 @@
 """What a training method is to the rest of the toolkit: a name, a configuration, a run, and answers about them."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -14,14 +14,11 @@ from dpzv_audit.base.seeds import Purpose
 
 from .channel import Channel
 from .config import Downlink, TrainingConfig, build_config
-from .context import Behaviour, Deployment, Plan, RunContext, TrainingData, dtype_of
+from .context import Behaviour, Deployment, Plan, RunContext, TrainedStack, TrainingData, dtype_of
 from .defence import checked, defended, label_release, words_of
 from .federation import Federation
 from .models import Architecture
 from .secret import SecretBits
-
-if TYPE_CHECKING:
-    from ..stated import Rehearsal
 
 # Clients whose runs tell whether a method draws noise.
 _FEW = 3
@@ -38,11 +35,30 @@ _BLANK = {
 _NO_SCALARS = "the games are played on noised scalars, and there are none"
 
 
+class Stack(Protocol):
+    """What the loop that trains asks of the parties of a stack."""
+
+    channel: Channel
+
+    @property
+    def steps_per_pass(self) -> int:
+        """Return how many rounds an epoch has."""
+
+    def epoch_record(self, epoch: int) -> tuple[int, float, float]:
+        """Return (epoch, mean test accuracy, mean test loss) as the stack stands."""
+
+    def finish(self, rounds: int, history: Sequence[tuple[int, float, float]]) -> TrainedStack:
+        """Return what the training gave after so many rounds."""
+
+
 class Run(Protocol):
     """One stack of K trainings in progress."""
 
-    federation: Federation
     round: int
+
+    @property
+    def federation(self) -> Stack:
+        """Return its parties."""
 
     def step(self) -> None:
         """Run the next round."""
@@ -52,6 +68,13 @@ class Run(Protocol):
 
     def skip_to(self, rounds: int) -> None:
         """Set the counters of this run, and of its random streams, to where `rounds` rounds are done."""
+
+
+def federation_of(run: Run) -> Federation:
+    """Return the clients and the server of a run; `TypeError` for one whose parties are not the tool's own."""
+    if not isinstance(run.federation, Federation):
+        raise TypeError(f"a {type(run).__name__} keeps no parties of its own")
+    return run.federation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +161,8 @@ class Offers:
     labels, and `up` to it. `coupled`: a gradient depends on labels of other records.
 
     `telling` are the kinds of messages to each party that are not the same when labels differ, and `nameless` those
-    among them of which it is not known which records they are about. `rehearsed` is what the rehearsal's trainings
-    sent. `contradicted` says how that contradicts a release that the system `states`, and `not_made` which tests of a
-    rehearsal were not made.
+    among them of which it is not known which records they are about. `contradicted` says how a rehearsal contradicts a
+    release that the system `states`, and `not_made` which tests of a rehearsal were not made.
     """
 
     told: Mapping[int, frozenset[str]]
@@ -157,7 +179,6 @@ class Offers:
     apart: frozenset[int] = frozenset()
     telling: Mapping[int, frozenset[str]] = field(default_factory=dict)
     nameless: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    rehearsed: "Rehearsal | None" = field(default=None, compare=False, repr=False)
     states: bool = False
     contradicted: tuple[str, ...] = ()
     not_made: tuple[str, ...] = ()

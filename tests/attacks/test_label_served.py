@@ -12,8 +12,9 @@ from attacks.core.predictions import log_odds, log_probabilities
 from attacks.core.run import public_knowledge
 from attacks.label.served import HELD_OUT
 from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.systems.run import prepared
+from dpzv_audit.systems.system import System
 from mechanisms.core.channel import Adversary, Message, View
-from mechanisms.system import System, prepared
 
 from .conftest import CONFIDENCE, random_dataset, small_setting
 

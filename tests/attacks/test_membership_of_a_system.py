@@ -8,8 +8,10 @@ from torch import nn
 from attacks import ATTACKS, AttackSetting
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.systems.rehearsal import rehearse
+from dpzv_audit.systems.run import SystemConfig, method_of
+from dpzv_audit.systems.system import System, logits, task_of
 from mechanisms.core.context import TrainingData
-from mechanisms.system import System, SystemConfig, logits, method_of, rehearse, task_of
 
 TRIALS, SHADOWS = 4, 16
 

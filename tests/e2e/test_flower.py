@@ -19,9 +19,9 @@ from sklearn.datasets import load_breast_cancer
 
 from attacks.core.contract import FewLabels
 from attacks.label.binary import by_direction
+from dpzv_audit.systems.replay import replay
 from dpzv_audit.systems.transcript import load
 from mechanisms.core.channel import Adversary, Channel, ViewRecorder
-from mechanisms.system import replay
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "flower"
 SCRIPTS = sysconfig.get_path("scripts")

@@ -8,7 +8,7 @@ import pytest
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.loading import function_at, importable, module_at
 from dpzv_audit.games.mechanism import code_of, mechanism_from
-from mechanisms.system import data_of, system_at
+from dpzv_audit.systems.stated import data_of, system_at
 
 FACTORY = """
 from dataclasses import dataclass

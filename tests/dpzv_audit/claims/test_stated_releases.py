@@ -4,7 +4,7 @@ import pytest
 
 from dpzv_audit import verify_claim
 
-from ...mechanisms.test_stated import BATCH, DATA, EPOCHS, FALSE, RELEASE, parity
+from ..systems.test_release_tests import BATCH, DATA, EPOCHS, FALSE, RELEASE, parity
 
 CLAIMED = 4.0
 TOLD = {**RELEASE, "rounds": 2 * EPOCHS * (len(DATA.train) // BATCH)}

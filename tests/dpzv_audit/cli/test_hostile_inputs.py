@@ -45,11 +45,11 @@ from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_measured
+from dpzv_audit.systems.trials import read_trial
 from mechanisms import METHODS
 from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile, run_key
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.dpzv import DPZVRun
-from mechanisms.trials import read_trial
 
 SECONDS = 20
 MEMORY = 1_000_000_000

@@ -23,10 +23,11 @@ from dpzv_audit.evidence.sections import Case
 from dpzv_audit.games.messages import PublicLabels, heard_in, turns
 from dpzv_audit.games.system import SystemGame, fitted_score, play, public_labels, system_game
 from dpzv_audit.statistics.estimators import audit_scores
+from dpzv_audit.systems.rehearsal import SystemOffers
+from dpzv_audit.systems.run import SystemConfig, method_of
+from dpzv_audit.systems.system import System, task_of
 from mechanisms.core.channel import Adversary, Message, View
 from mechanisms.core.context import Deployment, TrainingData
-from mechanisms.core.method import Offers
-from mechanisms.system import System, SystemConfig, method_of, task_of
 
 RECORDS = 160
 ALPHA = 0.05
@@ -47,7 +48,7 @@ def game_of(train, dataset=None, *, stated=None, **options):
     data = dataset or table()
     system = System("mine", train, stated=stated)
     task = task_of(TrainingData.of(data, dtype=torch.float32, device="cpu"))
-    method = method_of(system, Offers({1: frozenset({"gradient"})}), task)
+    method = method_of(system, SystemOffers({1: frozenset({"gradient"})}), task)
     return SystemGame(method=method, config=SystemConfig(), dataset=data, **options)
 
 

@@ -17,22 +17,14 @@ from dpzv_audit.accounting import Release
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.systems.record import Sent
+from dpzv_audit.systems.rehearsal import apart, rehearse
+from dpzv_audit.systems.replay import replay
+from dpzv_audit.systems.run import SystemConfig, method_of
+from dpzv_audit.systems.stated import data_of, stated_release, system_at
+from dpzv_audit.systems.system import System, SystemFailed, seed_of, task_of
 from mechanisms import METHODS, train
 from mechanisms.core.context import Deployment, TrainingData
 from mechanisms.core.method import Offers
-from mechanisms.system import (
-    System,
-    SystemConfig,
-    SystemFailed,
-    apart,
-    data_of,
-    method_of,
-    rehearse,
-    replay,
-    seed_of,
-    system_at,
-    task_of,
-)
 
 DATA = load("breast-cancer")
 TASK = task_of(TrainingData.of(DATA, dtype=torch.float32, device="cpu"))
@@ -577,7 +569,7 @@ def test_what_a_release_does_not_say_is_as_the_rehearsal_showed(options, changed
     """A label that leaves beside the noise, or more often than is stated, leaves no sound bound by accident."""
     stated = {**RELEASE, "rounds": 1, "batch_size": TASK.records, **changed}
     system = System("stating", partial(noisy_rows, **options), stated=lambda task: stated)
-    release, _ = system.release(TASK, rehearse(system, TASK, 0))
+    release, _ = stated_release(system, TASK, rehearse(system, TASK, 0))
     flags = ("data_dependent_side", "own_rounds_only", "batch_coupling")
     assert {flag for flag in flags if getattr(release, flag)} == shown
     assert release.client_update == "first-order"
@@ -585,7 +577,7 @@ def test_what_a_release_does_not_say_is_as_the_rehearsal_showed(options, changed
 
 def test_a_random_system_tells_by_all_that_it_sends():
     system = System("stating", noisy_rows, random=True, stated=lambda task: {**RELEASE, "rounds": 1})
-    release, _ = system.release(TASK, rehearse(system, TASK, 0))
+    release, _ = stated_release(system, TASK, rehearse(system, TASK, 0))
     assert release.data_dependent_side
 
 
@@ -593,7 +585,7 @@ def test_a_random_system_tells_by_all_that_it_sends():
 def test_a_release_that_leaves_something_open_is_refused(key):
     without = {name: value for name, value in RELEASE.items() if name != key}
     with pytest.raises(InputError, match=f"its release does not say {key}, must say channel, clip, "):
-        stating(without).release(TASK, Offers({}))
+        stated_release(stating(without), TASK, Offers({}))
 
 
 @pytest.mark.parametrize(
@@ -606,7 +598,7 @@ def test_a_release_that_leaves_something_open_is_refused(key):
 )
 def test_a_wrong_release_is_named(wrong, words):
     with pytest.raises(InputError, match=words):
-        stating({**RELEASE, **wrong}).release(TASK, Offers({}))
+        stated_release(stating({**RELEASE, **wrong}), TASK, Offers({}))
 
 
 def test_the_module_that_is_named_states_what_holds(tmp_path, monkeypatch):

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.base.executor import Workers, carry_out
-from dpzv_audit.base.files import json_in
-from dpzv_audit.base.npy import open_safetensors
-from dpzv_audit.base.signals import GRACE_SECONDS
-from dpzv_audit.base.store import Store
-from dpzv_audit.data.vertical import array_digest
-from dpzv_audit.systems.record import Arrays, Note, Recording, Sent
+from mechanisms.core.models import Layout
 
-from .core.models import Layout
+from ..base.executor import Workers, carry_out
+from ..base.files import json_in
+from ..base.npy import open_safetensors
+from ..base.signals import GRACE_SECONDS
+from ..base.store import Store
+from ..data.vertical import array_digest
+from .record import Arrays, Note, Recording, Sent
 
 SUFFIX = ".safetensors"
 _MOST_VALUES = 20_000_000

@@ -10,8 +10,11 @@ from scipy.stats import chi2, ncx2
 
 from dpzv_audit.data import load
 from dpzv_audit.systems.record import Sent
-from mechanisms.stated import FALSE_ALARM, Excerpt, Rehearsal, _log_e, held_against
-from mechanisms.system import System, method_of, rehearse, release_of, setting_of
+from dpzv_audit.systems.rehearsal import rehearse
+from dpzv_audit.systems.release_tests import FALSE_ALARM, Excerpt, Rehearsal, _log_e, held_against
+from dpzv_audit.systems.run import method_of, setting_of
+from dpzv_audit.systems.stated import release_of
+from dpzv_audit.systems.system import System
 
 CLIP, SIGMA, BATCH, EPOCHS, WIDTH = 0.01, 0.07, 64, 5, 8
 STEP = 2.0**-20

@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.data.files import file_digest
-from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.systems.record import with_ids
-from dpzv_audit.systems.task import Task
-from dpzv_audit.systems.transcript import MANIFEST, Transcript
+from mechanisms.core.method import MethodSpec, Offers, Protection, downlink_of, no_noise
 
-from .core.method import MethodSpec, Offers, Protection, downlink_of, no_noise
-from .system import UNSTATED, Played, SystemConfig, SystemRun, apart, nameless, told_to_clients
+from ..data.files import file_digest
+from ..data.vertical import Records, VerticalDataset
+from .record import with_ids
+from .rehearsal import apart, nameless, told_to_clients
+from .run import SystemConfig, SystemRun
+from .stated import UNSTATED
+from .system import Played
+from .task import Task
+from .transcript import MANIFEST, Transcript
 from .trials import Trials
 
 PREFIX = "transcript:"

@@ -34,8 +34,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
-from dpzv_audit.accounting import Release
-from dpzv_audit.systems.record import SERVER, Arrays, Sent
+from ..accounting import Release
+from .record import SERVER, Arrays, Sent
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]

@@ -11,11 +11,13 @@ from attacks import ATTACKS, AttackSetting
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.systems import Recorder
+from dpzv_audit.systems.defences import CutDefences
+from dpzv_audit.systems.rehearsal import rehearse
+from dpzv_audit.systems.run import SystemConfig, SystemRun, TrialJob, method_of
+from dpzv_audit.systems.system import System, SystemFailed, task_of
 from mechanisms.core.context import RunContext, TrainingData
-from mechanisms.core.defence import CutDefences
 from mechanisms.core.noise import SecretBits
 from mechanisms.defences import DEFENCES, defence_of
-from mechanisms.system import System, SystemConfig, SystemFailed, SystemRun, TrialJob, method_of, rehearse, task_of
 
 DATA = load("breast-cancer")
 TASK = task_of(TrainingData.of(DATA, dtype=torch.float32, device="cpu"))
