@@ -1,5 +1,6 @@
 """Every training method and its parts: messages and views, replicas, schedules, zeroth-order steps, noise, models."""
 
+from . import defences as _defences  # noqa: F401 which are known by name from then on
 from .core.config import ProtectedConfig, TrainingConfig
 from .core.method import MethodSpec
 from .core.training import train

@@ -17,10 +17,19 @@ def modules() -> dict[str, Path]:
 
 
 def imported(name: str, path: Path, known: set[str]) -> set[str]:
-    """Return the modules that loading `name` imports: what stands at its top level, `TYPE_CHECKING` left out."""
+    """Return the modules that `name` imports, inside its functions too; what is for types alone is left out."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    tree = ast.parse(path.read_text("utf-8"))
+    for_types = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
     found = set()
-    for node in ast.parse(path.read_text("utf-8")).body:
+    for node in ast.walk(tree):
+        if node in for_types:
+            continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -68,10 +68,15 @@ class Registry(Mapping[str, T]):
     its package is broken. Iterating leaves broken ones out, and names them in the log.
     """
 
-    def __init__(self, group: str, kind: type[T], built_in: Iterable[T]) -> None:
+    def __init__(self, group: str, kind: type[T], built_in: Iterable[T] = ()) -> None:
         self.group = group
         self._kind = kind
-        self._built_in = {one.name: one for one in built_in}
+        self._built_in: dict[str, T] = {}
+        self.add(*built_in)
+
+    def add(self, *built_in: T) -> None:
+        """Add objects of the tool's own, whose modules need the registry themselves."""
+        self._built_in |= {one.name: one for one in built_in}
 
     def __getitem__(self, name: str) -> T:
         installed = _installed(self.group).get(name, ())

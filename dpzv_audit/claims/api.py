@@ -15,11 +15,12 @@ from ..evidence.verdict import fails
 from ..results import ClaimResult, GateOptions
 from ..statistics.scores import ScoreFiles
 from ..statistics.settings import check_scores
+from .access import Access
 from .cache import Cache
 from .file import DEFAULT_ALPHA, ClaimsFile, MechanismClaim, OwnClaim, ScoresClaim, one_claim
 from .gate import ClaimRun, Gate, claim_seed
 from .result import decided, verify_result
-from .subjects import Access, mechanism_subject, scores_subject
+from .subjects import mechanism_subject, scores_subject
 
 if TYPE_CHECKING:
     from ..data import VerticalDataset

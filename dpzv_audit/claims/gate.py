@@ -44,10 +44,11 @@ from ..evidence.gathering import (
     scores_digest,
 )
 from ..evidence.verdict import Evidence, Reach, refutable, stopping_level
+from .access import Access, Remembering
 from .cache import Cache, code_digest, evidence_key
 from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, PlacedClaim, ScoresClaim
 from .reach import Plans, chance_in_words, reach_in_words, refutable_at
-from .subjects import Access, Remembering, check_claim, data_key, runs_code, subject_of
+from .subjects import check_claim, data_key, runs_code, subject_of
 
 WHOLE: Task = ("the whole claim", 0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..accounting.release import random_batches
 from ..base.findings import FALSE_ALARM, to_jsonable
-from ..evidence.sentences import said
+from ..evidence.sentences import said, supports
 from ..evidence.verdict import (
     GIVEN_GAUSSIAN,
     STATED,
@@ -19,7 +19,6 @@ from ..evidence.verdict import (
     fails,
     holm,
     refutable,
-    supports,
     theory_curves,
 )
 from ..evidence.verdict import Look as EvidenceLook

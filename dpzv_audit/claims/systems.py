@@ -33,8 +33,8 @@ from ..systems.rehearsal import SystemOffers, rehearse
 from ..systems.run import SystemConfig, method_of, setting_of
 from ..systems.stated import data_of, release_of, system_at
 from ..systems.system import System
+from .access import Access
 from .file import CoinClaim, OwnClaim, SystemAttackClaim, SystemClaim
-from .subjects import Access
 from .trained import attacked, facts_of, loaded, sizes_of
 
 COINS = "coin-flip trainings"

@@ -33,6 +33,7 @@ from ..games.planted import Planted, Trials, planted_named
 from ..games.real import RealTrials
 from ..games.scores import GameScores, scored_by
 from ..games.transcript import DrawnTrials
+from .access import Access
 from .file import (
     TABLE,
     AttackClaim,
@@ -43,7 +44,6 @@ from .file import (
     TrainedClaim,
     said_by,
 )
-from .subjects import Access
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec

@@ -24,6 +24,7 @@ from ..base.errors import (
     check_probability,
     one_line,
 )
+from ..base.signals import TRIAL_SECONDS
 
 if TYPE_CHECKING:
     from ..base.executor import Workers
@@ -172,6 +173,30 @@ class RunFlags(OutFlags):
     """
 
     device: Device = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellFlags(RunFlags):
+    """What every cell of a matrix takes.
+
+    Options:
+        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
+        batch_size B: Records in a batch; by default the method's own.
+        seeds N: Trainings with different seeds for each cell, run together.
+        trial_seconds X: Most seconds that one training of a system may take.
+        confidence X: Confidence of every interval and bound, between 0 and 1.
+    """
+
+    epochs: Count | None = None
+    batch_size: Count | None = None
+    seeds: Annotated[Count, "--trials"] = 3
+    confidence: Probability = 0.95
+    trial_seconds: Positive = TRIAL_SECONDS
+
+    def facts(self, data: object) -> dict[str, object]:
+        """Return all that numbers of cells on `data` depend on."""
+        names = ("epochs", "batch_size", "seeds", "seed", "confidence", "device")
+        return {"data": data, **{name: getattr(self, name) for name in names}}
 
 
 _NO_SETTING = ("method", "settings", "system", "defence", "defence_settings")

@@ -2,11 +2,11 @@
 
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,11 +17,10 @@ from ..base.errors import AuditError, InputError, check_names
 from ..base.findings import STRONGEST
 from ..base.loading import importable
 from ..base.rounding import p_value
-from ..base.signals import TRIAL_SECONDS
 from ..base.store import hold, private_folder, write_atomically
 from ..results import Cell
 from ..runs import environment, json_text
-from .flags import Count, Positive, Probability, RunFlags, takes
+from .flags import CellFlags, Count, takes
 from .options import DataFlags, load_data
 from .output import Output, choose_device, repeatable_command_line, table_of
 
@@ -33,30 +32,6 @@ if TYPE_CHECKING:
 ALL = "all"
 CHANNELS = ("gradient", "embedding", "embedding-batch")
 _UNDEFENDED = Cell(noise=None, epsilon=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellFlags(RunFlags):
-    """What every cell of a matrix takes.
-
-    Options:
-        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
-        batch_size B: Records in a batch; by default the method's own.
-        seeds N: Trainings with different seeds for each cell, run together.
-        trial_seconds X: Most seconds that one training of a system may take.
-        confidence X: Confidence of every interval and bound, between 0 and 1.
-    """
-
-    epochs: Count | None = None
-    batch_size: Count | None = None
-    seeds: Annotated[Count, "--trials"] = 3
-    confidence: Probability = 0.95
-    trial_seconds: Positive = TRIAL_SECONDS
-
-    def facts(self, data: object) -> dict[str, object]:
-        """Return all that numbers of cells on `data` depend on."""
-        names = ("epochs", "batch_size", "seeds", "seed", "confidence", "device")
-        return {"data": data, **{name: getattr(self, name) for name in names}}
 
 
 @takes

@@ -27,8 +27,7 @@ from ..results import Cell, SelfCheck
 from ..runs import environment, slug, write_run
 from ..systems.run import PREFIX
 from ..systems.trials import Trials
-from .flags import TrainingFlags, flag
-from .matrix import CellFlags
+from .flags import CellFlags, TrainingFlags, flag
 from .options import DataFlags, choose, configure, defences_given
 
 CELL_FILE = "cell.json"

@@ -196,9 +196,9 @@ def verify(
         raise InputError("--new-ledger needs --ledger FILE")
     if no_cache and (resume or cache):
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
+    from ..claims.access import Access
     from ..claims.gate import Gate
     from ..claims.result import decided, decided_by_ledger, measured, verify_result
-    from ..claims.subjects import Access
 
     pool = workers.workers()
     file = load_claims(claims)

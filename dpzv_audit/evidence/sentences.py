@@ -9,6 +9,10 @@ from reports.text import percent
 
 from ..base import rounding
 from ..base.findings import Interval
+from ..statistics.comparison import compared
+
+ACCURACY = 1e-9
+"""Relative accuracy of the accountants' closed forms: a claim is not overclaimed by a last digit below it."""
 
 
 @cache
@@ -28,7 +32,7 @@ def _macros() -> Any:
     )
     found.filters |= {function.__name__: function for function in (*shown, percent)}
     found.filters["coin_chance"] = _coin_chance
-    found.globals |= {"ends": rounding.interval, "beats": _beats, "beside_words": _beside, "supports": _supports}
+    found.globals |= {"ends": rounding.interval, "beats": _beats, "beside_words": _beside, "supports": supports}
     return found.get_template("sentences.jinja").module
 
 
@@ -44,21 +48,16 @@ def _coin_chance(epsilon: float) -> str:
 
 
 def _beats(one: Interval, other: Interval) -> bool:
-    from ..statistics.comparison import compared
-
     return compared(one, other).side == "above"
 
 
-def _supports(upper: float, claimed: float) -> bool:
-    from .verdict import supports
-
-    return supports(upper, claimed)
+def supports(upper: float, claimed: float) -> bool:
+    """Return whether a sound upper bound lies at or below the claimed epsilon, as far as its digits go."""
+    return upper <= claimed * (1.0 + ACCURACY)
 
 
 def _beside(success: Interval, other: float | Interval) -> str:
     """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
-    from ..statistics.comparison import compared
-
     found = compared(success, other)
     trainings = success.over_trainings
     if found.side is None:

@@ -21,7 +21,7 @@ from ..statistics.fixed import FixedTest, MeansTest
 from ..statistics.one_run import CoinTest
 from ..statistics.sequential import SequentialTest
 from ..statistics.success import least_p_value, success_upper
-from .sentences import said
+from .sentences import said, supports
 
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 
@@ -29,8 +29,6 @@ STATED = "on what the system states"
 """What a bound rests on where a system states its release: nothing here can check all of it."""
 GIVEN_GAUSSIAN = "given Gaussian noise"
 """What a bound on a Gaussian trade-off curve takes as given where it may refute a claim of (epsilon, delta)."""
-ACCURACY = 1e-9
-"""Relative accuracy of the accountants' closed forms: a claim is not overclaimed by a last digit below it."""
 
 
 def combined_p_value(stages: Iterable[tuple[float, float]]) -> float:
@@ -204,11 +202,6 @@ def given_by(bounds: Sequence[EmpiricalBound]) -> str | None:
     if best is not None and best.claim_kind == "trade-off":
         return GIVEN_GAUSSIAN
     return None
-
-
-def supports(upper: float, claimed: float) -> bool:
-    """Return whether a sound upper bound lies at or below the claimed epsilon, as far as its digits go."""
-    return upper <= claimed * (1.0 + ACCURACY)
 
 
 NO_NOISE = "no-noise"

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.errors import InputError
-from .record import SERVER, Recorder
+from .messages import SERVER
+from .record import Recorder
 from .transcript import load, merge, save
 
 try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from math import isfinite, prod
+from math import prod
 from pathlib import Path
 from threading import RLock
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
@@ -21,14 +21,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..base.errors import InputError, some
 from ..base.loading import short
+from .messages import (
+    PER_RECORD,
+    SERVER,
+    Note,
+    Sent,
+    as_array,
+    finite_numbers,
+)
+from .transcript import merge, save
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SERVER = 0
-"""Number of the party that holds the labels."""
-PER_RECORD = ("embeddings", "gradient", "prediction")
-"""Kinds of messages of which each row is about one record, so that they need ids."""
 _MEANT = {
     "embedding": "embeddings",
     "gradients": "gradient",
@@ -44,70 +49,11 @@ _TOGETHER = 256
 """Messages of cuts that are checked together at most."""
 
 
-class Sent(NamedTuple):
-    """One message: who sent what kind to whom in which round, and the names of its tensor and of its ids.
-
-    Attributes:
-        round: Round number, from 0; -1 for what is sent before training starts.
-        sender: Party number (0 is the server).
-        receiver: Party number.
-        kind: What it is: `embeddings`, `gradient`, `prediction`, `scalar`, `losses`, or a word of the system's own.
-        tensor: Name of the numbers that travelled.
-        ids: Name of the ids (B,) of its records, by row; "" where it is about none.
-    """
-
-    round: int
-    sender: int
-    receiver: int
-    kind: str
-    tensor: str
-    ids: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """What `party` knows of itself, by `name`, and the name of its tensor."""
-
-    party: int
-    name: str
-    tensor: str
-
-
 class Scaler(Protocol):
     """What multiplies a loss before its backward pass, as `torch.amp.GradScaler` does."""
 
     def get_scale(self) -> float:
         """Return the factor."""
-
-
-class Arrays(Protocol):
-    """Gives arrays by name."""
-
-    def __getitem__(self, name: str, /) -> NDArray[Any]:
-        """Return the array of this name."""
-
-
-class Shards(Arrays, Protocol):
-    """Gives arrays by name, and all of them in parts."""
-
-    def shards(self) -> Iterator[Mapping[str, NDArray[Any]]]:
-        """Yield all arrays, those of one part together."""
-
-
-class Recording(Protocol):
-    """What was recorded of one training: what a `Recorder` keeps, and a transcript gives back."""
-
-    @property
-    def messages(self) -> list[Sent]:
-        """Messages in order."""
-
-    @property
-    def notes(self) -> list[Note]:
-        """What parties noted for themselves."""
-
-    @property
-    def tensors(self) -> Shards:
-        """The arrays that messages and notes name."""
 
 
 class Tensors:
@@ -416,7 +362,7 @@ class Recorder:
         with self._lock:
             try:
                 values = finite_numbers(tensor)
-                self._add(head, values, None if ids is None else self._known(np.array(_array(ids))))
+                self._add(head, values, None if ids is None else self._known(np.array(as_array(ids))))
             except InputError as error:
                 raise error.placed(what) from None
             if kind == "embeddings":
@@ -462,21 +408,17 @@ class Recorder:
         encrypted: bool = False,
     ) -> Path:
         """Write what was recorded as a transcript; arguments and errors as `dpzv_audit.systems.transcript.save`."""
-        from .transcript import save
-
         return save(
             self, Path(folder), classes=classes, public_ids=public_ids, top_model=top_model, encrypted=encrypted
         )
 
     def merge(self, *folders: Path | str) -> None:
         """Add what other parties recorded of the same training; errors as `dpzv_audit.systems.transcript.merge`."""
-        from .transcript import merge
-
         merge(self, *map(Path, folders))
 
     def _known(self, ids: ArrayLike) -> "_Ids":
         """Return checked ids, nobody else's to change, which are kept once where the message before had the same."""
-        found = _array(ids)
+        found = as_array(ids)
         if found.dtype.kind not in "iu" or found.ndim != 1:
             right = "must be whole numbers (B,)"
             raise InputError(f": ids are of type {found.dtype} and shape {found.shape}, {right}")
@@ -509,37 +451,6 @@ class _Ids(NamedTuple):
     content: bytes
 
 
-def with_ids(messages: Iterable[Sent], tensors: Arrays) -> list[Sent]:
-    """Return messages in order, those without ids with the ids of that client's embeddings of the round.
-
-    A message stays without ids where the client sends no embeddings in the round, or embeddings of several batches.
-    """
-    messages = list(messages)
-    batches: dict[tuple[int, int], set[str]] = {}
-    for one in messages:
-        if one.kind == "embeddings":
-            batches.setdefault((one.sender, one.round), set()).add(one.ids)
-
-    def ids_of(one: Sent) -> str:
-        known = next((batches[m, one.round] for m in (one.receiver, one.sender) if (m, one.round) in batches), set())
-        first, *others = sorted(known) or [""]
-        alike = all(np.array_equal(tensors[first], tensors[other]) for other in others)
-        return first if alike else ""
-
-    return [one if one.ids else one._replace(ids=ids_of(one)) for one in messages]
-
-
-def check_order(messages: Iterable[Sent]) -> None:
-    """Raise `InputError` for a gradient that comes before any embeddings of its client in its round."""
-    uploaded = set()
-    for one in messages:
-        if one.kind == "embeddings":
-            uploaded.add((one.sender, one.round))
-        elif one.kind == "gradient" and one.sender == SERVER and (one.receiver, one.round) not in uploaded:
-            where = f"the gradient of round {one.round} to party {one.receiver}"
-            raise InputError(f"{where} comes before any embeddings of that client in that round, must follow them")
-
-
 def _check_round(round: int, what: str) -> None:
     if not isinstance(round, int) or round < -1:
         raise InputError(f"{what}: the round must be a whole number of at least -1, not {short(repr(round))}")
@@ -551,27 +462,3 @@ def _words(round: int, sender: int, receiver: int, kind: str) -> str:
 
 def _needs_gradient(values: Any) -> bool:
     return getattr(values, "requires_grad", False) is True
-
-
-def _array(values: "Tensor | ArrayLike") -> NDArray[Any]:
-    """Return numbers of torch or numpy as an array; floats of other widths than 32 and 64 bits as float32."""
-    if isinstance(values, np.ndarray):
-        found = values
-    elif hasattr(values, "detach"):
-        tensor = cast("Tensor", values)
-        narrow = tensor.element_size() < 4 and tensor.is_floating_point()
-        found = (tensor.detach().float() if narrow else tensor).numpy(force=True)
-    else:
-        found = np.asarray(values)
-    return found.astype(np.float32) if found.dtype == np.float16 else found
-
-
-def finite_numbers(values: "Tensor | ArrayLike") -> NDArray[Any]:
-    """Return a copy of finite numbers; `InputError` for others."""
-    found = np.array(_array(values), order="C")
-    if found.dtype.kind not in "fiu" or found.size == 0:
-        raise InputError(f" holds values of type {found.dtype} and shape {found.shape}, must be numbers")
-    # A sum of squares is finite unless an entry is not, or is very large: then each is looked at.
-    if found.dtype.kind == "f" and not isfinite(np.vdot(found, found)) and not np.isfinite(found).all():
-        raise InputError(f" holds {found[~np.isfinite(found)][0]}, must be finite: has the training diverged?")
-    return found

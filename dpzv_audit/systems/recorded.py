@@ -12,7 +12,7 @@ from mechanisms.core.method import MethodSpec, Offers, Protection, downlink_of, 
 
 from ..data.files import file_digest
 from ..data.vertical import Records, VerticalDataset
-from .record import with_ids
+from .messages import with_ids
 from .rehearsal import apart, nameless, told_to_clients
 from .run import SystemConfig, SystemRun
 from .stated import UNSTATED

@@ -13,12 +13,7 @@ from mechanisms.core.models import GivenModel
 
 from ..base.errors import AuditError, InputError
 from ..base.seeds import Purpose, stream
-from .record import (
-    SERVER,
-    Recording,
-    Sent,
-    with_ids,
-)
+from .messages import SERVER, Recording, Sent, with_ids
 from .release_tests import Excerpt, Rehearsal
 from .system import Played, System, classes_of, seed_of
 from .task import Part, Task

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
 from ..accounting import Release
-from .record import SERVER, Arrays, Sent
+from .messages import SERVER, Arrays, Sent
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]

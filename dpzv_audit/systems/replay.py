@@ -12,10 +12,7 @@ from mechanisms.core.models import Layout
 from mechanisms.core.replicas import ParameterStack
 
 from ..base.errors import InputError
-from .record import (
-    Sent,
-    with_ids,
-)
+from .messages import Sent, with_ids
 from .trials import Trial
 
 

@@ -22,12 +22,8 @@ from ..base.loading import printing_aside, words_of
 from ..base.seeds import Purpose, stream
 from ..base.signals import TimeIsUp, until
 from .defences import CutDefences
-from .record import (
-    Recorder,
-    Recording,
-    check_order,
-    finite_numbers,
-)
+from .messages import Recording, check_order, finite_numbers
+from .record import Recorder
 from .task import Task
 from .trials import Trial, Trials
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,10 @@ from ..base.errors import InputError, check_count, plain_rule, some
 from ..base.files import check_values, read_plain
 from ..base.npy import open_safetensors
 from ..base.store import private_folder, write_atomically
-from .record import PER_RECORD, SERVER, Note, Recorder, Sent, finite_numbers
+from .messages import PER_RECORD, SERVER, Note, Sent, finite_numbers
+
+if TYPE_CHECKING:
+    from .record import Recorder
 
 SCHEMA = "dpzv-audit/transcript/1"
 MANIFEST = "manifest.json"
@@ -151,7 +154,7 @@ class Transcript:
 
 
 def save(
-    record: Recorder,
+    record: "Recorder",
     folder: Path,
     *,
     classes: int,
@@ -272,7 +275,7 @@ def _check(found: Transcript, path: Path) -> None:
             raise InputError(f"{path}: note {note.name!r} names a tensor or a party that is not there")
 
 
-def merge(record: Recorder, *folders: Path) -> None:
+def merge(record: "Recorder", *folders: Path) -> None:
     """Add what other parties recorded of the same training: each records what it sends, and saves a transcript.
 
     Within a round what goes to the server stands before what it answers.

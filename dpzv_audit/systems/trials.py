@@ -23,7 +23,7 @@ from ..base.npy import open_safetensors
 from ..base.signals import GRACE_SECONDS
 from ..base.store import Store
 from ..data.vertical import array_digest
-from .record import Arrays, Note, Recording, Sent
+from .messages import Arrays, Note, Recording, Sent
 
 SUFFIX = ".safetensors"
 _MOST_VALUES = 20_000_000

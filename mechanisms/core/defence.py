@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from dpzv_audit.accounting.labels import LabelRelease
-from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.errors import InputError, plain_rule, unknown_name
+from dpzv_audit.base.registry import Registry
 from dpzv_audit.base.seeds import Purpose
 
 from .bits import BitSource
@@ -227,10 +228,26 @@ def label_release(defences: Iterable[Defence]) -> LabelRelease | None:
     return found[0] if found else None
 
 
+DEFENCES: Registry[DefenceSpec] = Registry("dpzv_audit.defences", DefenceSpec)
+"""Every defence by name; `mechanisms.defences` adds the tool's own."""
+
+
+def defence_of(name: str, **settings: Any) -> Defence:
+    """Return the defence called `name` with its settings; `InputError` for an unknown name or a wrong setting."""
+    kind = DEFENCES.named(name, "defence").settings
+    for key in settings:
+        if key not in kind.model_fields or key == "name":
+            raise unknown_name(f"option of defence {name}", key, [one for one in kind.model_fields if one != "name"])
+    try:
+        return kind(name=name, **settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InputError(f": {plain_rule(first['msg'])}", f"option {field} of defence {name}", first["input"]) from None
+
+
 def checked(value: Any) -> Any:
     """Return defences that are given by name and settings as what they are; `ValueError` where that cannot be."""
-    from ..defences import defence_of
-
     given = (value,) if isinstance(value, dict | Defence) else value
     if not isinstance(given, list | tuple) or not all(isinstance(one, dict | Defence) for one in given):
         raise ValueError("must be defences, each by its name and settings")

@@ -25,10 +25,10 @@ import numpy as np
 from scipy.stats import binom
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import parse_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import Access
 from dpzv_audit.evidence.verdict import holm
 
 ROOT = Path(__file__).resolve().parents[2]

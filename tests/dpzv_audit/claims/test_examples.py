@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import typer
 
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import Access
 from dpzv_audit.cli import app
 
 ROOT = Path(__file__).parents[3]

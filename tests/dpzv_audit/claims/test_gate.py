@@ -14,11 +14,12 @@ from dpzv_audit import verify_claim
 from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.claims import cache as cache_module
 from dpzv_audit.claims import gate as gate_module
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims, one_claim
 from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.result import shown_path
-from dpzv_audit.claims.subjects import RUNS_A_BLOCK, Access, data_key
+from dpzv_audit.claims.subjects import RUNS_A_BLOCK, data_key
 from dpzv_audit.data import DATASETS, DataSpec, Partition
 from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, all_at_once, split_of, two_stages
 from dpzv_audit.evidence.verdict import Evidence, Theory, holm

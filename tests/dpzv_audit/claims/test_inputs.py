@@ -11,10 +11,10 @@ import pytest
 from dpzv_audit.base.executor import Workers
 from dpzv_audit.base.inputs import CHANGED, begin, inputs_of
 from dpzv_audit.base.loading import importable
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import Access
 from dpzv_audit.games.mechanism import mechanism_from
 
 # The mechanisms leave files open.

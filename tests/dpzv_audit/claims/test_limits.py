@@ -16,10 +16,10 @@ from dpzv_audit.base import limits
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.signals import TimeIsUp, until
 from dpzv_audit.base.toml import LARGEST_FILE
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import MOST_CLAIMS, parse_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import Access
 from dpzv_audit.cli import main
 from dpzv_audit.data import load_csv
 from mechanisms.core.config import check_sizes

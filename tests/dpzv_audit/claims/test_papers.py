@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import AttackClaim, load_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import Access
 from dpzv_audit.evidence.verdict import decide, holm
 
 PAPERS = Path(__file__).resolve().parents[3] / "examples" / "papers.toml"

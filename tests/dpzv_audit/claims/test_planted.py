@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dpzv_audit.base.errors import InputError
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims, parse_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import Access
 from dpzv_audit.evidence.verdict import decide, holm
 from dpzv_audit.games.planted import PLANTED
 

@@ -8,10 +8,10 @@ from dpzv_audit.base import executor
 from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.executor import Workers
 from dpzv_audit.claims import gate as gate_module
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import Access
 from dpzv_audit.evidence.gathering import THEORY
 
 CLAIMS = """

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import ClaimsFile, one_claim
 from dpzv_audit.claims.gate import ClaimRun, Gate
 from dpzv_audit.claims.result import decided, verify_result
-from dpzv_audit.claims.subjects import Access
 from dpzv_audit.evidence.gathering import Pool, Stage, Subject, Success
 from dpzv_audit.results import GateOptions
 

@@ -10,10 +10,11 @@ import pytest
 
 from dpzv_audit import verify_claim
 from dpzv_audit.base.errors import InputError
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims, one_claim
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import Access, data_key
+from dpzv_audit.claims.subjects import data_key
 from dpzv_audit.cli import main
 from dpzv_audit.data import load_csv
 from dpzv_audit.games.system import play

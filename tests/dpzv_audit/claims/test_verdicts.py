@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from dpzv_audit.base.findings import Void
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import ClaimsFile, one_claim
 from dpzv_audit.claims.gate import ClaimRun, Gate
-from dpzv_audit.claims.subjects import Access
 from dpzv_audit.evidence.gathering import Gathering, Subject
 from dpzv_audit.evidence.verdict import (
     VERDICTS,

@@ -33,9 +33,10 @@ from dpzv_audit.base.inputs import ABSENT, Inputs
 from dpzv_audit.base.npy import read_npz
 from dpzv_audit.base.store import Store, checksummed, hold
 from dpzv_audit.base.tracked import tracked_at
+from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
-from dpzv_audit.claims.subjects import Access, subject_of
+from dpzv_audit.claims.subjects import subject_of
 from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.text import _check_model

@@ -8,7 +8,7 @@ import pytest
 
 from dpzv_audit.base.findings import Control, Interval, OverTrainings
 from dpzv_audit.cli import main
-from dpzv_audit.cli.matrix import CellFlags
+from dpzv_audit.cli.flags import CellFlags
 from dpzv_audit.cli.matrix_cells import Cells, CellTask
 from dpzv_audit.cli.options import DataFlags
 from dpzv_audit.evidence.choosing import fresh_seed, pilot_seed

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.systems import Recorder
-from dpzv_audit.systems.record import check_order
+from dpzv_audit.systems.messages import check_order
 
 N = 12
 IDS = np.array([3, 1, 4, 0])

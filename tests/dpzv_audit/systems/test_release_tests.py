@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chi2, ncx2
 
 from dpzv_audit.data import load
-from dpzv_audit.systems.record import Sent
+from dpzv_audit.systems.messages import Sent
 from dpzv_audit.systems.rehearsal import rehearse
 from dpzv_audit.systems.release_tests import FALSE_ALARM, Excerpt, Rehearsal, _log_e, held_against
 from dpzv_audit.systems.run import method_of, setting_of

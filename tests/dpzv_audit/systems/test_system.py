@@ -16,7 +16,7 @@ from attacks import ATTACKS, AttackSetting
 from dpzv_audit.accounting import Release
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.systems.record import Sent
+from dpzv_audit.systems.messages import Sent
 from dpzv_audit.systems.rehearsal import apart, rehearse
 from dpzv_audit.systems.replay import replay
 from dpzv_audit.systems.run import SystemConfig, method_of
