@@ -13,7 +13,7 @@ from ..base.files import Undigested, confined_to, kind_of, tree_digest
 from ..base.loading import importable
 from ..base.signals import TRIAL_SECONDS
 from ..games.mechanism import code_of, native_readers
-from .file import MechanismClaim, OwnClaim, ScoresClaim, TrainedClaim, files_of
+from .file import MechanismClaim, OwnClaim, ScoresClaim, TrainedClaim
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MOST_FILES = 10_000
@@ -71,7 +71,7 @@ class Access:
 
     def scores(self, claim: ScoresClaim) -> list[Path]:
         """Return the two score files of a claim. Raises as `path`."""
-        return [self.path(key, value, FILE) for key, value in files_of(claim).items()]
+        return [self.path(key, value, FILE) for key, value in claim.files.items()]
 
     def depends(self, claim: MechanismClaim | OwnClaim) -> list[Path]:
         """Return what `depends` names. Raises as `path`."""
@@ -79,7 +79,7 @@ class Access:
 
     def tables(self, claim: TrainedClaim | OwnClaim) -> list[Path]:
         """Return the files of a claim's table: its rows and, where they are apart, its test rows. Raises as `path`."""
-        return [self.path(key, value, FILE) for key, value in files_of(claim).items()]
+        return [self.path(key, value, FILE) for key, value in claim.files.items()]
 
     @contextmanager
     def data_folder(self, claim: TrainedClaim | OwnClaim) -> Iterator[Path | None]:
@@ -120,7 +120,7 @@ class Access:
         """Raise `InputError` unless code that the claim names may be imported."""
         if not self.trust_code:
             right = "code that verify would import and run: give ‹trust_code› to allow it"
-            raise InputError(right, *_code_named(claim))
+            raise InputError(right, *claim.code_named)
 
     def code(self, claim: MechanismClaim | OwnClaim) -> str:
         """Return a digest of the code that a claim names, and of what it says that this depends on.
@@ -129,7 +129,7 @@ class Access:
         native code reads files, and names none.
         """
         self.require_trust(claim)
-        key, path = _code_named(claim)
+        key, path = claim.code_named
         with importable(self.folder):
             code = code_of(path, self.outputs, key)
             native = [] if claim.depends else native_readers(path, key)
@@ -166,10 +166,3 @@ class Remembering(Access):
             self.known[value,] = super().transformer(claim)
         found: str | None = self.known[value,]
         return found
-
-
-def _code_named(claim: MechanismClaim | OwnClaim) -> tuple[str, str]:
-    """Return the key that names code, and the path that it gives."""
-    if isinstance(claim, MechanismClaim):
-        return "mechanism", claim.mechanism
-    return "system", claim.system

@@ -17,10 +17,12 @@ from ..statistics.scores import ScoreFiles
 from ..statistics.settings import check_scores
 from .access import Access
 from .cache import Cache
-from .file import DEFAULT_ALPHA, ClaimsFile, MechanismClaim, OwnClaim, ScoresClaim, one_claim
+from .file import DEFAULT_ALPHA, Claim, ClaimsFile, one_claim
+from .forms import form_of
 from .gate import ClaimRun, Gate, claim_seed
+from .mechanism import mechanism_subject
 from .result import decided, verify_result
-from .subjects import mechanism_subject, scores_subject
+from .scores import scores_subject
 
 if TYPE_CHECKING:
     from ..data import VerticalDataset
@@ -106,25 +108,25 @@ def verify_claim(
     # The caller imports and runs what it names itself: this is its own process.
     access = Access.of(file.path, root=Path(folder), trust_code=True, trial_seconds=trial_seconds)
     subject: Subject | None = None
-    if isinstance(placed.claim, ScoresClaim):
+    gaussian = bool(claim.get("exactly_gaussian"))
+    if scores is not None:
         if not isinstance(scores, tuple | list) or len(scores) != 2:
             raise InputError(f"scores is a {type(scores).__name__}, must be a pair (in_scores, out_scores)")
         inside, outside = (check_scores(f"scores[{place}]", side) for place, side in enumerate(scores))
         given = ScoreFiles(inside, outside)
-        subject = scores_subject(lambda: given, exactly_gaussian=placed.claim.exactly_gaussian)
-    elif isinstance(placed.claim, MechanismClaim) and not isinstance(mechanism, str):
+        subject = scores_subject(lambda: given, exactly_gaussian=gaussian)
+    elif mechanism is not None and not isinstance(mechanism, str):
         label = getattr(mechanism, "__qualname__", type(mechanism).__name__)
-        gaussian = placed.claim.exactly_gaussian
         subject = mechanism_subject(
             mechanism,
             label,
             run.seed,
-            delta=placed.claim.delta,
+            delta=getattr(placed.claim, "delta", 0.0),
             exactly_gaussian=gaussian,
             trial_seconds=trial_seconds,
             max_trials=max_trials,
         )
-    elif isinstance(placed.claim, OwnClaim) and (callable(system) or data is not None):
+    elif system is not None and (callable(system) or data is not None):
         subject = _of_system(placed.claim, system, data, access, run.seed)
     gate = Gate(file=file, access=access, cache=Cache(None), seed=seed, max_trials=max_trials)
     if subject is None:
@@ -139,7 +141,7 @@ def verify_claim(
 
 
 def _of_system(
-    claim: OwnClaim,
+    claim: Claim,
     train: Callable[..., Any] | str | None,
     data: "VerticalDataset | Mapping[str, object] | None",
     access: Access,
@@ -149,15 +151,18 @@ def _of_system(
     from ..data import VerticalDataset
     from ..systems.stated import data_of, system_at, system_of
     from ..systems.task import dataset_of
-    from .systems import own_system, system_subject
+    from .system import SystemForm, own_system, system_subject
+
+    form = form_of(claim)
+    assert isinstance(form, SystemForm)
 
     if callable(train):
         label = getattr(train, "__qualname__", type(train).__name__)
         system = system_of(train, label, access.trial_seconds)
     else:
-        system = system_at(claim.system, access.trial_seconds, access.folder)
+        system = system_at(form.claim.system, access.trial_seconds, access.folder)
     if data is None:
         given = data_of(system)
     else:
         given = data if isinstance(data, VerticalDataset) else dataset_of(data, "data")
-    return system_subject(claim, own_system(claim, system, given, access), access, seed)
+    return system_subject(form.claim, own_system(form.claim, system, given, access), access, seed)

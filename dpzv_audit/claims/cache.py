@@ -15,10 +15,12 @@ from typing import TypeVar
 from ..base.errors import AuditError, InputError
 from ..base.files import PACKAGE_FOLDERS, tree_digest
 from ..base.inputs import Inputs
+from ..base.registry import plug_ins
 from ..base.store import Store, private_file, private_folder
 from ..base.tracked import tracked_at
 from ..evidence.gathering import Block
 from ..evidence.verdict import Evidence
+from ..games.mechanism import code_of
 from ..runs import PACKAGES, version_of
 
 T = TypeVar("T")
@@ -58,6 +60,19 @@ def code_digest() -> str:
     versions += [f"{package} {version_of(package)}" for package in (*PACKAGES, "transformers")]
     digest.update("\n".join([platform.python_version(), *sorted(set(versions))]).encode())
     return digest.hexdigest()
+
+
+def plug_in_digest() -> str:
+    """Return a digest of all packages that bring the tool anything, and of what they import that is not installed."""
+    parts = []
+    for point in plug_ins():
+        package = "" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+        try:
+            code = code_of(point.value)
+        except InputError:  # there is no such module
+            code = "absent"
+        parts.append(f"{point.group} {point.name} {point.value} {package} {code}")
+    return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest() if parts else ""
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any],
     if isinstance(merged.get("config"), dict):
         merged["config"] = {**defaults.get("config", {}), **merged["config"]}
     claim = _validated(model, merged, loc, lines, label)
-    for key, what in _contradictions(claim, merged):
+    for key, what in claim.contradictions(merged):
         raise wrong(f": {key} {what}", key)
     return PlacedClaim(claim, lines.of(loc), {key: lines.of((*loc, key)) for key in entry})
 
@@ -177,20 +177,6 @@ def said_by(claim: "Claim") -> dict[str, object]:
     """Return everything that a claim says but its name and source, as JSON has it; of a table what is given alone."""
     said = claim.model_dump(mode="json", by_alias=True, exclude={"name", "source"})
     return {key: value for key, value in said.items() if value or key not in TABLE}
-
-
-def _contradictions(claim: "Claim", given: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a claim about a training that do not go together, and what is wrong."""
-    if isinstance(claim, ScoresClaim | MechanismClaim):
-        return
-    if claim.csv is None:
-        yield from ((key, "goes with csv alone, must be left out") for key in TABLE if key in given)
-        return
-    for key in ("dataset", "data_dir", "records"):
-        if key in given:
-            yield key, "does not go with csv, must be left out"
-    if claim.label is None:
-        yield "label", "is missing: csv needs the column to predict"
 
 
 def _aliases(model: type[BaseModel]) -> list[str]:
@@ -314,7 +300,18 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
-class _Named(_Strict):
+class _Form(_Strict):
+    def contradictions(self, given: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """Yield which of the keys that are `given` do not go with others, and what is wrong."""
+        return iter(())
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files of data that it names, by their keys."""
+        return {}
+
+
+class _Named(_Form):
     name: Name
     """What the claim is called in every result; no two claims share one."""
     source: Text | None = None
@@ -333,7 +330,7 @@ class _EpsilonClaim(_Named):
     """What may differ between the two worlds."""
 
 
-class _Data(_Strict):
+class _Data(_Form):
     data_dir: Text | None = None
     """Folder with the data set's original files."""
     clients: int | None = Field(None, ge=1, le=MOST_CLIENTS)
@@ -357,6 +354,23 @@ class _Data(_Strict):
     separator: Text | None = None
     """With `csv`: the character between cells, such as ";" or "tab"; "," by default."""
 
+    def contradictions(self, given: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """See `_Form.contradictions`."""
+        if self.csv is None:
+            yield from ((key, "goes with csv alone, must be left out") for key in TABLE if key in given)
+            return
+        for key in ("dataset", "data_dir", "records"):
+            if key in given:
+                yield key, "does not go with csv, must be left out"
+        if self.label is None:
+            yield "label", "is missing: csv needs the column to predict"
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Its rows and, where they are apart, its test rows."""
+        named = {"csv": self.csv, "test_csv": self.test_csv}
+        return {key: path for key, path in named.items() if path is not None}
+
 
 TABLE = ("csv", "label", "columns", "categories", "scales", "classes", "drop", "test_csv", "separator")
 """Keys of a table of the user's."""
@@ -377,6 +391,11 @@ class _System(_Data):
     """Data set; by default what `data()` of the system's module gives, else digits in two blocks."""
     depends: list[Text] = Field(default_factory=list, max_length=100)
     """Files and folders that the system reads outside the folder of its package or module."""
+
+    @property
+    def code_named(self) -> tuple[str, str]:
+        """The key that names code, and the path that it gives."""
+        return "system", self.system
 
 
 class MethodClaim(_EpsilonClaim, _Trained):
@@ -469,6 +488,11 @@ class ScoresClaim(_EpsilonClaim):
     scores: ScoreFiles
     exactly_gaussian: ExactlyGaussian = False
 
+    @property
+    def files(self) -> dict[str, str]:
+        """Its two files of scores."""
+        return {f"scores.{side}": path for side, path in self.scores.names().items()}
+
 
 class MechanismClaim(_EpsilonClaim):
     """(epsilon, delta) of a mechanism of the user's own, run where `trust_code` allows it, or of a planted one."""
@@ -481,20 +505,15 @@ class MechanismClaim(_EpsilonClaim):
     """Files and folders that the mechanism reads outside the folder of its package or module."""
 
     @property
+    def code_named(self) -> tuple[str, str]:
+        """The key that names code, and the path that it gives."""
+        return "mechanism", self.mechanism
+
+    @property
     def planted(self) -> str:
         """The name of the planted mechanism, one of the tool's own that are wrong on purpose; "" for another."""
         module, _, name = self.mechanism.partition(":")
         return name if module == "planted" else ""
-
-
-def files_of(claim: "Claim") -> dict[str, str]:
-    """Return the files of data that a claim names, by their keys."""
-    if isinstance(claim, ScoresClaim):
-        return {f"scores.{side}": path for side, path in claim.scores.names().items()}
-    if isinstance(claim, MechanismClaim):
-        return {}
-    named = {"csv": claim.csv, "test_csv": claim.test_csv}
-    return {key: path for key, path in named.items() if path is not None}
 
 
 TrainedClaim = MethodClaim | MethodAttackClaim

@@ -46,9 +46,9 @@ from ..evidence.gathering import (
 from ..evidence.verdict import Evidence, Reach, refutable, stopping_level
 from .access import Access, Remembering
 from .cache import Cache, code_digest, evidence_key
-from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, PlacedClaim, ScoresClaim
+from .file import Claim, ClaimsFile, PlacedClaim
+from .forms import form_of
 from .reach import Plans, chance_in_words, reach_in_words, refutable_at
-from .subjects import check_claim, data_key, runs_code, subject_of
 
 WHOLE: Task = ("the whole claim", 0)
 
@@ -126,14 +126,14 @@ class Gate:
             return self._prepared()
 
     def _prepared(self) -> list[ClaimRun]:
-        judge = Judge.of_file(sum(isinstance(placed.claim, AttackClaim) for placed in self.file.claims))
+        judge = Judge.of_file(sum(placed.claim.kind == "attack" for placed in self.file.claims))
         runs = []
         for placed in self.file.claims:
             unkept = "its time was over before its files were read"
             data = ""
             with self._in_time(placed):
                 try:
-                    data = data_key(placed.claim, self.access)
+                    data = form_of(placed.claim).key(self.access)
                     unkept = ""
                 except Undigested as why:
                     unkept = str(why)
@@ -145,7 +145,7 @@ class Gate:
         for run in runs:
             if not run.cached:
                 with self._in_time(run.placed):
-                    source = subject_of(run.placed.claim, self.access, run.seed, self.max_trials)
+                    source = form_of(run.placed.claim).subject(self.access, run.seed, self.max_trials)
                     run.gathering = self.gathering(source, run)
                 if run.gathering is None:
                     run.found = _untested(run, f"{self.budget} ended before it was planned")
@@ -204,7 +204,7 @@ class Gate:
         for placed in self.file.claims:
             # Of what a plug-in brings nothing more can be told.
             with named(self.file.path, placed), suppress(NotImported), importing_nothing():
-                check_claim(placed.claim, access)
+                form_of(placed.claim).check(access)
 
     def gather(self, runs: Sequence[ClaimRun]) -> None:
         """Account for and test every claim, stage by stage; raises `KeyboardInterrupt` where it is interrupted."""
@@ -268,7 +268,7 @@ class Gate:
 
     def _inputs(self, run: ClaimRun) -> Inputs:
         """Return what code that is none of the tool's has read so far; what other claims' code read is among it."""
-        return inputs_of(self.access.folder) if runs_code(run.placed.claim) else Inputs()
+        return inputs_of(self.access.folder) if form_of(run.placed.claim).runs_code else Inputs()
 
     def _keeps(self, run: ClaimRun, task: Task) -> bool:
         return not run.unkept and run.gathering is not None and run.gathering.subject.pools[task[0]].stored
@@ -280,7 +280,7 @@ class Gate:
         """
         claim = run.placed.claim
         asked = Question(alpha=self.file.alpha, stop=self._stop, seed=run.seed, max_trials=self.max_trials)
-        if not isinstance(claim, AttackClaim):
+        if claim.kind != "attack":
             return replace(asked, epsilon=claim.epsilon, delta=claim.delta)
         from ..evidence.choosing import named as attacks_named
 
@@ -303,7 +303,7 @@ class Gate:
         return evidence_key({"code": code_digest(), "seed": self.seed, "max_trials": self.max_trials})
 
     def _key(self, placed: PlacedClaim, data: str) -> str:
-        stop = self._least_error if isinstance(placed.claim, AttackClaim) else self._stop
+        stop = self._least_error if placed.claim.kind == "attack" else self._stop
         parts = {"claim": placed.digest(), "data": data, "code": code_digest(), "alpha": self.file.alpha}
         parts |= {"stop": stop, "seed": self.seed, "max_trials": self.max_trials}
         return evidence_key(parts | {"device": self.access.device})
@@ -324,7 +324,7 @@ class Gate:
             return False
         run.unkept = self._inputs(run).unkept
         with suppress(AuditError):
-            if not run.unkept and self._key(run.placed, data_key(run.placed.claim, self.access)) == run.key:
+            if not run.unkept and self._key(run.placed, form_of(run.placed.claim).key(self.access)) == run.key:
                 return True
         run.unkept = run.unkept or CHANGED
         self.cache.forget_blocks(run.key)
@@ -461,11 +461,11 @@ class _Schedule:
 
 def limit_of_reach(claim: Claim, reach: Reach) -> str:
     """Return in words what the planned trials could certify at most of what a claim says."""
-    if isinstance(claim, AttackClaim):
+    if claim.kind == "attack":
         most = (
             f"a success of at most {percent_down(reach.most or 0.0)} of the claimed {100.0 * claim.success_at_most:g}%"
         )
-    elif isinstance(claim, CoinClaim):
+    elif claim.kind == "coins":
         chance = chance_in_words(reach.most or 0.0)
         most = f"a chance of at most {chance} of the claimed {100.0 * claim.coin_success_at_most:g}%"
     else:
@@ -497,7 +497,7 @@ def perform_apart(
         if key not in _subjects:
             while len(_subjects) >= 4:
                 _subjects.pop(next(iter(_subjects)))
-            _subjects[key] = subject_of(placed.claim, access, seed, question.max_trials)
+            _subjects[key] = form_of(placed.claim).subject(access, seed, question.max_trials)
         result, seconds, _ = perform(_subjects[key], question, task)
     return result, seconds, inputs_of(access.folder)
 
@@ -520,6 +520,6 @@ def claim_seed(placed: PlacedClaim, seed: int) -> int:
 
     Of scores that are there already nothing is drawn but the pilot: with `seed` itself, as `audit` does of score files.
     """
-    if isinstance(placed.claim, ScoresClaim):
+    if placed.claim.form == "scores":
         return seed
     return int.from_bytes(hashlib.sha256(f"{placed.digest()} {seed}".encode()).digest()[:4], "big") * 1000

@@ -7,11 +7,9 @@ from ..base.rounding import down, percent_down
 from ..evidence.gathering import Question, Subject, reach_of
 from ..evidence.trainings import MOST_TRAININGS
 from ..evidence.verdict import Reach
-from ..games.scores import GameScores
 from ..statistics.success import largest_limit, least_p_value, trainings_needed
-from .file import AttackClaim, Claim, CoinClaim, ScoresClaim, SystemClaim
-from .file import MechanismClaim as OwnMechanism
-from .subjects import run_plan
+from .file import Claim
+from .forms import form_of
 
 MOST_PLANS = 3
 """Different plans of runs that a check works out: each takes a second."""
@@ -22,22 +20,19 @@ def refutable_at(claim: Claim, level: float, max_trials: int | None, plans: "Pla
 
     Says when it is known where that takes scores, a rehearsal or a plan.
     """
-    if isinstance(claim, ScoresClaim):
-        return "known when read"
-    if isinstance(claim, SystemClaim | CoinClaim):
-        return "known when rehearsed"
-    if isinstance(claim, AttackClaim):
+    if claim.kind == "attack":
         return success_in_words(
             claim.success_at_most,
             level,
             least=least_success(claim.attack, claim.adversary),
             most=MOST_TRAININGS if max_trials is None else max_trials,
         )
-    if isinstance(claim, OwnMechanism) and not claim.planted:
-        reach = plans.of_runs(claim, level, max_trials)
+    form = form_of(claim)
+    if form.planned is not None:
+        reach = plans.of(form.planned, claim.delta, level, max_trials)
         if reach is not None:
             return reach_in_words(reach)
-    return "known when planned"
+    return f"known when {form.known_when}"
 
 
 @lru_cache(maxsize=1024)
@@ -85,17 +80,12 @@ class Plans:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Reach | None] = {}
 
-    def of_runs(self, claim: OwnMechanism, level: float, max_trials: int | None) -> Reach | None:
-        """Return what the runs of a mechanism can show; None where too many plans were worked out before."""
-        key = (claim.delta, claim.exactly_gaussian)
+    def of(self, subject: Subject, delta: float, level: float, max_trials: int | None) -> Reach | None:
+        """Return what the runs of a subject can show; None where too many plans were worked out before."""
+        key = (delta, subject.stages, *(pool.gaussian for pool in subject.pools.values()))
         if key not in self._known:
             if len(self._known) >= MOST_PLANS:
                 return None
-            stages, pools = run_plan(_undrawn, exactly_gaussian=claim.exactly_gaussian)
-            question = Question(epsilon=1.0, delta=claim.delta, alpha=level, stop=level, max_trials=max_trials)
-            self._known[key] = reach_of(Subject(stages=stages, pools=pools), question, level)
+            question = Question(epsilon=1.0, delta=delta, alpha=level, stop=level, max_trials=max_trials)
+            self._known[key] = reach_of(subject, question, level)
         return self._known[key]
-
-
-def _undrawn(number: int) -> GameScores:
-    raise AssertionError("a plan draws nothing")

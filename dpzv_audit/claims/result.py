@@ -35,7 +35,7 @@ from ..results import (
     VerifyResult,
 )
 from ..statistics.success import success_upper, trainings_needed
-from .file import AttackClaim, Claim, ClaimsFile, CoinClaim, MethodClaim, said_by
+from .file import Claim, ClaimsFile, said_by
 from .gate import ClaimRun
 from .ledger import LedgerMemory, about, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
 
@@ -157,8 +157,8 @@ def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verd
     evidence = run.evidence()
     theory = evidence.theory
     earlier = decided.earlier[place]
-    about_attack = isinstance(claim, AttackClaim)
-    claimed = claim.success_at_most if isinstance(claim, AttackClaim) else claim.epsilon
+    about_attack = claim.kind == "attack"
+    claimed = claim.success_at_most if claim.kind == "attack" else claim.epsilon
     limit = evidence.success_upper(decided.alpha)
     could_refute = evidence.could_refute(level, claimed)
     if about_attack and not evidence.missing:
@@ -216,9 +216,9 @@ def left_out(evidence: Evidence) -> list[str]:
 
 
 def _claim_in_words(claim: Claim) -> str:
-    if isinstance(claim, AttackClaim):
+    if claim.kind == "attack":
         return f"success of {claim.attack} at most {100.0 * claim.success_at_most:g}%"
-    if isinstance(claim, CoinClaim):
+    if claim.kind == "coins":
         return f"each coin guessed right with a chance of at most {100.0 * claim.coin_success_at_most:g}%"
     return claim_in_words(claim.epsilon, claim.delta)
 
@@ -248,7 +248,7 @@ def _reach(claim: Claim, evidence: Evidence, level: float, *, could_refute: bool
     if reach is None:
         return None
     needed = None
-    if isinstance(claim, AttackClaim) and claim.success_at_most > evidence.least_success:
+    if claim.kind == "attack" and claim.success_at_most > evidence.least_success:
         needed = trainings_needed(claim.success_at_most, level, least=evidence.least_success)
     facts = {"trials": reach.trials, "unit": reach.unit, "most": reach.most}
     return {**facts, "refutable": could_refute, "needed": needed}
@@ -296,10 +296,10 @@ def shown_path(text: str) -> str:
 
 def _with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
     """Return the measured trade-off curve beside the claimed one, as `audit` has it, and that of the sound bound."""
-    if evidence.tradeoff is None or isinstance(claim, AttackClaim):
+    if evidence.tradeoff is None or claim.kind == "attack":
         return None
     alpha = evidence.tradeoff["alpha"]
-    of_method = isinstance(claim, MethodClaim)
+    of_method = claim.form == "method"
     curves = theory_curves(alpha, evidence.theory, epsilon=claim.epsilon, delta=claim.delta, of_method=of_method)
     return {**evidence.tradeoff, **{name: curve for name, curve in curves.items() if curve is not None}}
 

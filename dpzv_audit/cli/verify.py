@@ -23,7 +23,7 @@ from ..base.rounding import as_claimed, p_value
 from ..base.signals import TRIAL_SECONDS
 from ..base.store import write_atomically
 from ..claims.cache import CACHE_VARIABLE, Cache, check_untracked, default_cache
-from ..claims.file import ClaimsFile, claims_schema, files_of, load_claims
+from ..claims.file import ClaimsFile, claims_schema, load_claims
 from ..claims.ledger import LedgerMemory, about, check_room, ledger_files, level_of, open_ledger
 from ..results import ClaimResult, GateOptions, VerifyResult
 from ..runs import MEASURED_FILE, json_text, versions
@@ -113,7 +113,7 @@ class ReportFlags:
         read = {"the claims file": file.path}
         for placed in file.claims:
             folder = file.path.parent
-            read |= {f"{key} of claim {placed.name!r}": folder / path for key, path in files_of(placed.claim).items()}
+            read |= {f"{key} of claim {placed.name!r}": folder / path for key, path in placed.claim.files.items()}
         if ledger is not None:
             _check_name("ledger", ledger)
         written = {"junit": self.junit, "sarif": self.sarif, SUMMARY_VARIABLE: self.summary}

@@ -17,9 +17,10 @@ from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims, one_claim
+from dpzv_audit.claims.forms import form_of
 from dpzv_audit.claims.gate import Gate
+from dpzv_audit.claims.mechanism import RUNS_A_BLOCK
 from dpzv_audit.claims.result import shown_path
-from dpzv_audit.claims.subjects import RUNS_A_BLOCK, data_key
 from dpzv_audit.data import DATASETS, DataSpec, Partition
 from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, all_at_once, split_of, two_stages
 from dpzv_audit.evidence.verdict import Evidence, Theory, holm
@@ -284,12 +285,12 @@ def test_the_files_of_a_transformer_count_as_data(tmp_path):
     (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
     keys = {"name": "c", "method": "dpzv", "epsilon": 1.0, "config": {"transformer": str(tmp_path / "model")}}
     access = Access.of(tmp_path / "claims.toml")
-    before = data_key(one_claim(keys).claim, access)
-    assert data_key(one_claim(keys).claim, access) == before
+    before = form_of(one_claim(keys).claim).key(access)
+    assert form_of(one_claim(keys).claim).key(access) == before
     (tmp_path / "model" / "model.safetensors").write_bytes(b"others")
-    assert data_key(one_claim(keys).claim, access) != before
+    assert form_of(one_claim(keys).claim).key(access) != before
     del keys["config"]
-    assert data_key(one_claim(keys).claim, access) != before
+    assert form_of(one_claim(keys).claim).key(access) != before
 
 
 def test_the_version_of_transformers_is_part_of_the_code(monkeypatch):
@@ -546,7 +547,7 @@ def test_an_edit_of_a_plug_in_of_any_kind_is_audited_again(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     point = importlib.metadata.EntryPoint("thing", "plugged_in_here:THING", f"dpzv_audit.{group}")
     monkeypatch.setattr(registry, "plug_ins", lambda: (point,))
-    monkeypatch.setattr("dpzv_audit.claims.subjects.plug_ins", lambda: (point,))
+    monkeypatch.setattr("dpzv_audit.claims.cache.plug_ins", lambda: (point,))
     text = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nrecords = 1000\nepsilon = 1.0\n'
 
     def key():
@@ -559,7 +560,7 @@ def test_an_edit_of_a_plug_in_of_any_kind_is_audited_again(tmp_path, monkeypatch
     seen.append(key())
     assert seen[0] == seen[1]
     assert len(set(seen)) == 3
-    monkeypatch.setattr("dpzv_audit.claims.subjects.plug_ins", lambda: ())
+    monkeypatch.setattr("dpzv_audit.claims.cache.plug_ins", lambda: ())
     assert key() not in seen
 
 

@@ -302,9 +302,10 @@ def test_rounds_by_client_are_counted_once_for_all_clients():
 def test_a_budget_bounds_planning(tmp_path, monkeypatch):
     from dpzv_audit.base import signals
     from dpzv_audit.claims import gate
+    from dpzv_audit.claims.method import MethodForm
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(gate, "subject_of", lambda *given: time.sleep(60.0))
+    monkeypatch.setattr(MethodForm, "subject", lambda *given: time.sleep(60.0))
     made = gate_of(tmp_path, METHOD + METHOD.replace('"c"', '"d"').replace("1.0", "2.0"), max_minutes=1e-6)
     started = time.monotonic()
     runs = made.prepare()
@@ -321,9 +322,10 @@ def test_a_budget_bounds_theory_and_each_block(tmp_path, monkeypatch, what):
     from dataclasses import replace
 
     from dpzv_audit.claims import gate
+    from dpzv_audit.claims.method import MethodForm
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
-    subject_of = gate.subject_of
+    subject_of = MethodForm.subject
 
     def slow(*given):
         made, sleep = subject_of(*given), lambda *given: time.sleep(60.0)
@@ -331,7 +333,7 @@ def test_a_budget_bounds_theory_and_each_block(tmp_path, monkeypatch, what):
             return replace(made, theory=sleep)
         return replace(made, pools={name: replace(pool, draw=sleep) for name, pool in made.pools.items()})
 
-    monkeypatch.setattr(gate, "subject_of", slow)
+    monkeypatch.setattr(MethodForm, "subject", slow)
     made = gate_of(tmp_path, METHOD + "records = 1000", max_minutes=0.05)
     started = time.monotonic()
     (run,) = made.prepare()

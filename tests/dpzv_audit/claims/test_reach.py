@@ -8,8 +8,9 @@ import pytest
 
 from dpzv_audit.base.rounding import down
 from dpzv_audit.claims.file import one_claim
+from dpzv_audit.claims.mechanism import mechanism_subject
 from dpzv_audit.claims.reach import MOST_PLANS, Plans, refutable_at
-from dpzv_audit.claims.subjects import mechanism_subject, scores_subject
+from dpzv_audit.claims.scores import scores_subject
 from dpzv_audit.cli import main
 from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather, reach_of
 from dpzv_audit.evidence.trainings import MOST_TRAININGS

@@ -13,8 +13,8 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims, one_claim
+from dpzv_audit.claims.forms import form_of
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import data_key
 from dpzv_audit.cli import main
 from dpzv_audit.data import load_csv
 from dpzv_audit.games.system import play
@@ -202,7 +202,7 @@ def test_a_game_that_is_interrupted_goes_on_with_the_same_trainings(folder, veri
         done.append(first)
         return play(*arguments, first=first, **options)
 
-    monkeypatch.setattr("dpzv_audit.claims.systems.play", interrupted)
+    monkeypatch.setattr("dpzv_audit.claims.system.play", interrupted)
     (folder[0] / "claims.toml").write_text(text)
     assert main(["verify", "claims/claims.toml", "--trust-code", "--quiet"]) == 130
     capsys.readouterr()
@@ -329,17 +329,17 @@ def test_evidence_is_of_the_code_and_of_the_table(folder):
     ours = one_claim({"name": "c", "system": f"{name}:train", "csv": "customers.csv", **keys}).claim
     access = Access.of(here / "claims.toml", root=here.parent, trust_code=True)
     with pytest.raises(InputError, match="which is nothing, must be a regular file below"):
-        data_key(ours, access)
+        form_of(ours).key(access)
     ours = one_claim({"name": "c", "system": f"{name}:train", "csv": "../customers.csv", **keys}).claim
-    before = data_key(ours, access)
-    assert data_key(ours, access) == before
+    before = form_of(ours).key(access)
+    assert form_of(ours).key(access) == before
     (here.parent / "customers.csv").write_text(TABLE + "44,north,3,no\n")
-    of_data = data_key(ours, access)
+    of_data = form_of(ours).key(access)
     (here / f"{name}_later.py").write_text("NOISE = 3.0\n")
-    of_code = data_key(ours, access)
+    of_code = form_of(ours).key(access)
     assert len({before, of_data, of_code}) == 3
     with pytest.raises(InputError, match=f"system is '{name}:train', code that verify would import"):
-        data_key(ours, Access.of(here / "claims.toml", root=here.parent))
+        form_of(ours).key(Access.of(here / "claims.toml", root=here.parent))
 
 
 def test_a_claim_without_a_table_keeps_the_digest_that_it_had():

@@ -36,7 +36,7 @@ from dpzv_audit.base.tracked import tracked_at
 from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
-from dpzv_audit.claims.subjects import subject_of
+from dpzv_audit.claims.forms import form_of
 from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.text import _check_model
@@ -732,7 +732,7 @@ def test_scores_are_confined_when_they_are_opened(folder, tmp_path):
     (tmp_path / "secret.csv").write_text("3.0\n" * 40)
     (placed,) = load_claims(Path("claims.toml")).claims
     access = Access.of(Path("claims.toml"))
-    subject = subject_of(placed.claim, access, 0)
+    subject = form_of(placed.claim).subject(access, 0, None)
     (folder / "in.csv").unlink()
     (folder / "in.csv").symlink_to(tmp_path / "secret.csv")
     with pytest.raises(InputError, match=r"in\.csv: leads to .*secret\.csv, must lie below"):

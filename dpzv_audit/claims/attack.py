@@ -1,0 +1,140 @@
+"""What a claim on the success of an attack is about: blocks of trainings, each attacked."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attacks.core.contract import DoesNotApply
+
+from ..base.findings import STRONGEST, Control, Interval
+from ..evidence.choosing import applicable, named, strongest, worst_client
+from ..evidence.gathering import Pool, Stage, Subject, Success
+from .data import facts_of
+from .file import (
+    AttackClaim,
+)
+
+if TYPE_CHECKING:
+    from attacks import AttackSetting, AttackSpec
+
+
+ATTACKED = "trainings"
+MOST_BLOCKS = 10**6
+
+
+def attacked(claim: AttackClaim, setting: "AttackSetting", *, positives: int) -> Subject:
+    """Return what a claim about an attack is about: blocks of `setting.trials` trainings.
+
+    An e-process bets on the success of each training. The positive control, which is the same whatever is attacked, is
+    in the first `positives` blocks. A pilot, on trainings of its own, says which client looks, and where the claim is
+    about the strongest attack which that is. The claim is about each of them: where it may be held, every other attack
+    and client is mounted too, from pools of their own.
+    """
+
+    mounted = [(spec, replace(setting, adversary=by)) for spec, by in named(claim.attack, claim.adversary)]
+    every = claim.attack == STRONGEST
+    candidates = {words_of(spec, one): (spec, one) for spec, one in applicable(mounted, every=every)}
+
+    @cache
+    def chosen() -> "tuple[AttackSpec, AttackSetting]":
+        if every:
+            spec, one, _ = strongest(mounted, claimed=claim.success_at_most)
+            return spec, one
+        spec, one = mounted[0]
+        return spec, worst_client(spec, one)[0]
+
+    def draw(number: int) -> Success:
+        return success_of(*chosen(), number, with_positive=number < positives)
+
+    def draw_other(words: str, number: int) -> Success:
+        try:
+            return success_of(
+                *candidates[words],
+                number,
+                with_positive=number == 0,
+                most_chance=claim.success_at_most if every else None,
+            )
+        except DoesNotApply as error:
+            return Success(rates=(), baselines={}, controls={}, mounted=words, excluded=error.words)
+
+    draws: dict[str, Callable[[int], Success]] = {ATTACKED: draw}
+    if len(candidates) > 1:
+        draws |= {words: partial(draw_other, words) for words in candidates}
+    return Subject(
+        stages=tuple(
+            Stage(name=name, pool=name, blocks=MOST_BLOCKS, sequential=float(name == ATTACKED), stops=True)
+            for name in draws
+        ),
+        pools={name: Pool(draw=one, trials=setting.trials, stored=True) for name, one in draws.items()},
+        facts={
+            "config": setting.config.model_dump(mode="json"),
+            "data": facts_of(setting.dataset),
+            "set_up": mounted[0][0].requires_because if not every else "",
+        },
+    )
+
+
+def words_of(spec: "AttackSpec", setting: "AttackSetting") -> str:
+    """Return an attack and by whom it is mounted, in words that no other attack or client has."""
+    if not setting.looks.clients:
+        return spec.name
+    return f"{spec.name} by {setting.adversary.replace('-', ' ')} {', '.join(map(str, setting.parties))}"
+
+
+def success_of(
+    spec: "AttackSpec",
+    setting: "AttackSetting",
+    number: int,
+    *,
+    with_positive: bool,
+    most_chance: float | None = None,
+) -> Success:
+    """Return the success of an attack on block `number` of trainings.
+
+    Where knowing nothing finds more than `most_chance`, the block says that it is excluded.
+    """
+    from ..evidence.sections import not_learnt, utility_section
+
+    one = replace(setting, seed=setting.seed + number, with_positive=with_positive)
+    settings = [one]
+    if spec.reveals == "membership":
+        # Targets of one mount share its shadow models: only one of them is independent of the others.
+        first = setting.seed + number * setting.trials
+        alone = replace(one, trials=1)
+        settings = [
+            replace(alone, seed=first + i, with_positive=with_positive and i == 0) for i in range(setting.trials)
+        ]
+    outcomes = [spec.mount(each) for each in settings]
+    rates: list[float] = []
+    for outcome in outcomes:
+        rates += outcome.by_trial.get("success", (outcome.success.value,))
+    baselines = _means_of(outcome.baselines for outcome in outcomes)
+    controls: dict[str, tuple[Control, ...]] = {}
+    for outcome in outcomes:
+        for name, control in outcome.controls.items():
+            controls[name] = (*controls.get(name, ()), control)
+    excluded = ""
+    chance = outcomes[0].chance
+    if most_chance is not None and chance > most_chance:
+        excluded = f"knowing nothing finds {chance:.3f} already"
+    return Success(
+        rates=tuple(rates),
+        baselines=baselines,
+        controls=controls,
+        mounted=words_of(spec, setting),
+        excluded=excluded,
+        warnings=tuple(not_learnt(utility_section(outcomes[0].trained, setting.dataset, {}, setting.confidence))),
+    )
+
+
+def _means_of(rows: "Iterable[Mapping[str, float | Interval]]") -> dict[str, float]:
+    """Return the mean over rows of each value by name."""
+    every = list(rows)
+    values = {name: [row[name] for row in every if name in row] for name in every[0]}
+    return {
+        name: float(np.mean([one if isinstance(one, float | int) else one.value for one in column]))
+        for name, column in values.items()
+    }

@@ -1,0 +1,103 @@
+"""The data that a claim on a training names: counted without being loaded, or loaded once for all claims."""
+
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from ..base.errors import with_options
+from ..base.files import confined_to, data_digest
+from ..data import DATASETS, count_csv, load, load_csv
+from ..data.vertical import VerticalDataset
+from .access import Access
+from .file import (
+    TABLE,
+    OwnClaim,
+    TrainedClaim,
+    said_by,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+_alive: WeakValueDictionary[str, VerticalDataset] = WeakValueDictionary()
+_sizes: dict[str, tuple[int, int]] = {}
+
+
+def sizes_of(claim: TrainedClaim | OwnClaim, access: Access) -> tuple[int, int]:
+    """Return the training records and the clients of the data that a claim names, which are counted, not loaded.
+
+    Raises `InputError` for data that are absent or do not go with the claim.
+    """
+    key = _data_named(claim, access)
+    if key not in _sizes:
+        with access.data_folder(claim) as folder:
+            if claim.csv is None:
+                spec = DATASETS.named(claim.dataset or "digits", "dataset")
+                _sizes[key] = spec.count(clients=claim.clients, data_dir=folder)
+            else:
+                path, *test = access.tables(claim)
+                with confined_to(access.root):
+                    _sizes[key] = count_csv(
+                        path,
+                        label=claim.label or "",
+                        clients=claim.clients,
+                        groups=claim.columns or None,
+                        categories=claim.categories,
+                        scales=claim.scales,
+                        drop=claim.drop,
+                        test=test[0] if test else None,
+                        separator=claim.separator or ",",
+                    )
+    return _sizes[key]
+
+
+def loaded(claim: TrainedClaim | OwnClaim, access: Access) -> VerticalDataset:
+    """Return the data that a claim names, digits where none, the same object for all claims that are on them.
+
+    Twenty copies would fill the memory. Raises `InputError` for data that cannot be read, and those out of bounds.
+    """
+    key = _data_named(claim, access)
+    data = _alive.get(key)
+    if data is None:
+        data = _alive[key] = _read(claim, access)
+    return data
+
+
+def facts_of(data: VerticalDataset) -> dict[str, object]:
+    """Return what a claim's evidence says of its data: digests, partition and, where there are any, hints."""
+    hints = {"hints": [with_options(hint) for hint in data.hints]} if data.hints else {}
+    return {"digests": data.digests, "partition": data.partition, **hints}
+
+
+def _data_named(claim: TrainedClaim | OwnClaim, access: Access) -> str:
+    """Return what tells the data of a claim from those of others: what it says of them, and where files lie."""
+    said = said_by(claim)
+    return str([access.folder, access.root, {key: said.get(key) for key in ("dataset", "data_dir", "clients", *TABLE)}])
+
+
+def _read(claim: TrainedClaim | OwnClaim, access: Access) -> VerticalDataset:
+    with access.data_folder(claim) as folder:
+        if claim.csv is None:
+            return load(claim.dataset or "digits", clients=claim.clients, data_dir=folder)
+        path, *test = access.tables(claim)
+        with confined_to(access.root):
+            return load_csv(
+                path,
+                label=claim.label or "",
+                clients=claim.clients,
+                groups=claim.columns or None,
+                categories=claim.categories,
+                scales=claim.scales,
+                classes=claim.classes or None,
+                drop=claim.drop,
+                test=test[0] if test else None,
+                separator=claim.separator or ",",
+            )
+
+
+def data_digest_of(claim: TrainedClaim | OwnClaim, access: Access) -> str:
+    """Return a digest of the data that a claim names; "" where it names none. Raises `Undigested` as `data_digest`."""
+    with access.data_folder(claim) as folder:
+        if claim.csv is not None:
+            return data_digest(access.tables(claim))
+        return "" if claim.dataset is None else DATASETS.named(claim.dataset, "dataset").digest(folder)
