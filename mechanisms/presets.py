@@ -2,7 +2,9 @@
 
 import tomllib
 from importlib.resources import files
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from dpzv_audit.base.findings import Preset
 
 if TYPE_CHECKING:
     from .core.method import MethodSpec
@@ -13,7 +15,6 @@ GRADIENT_DEFAULTS: dict[str, dict[str, object]] = _TABLES["gradient"]
 """The same for methods that send gradients down, over `DATASET_DEFAULTS`."""
 LEARNED_DEFAULTS: dict[str, dict[str, dict[str, object]]] = _TABLES["learned"]
 """Settings by method and data set under which the method learns it under noise, over all others."""
-Preset = Literal["learned", "paper"]
 
 
 def dataset_defaults(

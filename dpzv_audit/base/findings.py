@@ -9,6 +9,8 @@ AdversaryName = Literal[
     "client", "colluding-clients", "all-but-one", "malicious-client", "eavesdropper", "release", "server"
 ]
 NeighbourRelation = Literal["replace-label", "replace-record", "zero-out", "add-remove"]
+Preset = Literal["learned", "paper"]
+"""Which settings of a training are meant where neither the user nor the method says: see `mechanisms.presets`."""
 ClaimKind = Literal["epsilon-delta", "trade-off"]
 VerdictWord = Literal["refuted", "not-tested", "overclaimed", "inconclusive", "held", "supported"]
 """The words for a verdict, the gravest first."""

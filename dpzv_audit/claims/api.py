@@ -18,7 +18,7 @@ from ..statistics.settings import check_scores
 from .access import Access
 from .cache import Cache
 from .file import DEFAULT_ALPHA, Claim, ClaimsFile, one_claim
-from .forms import form_of
+from .forms import SystemForm, form_of
 from .gate import ClaimRun, Gate, claim_seed
 from .mechanism import mechanism_subject
 from .result import decided, verify_result
@@ -151,7 +151,7 @@ def _of_system(
     from ..data import VerticalDataset
     from ..systems.stated import data_of, system_at, system_of
     from ..systems.task import dataset_of
-    from .system import SystemForm, own_system, system_subject
+    from .system import own_system, system_subject
 
     form = form_of(claim)
     assert isinstance(form, SystemForm)

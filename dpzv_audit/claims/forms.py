@@ -1,12 +1,25 @@
-"""What each form of claim owns: a key of what its evidence depends on, a check, and its subject."""
+"""The forms that a claim may have: each owns the key of its evidence, its check and its subject.
 
-from typing import Protocol
+Nothing here loads torch: evidence that a cache knows needs none.
+"""
 
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from ..base.files import Undigested, confined_to, data_digest
+from ..base.registry import plug_ins
+from ..data.files import model_digest
 from ..evidence.gathering import Subject
+from ..games.mechanism import MechanismTrials
+from ..games.scores import GameScores
+from ..statistics.scores import ScoreFiles, load_score_files
 from .access import Access
-from .file import Claim, MechanismClaim, OwnClaim, ScoresClaim
-from .mechanism import MechanismForm
-from .scores import ScoresForm
+from .cache import plug_in_digest
+from .data import data_digest_of
+from .file import Claim, MechanismClaim, OwnClaim, ScoresClaim, TrainedClaim
+from .mechanism import mechanism_subject, run_plan
+from .scores import scores_subject
 
 
 class Form(Protocol):
@@ -47,16 +60,170 @@ class Form(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class ScoresForm:
+    """A claim of an epsilon, put to the test on two files of scores."""
+
+    claim: ScoresClaim
+    runs_code: ClassVar[bool] = False
+    known_when: ClassVar[str] = "read"
+    planned: ClassVar[None] = None
+
+    def key(self, access: Access) -> str:
+        """Return a digest of the two files. Raises `Undigested` where one cannot be read."""
+        with confined_to(access.root):
+            return data_digest(access.scores(self.claim))
+
+    def check(self, access: Access) -> None:
+        """Raise `InputError` where a file is none, or lies elsewhere."""
+        access.scores(self.claim)
+
+    def subject(self, access: Access, seed: int, max_trials: int | None) -> Subject:
+        """Return the scores of both files."""
+        in_path, out_path = access.scores(self.claim)
+
+        def read() -> ScoreFiles:
+            with confined_to(access.root):
+                return load_score_files(in_path, out_path, self.claim.scores.header)
+
+        return scores_subject(
+            read,
+            called="files",
+            exactly_gaussian=self.claim.exactly_gaussian,
+            facts={"scores": self.claim.scores.names()},
+        )
+
+
+@dataclass(frozen=True)
+class MechanismForm:
+    """A claim of an epsilon, put to the test by runs of a mechanism in both worlds."""
+
+    claim: MechanismClaim
+    known_when: ClassVar[str] = "planned"
+
+    @property
+    def planned(self) -> Subject | None:
+        """Return the plan of runs of the user's own mechanism."""
+        if self.claim.planted:
+            return None
+        stages, pools = run_plan(_undrawn, exactly_gaussian=self.claim.exactly_gaussian)
+        return Subject(stages=stages, pools=pools)
+
+    @property
+    def runs_code(self) -> bool:
+        """Return whether the mechanism is the user's own."""
+        return not self.claim.planted
+
+    def key(self, access: Access) -> str:
+        """Return a digest of the mechanism's code. Raises as `Access.code`."""
+        return "planted" if self.claim.planted else f"{access.code(self.claim)} {plug_in_digest()}"
+
+    def check(self, access: Access) -> None:
+        """Raise `InputError` where keys do not go with a planted mechanism, or `depends` names no file."""
+        if self.claim.planted:
+            from .planted import check_planted
+
+            check_planted(self.claim)
+        access.depends(self.claim)
+
+    def subject(self, access: Access, seed: int, max_trials: int | None) -> Subject:
+        """Return runs of the mechanism; code of the user's needs trust."""
+        claim = self.claim
+        if claim.planted:
+            from .planted import planted_subject
+
+            return planted_subject(claim, seed)
+        access.require_trust(claim)
+        trials = MechanismTrials(claim.mechanism, seed, access.trial_seconds, access.folder)
+        return mechanism_subject(
+            trials,
+            claim.mechanism,
+            seed,
+            delta=claim.delta,
+            exactly_gaussian=claim.exactly_gaussian,
+            max_trials=max_trials,
+        )
+
+
+@dataclass(frozen=True)
+class MethodForm:
+    """A claim on a training of the tool's own, of data or of so many records that are simulated."""
+
+    claim: TrainedClaim
+    known_when: ClassVar[str] = "planned"
+    planned: ClassVar[None] = None
+
+    @property
+    def runs_code(self) -> bool:
+        """Return whether a plug-in is installed, which may bring the method, its data or its defence."""
+        return bool(plug_ins())
+
+    def key(self, access: Access) -> str:
+        """Return a digest of data, of a pre-trained model and of plug-ins. Raises `Undigested` where there is none."""
+        claim = self.claim
+        if claim.records is not None:
+            return f"simulated {plug_in_digest()}"
+        model = access.transformer(claim)
+        if model is not None and not Path(model).is_dir():
+            raise Undigested(f"the model {model} lies on a hub, where it may change")
+        digest = f"{data_digest_of(claim, access)} {plug_in_digest()}"
+        return digest if model is None else f"{digest}, {model_digest(model)}"
+
+    def check(self, access: Access) -> None:
+        """Raise `InputError` naming the key at fault.
+
+        Plans, keeps and trains nothing, not even a few blank records: what the tool's own methods draw is known.
+        """
+        from .method import check_trained
+
+        # A model on a hub is fetched by a training alone: its name takes no trust here.
+        check_trained(self.claim, replace(access, trust_code=True))
+
+    def subject(self, access: Access, seed: int, max_trials: int | None) -> Subject:
+        """Return trainings that are attacked, or every accountant's bound beside games on what is released."""
+        from .method import attack_subject, epsilon_subject
+
+        if self.claim.kind == "attack":
+            return attack_subject(self.claim, access, seed)
+        return epsilon_subject(self.claim, access, seed)
+
+
+@dataclass(frozen=True)
+class SystemForm:
+    """A claim on a training of the user's own, which needs trust to be run."""
+
+    claim: OwnClaim
+    runs_code: ClassVar[bool] = True
+    known_when: ClassVar[str] = "rehearsed"
+    planned: ClassVar[None] = None
+
+    def key(self, access: Access) -> str:
+        """Return a digest of data, of the system's code and of plug-ins. Raises as `Access.code`."""
+        code = access.code(self.claim)
+        return f"{data_digest_of(self.claim, access)} {code} {plug_in_digest()}"
+
+    def check(self, access: Access) -> None:
+        """Raise `InputError` naming the key at fault; imports no code of the system."""
+        from .system import check_system
+
+        check_system(self.claim, access)
+
+    def subject(self, access: Access, seed: int, max_trials: int | None) -> Subject:
+        """Return what the claim is about, the system rehearsed."""
+        from .system import claimed_system, system_subject
+
+        access.require_trust(self.claim)
+        return system_subject(self.claim, claimed_system(self.claim, access), access, seed)
+
+
 def form_of(claim: Claim) -> Form:
-    """Return the form of a claim. Those that train load torch."""
+    """Return the form of a claim."""
     if isinstance(claim, ScoresClaim):
         return ScoresForm(claim)
     if isinstance(claim, MechanismClaim):
         return MechanismForm(claim)
-    if isinstance(claim, OwnClaim):
-        from .system import SystemForm
+    return SystemForm(claim) if isinstance(claim, OwnClaim) else MethodForm(claim)
 
-        return SystemForm(claim)
-    from .method import MethodForm
 
-    return MethodForm(claim)
+def _undrawn(number: int) -> GameScores:
+    raise AssertionError("a plan draws nothing")

@@ -1,9 +1,9 @@
 """Claims on a mechanism: one of the user's own, which is run, or one of the tool's that is wrong on purpose."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,66 +14,12 @@ from ..games.engine import Arrays
 from ..games.fitting import WORDS, FittedScore, fit_score, pilot_size
 from ..games.mechanism import MechanismTrials, answer_shape, check_mechanism, play
 from ..games.scores import GameScores, Given, scored_by, scores_of, views_of
-from .access import Access
-from .cache import plug_in_digest
-from .file import MechanismClaim
 
 RUNS = "runs"
 RUNS_A_BLOCK = 125
 """Pairs of runs, one in each world, that are drawn, kept and lost together."""
 # After the numbers of the worlds: runs that a score is fitted to draw from streams of their own.
 _FIT_STREAM = 2
-
-
-@dataclass(frozen=True)
-class MechanismForm:
-    """A claim of an epsilon, put to the test by runs of a mechanism in both worlds."""
-
-    claim: MechanismClaim
-    known_when: ClassVar[str] = "planned"
-
-    @property
-    def planned(self) -> Subject | None:
-        """Return the plan of runs of the user's own mechanism."""
-        if self.claim.planted:
-            return None
-        stages, pools = run_plan(_undrawn, exactly_gaussian=self.claim.exactly_gaussian)
-        return Subject(stages=stages, pools=pools)
-
-    @property
-    def runs_code(self) -> bool:
-        """Return whether the mechanism is the user's own."""
-        return not self.claim.planted
-
-    def key(self, access: Access) -> str:
-        """Return a digest of the mechanism's code. Raises as `Access.code`."""
-        return "planted" if self.claim.planted else f"{access.code(self.claim)} {plug_in_digest()}"
-
-    def check(self, access: Access) -> None:
-        """Raise `InputError` where keys do not go with a planted mechanism, or `depends` names no file."""
-        if self.claim.planted:
-            from .planted import check_planted
-
-            check_planted(self.claim)
-        access.depends(self.claim)
-
-    def subject(self, access: Access, seed: int, max_trials: int | None) -> Subject:
-        """Return runs of the mechanism; code of the user's needs trust."""
-        claim = self.claim
-        if claim.planted:
-            from .planted import planted_subject
-
-            return planted_subject(claim, seed)
-        access.require_trust(claim)
-        trials = MechanismTrials(claim.mechanism, seed, access.trial_seconds, access.folder)
-        return mechanism_subject(
-            trials,
-            claim.mechanism,
-            seed,
-            delta=claim.delta,
-            exactly_gaussian=claim.exactly_gaussian,
-            max_trials=max_trials,
-        )
 
 
 def mechanism_subject(
@@ -137,7 +83,3 @@ def run_plan(draw: Callable[[int], GameScores], *, exactly_gaussian: bool) -> tu
     """Return the stages in which runs of a mechanism are tested, and their pool, whose blocks `draw` makes."""
     pool = Pool(draw=draw, pairs=RUNS_A_BLOCK, trials=2 * RUNS_A_BLOCK, gaussian=exactly_gaussian, stored=True)
     return two_stages(RUNS, first=4, rest=14), {RUNS: pool}
-
-
-def _undrawn(number: int) -> GameScores:
-    raise AssertionError("a plan draws nothing")

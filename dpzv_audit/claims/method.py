@@ -1,9 +1,8 @@
 """Claims on one of the tool's training methods: of an epsilon, or of an attack's success."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from mechanisms import METHODS, TrainingConfig
 from mechanisms.core.config import check_plan, check_sizes
@@ -14,17 +13,13 @@ from mechanisms.methods.dpzv import scalar_config
 from mechanisms.presets import dataset_defaults
 
 from ..base.errors import InputError
-from ..base.files import Undigested
 from ..base.findings import STRONGEST
-from ..base.registry import plug_ins
-from ..data.files import model_digest
 from ..evidence.choosing import named
 from ..evidence.games import games_of, label_game, theory_of
 from ..evidence.gathering import Subject
 from ..evidence.verdict import Theory
 from ..games.labels import LabelTrials, private_labels
 from .access import Access
-from .cache import plug_in_digest
 from .file import (
     MethodAttackClaim,
     MethodClaim,
@@ -35,55 +30,23 @@ if TYPE_CHECKING:
     pass
 
 from .attack import attacked
-from .data import data_digest_of, facts_of, loaded, sizes_of
+from .data import facts_of, loaded, sizes_of
 
 TRIALS_A_BLOCK = 4
 POSITIVE_BLOCKS = 16
 """Blocks of trainings of a method that the positive control is in."""
 
 
-@dataclass(frozen=True)
-class MethodForm:
-    """A claim on a training of the tool's own, of data or of so many records that are simulated."""
+def check_trained(claim: TrainedClaim, access: Access) -> None:
+    """Raise `InputError` naming the key at fault where a claim on a method cannot be run.
 
-    claim: TrainedClaim
-    known_when: ClassVar[str] = "planned"
-    planned: ClassVar[None] = None
-
-    @property
-    def runs_code(self) -> bool:
-        """Return whether a plug-in is installed, which may bring the method, its data or its defence."""
-        return bool(plug_ins())
-
-    def key(self, access: Access) -> str:
-        """Return a digest of data, of a pre-trained model and of plug-ins. Raises `Undigested` where there is none."""
-        claim = self.claim
-        if claim.records is not None:
-            return f"simulated {plug_in_digest()}"
-        model = access.transformer(claim)
-        if model is not None and not Path(model).is_dir():
-            raise Undigested(f"the model {model} lies on a hub, where it may change")
-        digest = f"{data_digest_of(claim, access)} {plug_in_digest()}"
-        return digest if model is None else f"{digest}, {model_digest(model)}"
-
-    def check(self, access: Access) -> None:
-        """Raise `InputError` naming the key at fault.
-
-        Plans, keeps and trains nothing, not even a few blank records: what the tool's own methods draw is known.
-        """
-        # A model on a hub is fetched by a training alone: its name takes no trust here.
-        trusting = replace(access, trust_code=True)
-        if self.claim.records is not None:
-            records, clients = self.claim.records, self.claim.clients or 1
-        else:
-            records, clients = sizes_of(self.claim, trusting)
-        _setting(self.claim, trusting, records=records, clients=clients)
-
-    def subject(self, access: Access, seed: int, max_trials: int | None) -> Subject:
-        """Return trainings that are attacked, or every accountant's bound beside games on what is released."""
-        if self.claim.kind == "attack":
-            return _attack_subject(self.claim, access, seed)
-        return _epsilon_subject(self.claim, access, seed)
+    Plans, keeps and trains nothing, not even a few blank records: what the tool's own methods draw is known.
+    """
+    if claim.records is not None:
+        records, clients = claim.records, claim.clients or 1
+    else:
+        records, clients = sizes_of(claim, access)
+    _setting(claim, access, records=records, clients=clients)
 
 
 def _setting(claim: TrainedClaim, access: Access, *, records: int, clients: int) -> tuple[MethodSpec, TrainingConfig]:
@@ -127,7 +90,7 @@ def _calibrated(claim: MethodClaim, options: dict[str, Any]) -> dict[str, Any]:
     return {key: getattr(claim, key) for key in ("epsilon", "delta") if key in fields} | options
 
 
-def _epsilon_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
+def epsilon_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
     """Return what an (epsilon, delta) claim is about: every accountant's bound, and the games on its scalars."""
     data = loaded(claim, access) if claim.records is None else None
     records = len(data.train) if data is not None else claim.records or 0
@@ -162,7 +125,7 @@ def _epsilon_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
     return Subject(theory=theory, facts=facts, unaudited=unaudited)
 
 
-def _attack_subject(claim: MethodAttackClaim, access: Access, seed: int) -> Subject:
+def attack_subject(claim: MethodAttackClaim, access: Access, seed: int) -> Subject:
     """Return what a claim about an attack on a method is about; see `attacked`."""
     from attacks import AttackSetting
 

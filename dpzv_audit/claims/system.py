@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any
 
 from mechanisms.core.context import Deployment
 from mechanisms.core.method import MethodSpec
@@ -35,8 +35,7 @@ from ..systems.stated import data_of, release_of, system_at
 from ..systems.system import System
 from .access import Access
 from .attack import attacked
-from .cache import plug_in_digest
-from .data import data_digest_of, facts_of, loaded, sizes_of
+from .data import facts_of, loaded, sizes_of
 from .file import CoinClaim, OwnClaim, SystemAttackClaim, SystemClaim
 
 COINS = "coin-flip trainings"
@@ -49,44 +48,25 @@ _REHEARSED: dict[tuple[object, ...], SystemOffers] = {}
 
 
 @dataclass(frozen=True)
-class SystemForm:
-    """A claim on a training of the user's own, which needs trust to be run."""
-
-    claim: OwnClaim
-    runs_code: ClassVar[bool] = True
-    known_when: ClassVar[str] = "rehearsed"
-    planned: ClassVar[None] = None
-
-    def key(self, access: Access) -> str:
-        """Return a digest of data, of the system's code and of plug-ins. Raises as `Access.code`."""
-        code = access.code(self.claim)
-        return f"{data_digest_of(self.claim, access)} {code} {plug_in_digest()}"
-
-    def check(self, access: Access) -> None:
-        """Raise `InputError` naming the key at fault; imports no code of the system."""
-        access.depends(self.claim)
-        records = MOST_RECORDS
-        if _names_data(self.claim):
-            records, _ = sizes_of(self.claim, access)
-        if self.claim.kind == "attack":
-            mounted = named(self.claim.attack, self.claim.adversary)
-            if self.claim.attack != STRONGEST:
-                mounted[0][0].check(self.claim.adversary, {})
-        elif self.claim.kind == "epsilon" and self.claim.release:
-            _check_release(self.claim, records)
-
-    def subject(self, access: Access, seed: int, max_trials: int | None) -> Subject:
-        """Return what the claim is about, the system rehearsed."""
-        access.require_trust(self.claim)
-        return system_subject(self.claim, claimed_system(self.claim, access), access, seed)
-
-
-@dataclass(frozen=True)
 class OwnSystem:
     """A training of the user's own and the data that it is to be trained on."""
 
     system: System
     data: VerticalDataset
+
+
+def check_system(claim: OwnClaim, access: Access) -> None:
+    """Raise `InputError` naming the key at fault where a claim on a system cannot be run; imports no code of it."""
+    access.depends(claim)
+    records = MOST_RECORDS
+    if _names_data(claim):
+        records, _ = sizes_of(claim, access)
+    if claim.kind == "attack":
+        mounted = named(claim.attack, claim.adversary)
+        if claim.attack != STRONGEST:
+            mounted[0][0].check(claim.adversary, {})
+    elif claim.kind == "epsilon" and claim.release:
+        _check_release(claim, records)
 
 
 def _check_release(claim: SystemClaim, records: int) -> None:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from mechanisms.presets import Preset, dataset_defaults
-
 from ..base.errors import InputError, unknown_name, with_options
+from ..base.findings import Preset
 from ..base.signals import TRIAL_SECONDS
 from ..data import DATASETS, DataSpec, VerticalDataset, load, load_csv
 from ..data.download import download
@@ -275,6 +274,8 @@ def choose(
         refuse(training.given, claims, f"{why}: give --set dp=embedding, embedding-batch or gradient as well")
     options = chosen if require is None else require(chosen)
     tuned = options.get("transformer") is not None
+    from mechanisms.presets import dataset_defaults
+
     usual = dataset_defaults(data.name, spec, transformer=tuned, preset=data.preset or "learned")
     config = spec.configure(**usual | options)
     dataset = load_data(data, quiet=quiet, transformer=config.transformer)

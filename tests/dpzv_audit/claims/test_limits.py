@@ -302,7 +302,7 @@ def test_rounds_by_client_are_counted_once_for_all_clients():
 def test_a_budget_bounds_planning(tmp_path, monkeypatch):
     from dpzv_audit.base import signals
     from dpzv_audit.claims import gate
-    from dpzv_audit.claims.method import MethodForm
+    from dpzv_audit.claims.forms import MethodForm
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
     monkeypatch.setattr(MethodForm, "subject", lambda *given: time.sleep(60.0))
@@ -322,7 +322,7 @@ def test_a_budget_bounds_theory_and_each_block(tmp_path, monkeypatch, what):
     from dataclasses import replace
 
     from dpzv_audit.claims import gate
-    from dpzv_audit.claims.method import MethodForm
+    from dpzv_audit.claims.forms import MethodForm
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
     subject_of = MethodForm.subject

@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from dpzv_audit.base.findings import Preset
 from dpzv_audit.cli import main
 from dpzv_audit.cli.flags import flag
 from dpzv_audit.cli.options import DataFlags, load_data
@@ -14,7 +15,7 @@ from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.spec import DATA_VARIABLE
 from mechanisms import METHODS
 from mechanisms.core.checkpoints import FileCheckpoints
-from mechanisms.presets import DATASET_DEFAULTS, GRADIENT_DEFAULTS, LEARNED_DEFAULTS, Preset, dataset_defaults
+from mechanisms.presets import DATASET_DEFAULTS, GRADIENT_DEFAULTS, LEARNED_DEFAULTS, dataset_defaults
 
 ROWS = "a,b,kind,y\n" + "".join(f"{i},{2 * i},{'xyz'[i % 3]},{i % 2}\n" for i in range(100))
 WORDS = {"categories": ["kind"]}
