@@ -33,9 +33,8 @@ class Form(Protocol):
     def known_when(self) -> str:
         """Return when it is known what the claim could be refuted at, where no runs are planned."""
 
-    @property
-    def planned(self) -> Subject | None:
-        """Return the plan of its runs, which can be told before anything is read or run; None where there is none."""
+    def plan(self, access: Access) -> Subject | None:
+        """Return the plan of its runs, which can be told before anything is run; None where it cannot."""
 
     def key(self, access: Access) -> str:
         """Return a digest of the data, and of the user's code, that its evidence depends on.
@@ -67,7 +66,10 @@ class ScoresForm:
     claim: ScoresClaim
     runs_code: ClassVar[bool] = False
     known_when: ClassVar[str] = "read"
-    planned: ClassVar[None] = None
+
+    def plan(self, access: Access) -> Subject | None:
+        """Return None: how many scores there are is known when they are read."""
+        return None
 
     def key(self, access: Access) -> str:
         """Return a digest of the two files. Raises `Undigested` where one cannot be read."""
@@ -101,8 +103,7 @@ class MechanismForm:
     claim: MechanismClaim
     known_when: ClassVar[str] = "planned"
 
-    @property
-    def planned(self) -> Subject | None:
+    def plan(self, access: Access) -> Subject | None:
         """Return the plan of runs of the user's own mechanism."""
         if self.claim.planted:
             return None
@@ -151,12 +152,17 @@ class MethodForm:
 
     claim: TrainedClaim
     known_when: ClassVar[str] = "planned"
-    planned: ClassVar[None] = None
 
     @property
     def runs_code(self) -> bool:
         """Return whether a plug-in is installed, which may bring the method, its data or its defence."""
         return bool(plug_ins())
+
+    def plan(self, access: Access) -> Subject | None:
+        """Return the plan of transcripts that are simulated; trainings may refute more beside them."""
+        from .method import planned_simulation
+
+        return planned_simulation(self.claim, access) if self.claim.kind == "epsilon" else None
 
     def key(self, access: Access) -> str:
         """Return a digest of data, of a pre-trained model and of plug-ins. Raises `Undigested` where there is none."""
@@ -195,7 +201,10 @@ class SystemForm:
     claim: OwnClaim
     runs_code: ClassVar[bool] = True
     known_when: ClassVar[str] = "rehearsed"
-    planned: ClassVar[None] = None
+
+    def plan(self, access: Access) -> Subject | None:
+        """Return None: how many coins there are is known when the system is rehearsed."""
+        return None
 
     def key(self, access: Access) -> str:
         """Return a digest of data, of the system's code and of plug-ins. Raises as `Access.code`."""

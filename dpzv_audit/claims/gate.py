@@ -188,11 +188,12 @@ class Gate:
         """Return by name, in words, what each claim could be refuted at; runs, reads and imports nothing."""
         level = self.level / len(self.file.claims)
         plans = Plans()
+        access = Remembering.as_in(self.access)
         found = {}
         for placed in self.file.claims:
             found[placed.name] = "known when planned"  # all that can be told of what a plug-in brings
             with suppress(NotImported), importing_nothing():
-                found[placed.name] = refutable_at(placed.claim, level, self.max_trials, plans)
+                found[placed.name] = refutable_at(placed.claim, access, level, self.max_trials, plans)
         return found
 
     def check(self) -> None:

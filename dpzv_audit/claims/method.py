@@ -15,7 +15,7 @@ from mechanisms.presets import dataset_defaults
 from ..base.errors import InputError
 from ..base.findings import STRONGEST
 from ..evidence.choosing import named
-from ..evidence.games import games_of, label_game, theory_of
+from ..evidence.games import games_of, label_game, plan_of_simulation, theory_of
 from ..evidence.gathering import Subject
 from ..evidence.verdict import Theory
 from ..games.labels import LabelTrials, private_labels
@@ -37,15 +37,32 @@ POSITIVE_BLOCKS = 16
 """Blocks of trainings of a method that the positive control is in."""
 
 
+def planned_simulation(claim: MethodClaim, access: Access) -> Subject | None:
+    """Return the plan of the transcripts that are simulated for a claim, of which nothing can be drawn.
+
+    None where there is no game on its noise, or where a schedule must be made to know.
+    """
+    trusting = replace(access, trust_code=True)
+    records, clients = _sizes(claim, trusting)
+    spec, config = _setting(claim, trusting, records=records, clients=clients)
+    noised = scalar_config(spec, config)
+    if noised is None or noised.calibration == "none" or noised.sigma == 0.0:
+        return None
+    against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
+    return plan_of_simulation(spec, noised, records, **against, beside_trainings=claim.records is None)
+
+
+def _sizes(claim: TrainedClaim, access: Access) -> tuple[int, int]:
+    """Return the records and the clients of a training: those that are simulated, or those of its data."""
+    return sizes_of(claim, access) if claim.records is None else (claim.records, claim.clients or 1)
+
+
 def check_trained(claim: TrainedClaim, access: Access) -> None:
     """Raise `InputError` naming the key at fault where a claim on a method cannot be run.
 
     Plans, keeps and trains nothing, not even a few blank records: what the tool's own methods draw is known.
     """
-    if claim.records is not None:
-        records, clients = claim.records, claim.clients or 1
-    else:
-        records, clients = sizes_of(claim, access)
+    records, clients = _sizes(claim, access)
     _setting(claim, access, records=records, clients=clients)
 
 

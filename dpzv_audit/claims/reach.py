@@ -8,14 +8,17 @@ from ..evidence.gathering import Question, Subject, reach_of
 from ..evidence.trainings import MOST_TRAININGS
 from ..evidence.verdict import Reach
 from ..statistics.success import largest_limit, least_p_value, trainings_needed
+from .access import Access
 from .file import Claim
 from .forms import form_of
 
 MOST_PLANS = 3
 """Different plans of runs that a check works out: each takes a second."""
+MOST_PLANNED = 100
+"""Claims that a check plans at most: each is configured for it."""
 
 
-def refutable_at(claim: Claim, level: float, max_trials: int | None, plans: "Plans") -> str:
+def refutable_at(claim: Claim, access: Access, level: float, max_trials: int | None, plans: "Plans") -> str:
     """Return in words what a claim could be refuted at, at the error `level`, with at most `max_trials` trials.
 
     Says when it is known where that takes scores, a rehearsal or a plan.
@@ -28,8 +31,9 @@ def refutable_at(claim: Claim, level: float, max_trials: int | None, plans: "Pla
             most=MOST_TRAININGS if max_trials is None else max_trials,
         )
     form = form_of(claim)
-    if form.planned is not None:
-        reach = plans.of(form.planned, claim.delta, level, max_trials)
+    planned = form.plan(access) if plans.more() else None
+    if planned is not None:
+        reach = plans.of(planned, claim.delta, level, max_trials)
         if reach is not None:
             return reach_in_words(reach)
     return f"known when {form.known_when}"
@@ -79,6 +83,12 @@ class Plans:
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Reach | None] = {}
+        self._asked = 0
+
+    def more(self) -> bool:
+        """Count one more claim, and return whether it is still to be planned."""
+        self._asked += 1
+        return self._asked <= MOST_PLANNED
 
     def of(self, subject: Subject, delta: float, level: float, max_trials: int | None) -> Reach | None:
         """Return what the runs of a subject can show; None where too many plans were worked out before."""

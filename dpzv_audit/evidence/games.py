@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
+from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment, Plan
 
 from ..accounting import upper_bounds
@@ -66,15 +67,10 @@ def games_of(
     clients have, so that their game is its own too. Of the final model alone (`release`) the loss of a mislabelled
     record is scored, which takes trainings.
     """
-    plays = PLAYED_BY.get(adversary, adversary)
-    relation: Neighbours = "replace-label" if neighbours == "replace-record" else neighbours
-    canary: Canary = "mislabelled" if plays == "release" else "worst-case"
     plan = method.scalar_plan(config, deployment)
-    why_not = why_undefined(relation, canary, plays, config)
-    if why_not:
-        return Subject(unaudited=f"no game against the {adversary} under {neighbours}: {why_not}")
-    player = cast(GameAdversary, plays)
-    game = Game(method=method, config=config, adversary=player, neighbours=relation, canary=canary)
+    game = _game_of(method, config, adversary, neighbours)
+    if isinstance(game, str):
+        return Subject(unaudited=f"no game against the {adversary} under {neighbours}: {game}")
     simulated, no_simulation = _tried(lambda: _simulated(game, plan, deployment))
     trained = None
     no_training = "the final model of a simulated size does not exist: name a dataset, not records"
@@ -86,16 +82,60 @@ def games_of(
     if simulated is None or trained is None:
         shares = dict.fromkeys(_SHARES, 1.0 - CUT_SHARE)
     if simulated is not None:
-        size = _KNOWN_BLOCK if game.knows_ids else _SECRET_BLOCK
-        pools[SIMULATED] = pool_of(simulated, size)
+        pools[SIMULATED] = pool_of(simulated, _simulated_block(game))
         stages += all_at_once(SIMULATED, blocks=_SIMULATED_BLOCKS, share=shares[SIMULATED])
     if trained is not None:
         pools[TRAINED] = pool_of(trained, TRAINED_BLOCK)
         stages += two_stages(TRAINED, first=_FIRST_TRAINED, rest=_REST_TRAINED, share=shares[TRAINED])
     if not pools:
-        return Subject(unaudited=no_training if canary == "mislabelled" else no_simulation or no_training)
+        return Subject(unaudited=no_training if game.canary == "mislabelled" else no_simulation or no_training)
     played = {"adversary": game.adversary, "neighbours": game.neighbours, "canary": game.canary}
     return Subject(pools=pools, stages=stages, facts={"game": played})
+
+
+def plan_of_simulation(
+    method: MethodSpec,
+    config: DPZVConfig,
+    records: int,
+    *,
+    adversary: AdversaryName,
+    neighbours: NeighbourRelation,
+    beside_trainings: bool,
+) -> Subject | None:
+    """Return the plan of the simulated transcripts of `games_of`, of which nothing can be drawn; None without any.
+
+    Takes no more time the longer a training is.
+    """
+    game = _game_of(method, config, adversary, neighbours)
+    if isinstance(game, str) or game.canary == "mislabelled":
+        return None
+    if not game.knows_ids and rounds_of(config, records) > _MOST_ROUNDS:
+        return None
+
+    def draw(number: int) -> GameScores:
+        raise AssertionError("a plan draws nothing")
+
+    share = _SHARES[SIMULATED] if beside_trainings else 1.0 - CUT_SHARE
+    pool = Pool(draw=draw, pairs=_simulated_block(game), gaussian=game.knows_ids)
+    return Subject(pools={SIMULATED: pool}, stages=all_at_once(SIMULATED, blocks=_SIMULATED_BLOCKS, share=share))
+
+
+def _game_of(
+    method: MethodSpec, config: DPZVConfig, adversary: AdversaryName, neighbours: NeighbourRelation
+) -> Game | str:
+    """Return the game that is played for a claim, or why there is none."""
+    plays = PLAYED_BY.get(adversary, adversary)
+    relation: Neighbours = "replace-label" if neighbours == "replace-record" else neighbours
+    canary: Canary = "mislabelled" if plays == "release" else "worst-case"
+    why_not = why_undefined(relation, canary, plays, config)
+    if why_not:
+        return why_not
+    player = cast(GameAdversary, plays)
+    return Game(method=method, config=config, adversary=player, neighbours=relation, canary=canary)
+
+
+def _simulated_block(game: Game) -> int:
+    return _KNOWN_BLOCK if game.knows_ids else _SECRET_BLOCK
 
 
 def label_game(trials: LabelTrials) -> Subject:

@@ -2,12 +2,16 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpzv_audit.base.rounding import down
-from dpzv_audit.claims.file import one_claim
+from dpzv_audit.claims.access import Access
+from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.file import ClaimsFile, one_claim
+from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.mechanism import mechanism_subject
 from dpzv_audit.claims.reach import MOST_PLANS, Plans, refutable_at
 from dpzv_audit.claims.scores import scores_subject
@@ -217,14 +221,30 @@ def test_a_check_says_what_each_claim_could_be_refuted_at(verified, tmp_path, ca
     assert f"claim 'most labels': {words[0]}" in capsys.readouterr().out
 
 
+HERE = Access.of(Path("claims.toml"), root=None)
+
+
+def test_a_check_says_at_most_what_the_plan_of_a_method_says_and_nothing_where_a_schedule_must_be_made():
+    keys = {"name": "c", "method": "dpzv", "records": 1000, "epsilon": 1.0, "config": {"batch_size": 50, "epochs": 2}}
+    placed = one_claim({**keys, "adversary": "client"})
+    said = refutable_at(placed.claim, HERE, LEVEL, None, Plans())
+    gate = Gate(file=ClaimsFile(HERE.folder / "c", LEVEL, (placed,)), access=HERE, cache=Cache(None))
+    assert said == "16,384 trials can refute any epsilon, given Gaussian noise"
+    assert gate.plans(gate.prepare()) == {"c": said}
+    hidden = one_claim({**keys, "records": 10**6, "adversary": "eavesdropper", "config": {"batch_size": 1}})
+    assert refutable_at(hidden.claim, HERE, LEVEL, None, Plans()) == "known when planned"
+
+
 def test_the_reach_of_runs_is_that_of_their_plan_and_few_plans_are_worked_out():
     keys = {"name": "c", "mechanism": "a.b:c"}
     plans = Plans()
-    first = refutable_at(one_claim({**keys, "epsilon": 1.0}).claim, LEVEL, None, plans)
+    first = refutable_at(one_claim({**keys, "epsilon": 1.0}).claim, HERE, LEVEL, None, plans)
     most = reach_of(mechanism_subject(sharp, "sharp", 0), asked(1.0), LEVEL).most
     assert first == f"4,500 trials can refute an epsilon below {down(most)}"
     gaussian = one_claim({**keys, "epsilon": 1.0, "exactly_gaussian": True}).claim
-    assert refutable_at(gaussian, LEVEL, None, plans) == "4,500 trials can refute any epsilon, given Gaussian noise"
+    assert (
+        refutable_at(gaussian, HERE, LEVEL, None, plans) == "4,500 trials can refute any epsilon, given Gaussian noise"
+    )
     others = [one_claim({**keys, "epsilon": 1.0, "delta": 1e-6 / n}).claim for n in range(1, 6)]
-    said = [refutable_at(claim, LEVEL, None, plans) for claim in others]
+    said = [refutable_at(claim, HERE, LEVEL, None, plans) for claim in others]
     assert said.count("known when planned") == len(others) + 2 - MOST_PLANS
