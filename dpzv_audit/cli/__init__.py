@@ -17,7 +17,7 @@ from ..base.errors import AuditError, InputError, Interrupted, one_line, out_of_
 from ..base.signals import INTERRUPTED, exit_code, stoppable
 from .commands import Commands, no_such_option
 from .failures import say_unexpected, spell_plainly, threads_watched
-from .flags import GIVEN, RUNNING, renamed, said
+from .flags import GIVEN, RUNNING, said
 
 FAILED = 3
 CHECK = "--check"
@@ -138,7 +138,6 @@ def _ran(arguments: list[str]) -> int:
         check_not_shadowed()
     except ImportError as error:
         raise InputError(error) from None
-    arguments = renamed(arguments)
     GIVEN.set(tuple(arguments))
     code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
     if code == INTERRUPTED:  # typer answers an interrupt with this code instead of raising it

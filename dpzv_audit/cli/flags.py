@@ -3,7 +3,6 @@
 import inspect
 import math
 import re
-import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
@@ -277,9 +276,6 @@ SAID_ALWAYS = ("clients", "partition", "separator")
 PAIRS = {"settings": "--set", "data_options": "--data-option", "defence_settings": "--defence-set"}
 """Parameters that give fields as KEY=VALUE, with their flags."""
 
-OLD = {"--seeds": "--trials", "--claim-epsilon": "--epsilon"}
-"""Flags that were called otherwise once, and what they are called now."""
-
 GIVEN: ContextVar[tuple[str, ...]] = ContextVar("GIVEN", default=())
 """The command line being run, set by `main`."""
 RUNNING: ContextVar[typer.Context | None] = ContextVar("RUNNING", default=None)
@@ -291,17 +287,6 @@ CONFIGURED = "dpzv_audit.configured"
 def flag(name: str) -> str:
     """Return the flag of an option, or the name of the argument."""
     return ARGUMENTS.get(name) or f"--{OTHERWISE.get(name, name).replace('_', '-')}"
-
-
-def renamed(arguments: list[str]) -> list[str]:
-    """Return the command line with flags by the names that they have now; one line on stderr for each old one."""
-    now = []
-    for argument in arguments:
-        old, equals, value = argument.partition("=")
-        if old in OLD:
-            print(f"dpzv-audit: {old} is called {OLD[old]} now", file=sys.stderr)
-        now.append(f"{OLD.get(old, old)}{equals}{value}")
-    return now
 
 
 def flags_given(ctx: typer.Context) -> dict[str, str]:

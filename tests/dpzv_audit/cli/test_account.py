@@ -340,19 +340,6 @@ def test_what_the_server_spends_by_itself_is_named_for_what_it_is():
     assert "0 messages" not in said
 
 
-def test_the_old_name_of_the_claim_works_and_says_the_new_one(capsys):
-    from dpzv_audit.cli import main
-
-    arguments = (CLAIM + " --adversary client --fast --json").split()
-    assert main(["account", *arguments]) == 0
-    now = capsys.readouterr()
-    old = ["--claim-epsilon" if word == "--epsilon" else word for word in arguments]
-    assert main(["account", *old]) == 0
-    then = capsys.readouterr()
-    assert (then.out, now.err) == (now.out, "")
-    assert then.err == "dpzv-audit: --claim-epsilon is called --epsilon now\n"
-
-
 def test_bounds_of_private_labels_stand_beside_those_of_the_noise_where_both_hold():
     own = "--method dpzv-sound --epsilon 1 --adversary client --neighbours replace-label --dataset-size 1000"
     both = answer(f"{own} --defence label-rr --defence-set epsilon=2")["bounds"]

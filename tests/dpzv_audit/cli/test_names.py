@@ -80,14 +80,6 @@ def test_names_in_a_path_stay_as_they_are():
     assert with_options("‹out›", flag) == "--out"
 
 
-def test_an_old_flag_works_and_says_its_new_name(capsys):
-    for flags in (["--seeds", "0"], ["--seeds=0"]):
-        assert main(["matrix", *flags]) == 2
-        told, error = capsys.readouterr().err.splitlines()
-        assert told == "dpzv-audit: --seeds is called --trials now"
-        assert error == "dpzv-audit: error: --trials is 0, must be a whole number of at least 1"
-
-
 def test_outside_a_command_every_field_is_a_flag():
     with pytest.raises(InputError) as caught:
         check_count("batch_size", 0)
