@@ -162,7 +162,7 @@ def test_hunt_refutes_what_audit_mechanism_finds_at_1e_6(faulty, names, runs):
 @pytest.mark.parametrize(
     ("names", "runs"),
     [
-        pytest.param(("key_far", "sparse", "no_noise_hidden", "key_fresh"), 500, marks=pytest.mark.ci),
+        pytest.param(("key_far", "key_reuse", "no_noise_hidden", "key_fresh"), 500, marks=pytest.mark.ci),
         pytest.param(
             CASES_REFUTED + CASES_TRUE + ("per_tensor",), 2000, marks=pytest.mark.slow, id="all at 2,000 runs"
         ),
