@@ -2,9 +2,9 @@
 
 Run from this folder:
 
-    dpzv-audit audit --mechanism dp_mean:laplace_mean --epsilon 1 --runs 4000
-    dpzv-audit audit --mechanism dp_mean:mean_of_the_wrong_size --epsilon 1 --runs 4000
-    dpzv-audit audit --mechanism dp_mean:noisy_regression --epsilon 1 --runs 1000
+    dpzv-audit audit mechanism dp_mean:laplace_mean --epsilon 1 --runs 4000
+    dpzv-audit audit mechanism dp_mean:mean_of_the_wrong_size --epsilon 1 --runs 4000
+    dpzv-audit audit mechanism dp_mean:noisy_regression --epsilon 1 --runs 1000
 """
 
 import numpy as np

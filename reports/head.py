@@ -50,7 +50,7 @@ FALSE_OR_UNPROVEN = ("refuted", "overclaimed")
 _MOST_NOTES = 20
 """Notes that stand at the top of a page; the others stand with their claims."""
 _TRAININGS = 2
-"""Trainings whose coins `audit --system` guesses by default."""
+"""Trainings whose coins `audit system` guesses by default."""
 _GATE = Step(words="Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml")
 _SETTINGS = frozenset({"--method", "--system", "--sample-rate", "--set", "--defence", "--defence-set"})
 _OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}

@@ -307,9 +307,9 @@ def audit_mechanism(
     kind, colon, planted = mechanism.partition(":")
     if kind == "planted" and colon:
         if exactly_gaussian:
-            raise InputError("--exactly-gaussian does not go with --mechanism planted, which knows what its scores are")
+            raise InputError("--exactly-gaussian does not go with planted, which knows what its scores are")
         if epsilon is not None:
-            raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
+            raise InputError("--epsilon does not go with planted: the claim is part of what is planted")
         _planted(planted, plan, game, output)
         return
     from ..evidence.auditing import mechanism_outcome
@@ -338,7 +338,7 @@ def _planted(name: str, plan: "AuditPlan", game: GameFlags, output: Output) -> N
     every = name == "all"
     chosen = list(PLANTED.values())
     if not every:
-        chosen = [planted_named(name, what="--mechanism planted:NAME", also=("all",))]
+        chosen = [planted_named(name, what="planted:NAME", also=("all",))]
     with output.progress(plan.folder) as reporter:
         result = planted_result(chosen, replace(plan, reporter=reporter), runs=game.runs, seed=game.seed)
     saved = save(result, game, "audit", result.method, files={"table.md": planted_markdown(result)}, report=False)

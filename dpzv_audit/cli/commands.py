@@ -11,8 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ..base.errors import InputError
-from .config import Groups, expanded, keys_in, named_file
-from .flags import GIVEN, RUNNING, option_of
+from .config import Groups, expanded
+from .flags import RUNNING
 
 # Help is plain; for rich, typer before 0.26 would write "\[default: 0]" all the same.
 typer.core.HAS_RICH = False
@@ -86,7 +86,7 @@ def summary(place: str) -> str:
 
 
 class Audits(Commands):
-    """The commands of `audit`, by their names or by the flags that once chose among them."""
+    """The commands of `audit`."""
 
     TABLE: ClassVar[Mapping[str, str]] = {
         "method": "audit:audit_method",
@@ -96,62 +96,13 @@ class Audits(Commands):
         "scores": "audit_scores:audit_score_files",
         "coverage": "audit_scores:audit_coverage",
     }
-    FLAGS: ClassVar[Mapping[str, tuple[str, int]]] = {
-        "--method": ("method", 1),
-        "--system": ("system", 1),
-        "--mechanism": ("mechanism", 1),
-        "--scores": ("scores", 2),
-        "--calibrate-check": ("coverage", 0),
-    }
-    """The command that each flag chooses, and how many arguments of the command follow the flag."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command line, where a flag chooses the command with that command's name first."""
+        """Parse the command line, which names the command first."""
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
-            args = self._by_name(ctx, args)
+            given = f"{args[0]} stands before any command" if args else "no command given"
+            raise InputError(f"{given}, must be one first: {', '.join(self.TABLE)}; see dpzv-audit audit --help")
         return super().parse_args(ctx, args)
-
-    def _by_name(self, ctx: Any, args: list[str]) -> list[str]:
-        words: list[str] = []
-        for word in args:
-            words += word.split("=", 1) if word.startswith("--") else [word]
-        takers: dict[str, list[str]] = {}
-        for by, (name, _) in self.FLAGS.items():
-            for parameter in self.get_command(ctx, name).params:
-                for option in parameter.opts:
-                    takers.setdefault(option, []).append(by)
-        chosen = [by for by in self.FLAGS if by in words]
-        if not chosen and (by_file := self._by_file(args)):
-            before = len(GIVEN.get()) - len(args)
-            GIVEN.set((*GIVEN.get()[:before], by_file, *args))
-            return [by_file, *args]
-        right = "--method NAME, --system module:function, --scores IN OUT or --mechanism pkg.mod:factory"
-        if len(chosen) != 1:
-            known = [*takers, *self.FLAGS]
-            for word in words:
-                if not chosen and word.startswith("--") and word not in [*known, *ctx.help_option_names, "--"]:
-                    raise InputError(no_such_option(word, known))
-            named = " and ".join(chosen) or "none of --method, --system, --scores and --mechanism"
-            raise InputError(f"{named} given, must be one: {right}")
-        (by,) = chosen
-        name, number = self.FLAGS[by]
-        at = words.index(by)
-        values = words[at + 1 : at + 1 + number]
-        rest = [*words[:at], *words[at + 1 + number :]]
-        helped = any(word in ctx.help_option_names for word in words)
-        if not helped and (len(values) < number or any(value[:1] in ("", "-") for value in values)):
-            raise InputError(f"{by} has no value or too few, must be one: {right}")
-        for word in rest:
-            if by not in takers.get(word, [by]):
-                raise InputError(f"{word} goes with {' or '.join(takers[word])}, not with {by}")
-        return [name, *values, *rest]
-
-    def _by_file(self, args: list[str]) -> str | None:
-        """Return the command that a file of options chooses, by the key that is its argument; None for none."""
-        path = named_file(args)
-        keys = [] if path is None else [key.name for key in keys_in(path, ["audit"], groups())]
-        chosen = [name for by, (name, values) in self.FLAGS.items() if values and option_of(by) in keys]
-        return chosen[0] if len(chosen) == 1 else None
 
 
 def groups() -> Groups:
@@ -170,8 +121,6 @@ def audit() -> None:
     """Bound epsilon from below, for a method, a defence, a system of yours, scores or a mechanism.
 
     Each command trains or reads what it is named after, prints the lower bound, and says whether it refutes a claim.
-    `dpzv-audit audit --method NAME`, `--system WHAT`, `--mechanism WHAT`, `--scores IN OUT` and `--calibrate-check` do
-    the same.
 
     Example: dpzv-audit audit method dpzv --epsilon 1 --delta 1e-5 --adversary client
 

@@ -94,7 +94,7 @@ SMALL = {
     "attack": "--epochs 1 --trials 2 --runs 64",
     "audit": "--runs 64",
     "audit method": "--runs 64 --epochs 1",
-    "audit --method dpzv": "--runs 64 --epochs 1",
+    "audit method dpzv": "--runs 64 --epochs 1",
     "reproduce": "--epochs 1 --trials 1 --records 500",
     "train": "--epochs 1 --no-controls",
 }
@@ -209,9 +209,9 @@ def test_a_page_with_a_stale_output_is_caught(tmp_path, monkeypatch):
 
 
 def test_arguments_are_those_that_a_shell_would_pass():
-    text = "x=1; /bin/dpzv-audit audit --scores 'a b.csv' \\\n> out.csv --epsilon 1 && echo no  # dpzv-audit\n"
+    text = "x=1; /bin/dpzv-audit audit scores 'a b.csv' \\\n> out.csv --epsilon 1 && echo no  # dpzv-audit\n"
     text += "dpzv-audit list methods | head"
     assert blocks.arguments(text) == [
-        ["audit", "--scores", "a b.csv", "out.csv", "--epsilon", "1"],
+        ["audit", "scores", "a b.csv", "out.csv", "--epsilon", "1"],
         ["list", "methods"],
     ]

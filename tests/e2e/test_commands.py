@@ -141,7 +141,7 @@ def test_account_agrees_with_the_main_command(tool, main_run):
 
 
 def test_audit_of_scores_contract(tool, scores):
-    result = tool.json("audit", "--scores", "in.csv", "out.csv", "--delta", "1e-5", cwd=scores)
+    result = tool.json("audit", "scores", "in.csv", "out.csv", "--delta", "1e-5", cwd=scores)
     assert result["estimators"]
     for bound in result["estimators"]:
         assert {"name", "epsilon_lower", "confidence", "assumes"} <= set(bound)

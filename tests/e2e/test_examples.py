@@ -25,6 +25,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 )
 def test_a_mechanism_from_outside_gets_its_verdict(tool, tmp_path, name, verdict):
     given = ("--epsilon", "1", "--runs", "2000", "--confidence", "0.9999", "--out", tmp_path)
-    result = tool.json("audit", "--mechanism", f"dp_mean:{name}", *given, cwd=EXAMPLES)
+    result = tool.json("audit", "mechanism", f"dp_mean:{name}", *given, cwd=EXAMPLES)
     assert result["privacy"]["verdict"] == verdict
     assert (Path(result["run"]) / "report.html").is_file()

@@ -111,7 +111,7 @@ def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path, number):
 def test_an_interrupted_audit_says_how_to_go_on(tool, tmp_path, number, jobs, group):
     """By a signal to the command alone, or to its workers too, as a scheduler sends it to a whole job."""
     out = tmp_path / "runs"
-    audit = ("audit", "--method", "dpzv", "--set", "top_model=false", "--runs", "100000", "--chunk", "4")
+    audit = ("audit", "method", "dpzv", "--set", "top_model=false", "--runs", "100000", "--chunk", "4")
     process = started(tool, *audit, "--jobs", jobs, "--out", str(out), start_new_session=True)
     wait_for_checkpoint(process, out, "audits/*/*.npz")
     os.killpg(process.pid, number) if group else process.send_signal(number)

@@ -48,12 +48,12 @@ OTHERS = (
     (("account", *RELEASE, "--sigma", "-1"), ["sigma", "-1", "above 0"]),
     (("account", *RELEASE, "--epsilon", "-1"), ["--epsilon", "-1", "above 0"]),
     (("account", *RELEASE, "--sigma", "1", "--adversary", "clent"), ["--adversary", "did you mean 'client'"]),
-    (("audit",), ["--method", "--scores"]),
-    (("audit", "--scores", "good.csv", "nowhere.csv"), ["nowhere.csv"]),
-    (("audit", "--scores", "good.csv", "words.csv"), ["words.csv"]),
-    (("audit", "--scores", "good.csv", "nan.csv"), ["nan.csv"]),
-    (("audit", "--scores", "good.csv", "empty.csv"), ["empty.csv"]),
-    (("audit", "--scores", "good.csv", "good.csv", "--epsilon", "-1"), ["--epsilon is -1", "at least 0"]),
+    (("audit",), ["method", "scores"]),
+    (("audit", "scores", "good.csv", "nowhere.csv"), ["nowhere.csv"]),
+    (("audit", "scores", "good.csv", "words.csv"), ["words.csv"]),
+    (("audit", "scores", "good.csv", "nan.csv"), ["nan.csv"]),
+    (("audit", "scores", "good.csv", "empty.csv"), ["empty.csv"]),
+    (("audit", "scores", "good.csv", "good.csv", "--epsilon", "-1"), ["--epsilon is -1", "at least 0"]),
 )
 
 

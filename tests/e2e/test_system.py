@@ -154,7 +154,7 @@ def test_what_belongs_to_one_attack_does_not_go_with_all(tool, small):
 def test_the_game_certifies_an_epsilon_of_a_system(tool, folder):
     """Without noise near its ceiling, and little with it; a claim of 4 is refuted in one line of a gate."""
     options = ("--out", folder / "runs")
-    clear = tool.json("audit", "--system", "our_vfl:train", *options, cwd=folder)
+    clear = tool.json("audit", "system", "our_vfl:train", *options, cwd=folder)
     noisy = tool.json("audit", "system", "noisy_vfl:train", *options, cwd=folder)
     (bound,) = clear["privacy"]["estimators"]
     assert clear["method"] == "system:our_vfl:train"
@@ -189,12 +189,8 @@ def test_a_claimed_epsilon_is_put_to_the_game(tool, folder):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("audit", "--system", "nowhere:train"), "system nowhere:train: importing nowhere failed: ModuleNotFoundError"),
+        (("audit", "system", "nowhere:train"), "system nowhere:train: importing nowhere failed: ModuleNotFoundError"),
         (("audit", "system", "our_vfl:train", "--adversary", "server"), "--adversary is 'server'"),
-        (
-            ("audit", "--system", "our_vfl:train", "--runs", "9"),
-            "--runs goes with --method or --mechanism, not with --sys",
-        ),
         (("audit", "system", "our_vfl:train", "--trial-seconds", "0.01"), "took longer than --trial-seconds 0.01"),
     ],
 )

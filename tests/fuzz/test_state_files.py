@@ -191,7 +191,7 @@ def test_checkpoints_leave_the_run_as_it_was_where_they_are_refused(withstands, 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """A result of `verify` and one of `audit --scores`, as bytes of JSON."""
+    """A result of `verify` and one of `audit scores`, as bytes of JSON."""
     place = tmp_path_factory.mktemp("results")
     rng = np.random.default_rng(0)
     for side, mean in (("in", 1.0), ("out", 0.0)):
@@ -202,7 +202,7 @@ def results(tmp_path_factory):
     scores = [str(place / "in.csv"), str(place / "out.csv")]
     printed = io.StringIO()
     with redirect_stdout(printed):
-        assert main(["audit", "--scores", *scores, "--json"]) == 0
+        assert main(["audit", "scores", *scores, "--json"]) == 0
     return {"v": next((place / "v").glob("*/result.json")).read_bytes(), "a": printed.getvalue().encode()}
 
 

@@ -215,11 +215,11 @@ def audited(results, line, lower, ceiling, **privacy):
 
 
 def test_an_audit_without_a_claim_asks_for_more_evidence_or_says_that_it_leaks(results):
-    system = ["audit", "--system", "our_vfl:train"]
+    system = ["audit", "system", "our_vfl:train"]
     of_system = {**audited(results, system, 1.5, 6.6), "method": "system:our_vfl:train"}
     judgement, step = head(of_system)
     assert (judgement.word, judgement.alarming) == ("measured", False)
-    assert step.command == f"dpzv-audit audit --system our_vfl:train --trials {2 * TRAININGS}"
+    assert step.command == f"dpzv-audit audit system our_vfl:train --trials {2 * TRAININGS}"
     assert head({**of_system, "command_line": ["dpzv-audit", *system, "--trials", "8"]})[1].command.endswith(
         "--trials 16"
     )

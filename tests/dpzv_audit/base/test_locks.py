@@ -113,7 +113,7 @@ def test_removal_between_opening_and_locking_is_noticed(tmp_path, monkeypatch):
 
 COMMANDS = [
     ("train", "--method", "vafl", "--epochs", "1", "--no-controls", "--quiet"),
-    ("audit", "--method", "dpzv", "--epsilon", "1", "--runs", "20", "--epochs", "1", "--quiet"),
+    ("audit", "method", "dpzv", "--epsilon", "1", "--runs", "20", "--epochs", "1", "--quiet"),
     ("matrix", "--methods", "vafl", "--attacks", "label_norm", "--epochs", "1", "--trials", "1", "--no-self-check"),
 ]
 

@@ -102,7 +102,7 @@ COMMANDS = {
     "train": ("train", "--method", "split", "--epochs", "2", "--no-controls"),
     "attack": ("attack", "--method", "split", "--attack", "label_direct", "--epochs", "1", "--trials", "2"),
     "matrix": ("matrix", "--methods", "vafl", "--attacks", "label_direct", "--trials", "2", "--epochs", "1"),
-    "audit": ("audit", "--method", "dpzv", "--epochs", "1", "--runs", "4", "--set", "top_model=false"),
+    "audit": ("audit", "method", "dpzv", "--epochs", "1", "--runs", "4", "--set", "top_model=false"),
 }
 
 

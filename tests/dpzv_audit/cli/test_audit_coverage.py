@@ -20,7 +20,7 @@ def run(*flags: str):
 
 def test_the_check_prints_its_rows_and_passes():
     # Three audits a mechanism: a count above 3 of 3 is impossible, so this cannot fail by chance.
-    flags = ("--calibrate-check", "--audits", "3", "--estimator", "clopper-pearson", "--estimator", "one-run")
+    flags = ("coverage", "--audits", "3", "--estimator", "clopper-pearson", "--estimator", "one-run")
     text = run(*flags)
     assert text.exit_code == 0, text.output
     assert text.output.count("clopper-pearson") == text.output.count("one-run") == 6
@@ -32,7 +32,7 @@ def test_the_check_prints_its_rows_and_passes():
 
 
 def test_another_seed_draws_other_audits():
-    flags = ("--calibrate-check", "--audits", "2", "--estimator", "clopper-pearson", "--json")
+    flags = ("coverage", "--audits", "2", "--estimator", "clopper-pearson", "--json")
     first, again, other = (json.loads(run(*flags, "--seed", seed).stdout) for seed in ("0", "0", "5"))
     assert first == again
     assert (first["seed"], other["seed"]) == (0, 5)
@@ -56,7 +56,7 @@ def test_another_seed_draws_other_audits():
     ],
 )
 def test_a_flag_that_the_check_leaves_without_effect_is_refused(flags):
-    error = run("--calibrate-check", *flags).exception
+    error = run("coverage", *flags).exception
     assert isinstance(error, InputError)
     assert said(error).startswith(f"{flags[0]} goes with --")
     assert said(error).endswith("not with --calibrate-check")
@@ -70,7 +70,7 @@ def test_a_bound_that_exceeds_the_truth_fails_the_check(monkeypatch):
         return replace(found, proved=found.provable + 20.0)
 
     monkeypatch.setitem(ESTIMATORS, "clopper-pearson", replace(ESTIMATORS["clopper-pearson"], function=boastful))
-    done = run("--calibrate-check", "--audits", "20", "--estimator", "clopper-pearson")
+    done = run("coverage", "--audits", "20", "--estimator", "clopper-pearson")
     assert isinstance(done.exception, AuditError)
     assert "in 20 of 20 audits, valid bounds would in at most" in said(done.exception)
 
@@ -89,7 +89,7 @@ def files(tmp_path_factory):
 def test_coin_flips_and_family_reach_the_estimators(files):
     names = ["one-run", "one-run-fdp", "curve"]
     flags = [flag for name in names for flag in ("--estimator", name)]
-    done = run("--scores", files[0], files[1], "--coin-flips", "--family", "laplace", *flags, "--json")
+    done = run("scores", files[0], files[1], "--coin-flips", "--family", "laplace", *flags, "--json")
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
     bounds = audit_scores(*files[2:], delta=1e-5, estimators=names, family="laplace", coin_flips=True)
@@ -99,7 +99,7 @@ def test_coin_flips_and_family_reach_the_estimators(files):
 
 def test_a_credible_bound_takes_no_share_of_the_error(files):
     done = run(
-        "--scores", files[0], files[1], "--epsilon", "5", "--estimator", "bayes", "--estimator", "one-run", "--json"
+        "scores", files[0], files[1], "--epsilon", "5", "--estimator", "bayes", "--estimator", "one-run", "--json"
     )
     assert done.exit_code == 0, done.output
     shown = json.loads(done.stdout)["estimators"]
@@ -139,10 +139,8 @@ def test_wrong_families_are_one_line(text, words):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--calibrate-check", "--method", "dpzv"), "and --calibrate-check given, must be one"),
-        (("--calibrate-check", "--audits", "1"), "--audits is 1"),
-        (("--calibrate-check", "--estimator", "x"), "--estimator is 'x'"),
-        (("--method", "dpzv", "--coin-flips"), "--coin-flips goes with --scores, not with --method"),
+        (("coverage", "--audits", "1"), "--audits is 1"),
+        (("coverage", "--estimator", "x"), "--estimator is 'x'"),
     ],
 )
 def test_wrong_flags_are_named(flags, words):

@@ -15,9 +15,9 @@ from dpzv_audit.cli.commands import Audits, audit
 from dpzv_audit.cli.flags import said
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, cls=Audits, callback=audit)
-FULL_SIZE = ("--method", "dpzv", "--simulate", "--dataset-size", "60000", "--batch-size", "128", "--rounds", "46900")
+FULL_SIZE = ("method", "dpzv", "--simulate", "--dataset-size", "60000", "--batch-size", "128", "--rounds", "46900")
 CLAIM = ("--clients", "7", "--epsilon", "1", "--delta", "1e-3")
-QUICK = ("--method", "dpzv", "--epochs", "1", "--runs", "12", "--chunk", "8")
+QUICK = ("method", "dpzv", "--epochs", "1", "--runs", "12", "--chunk", "8")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,7 +65,7 @@ def test_theorem_5_1_is_not_refuted_without_the_ids(answer):
 def test_scores_are_kept_and_read_again_by_other_estimators(answer, tmp_path):
     result = answer(*QUICK)
     files = [f"{result['run']}/{side}.npz" for side in ("in", "out")]
-    again = json.loads(CliRunner().invoke(APP, ["--scores", *files, "--delta", "1e-5", "--json"]).stdout)
+    again = json.loads(CliRunner().invoke(APP, ["scores", *files, "--delta", "1e-5", "--json"]).stdout)
     first = next(e for e in result["privacy"]["estimators"] if e["name"] == "joint")
     assert again["scores"]["n_in"] == first["n_in"] == 12
     with np.load(files[0], allow_pickle=False) as archive:
@@ -135,14 +135,14 @@ def test_a_time_limit_answers_with_what_is_there(answer):
 
 
 def test_planted_mechanisms_by_name(answer, run):
-    result = answer("--mechanism", "planted:noise-over-b")
+    result = answer("mechanism", "planted:noise-over-b")
     assert [row["verdict"] for row in result["rows"]] == ["refuted"]
     assert result["sentence"] == "1 of 1 mechanisms got the verdict they must get."
     assert "| noise scaled for B times the sensitivity too little |" in Path(result["run"], "table.md").read_text()
-    assert "noise-over-b" in run("--mechanism", "planted:noise-over-b").stdout
-    assert run("--mechanism", "planted:noise-over-b", "--fail-on", "refuted").exit_code == 1
+    assert "noise-over-b" in run("mechanism", "planted:noise-over-b").stdout
+    assert run("mechanism", "planted:noise-over-b", "--fail-on", "refuted").exit_code == 1
     # With two runs a side nothing can be refuted: the verdict is wrong, and the command says so.
-    assert run("--mechanism", "planted:noise-over-b", "--runs", "2").exit_code == 3
+    assert run("mechanism", "planted:noise-over-b", "--runs", "2").exit_code == 3
 
 
 def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
@@ -160,14 +160,12 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    result = answer("--mechanism", "mine_here:build", "--epsilon", "1", "--runs", "300", "--jobs", "1")
+    result = answer("mechanism", "mine_here:build", "--epsilon", "1", "--runs", "300", "--jobs", "1")
     assert result["privacy"]["verdict"] == "refuted"
     assert result["game"]["mechanism"] == "mine_here:build"
-    unclear = answer("--mechanism", "mine_here:build", "--epsilon", "50", "--runs", "300")
+    unclear = answer("mechanism", "mine_here:build", "--epsilon", "50", "--runs", "300")
     assert unclear["privacy"]["verdict"] == "not-tested"
-    error = (
-        CliRunner().invoke(APP, ["--mechanism", "mine_here:wrong", "--runs", "300", "--out", str(tmp_path)]).exception
-    )
+    error = CliRunner().invoke(APP, ["mechanism", "mine_here:wrong", "--runs", "300", "--out", str(tmp_path)]).exception
     assert isinstance(error, AuditError)
     assert "raised ValueError: no (mine_here.py:8); no run was done before it" in said(error)
 
@@ -175,48 +173,43 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--method", "dpzv", "--adversary", "server"), "no game for --adversary server: it owns the labels"),
+        (("method", "dpzv", "--adversary", "server"), "no game for --adversary server: it owns the labels"),
         (
-            ("--method", "dpzv", "--canaries", "9", "--adversary", "release"),
+            ("method", "dpzv", "--canaries", "9", "--adversary", "release"),
             "--adversary is 'release', must be one of client, colluding-clients with --canaries",
         ),
         (
-            ("--method", "dpzv", "--canaries", "9", "--adversary", "server"),
+            ("method", "dpzv", "--canaries", "9", "--adversary", "server"),
             "--adversary is 'server', must be one of client, colluding-clients with --canaries",
         ),
-        (("--method", "dpzv", "--neighbours", "add-remove"), "no game for --neighbours add-remove"),
-        (("--method", "dpzv", "--canary", "worse"), "--canary is 'worse'"),
-        (("--method", "dpzv", "--canary", "state", "--canary-norm", "nan"), "--canary-norm is nan"),
-        (("--method", "vafl"), "adds no noise"),
-        (("--method", "dpzv", "--rounds", "5"), "--rounds goes with --simulate"),
-        (("--method", "dpzv", "--simulate", "--rounds", "5"), "--dataset-size is missing"),
+        (("method", "dpzv", "--neighbours", "add-remove"), "no game for --neighbours add-remove"),
+        (("method", "dpzv", "--canary", "worse"), "--canary is 'worse'"),
+        (("method", "dpzv", "--canary", "state", "--canary-norm", "nan"), "--canary-norm is nan"),
+        (("method", "vafl"), "adds no noise"),
+        (("method", "dpzv", "--rounds", "5"), "--rounds goes with --simulate"),
+        (("method", "dpzv", "--simulate", "--rounds", "5"), "--dataset-size is missing"),
         ((*FULL_SIZE, "--epochs", "2"), "--epochs does not go with --simulate"),
         ((*FULL_SIZE, "--canary", "state"), "--canary is 'state', must be worst-case with --simulate"),
         ((*FULL_SIZE, "--device", "cuda"), "--device does not go with --simulate"),
-        (("--mechanism", "planted:sound", "--device", "cuda"), "--device goes with --method"),
         (
-            ("--method", "dpzv", "--canaries", "9", "--runs", "3"),
+            ("method", "dpzv", "--canaries", "9", "--runs", "3"),
             "--runs goes with runs in both worlds; with --canaries",
         ),
-        (("--method", "dpzv", "--canaries", "9", "--resume"), "--resume goes with runs in both worlds"),
-        (("--method", "dpzv", "--audits", "3"), "--audits goes with --calibrate-check"),
-        (("--method", "dpzv", "--canary-norm", "3"), "--canary-norm goes with --canary state, not worst-case"),
+        (("method", "dpzv", "--canaries", "9", "--resume"), "--resume goes with runs in both worlds"),
+        (("method", "dpzv", "--canary-norm", "3"), "--canary-norm goes with --canary state, not worst-case"),
         ((*FULL_SIZE[:5], "10", *FULL_SIZE[5:]), "argument"),
-        (("--mechanism", "planted:nothing"), "--mechanism planted:NAME is 'nothing'"),
-        (("--mechanism", "planted"), "mechanism is 'planted', must be pkg.mod:factory or planted:NAME"),
-        (("--mechanism", "planted:sound", "--epsilon", "2"), "--epsilon does not go with --mechanism planted"),
-        (("--mechanism", "planted:sound", "--epochs", "2"), "--epochs goes with --method"),
-        (("--mechanism", "nowhere:build"), "importing nowhere failed"),
-        (("--mechanism", "x:y", "--trial-seconds", "0"), "--trial-seconds is 0"),
-        (("--mechanism", "x:y", "--method", "dpzv"), "--method and --mechanism given, must be one"),
-        (("--method", "dpzv", "--max-minutes", "0"), "--max-minutes is 0"),
-        (("--method", "dpzv", "--executor", "dask"), "--executor dask needs --scheduler"),
-        (("--method", "dpzv", "--fail-on", "always"), "--fail-on is 'always'"),
-        (("--method", "dpzv", "--estimator", "gaussian"), "--estimator goes with"),
-        (("--method", "dpzv", "--canaries", "5000"), "--canaries is 5000"),
-        (("--method", "dpzv", "--canaries", "9", "--canary", "random"), "--canary is 'random', must be worst-case"),
-        (("--method", "dpzv", "--sigma", "0"), "the noise is 0 (--sigma 0 or --calibration none), must be above 0"),
-        (("--method", "dpzv", "--canaries", "50", "--adversary", "eavesdropper"), "--adversary is 'eavesdropper'"),
+        (("mechanism", "planted:nothing"), "planted:NAME is 'nothing'"),
+        (("mechanism", "planted"), "mechanism is 'planted', must be pkg.mod:factory or planted:NAME"),
+        (("mechanism", "planted:sound", "--epsilon", "2"), "--epsilon does not go with planted"),
+        (("mechanism", "nowhere:build"), "importing nowhere failed"),
+        (("mechanism", "x:y", "--trial-seconds", "0"), "--trial-seconds is 0"),
+        (("method", "dpzv", "--max-minutes", "0"), "--max-minutes is 0"),
+        (("method", "dpzv", "--executor", "dask"), "--executor dask needs --scheduler"),
+        (("method", "dpzv", "--fail-on", "always"), "--fail-on is 'always'"),
+        (("method", "dpzv", "--canaries", "5000"), "--canaries is 5000"),
+        (("method", "dpzv", "--canaries", "9", "--canary", "random"), "--canary is 'random', must be worst-case"),
+        (("method", "dpzv", "--sigma", "0"), "the noise is 0 (--sigma 0 or --calibration none), must be above 0"),
+        (("method", "dpzv", "--canaries", "50", "--adversary", "eavesdropper"), "--adversary is 'eavesdropper'"),
     ],
 )
 def test_a_wrong_flag_is_one_line(flags, words, run):
@@ -259,7 +252,7 @@ def test_noise_is_that_of_the_deployed_training_whatever_relation_is_audited(act
 
     trainer = typer.Typer()
     trainer.command()(train)
-    same = ("--method", "dpzv-sound", "--epsilon", "2", "--batch-size", "128", "--clients", "2", "--seed", "4")
+    same = ("method", "dpzv-sound", "--epsilon", "2", "--batch-size", "128", "--clients", "2", "--seed", "4")
     same += ("--set", f"activation={activation}")
     trained = CliRunner().invoke(trainer, [*same, "--epochs", "1", "--out", str(tmp_path), "--json"])
     deployed = json.loads(trained.stdout)["privacy"]["release"]

@@ -1,4 +1,4 @@
-"""`audit --mechanism --exactly-gaussian`: the word of a user, what may refute on it, and what it is called."""
+"""`audit mechanism --exactly-gaussian`: the word of a user, what may refute on it, and what it is called."""
 
 import json
 
@@ -40,7 +40,7 @@ def test_a_claim_falls_by_gaussian_noise_only_on_a_word_that_no_test_contradicts
     (tmp_path / f"vouched_{law}.py").write_text(NOISE.format(law=law))
     done = CliRunner().invoke(
         APP,
-        ["--mechanism", f"vouched_{law}:build", "--epsilon", "2.5", "--runs", "1000", *flags, "--json"],
+        ["mechanism", f"vouched_{law}:build", "--epsilon", "2.5", "--runs", "1000", *flags, "--json"],
     )
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
@@ -55,6 +55,6 @@ def test_a_claim_falls_by_gaussian_noise_only_on_a_word_that_no_test_contradicts
 
 
 def test_a_planted_mechanism_knows_what_its_scores_are():
-    error = CliRunner().invoke(APP, ["--mechanism", "planted:sound", "--exactly-gaussian"]).exception
+    error = CliRunner().invoke(APP, ["mechanism", "planted:sound", "--exactly-gaussian"]).exception
     assert isinstance(error, InputError)
-    assert "--exactly-gaussian does not go with --mechanism planted" in said(error)
+    assert "--exactly-gaussian does not go with planted" in said(error)

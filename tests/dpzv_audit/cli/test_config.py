@@ -5,7 +5,6 @@ import json
 import pytest
 import typer
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli import app, main
 from dpzv_audit.cli.commands import Commands
 from dpzv_audit.cli.config import PAIR
@@ -90,22 +89,6 @@ def test_a_run_by_a_file_is_the_run_by_its_flags(tmp_path):
     by_file = ran(tmp_path, "file", "train", "--config", str(file), "--seed", "0")
     flags = ("--method", "split", "--epochs", "1", "--no-controls", "--batch-size", "100", "--set", "client_rate=1e-2")
     assert by_file == ran(tmp_path, "flags", "train", *flags, "--seed", "0")
-
-
-def test_a_file_may_choose_what_is_audited(tmp_path):
-    """Where it says nothing of it, or of two, the command line has to."""
-    group = typer.main.get_command(app).get_command(None, "audit")
-    file = tmp_path / "audit.toml"
-    words = ["--config", str(file), "--seed", "3"]
-    for text, chosen in (('method = "dpzv"', "method"), ('scores = ["a", "b"]', "scores")):
-        file.write_text(f"epsilon = 2\n[audit]\n{text}")
-        GIVEN.set(("audit", *words))
-        group.make_context("audit", [*words])
-        assert GIVEN.get() == ("audit", chosen, *words)
-    for text in ("epsilon = 2", 'method = "dpzv"\nsystem = "a:b"'):
-        file.write_text(text)
-        with pytest.raises(InputError, match="given, must be one: --method NAME"):
-            group.make_context("audit", [*words])
 
 
 @pytest.mark.parametrize(

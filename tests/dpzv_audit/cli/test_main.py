@@ -70,7 +70,7 @@ def test_memory_that_runs_out_for_good_is_one_line(error, monkeypatch, capsys):
 def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(command, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(os, "access", lambda path, mode: not (mode & os.W_OK and str(path) == str(tmp_path)))
     out = str(tmp_path / "new" / "runs")
-    what = {"reproduce": ["czofo-table4"], "audit": ["--method", "dpzv"]}
+    what = {"reproduce": ["czofo-table4"], "audit": ["method", "dpzv"]}
     arguments = [command, *what.get(command, [])]
     assert main([*arguments, "--out", out]) == 3
     assert capsys.readouterr().err == (

@@ -127,10 +127,10 @@ SIMULATIONS = {
         *("attack", "--method", "vafl", "--attack", "feature_inversion", "--adversary", "server"),
         *("--epochs", "1", "--trials", "2", "--runs", "0"),
     ),
-    "audit": ("audit", "--method", "dpzv", "--epochs", "1", "--runs", "4"),
-    "audit, one run": ("audit", "--method", "dpzv", "--epochs", "1", "--canaries", "30"),
+    "audit": ("audit", "method", "dpzv", "--epochs", "1", "--runs", "4"),
+    "audit, one run": ("audit", "method", "dpzv", "--epochs", "1", "--canaries", "30"),
     "audit, simulated": (
-        *("audit", "--method", "dpzv", "--simulate", "--dataset-size", "640", "--rounds", "20", "--runs", "50"),
+        *("audit", "method", "dpzv", "--simulate", "--dataset-size", "640", "--rounds", "20", "--runs", "50"),
     ),
 }
 

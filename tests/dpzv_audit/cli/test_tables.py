@@ -61,7 +61,7 @@ ACCOUNT = ("account", "--batch-size", "64", "--dataset-size", "1408", "--rounds"
 @pytest.mark.parametrize(
     ("arguments", "code", "numbers"),
     [
-        (("audit", "--scores", "in.csv", "out.csv", "--epsilon", "1"), 0, ("1.377", "3.637", "0.851", "6.42", "40.56")),
+        (("audit", "scores", "in.csv", "out.csv", "--epsilon", "1"), 0, ("1.377", "3.637", "0.851", "6.42", "40.56")),
         (("verify", "claims.toml", "--no-cache"), 1, ("≤ 0.5", "≥ 1.", "refuted", "claim")),
         ((*ACCOUNT, "--neighbours", "replace-label"), 0, ("advanced-composition", "sound *", "(0.")),
     ],
@@ -106,7 +106,7 @@ def test_planted_mechanisms_keep_names_numbers_and_verdicts(scores, monkeypatch,
 
 
 def test_a_confidence_below_one_is_never_printed_as_certainty(scores, capsys):
-    assert main(["audit", "--scores", "in.csv", "out.csv", "--confidence", "0.999999999"]) == 0
+    assert main(["audit", "scores", "in.csv", "out.csv", "--confidence", "0.999999999"]) == 0
     text = capsys.readouterr().out
     assert "99.9999999%" in text
     assert "100%" not in text

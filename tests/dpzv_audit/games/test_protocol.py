@@ -1,4 +1,4 @@
-"""One protocol for mechanisms: what `audit --mechanism` runs `verify` runs too, under one time limit."""
+"""One protocol for mechanisms: what `audit mechanism` runs `verify` runs too, under one time limit."""
 
 import json
 import logging
@@ -62,7 +62,7 @@ def place(tmp_path, monkeypatch):
 
 
 def audited(name, factory, capsys, *flags):
-    code = main(["audit", "--mechanism", f"{name}:{factory}", "--runs", "60", "--json", *flags])
+    code = main(["audit", "mechanism", f"{name}:{factory}", "--runs", "60", "--json", *flags])
     return code, capsys.readouterr()
 
 

@@ -65,7 +65,7 @@ def test_a_gate_shows_the_bounds_of_score_files(scores, vouched, tmp_path, capsy
         np.save(tmp_path / f"{side}.npy", values)
     files = [str(tmp_path / "in.npy"), str(tmp_path / "out.npy")]
     flags = ["--exactly-gaussian"] if vouched else []
-    assert main(["audit", "--scores", *files, "--delta", str(DELTA), "--seed", "3", "--json", *flags]) == 0
+    assert main(["audit", "scores", *files, "--delta", str(DELTA), "--seed", "3", "--json", *flags]) == 0
     found = json.loads(capsys.readouterr().out)["estimators"]
     bounds = [SimpleNamespace(**bound) for bound in found if not bound["assumes"]]
     entry = verify_claim(scores=scores, epsilon=2.0, delta=DELTA, alpha=0.05, seed=3, exactly_gaussian=vouched).entry
