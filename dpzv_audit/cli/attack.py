@@ -51,8 +51,6 @@ def attack(
     client: list[int] | None = None,
     attack_settings: Annotated[list[str] | None, "--attack-set"] = None,
     queries: Count | None = None,
-    rule: str = "argmin",
-    estimator: str = "ridge",
     trials: Count | None = None,
     self_check: bool = False,
     alone: bool = False,
@@ -91,8 +89,6 @@ def attack(
             is given once per client; by default all attack.
         attack_settings KEY=VALUE: An option of the attack; may be given several times.
         queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
-        rule argmin|first-negative: How a label is read from a gradient.
-        estimator ridge|minimum-norm|correlation: How gradients are estimated from scalars.
         trials N: Trainings with different seeds, run together; by default the attack's own number (often 64), or fewer
             if trainings are long.
         self_check: Only run the controls, all together at a false-alarm rate of 1e-3; exit code 3 if one fails. With
@@ -107,7 +103,7 @@ def attack(
             the audit, with --system every training; for one attack on a method also its trainings with its negative
             control, the positive control, and frozen clients.
     """
-    from attacks import ATTACKS, AttackSetting, attack_named
+    from attacks import AttackSetting, attack_named
 
     from ..base.executor import alongside
     from ..evidence.beside import SHOWN_BESIDE, stands_beside, with_beside
@@ -131,8 +127,7 @@ def attack(
     clients = tuple(dict.fromkeys(client or ()))
     if attack in (ALL, STRONGEST):
         given = flags_given(ctx)
-        one = ("rule", "estimator", "runs", "chunk")
-        refuse(given, one, f"goes with one attack, not with --attack {attack}")
+        refuse(given, ("runs", "chunk"), f"goes with one attack, not with --attack {attack}")
         if attack == STRONGEST:
             refuse(given, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
             adversary = "client" if adversary is None else adversary
@@ -155,15 +150,6 @@ def attack(
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
     own = parsed_settings("attack_set", attack_settings, spec.options)
-    for key, value, usual in (("rule", rule, "argmin"), ("estimator", estimator, "ridge")):
-        if key in spec.options:
-            check_names(key, [value], spec.choices[key])
-            if value not in (usual, own.get(key, value)):
-                raise InputError(f"which contradicts the {own[key]} of ‹attack_set›, must be given once", key, value)
-            own = {key: value, **own}
-        elif value != usual:
-            takers = " or ".join(name for name in ATTACKS if key in ATTACKS[name].options)
-            raise InputError(f"but goes with --attack {takers} alone, not {spec.name}", key, value)
     require = partial(spec.check, adversary)
     with ExitStack() as held:
         kept = held.enter_context(kept_trials(how, training.system, run.out, resume=resume and of_system))
@@ -179,7 +165,7 @@ def attack(
         )
         if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
             why = f"but {training.method} sends gradients: there is nothing to estimate"
-            raise InputError(why, "estimator", own["estimator"])
+            raise InputError(why, "attack_set", f"estimator={own['estimator']}")
         asks = choice.asks(adversary)
         if queries is not None and queries > 1 and not asks:
             raise InputError("must be 1: only a curious client of a method that sends scalars asks", "queries", queries)
@@ -373,7 +359,7 @@ def _table_of_all(result: AttacksResult) -> Table:
 
 OF_A_TRANSCRIPT = frozenset(
     (
-        *("transcript", "labels", "attack", "adversary", "client", "attack_set", "rule", "estimator", "confidence"),
+        *("transcript", "labels", "attack", "adversary", "client", "attack_set", "confidence"),
         *("self_check", "seed", "out", "device", "json", "quiet"),
     )
 )

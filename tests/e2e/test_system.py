@@ -146,8 +146,8 @@ def test_all_attacks_share_one_error_rate_and_the_largest_comes_first(tool, smal
 
 
 def test_what_belongs_to_one_attack_does_not_go_with_all(tool, small):
-    done = tool("attack", "--system", "small:train", "--attack", "all", "--rule", "argmin", cwd=small)
-    assert "--rule goes with one attack, not with --attack all" in refusal(done, 2)
+    done = tool("attack", "--system", "small:train", "--attack", "all", "--runs", "9", cwd=small)
+    assert "--runs goes with one attack, not with --attack all" in refusal(done, 2)
 
 
 @pytest.mark.slow

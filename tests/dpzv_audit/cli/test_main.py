@@ -22,10 +22,6 @@ from dpzv_audit.cli import main
         (("train", "--set", "epochs=0"), "--set epochs is 0: must be at least 1"),
         (("train", "--delta", "1"), "--delta is 1.0: must be below 1"),
         (("train", "--batch-size", "9999"), "--batch-size is 9999, must be at most the 1408 training records"),
-        (
-            ("attack", "--attack-set", "rule=argmin", "--rule", "first-negative"),
-            "--rule is 'first-negative', which contradicts the argmin of --attack-set, must be given once",
-        ),
         (("attack", "--attack-set", "a=1"), "--attack-set is 'a': must be one of rule, estimator"),
         (
             ("attack", "--attack", "label_norm", "--attack-set", "a=1"),
@@ -185,7 +181,10 @@ NUMBERS = ("--batch-size", "64", "--dataset-size", "1408", "--rounds", "176", "-
         ),
         (("account", "--table", "--method", "dpzv"), "--method does not go with --table, which prints every case as"),
         (("account", "--table", "--json"), "--json does not go with --table, which prints every case as Markdown"),
-        (("attack", "--method", "split", "--estimator", "correlation"), "--estimator is 'correlation', but split send"),
+        (
+            ("attack", "--method", "split", "--attack-set", "estimator=correlation"),
+            "--attack-set is 'estimator=correlation', but split send",
+        ),
         (("attack", "--self-check", "--out", "new"), "--out does not go with --self-check, which runs only"),
         (("attack", "--self-check", "--runs", "2000"), "--runs does not go with --self-check, which runs only"),
         (("attack", "--self-check", "--chunk", "3"), "--chunk does not go with --self-check, which runs only"),
