@@ -20,11 +20,7 @@ from .task import Part, Task
 
 _LATE_ROUNDS = 8
 """Rounds of a training whose ids are checked near its end too."""
-
-
 _LATE_ROWS = 3
-
-
 _STANDS_OUT = 10.0
 """By what factor the row of a changed label moves more than any other."""
 

@@ -39,8 +39,6 @@ from .task import Task
 from .trials import Asked, Trial, carried_out
 
 PREFIX = "system:"
-
-
 ROUNDS = 1000
 """Parts into which the progress of a stack of trainings is told, in the place of rounds."""
 

@@ -21,12 +21,8 @@ from .system import System, SystemFailed
 from .task import Task, dataset_of
 
 UNSTATED = "not known: the system states no release"
-
-
 RELEASE = ("channel", "clip", "clip_scope", "sigma", "batch_size", "rounds", "sampler", "server_update")
 """What a release that a system states must say; all else is as `dpzv_audit.accounting.Release` has it by default."""
-
-
 AUDIENCE: Mapping[str, tuple[AdversaryName, ...]] = {
     "gradient": ("client", "colluding-clients", "all-but-one"),
     "scalar": ("client", "colluding-clients", "all-but-one", "eavesdropper"),
