@@ -151,7 +151,7 @@ def test_audit_of_scores_contract(tool, scores):
 
 @pytest.mark.parametrize(("epsilon", "code"), [("0.1", 1), ("4.4", 0)])
 def test_audit_fails_a_build_when_a_claim_is_refuted(tool, scores, epsilon, code):
-    given = ("--scores", "in.csv", "out.csv", "--epsilon", epsilon, "--fail-on", "refuted")
+    given = ("scores", "in.csv", "out.csv", "--epsilon", epsilon, "--fail-on", "refuted")
     done = tool("audit", *given, cwd=scores)
     assert (done.returncode, done.stderr) == (code, "")
     assert "refute" in done.stdout

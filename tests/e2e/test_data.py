@@ -38,7 +38,8 @@ def test_a_table_trains_and_its_report_says_what_it_is(tool, table, tmp_path):
 def test_a_table_is_attacked_and_audited(tool, table, tmp_path, command):
     sizes = ("--epochs", "2", "--batch-size", "16", "--out", tmp_path / "runs")
     sizes += ("--runs", "0", "--trials", "1", "--alone") if command == "attack" else ("--runs", "30")
-    result = tool.json(command, "--method", "dpzv", "--csv", table, "--label", "churned", *CUT, *sizes)
+    method = ("attack", "--method", "dpzv") if command == "attack" else ("audit", "method", "dpzv")
+    result = tool.json(*method, "--csv", table, "--label", "churned", *CUT, *sizes)
     assert result["dataset"] == "csv:own.csv"
     assert len(result["privacy"]["bounds"]) > 0
 

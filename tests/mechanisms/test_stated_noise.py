@@ -8,7 +8,7 @@ import torch
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.registry import Registry
 from dpzv_audit.base.seeds import Purpose
-from dpzv_audit.claims import trained
+from dpzv_audit.claims import method as method_claims
 from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.evidence.privacy import noised, privacy_sections
@@ -57,7 +57,7 @@ def test_train_does_not_call_it_a_method_without_noise(make_dataset):
 
 def test_verify_refuses_the_claim_in_place_of_a_verdict(monkeypatch):
     planted = Registry("dpzv_audit.methods", MethodSpec, [*METHODS.values(), PLANTED])
-    monkeypatch.setattr(trained, "METHODS", planted)
+    monkeypatch.setattr(method_claims, "METHODS", planted)
     with pytest.raises(InputError, match=r"planted.*draws noise and states no release"):
         verify_claim(method="planted", epsilon=1.0, delta=1e-5, records=1000, clients=2)
 

@@ -12,7 +12,7 @@ from attacks import ATTACKS, AttackSpec
 from attacks.core.contract import LabelGuesses
 from dpzv_audit.base.findings import FALSE_ALARM, Control
 from dpzv_audit.base.registry import Registry
-from dpzv_audit.claims import trained
+from dpzv_audit.claims import method as method_claims
 from dpzv_audit.cli import main
 from dpzv_audit.data import load
 from dpzv_audit.evidence.controls import Judge, pooled
@@ -130,7 +130,7 @@ def guessing(view, known):
 def verify(tmp_path, monkeypatch, capsys):
     """Verify claims on attacks of which one peeks at the truth and one guesses."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trained, "POSITIVE_BLOCKS", 1)
+    monkeypatch.setattr(method_claims, "POSITIVE_BLOCKS", 1)
     planted = {"label_peeks": peeking, "label_guesses": guessing}
     honest = ATTACKS["label_direct"]
     specs = [*ATTACKS.values(), *(replace(honest, name=name, infer=infer) for name, infer in planted.items())]

@@ -386,17 +386,17 @@ def test_a_budget_without_a_training_leaves_the_simulated_transcripts(tmp_path):
 
 
 def test_claims_on_one_data_set_share_it(tmp_path):
-    from dpzv_audit.claims import trained
+    from dpzv_audit.claims import data as claimed_data
 
     text = "".join(f'[[claim]]\nname = "{k}"\nmethod = "dpzv-sound"\nepsilon = {k}.5\n' for k in range(3))
     gc.collect()
-    before = len(trained._alive)
+    before = len(claimed_data._alive)
     runs = gate_of(tmp_path, text.replace('"dpzv-sound"', '"dpzv-sound"\nclients = 8')).prepare()
-    assert len(trained._alive) == before + 1
+    assert len(claimed_data._alive) == before + 1
     assert all(run.gathering is not None for run in runs)
     del runs
     gc.collect()
-    assert len(trained._alive) == before, "and nobody keeps it after them"
+    assert len(claimed_data._alive) == before, "and nobody keeps it after them"
 
 
 def test_no_time_leaves_theory_and_an_answer(mechanism_folder):

@@ -240,17 +240,18 @@ TABLE = 'csv = "t.csv"\nlabel = "y"\n'
 
 
 def test_a_check_counts_records_and_loads_none(tmp_path, monkeypatch):
-    from dpzv_audit.claims import trained
+    from dpzv_audit.claims import data as claimed_data
+    from dpzv_audit.claims import method as method_claims
 
     def loads(*given, **how):
         raise AssertionError("a check loads data")
 
-    monkeypatch.setattr(trained, "load", loads)
-    monkeypatch.setattr(trained, "load_csv", loads)
+    monkeypatch.setattr(claimed_data, "load", loads)
+    monkeypatch.setattr(claimed_data, "load_csv", loads)
     rows = [f"{row},{row % 3},{row % 2}\n" for row in range(200)]
     (tmp_path / "t.csv").write_text("a,b,y\n" + "".join(rows))
     counted = []
-    monkeypatch.setattr(trained, "_setting", lambda claim, access, **sizes: counted.append(sizes))
+    monkeypatch.setattr(method_claims, "_setting", lambda claim, access, **sizes: counted.append(sizes))
     text = METHOD + METHOD.replace('"c"', '"d"') + TABLE + METHOD.replace('"c"', '"e"') + TABLE + 'test_csv = "t.csv"\n'
     gate_of(tmp_path, text).check()
     whole = {"records": 200, "clients": 2}

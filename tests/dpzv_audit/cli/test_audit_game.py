@@ -252,12 +252,24 @@ def test_noise_is_that_of_the_deployed_training_whatever_relation_is_audited(act
 
     trainer = typer.Typer()
     trainer.command()(train)
-    same = ("method", "dpzv-sound", "--epsilon", "2", "--batch-size", "128", "--clients", "2", "--seed", "4")
+    same = ("--epsilon", "2", "--batch-size", "128", "--clients", "2", "--seed", "4")
     same += ("--set", f"activation={activation}")
-    trained = CliRunner().invoke(trainer, [*same, "--epochs", "1", "--out", str(tmp_path), "--json"])
+    trained = CliRunner().invoke(
+        trainer, ["--method", "dpzv-sound", *same, "--epochs", "1", "--out", str(tmp_path), "--json"]
+    )
     deployed = json.loads(trained.stdout)["privacy"]["release"]
     for relation in ("replace-label", "replace-record", "zero-out"):
-        game = (*same, "--neighbours", relation, "--adversary", "colluding-clients", "--runs", "2")
+        game = (
+            "method",
+            "dpzv-sound",
+            *same,
+            "--neighbours",
+            relation,
+            "--adversary",
+            "colluding-clients",
+            "--runs",
+            "2",
+        )
         size = ("--dataset-size", "1408", "--rounds", str(deployed["rounds"]))
         for release in (
             answer(*game, "--epochs", "1")["privacy"]["release"],

@@ -8,14 +8,15 @@ from dpzv_audit.cli import main
 from dpzv_audit.data import DATASETS, load, load_csv
 from dpzv_audit.reproduce.search import Guarantee, after_search
 
-SOUND = ("--method", "dpzv-sound", "--epochs", "2", "--batch-size", "16")
+SHORT = ("--epochs", "2", "--batch-size", "16")
+SOUND = ("--method", "dpzv-sound", *SHORT)
 GRADIENT = ("--method", "vafl", "--epochs", "1", "--batch-size", "16", "--set", "dp=gradient", "--set", "epsilon=8")
 COMMANDS = {
     "train": ("train", *SOUND, "--no-controls"),
     "train, a channel's noise": ("train", *GRADIENT, "--set", "top_model=false", "--no-controls"),
     "attack": ("attack", *SOUND, "--trials", "2", "--runs", "0", "--alone"),
-    "audit": ("audit", *SOUND, "--runs", "4"),
-    "audit, one run": ("audit", *SOUND, "--canaries", "30"),
+    "audit": ("audit", "method", "dpzv-sound", *SHORT, "--runs", "4"),
+    "audit, one run": ("audit", "method", "dpzv-sound", *SHORT, "--canaries", "30"),
 }
 """Sound but for what is fitted on the records."""
 

@@ -573,10 +573,10 @@ def test_evidence_that_a_budget_cut_off_is_a_look_of_its_own_in_a_ledger(folder,
 
 
 def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monkeypatch):
-    from dpzv_audit.claims import subjects
+    from dpzv_audit.claims import forms
 
     path = write(folder, FILE)
-    read = subjects.load_score_files
+    read = forms.load_score_files
     calls = []
 
     def interrupted(*places):
@@ -585,7 +585,7 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monke
             raise KeyboardInterrupt
         return read(*places)
 
-    monkeypatch.setattr(subjects, "load_score_files", interrupted)
+    monkeypatch.setattr(forms, "load_score_files", interrupted)
     code = main(["verify", path, "--json", "--sarif", "stopped.sarif"])
     printed = capsys.readouterr()
     assert code == 130
@@ -597,7 +597,7 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monke
     assert [entry["verdict"] for entry in result["claims"]] == ["refuted", "not-tested"]
     assert "--resume" in printed.err
     assert "interrupted" in (folder / result["run"] / "report.html").read_text()
-    monkeypatch.setattr(subjects, "load_score_files", read)
+    monkeypatch.setattr(forms, "load_score_files", read)
     assert not verified(capsys, path, "--resume")[1]["interrupted"]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from attacks import ATTACKS, AttackSpec
 from dpzv_audit.base.registry import Registry
-from dpzv_audit.claims import trained
+from dpzv_audit.claims import method as method_claims
 from dpzv_audit.cli import main
 from mechanisms import METHODS
 
@@ -52,7 +52,7 @@ def claim_on(attack):
 def verified(tmp_path, monkeypatch, capsys):
     """Verify a claim on an attack with some flags, on one block of two trainings; return its entry of the result."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trained, "TRIALS_A_BLOCK", 2)
+    monkeypatch.setattr(method_claims, "TRIALS_A_BLOCK", 2)
 
     def quicker(spec):  # steps of fitting are not what is tested here
         return replace(spec, options={**spec.options, "steps": 50}) if "steps" in spec.options else spec

@@ -13,7 +13,7 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.findings import STRONGEST, Interval
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.base.store import Store
-from dpzv_audit.claims import trained
+from dpzv_audit.claims import attack
 from dpzv_audit.data import load
 from dpzv_audit.evidence.choosing import PILOT, named, pilot_seed, possible, strongest, worst_client
 from dpzv_audit.evidence.gathering import Question, gather
@@ -157,12 +157,12 @@ def test_a_true_claim_about_the_strongest_is_refuted_no_more_often_than_any(sett
         return pretended(name, success, chance=0.5)
 
     specs = [coins("a" * n) for n in range(1, 7)]
-    monkeypatch.setattr(trained, "named", lambda attack, adversary: [(spec, adversary) for spec in specs])
+    monkeypatch.setattr(attack, "named", lambda name, adversary: [(spec, adversary) for spec in specs])
     claim = SimpleNamespace(attack=STRONGEST, adversary="client", success_at_most=0.55)
     refuted = held = 0
     for number in range(files):
         one = replace(setting, trials=4, seed=int(np.uint32(number * 1_000)))
-        subject = trained.attacked(claim, one, positives=0)
+        subject = attack.attacked(claim, one, positives=0)
         found = gather(subject, Question(alpha=0.05, stop=0.05, success_at_most=0.55, max_trials=64))
         refuted += found.p_value <= 0.05
         false = gather(subject, Question(alpha=0.05, stop=0.05, success_at_most=0.55 - 1e-6, max_trials=64))
