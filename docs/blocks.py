@@ -14,8 +14,8 @@ A comment on the line above a fenced block says how its commands are tested (`te
 `on data` after the first words (`slow on data`, `small on data with ...`): where DPZV_AUDIT_DATA names the data sets,
 in a link called data. `, exit 1` says which code a block ends with where it is not 0, `, needs MODULE` what must be
 installed, `, in a checkout` that the packages and tests must stand there. Arguments are added to each `dpzv-audit` and
-to each script of `tests`. Whatever a comment says, every command must be one that the command line takes. A python
-block runs where a text block follows, with what it prints.
+to each script of `benchmarks` or `tests`. Whatever a comment says, every command must be one that the command line
+takes. A python block runs where a text block follows, with what it prints.
 """
 
 import importlib.util
@@ -161,8 +161,8 @@ def prepare(folder: Path, *, checkout: bool = False, start: Sequence[str] = ()) 
     before everything else on the path a `dpzv-audit` and a `python` that run this Python, or the former what follows
     the words of `start`. With `checkout` the packages and all tests stand there too, and are what runs.
     """
-    packages = ("dpzv_audit", "mechanisms", "attacks", "reports", "tests") if checkout else ("tests/bench",)
-    for name in ("examples", "docs/images", *packages):
+    packages = ("dpzv_audit", "mechanisms", "attacks", "reports", "tests") if checkout else ()
+    for name in ("examples", "benchmarks", "docs/images", *packages):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     if checkout:
         shutil.copy(ROOT / "pyproject.toml", folder)
@@ -174,7 +174,10 @@ def prepare(folder: Path, *, checkout: bool = False, start: Sequence[str] = ()) 
     command = shlex.join(start) if start and not checkout else f"{python} -P -m dpzv_audit"
     for name, script in (
         ("dpzv-audit", f'exec {command} "$@" $MORE_ARGUMENTS'),
-        ("python", f'case $1 in tests/*) exec {python} "$@" $MORE_ARGUMENTS ;; *) exec {python} "$@" ;; esac'),
+        (
+            "python",
+            f'case $1 in tests/*|benchmarks/*) exec {python} "$@" $MORE_ARGUMENTS ;; *) exec {python} "$@" ;; esac',
+        ),
     ):
         (tools / name).write_text(f"#!/bin/sh\n{script}\n")
         (tools / name).chmod(0o755)

@@ -196,7 +196,7 @@ def test_a_comment_that_nobody_knows_is_refused(tmp_path):
 
 def test_a_page_with_a_stale_output_is_caught(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "ROOT", tmp_path)
-    for name in ("examples", "docs/images", "tests/bench"):
+    for name in ("examples", "docs/images", "benchmarks"):
         (tmp_path / name).mkdir(parents=True)
     page = tmp_path / "page.md"
     page.write_text("<!-- run: now -->\n```console\n$ echo 3 s and 4\n2 s and 4\n```\n")

@@ -3,7 +3,7 @@
 A local scheduler and two worker processes; the job holds random data of the given size and does nothing with it, so
 that all that is measured is overhead. Needs the extra `[dask]`.
 
-Run: OMP_NUM_THREADS=1 python tests/bench/cluster.py --megabytes 188      (MNIST's training images as floats)
+Run: OMP_NUM_THREADS=1 python benchmarks/cluster.py --megabytes 188      (MNIST's training images as floats)
 """
 
 import argparse

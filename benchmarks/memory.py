@@ -1,7 +1,7 @@
 """Peak memory of one round on a ResNet-18 at any batch and image size (`dpzv-audit reproduce dpzv-figure4-memory`), and
 of `feature_inversion` on a wide table.
 
-Run: python tests/bench/memory.py --batch-size 32 --size 64
+Run: python benchmarks/memory.py --batch-size 32 --size 64
 """
 
 import argparse

@@ -4,7 +4,7 @@ The bare arithmetic is a loop of the very matrix products of one round, captured
 the number of rounds; what the run computes beside its rounds (the first table, what every model says of every record)
 counts on the side of the run alone. A ratio of at most 2.5 was promised.
 
-Run: python tests/bench/shadow.py
+Run: python benchmarks/shadow.py
 """
 
 import argparse

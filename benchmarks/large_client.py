@@ -6,8 +6,8 @@ thread, the least of a few rounds; a round is split into its two evaluations (by
 does not depend on the batch: directions drawn and parameters moved. Rounds of the two batch sizes take turns, so that
 neither meets the quieter machine. Needs the extra `[text]`.
 
-Run: OMP_NUM_THREADS=1 python tests/bench/large_client.py            BERT-base: 3 GB of memory, three minutes
-     OMP_NUM_THREADS=1 python tests/bench/large_client.py --layers 2 --width 128
+Run: OMP_NUM_THREADS=1 python benchmarks/large_client.py            BERT-base: 3 GB of memory, three minutes
+     OMP_NUM_THREADS=1 python benchmarks/large_client.py --layers 2 --width 128
 """
 
 import argparse

@@ -3,7 +3,7 @@
 One of the four varies by factors of 4 while the others stay at a base size; features are random, 16 columns a client.
 A slope of 1 is a cost in proportion. Rounds are those of an epoch, D / B, so that D is at a fixed number of epochs.
 
-Run: python tests/bench/costs.py
+Run: python benchmarks/costs.py
 """
 
 import argparse

@@ -6,7 +6,7 @@ median over many short trainings in pairs, in processor time, so that other work
 is recorded is checked and read within the time. Where tensors go to disk each of these trainings fills the stated
 memory several times.
 
-Run: OMP_NUM_THREADS=1 python tests/bench/recording.py
+Run: OMP_NUM_THREADS=1 python benchmarks/recording.py
 """
 
 import argparse

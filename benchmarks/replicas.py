@@ -4,7 +4,7 @@ The bare arithmetic of a round is a loop of the very matrix products in it, capt
 digits a DPZV replica-round at K = 128 was promised at 1/12 of a round at K = 1, and a DPZV round at 4 times its bare
 arithmetic at K = 1 and at 2.5 times at K = 128; nothing was promised of the other methods.
 
-Run: python tests/bench/replicas.py
+Run: python benchmarks/replicas.py
 """
 
 import argparse

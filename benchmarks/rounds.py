@@ -9,7 +9,7 @@ is what is held against the target; the wall time beside it needs an idle machin
 work alone of paper 003's public code on a machine of this kind (it spends 54 to 72 ms a round with its loader). MNIST
 is read from DPZV_AUDIT_DATA; without it random images of its shape take its place, which are as much work.
 
-Run: OMP_NUM_THREADS=1 python tests/bench/rounds.py
+Run: OMP_NUM_THREADS=1 python benchmarks/rounds.py
 """
 
 import argparse

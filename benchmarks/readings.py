@@ -3,7 +3,7 @@
 A reading is KEY=VALUE, or several with commas between them; `--set` holds for all. Every difference is to the first
 reading, with a 95% Student interval over the seeds, which share starts and batches.
 
-Run: python tests/bench/readings.py vafl --data-dir data --epochs 2 --readings embeddings=stale embeddings=fresh
+Run: python benchmarks/readings.py vafl --data-dir data --epochs 2 --readings embeddings=stale embeddings=fresh
 """
 
 import argparse

@@ -4,7 +4,7 @@ Both kinds run in turn; a figure is the least of several turns of ten rounds, ea
 DPZV's scalars are promised to cost at most 15% more, with a DP-SGD server too, whose clipped gradients are summed in
 double precision. Noise on embeddings and gradients, a draw for every coordinate, is measured beside them.
 
-Run: OMP_NUM_THREADS=1 python tests/bench/grid.py
+Run: OMP_NUM_THREADS=1 python benchmarks/grid.py
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """What the gate is worth and what it costs: false alarms, planted bugs, the papers' claims, ten thousand claims.
 
-    python tests/bench/gate.py true [--seeds 200]      files of 20 true claims: false refutations
-    python tests/bench/gate.py bugs                     mechanisms with a bug: refuted, and how fast
-    python tests/bench/gate.py papers [--seeds 5]       examples/papers.toml: verdicts by seed, processor time
-    python tests/bench/gate.py load [--claims 1000] [--jobs 1]   claims with score files of 10,000 rows
+    python benchmarks/gate.py true [--seeds 200]      files of 20 true claims: false refutations
+    python benchmarks/gate.py bugs                     mechanisms with a bug: refuted, and how fast
+    python benchmarks/gate.py papers [--seeds 5]       examples/papers.toml: verdicts by seed, processor time
+    python benchmarks/gate.py load [--claims 1000] [--jobs 1]   claims with score files of 10,000 rows
 
 True claims are at the exact epsilon of their mechanism (Gaussian, Laplace, randomised response), the hardest true ones.
 Half of the files give the scores, the other half the mechanism, so that the sequential test comes first. Times are of
@@ -31,7 +31,7 @@ from dpzv_audit.claims.file import parse_claims
 from dpzv_audit.claims.gate import Gate
 from dpzv_audit.evidence.verdict import holm
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 ALPHA, DELTA, RUNS, ROWS = 0.05, 1e-5, 1000, 10_000
 DISTINCT = 700
 """Score files a side that are drawn anew, a multiple of the number of laws."""

@@ -4,7 +4,7 @@ The last 10,000 training records are held out for validation; the rest train. On
 rate, loss and accuracy on the held-out records, mean over replicas, and how soon accuracies were reached. Epochs are
 the paper's (a pass of every client).
 
-Run: python tests/bench/rates.py czofo --data-dir data --epochs 5 --rates 0.1 0.01 --set directions=10
+Run: python benchmarks/rates.py czofo --data-dir data --epochs 5 --rates 0.1 0.01 --set directions=10
 """
 
 import argparse

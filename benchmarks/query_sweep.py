@@ -1,7 +1,7 @@
 """Prints the label attack's success by number of queries and batch size, beside reference figures.
 
 Logits are synthetic: mean 0, standard deviation 0.3, 10 classes, Gaussian directions, forward differences
-with mu = 1e-3. Run `python tests/bench/query_sweep.py`; it exits with 1 when a figure of the ridge estimator
+with mu = 1e-3. Run `python benchmarks/query_sweep.py`; it exits with 1 when a figure of the ridge estimator
 misses its reference by more than 0.03.
 """
 

@@ -6,7 +6,7 @@ dp-accounting's PLD accountant composes both directions on its own grid (1e-4), 
 alone; the whole accountant, which gives a lower one too, stands beside it. The table of sizes is of the whole
 accountant: both directions of add-remove, or the replace pair.
 
-Run: python tests/bench/accounting.py [--quick]
+Run: python benchmarks/accounting.py [--quick]
 """
 
 import argparse

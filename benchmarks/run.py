@@ -1,10 +1,10 @@
 """One table of ratios out of all benchmarks, each measured side by side in one run, with what was promised of it.
 
-    OMP_NUM_THREADS=1 python tests/bench/run.py                    every section, under ten minutes on an idle machine
-    OMP_NUM_THREADS=1 python tests/bench/run.py --quick            fewer cases and turns: a minute or two
-    OMP_NUM_THREADS=1 python tests/bench/run.py memory costs       some sections
-    OMP_NUM_THREADS=1 python tests/bench/run.py --device cuda      on a GPU what runs on one
-    OMP_NUM_THREADS=1 python tests/bench/run.py --output docs/benchmarks.md
+    OMP_NUM_THREADS=1 python benchmarks/run.py                    every section, under ten minutes on an idle machine
+    OMP_NUM_THREADS=1 python benchmarks/run.py --quick            fewer cases and turns: a minute or two
+    OMP_NUM_THREADS=1 python benchmarks/run.py memory costs       some sections
+    OMP_NUM_THREADS=1 python benchmarks/run.py --device cuda      on a GPU what runs on one
+    OMP_NUM_THREADS=1 python benchmarks/run.py --output docs/benchmarks.md
 
 Times are of the processor where one process works, the least of several turns taken in turn with what they are held
 against; by the clock on a GPU, and for the throughput of an audit. The page names the machine and its load, and says of
@@ -207,14 +207,14 @@ def main() -> None:
         found += rows
     minutes = (time.perf_counter() - started) / 60.0
     flags = [*given.sections, *["--quick"] * given.quick, *["--device cuda"] * (given.device != "cpu")]
-    command = " ".join(["OMP_NUM_THREADS=1 python tests/bench/run.py", *flags, "--output docs/benchmarks.md"])
+    command = " ".join(["OMP_NUM_THREADS=1 python benchmarks/run.py", *flags, "--output docs/benchmarks.md"])
     summary = [promises(found), load_words(before, os.getloadavg()[0], os.cpu_count() or 1)]
     print("\n" + "\n".join(summary) + f"\n{minutes:.1f} minutes")
     if given.output:
         intro = (
             "# Benchmarks\n\nEvery ratio is of two things measured side by side, in turn, in one run. The promises are "
             "those that the project set itself before it measured.\n\n"
-            "<!-- run: elsewhere, tests/bench/test_run.py runs a section of it -->\n"
+            "<!-- run: elsewhere, tests/benchmarks/test_run.py runs a section of it -->\n"
             f"```sh\n{command}\n```\n\n{machine(given.device)}; "
             f"{minutes:.1f} minutes in all. {summary[1]}\n\n{summary[0]}\n"
         )

@@ -3,7 +3,7 @@
 One game, DPZV on digits with the worst-case canary, in chunks of 64 pairs, by the clock: what counts is how long the
 audit takes. Processes and cluster are warm before the clock starts: a first chunk has run on each.
 
-Run: OMP_NUM_THREADS=1 python tests/bench/throughput.py
+Run: OMP_NUM_THREADS=1 python benchmarks/throughput.py
 """
 
 import argparse
