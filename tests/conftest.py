@@ -16,7 +16,7 @@ from dpzv_audit.cli.flags import RUNNING
 settings.register_profile("fixed", derandomize=True, phases=set(Phase) - {Phase.explain})
 settings.load_profile("fixed")
 
-FORKED = Path(__file__).with_name("forked.py")
+FORKED = Path(__file__).parent / "helpers" / "forked.py"
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def cases():
 
 @pytest.fixture(scope="session")
 def forked():
-    """Words that start `dpzv-audit` in a fork: arguments follow them. See `tests/forked.py`."""
+    """Words that start `dpzv-audit` in a fork: arguments follow them. See `tests/helpers/forked.py`."""
     with tempfile.TemporaryDirectory() as folder:  # a socket's path has to be short
         place = f"{folder}/s"
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLCONFIGDIR": folder}

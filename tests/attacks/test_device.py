@@ -9,7 +9,7 @@ from attacks.core.contract import SomeFeatures
 from attacks.core.run import attacked_run
 from mechanisms import METHODS
 
-from ..pretended import OnDevice, pretended_cuda
+from ..helpers.pretended import OnDevice, pretended_cuda
 from .conftest import random_dataset, small_setting
 
 CHEAP = {

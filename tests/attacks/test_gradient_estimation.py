@@ -7,7 +7,7 @@ from attacks.gradient.estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN, 
 from dpzv_audit.base.errors import InputError
 from mechanisms.core.context import TrainingData
 
-from ..built_in import train
+from ..helpers.built_in import train
 from .conftest import random_dataset, small_setting
 
 EXACT = {"batch_size": 4, "epochs": 30, "dtype": "float64", "smoothing": 1e-4, "client_rate": 0.0}

@@ -10,7 +10,7 @@ from dpzv_audit.base.errors import InputError
 from mechanisms.core.context import TrainingData
 from mechanisms.core.replicas import MomentumSGD
 
-from ..built_in import train
+from ..helpers.built_in import train
 from .conftest import random_dataset, small_setting
 
 

@@ -19,7 +19,7 @@ from mechanisms import METHODS
 from mechanisms.core.channel import Adversary, BatchLog, View, ViewRecorder
 from mechanisms.core.context import TrainingData
 
-from ..built_in import train
+from ..helpers.built_in import train
 from .conftest import CONFIDENCE, random_dataset, small_setting
 
 

@@ -1,6 +1,6 @@
 """Runs the command as its users do: arguments, environment, a folder, output to pipes, one thread.
 
-Most runs are forks of a process that has loaded the tool (`tests/forked.py`); the main command, and whatever is about
+Most runs are forks of a process that has loaded the tool (`helpers/forked.py`); the main command, and whatever is about
 imports, the import path, interruption or memory, starts the installed script.
 """
 

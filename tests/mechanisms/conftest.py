@@ -15,7 +15,7 @@ from mechanisms.core.models import default_architectures, initial_parameters, la
 from mechanisms.core.streams import BatchStream
 from mechanisms.methods.dpzv import DPZVConfig, DPZVRun
 
-from ..built_in import new_run
+from ..helpers.built_in import new_run
 
 
 @pytest.fixture(scope="session", autouse=True)

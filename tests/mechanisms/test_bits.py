@@ -23,7 +23,7 @@ from mechanisms.core.bits import (
 )
 from mechanisms.core.noise import SecretBits
 
-from .draws import bits, law_of_permute_and_flip
+from ..helpers.draws import bits, law_of_permute_and_flip
 
 # Chance of a false alarm of each test of a law.
 ALARM = 1e-5

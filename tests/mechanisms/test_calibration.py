@@ -17,7 +17,7 @@ from mechanisms.core.baselines import calibrated, channel_release
 from mechanisms.core.channel import SERVER, Channel
 from mechanisms.core.context import Deployment, TrainingData
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 RECORDS, CLIENTS = 24, 3
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 3, "hidden": 4, "dtype": "float64", "dp_clip": 0.2}

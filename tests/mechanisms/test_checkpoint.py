@@ -11,7 +11,7 @@ from mechanisms.core.checkpoints import FileCheckpoints, run_key
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 SMALL = {"batch_size": 5, "epochs": 4, "embedding": 4, "hidden": 6, "dtype": "float64"}
 VARIANTS = [

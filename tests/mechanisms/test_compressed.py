@@ -9,7 +9,7 @@ from mechanisms.core.channel import SERVER
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.compressed import CompressedConfig
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 SMALL = {
     "batch_size": 5,

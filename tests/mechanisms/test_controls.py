@@ -7,7 +7,7 @@ from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 SMALL = {"batch_size": 6, "epochs": 6, "embedding": 4, "hidden": 6, "dtype": "float64"}
 

@@ -13,7 +13,7 @@ from mechanisms.core.context import TrainingData
 from mechanisms.core.streams import Directions
 from mechanisms.methods.czofo import CZOFOConfig
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

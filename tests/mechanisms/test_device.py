@@ -10,8 +10,8 @@ from mechanisms.controls import PrivateControlConfig, frozen_clients, private_fr
 from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
 from mechanisms.core.context import RunContext, TrainingData, dtype_of
 
-from ..built_in import new_run, train
-from ..pretended import OnDevice, pretended_cuda
+from ..helpers.built_in import new_run, train
+from ..helpers.pretended import OnDevice, pretended_cuda
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 5}
 

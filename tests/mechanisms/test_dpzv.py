@@ -16,7 +16,7 @@ from mechanisms.core.noise import GaussianNoise
 from mechanisms.core.streams import BatchStream, Directions
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 SMALL = {
     "batch_size": 5,

@@ -7,7 +7,7 @@ import torch
 from mechanisms.core.streams import Batch
 from mechanisms.methods.dpzv import DPZVConfig
 
-from .worlds import SMALL, saturated, two_worlds
+from ..helpers.worlds import SMALL, saturated, two_worlds
 
 
 class Repeating:

@@ -14,7 +14,7 @@ from mechanisms.core.channel import SERVER
 from mechanisms.core.streams import Directions
 from mechanisms.methods.dpzv import DPZVConfig
 
-from .worlds import SMALL, Saturating, saturated, two_worlds
+from ..helpers.worlds import SMALL, Saturating, saturated, two_worlds
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

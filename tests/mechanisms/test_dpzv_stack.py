@@ -9,7 +9,7 @@ from mechanisms.core.context import TrainingData
 from mechanisms.core.streams import Directions
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 TOLERANCE = 1e-10
 SMALL = {

@@ -10,7 +10,7 @@ from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import Federation
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import module_of
+from ..helpers.built_in import module_of
 
 CONFIG = TrainingConfig(batch_size=5, embedding=2, hidden=3, dtype="float64")
 

@@ -7,8 +7,8 @@ from mechanisms.core.context import TrainingData
 from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import train
-from ..built_in import train as train_split
+from ..helpers.built_in import train
+from ..helpers.built_in import train as train_split
 
 
 def message(sender=1, receiver=SERVER, kind="embeddings", shape=(3, 2, 5, 4), dtype=torch.float32):

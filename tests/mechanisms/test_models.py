@@ -17,7 +17,7 @@ from mechanisms.core.models import (
     layout_of,
 )
 
-from ..built_in import architectures
+from ..helpers.built_in import architectures
 
 ARCHITECTURES = [
     MLP((5, 7, 3)),

@@ -26,7 +26,7 @@ from mechanisms.core.models import (
 )
 from mechanisms.core.replicas import ParameterStack
 
-from ..built_in import architectures, evaluator_by, module_of, train
+from ..helpers.built_in import architectures, evaluator_by, module_of, train
 
 CASES = {
     "patch-cnn": (Network(conv_net, (*PATCH, (3, 16, 16), 7)), lambda n: torch.randn(n, 3, 16, 16)),

@@ -23,7 +23,7 @@ from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile
 from mechanisms.core.context import TrainingData
 from mechanisms.core.noise import SecretBits
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 7

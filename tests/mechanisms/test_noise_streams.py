@@ -20,7 +20,7 @@ from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.core.noise import GaussianNoise, SecretBits, normal_of
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 # Workers cannot import tests by name: what they run of this file travels with its code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -9,8 +9,8 @@ from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import ledger_of, train
-from .worlds import SMALL as NOISELESS
+from ..helpers.built_in import ledger_of, train
+from ..helpers.worlds import SMALL as NOISELESS
 
 SMALL = {"batch_size": 4, "epochs": 3, "embedding": 2, "hidden": 3, "sampler": "poisson", "dtype": "float64"}
 RECORD_ROWS = {"embeddings", "gradient"}

@@ -16,7 +16,7 @@ from mechanisms.core.replicas import (
     views_of,
 )
 
-from ..built_in import evaluator_by, module_of
+from ..helpers.built_in import evaluator_by, module_of
 
 
 def stack_of(architecture, replicas, *, seed=0, party=1, dtype=torch.float64):

@@ -11,7 +11,7 @@ from mechanisms.controls import frozen_clients
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import moved
 
-from ..built_in import new_run, train
+from ..helpers.built_in import new_run, train
 
 RESPONSE = {"name": "label-rr", "epsilon": 4.0}
 

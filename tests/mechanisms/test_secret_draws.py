@@ -18,7 +18,7 @@ from mechanisms.core.context import Deployment, TrainingData
 from mechanisms.core.secret import SAMPLING, SecretBits, generator
 from mechanisms.core.streams import BatchStream, Directions
 
-from ..seed_search import parties_of, shown_by
+from ..helpers.seed_search import parties_of, shown_by
 
 KEYS = bytes(range(32)), bytes(32)
 LEVEL = 1e-4

@@ -8,7 +8,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 
 def pool(records=40, clients=2, classes=3):

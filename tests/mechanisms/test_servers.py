@@ -20,7 +20,7 @@ from mechanisms.core.replicas import (
     per_record_gradients,
 )
 
-from ..built_in import evaluator_by, module_of
+from ..helpers.built_in import evaluator_by, module_of
 
 
 def random(*shape, seed=0):

@@ -9,7 +9,7 @@ from mechanisms.core.models import default_architectures, initial_parameters, la
 from mechanisms.core.streams import BatchStream
 from mechanisms.methods.compressed import SplitConfig
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 SMALL = {
     "batch_size": 6,

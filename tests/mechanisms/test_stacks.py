@@ -12,7 +12,7 @@ from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.training import train_in_stacks
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 4, "hidden": 6, "dtype": "float64"}
 TRIALS = 5

@@ -8,7 +8,7 @@ from mechanisms.core.channel import StalenessObserver
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.vafl import VAFLConfig
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 SMALL = {"batch_size": 5, "epochs": 6, "embedding": 3, "hidden": 4}
 

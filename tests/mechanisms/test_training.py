@@ -15,7 +15,7 @@ from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.models import dimension, layout_of
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import architectures, train
+from ..helpers.built_in import architectures, train
 
 TOLERANCE = 1e-10
 SMALL = {

@@ -21,8 +21,8 @@ from mechanisms.core.models import Network, TokenBag, TransformerModel
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 from mechanisms.presets import dataset_defaults
 
-from ..built_in import architectures, module_of, train
-from ..pretended import pretended_cuda
+from ..helpers.built_in import architectures, module_of, train
+from ..helpers.pretended import pretended_cuda
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

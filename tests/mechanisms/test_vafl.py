@@ -8,7 +8,7 @@ from mechanisms.core.config import active_clients
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.vafl import VAFLConfig
 
-from ..built_in import train
+from ..helpers.built_in import train
 
 SMALL = {
     "batch_size": 5,

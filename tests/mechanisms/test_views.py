@@ -8,7 +8,7 @@ from mechanisms.core.channel import SERVER, Adversary, BatchLog, Shelf, ViewReco
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import ledger_of, train
+from ..helpers.built_in import ledger_of, train
 
 CLIENT = Adversary("client", (2,))
 COLLUDING = Adversary("colluding-clients", (1, 2, 3))

@@ -18,8 +18,8 @@ from mechanisms.core.baselines import FirstOrderRun
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzo import DPZORun
 
-from ... import one_bit
-from ...seed_search import parties_of, shown_by
+from ...helpers import one_bit
+from ...helpers.seed_search import parties_of, shown_by
 
 SOUND = ("--method", "dpzv-sound", "--epochs", "2", "--no-controls")
 GRADIENT = ("--method", "vafl", "--epochs", "1", "--set", "dp=gradient", "--set", "epsilon=8", "--no-controls")

@@ -19,7 +19,7 @@ from mechanisms.core.models import MLP
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 from mechanisms.methods.dpzv import DPZV, DPZVConfig, DPZVRun
 
-from ...built_in import module_of
+from ...helpers.built_in import module_of
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

@@ -24,7 +24,7 @@ from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
 from mechanisms.core.context import Deployment, TrainingData
 
-from ...built_in import new_run
+from ...helpers.built_in import new_run
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -16,7 +16,7 @@ from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.methods.dpzo import DPZORun
 
-from ... import one_bit
+from ...helpers import one_bit
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "extension"
 

@@ -20,7 +20,7 @@ from mechanisms.defences.private_labels import (
     response_matrix,
 )
 
-from ..draws import bits, law_of_permute_and_flip
+from ...helpers.draws import bits, law_of_permute_and_flip
 
 ALARM = 1e-5
 

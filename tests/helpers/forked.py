@@ -1,7 +1,7 @@
 """Runs `dpzv-audit` in forks of a process that has loaded it: most commands of tests last shorter than their imports.
 
-    python tests/forked.py serve SOCKET          loads everything, then forks for whoever asks
-    python -S -E tests/forked.py SOCKET ARGS     runs `dpzv-audit ARGS` there, in this folder, environment and output
+    python forked.py serve SOCKET          loads everything, then forks for whoever asks
+    python -S -E forked.py SOCKET ARGS     runs `dpzv-audit ARGS` there, in this folder, environment and output
 
 A fork runs the same code to the same output and exit code; it has its imports done, and the number of threads that the
 server started with. Where PYTHONPATH names another place than this checkout, a process of its own runs the command.
@@ -22,7 +22,7 @@ _MOST = 1 << 20
 
 def ask(path, arguments):
     """Have the server at `path` run `dpzv-audit ARGUMENTS`; return the exit code."""
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if os.environ.get("PYTHONPATH", here) != here:
         os.execv(sys.executable, [sys.executable, "-P", "-m", "dpzv_audit", *arguments])
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
