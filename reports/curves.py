@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .figures import alt_of, control_label, mark, short
 from .svg import ACCENT, DASHED, DASHES, DOTTED, INK, LINES, MUTED, RULE, Chart
@@ -34,7 +34,8 @@ _COLOURS = (ACCENT, INK, MUTED)
 
 def _known(points: Iterable[Sequence[float | None]]) -> list[Point]:
     """Return the points of which every number is known."""
-    return [cast(Point, tuple(point)) for point in points if None not in point]
+    known = ([number for number in point if number is not None] for point in points if None not in point)
+    return [tuple(point) for point in known]
 
 
 def _ends(lines: Mapping[str, Sequence[Point]]) -> str:

@@ -3,7 +3,9 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from .errors import unknown_name
 
 AdversaryName = Literal[
     "client", "colluding-clients", "all-but-one", "malicious-client", "eavesdropper", "release", "server"
@@ -42,6 +44,14 @@ ADVERSARIES: dict[str, str] = {
     "release": "the final model, or the published scalars",
     "server": "the embeddings; it owns the labels",
 }
+
+
+def adversary_named(name: str) -> AdversaryName:
+    """Return the adversary of a name; `InputError` for a name that is none's."""
+    known: tuple[AdversaryName, ...] = get_args(AdversaryName)
+    if name not in known:
+        raise unknown_name("adversary", name, known)
+    return known[known.index(name)]
 
 
 LEAST_TRAININGS = 8

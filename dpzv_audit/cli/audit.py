@@ -9,6 +9,7 @@ import typer
 
 from ..base.errors import InputError, check_count
 from ..base.executor import Workers
+from ..base.findings import adversary_named
 from ..base.signals import TRIAL_SECONDS
 from .flags import (
     DEFAULT_DELTA,
@@ -174,7 +175,7 @@ def audit_method(
         refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
         choice = choose(training, data, quiet=output.quiet)
         by = adversary or choice.method.protection(choice.config).faced
-        case = Case(**vars(choice), adversary=by, seed=game.seed, device=choose_device(device))
+        case = Case(**vars(choice), adversary=adversary_named(by), seed=game.seed, device=choose_device(device))
         if game.runs is None:
             plan = replace(plan, runs=affordable_runs(rounds_of(choice.config, len(choice.dataset.train))))
         play = partial(audit_outcome, case)

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
 
 from ..base.errors import InputError
 from ..base.files import Undigested
-from ..base.findings import AdversaryName, EmpiricalBound
+from ..base.findings import EmpiricalBound, adversary_named
 from ..data.vertical import VerticalDataset
 from ..games.fitting import pilot_size
 from ..games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
@@ -54,7 +53,8 @@ def audit_result(
     device: str = "cpu",
 ) -> AuditResult:
     """Play a game on real trainings and set the lower bound beside every upper bound; schema `dpzv-audit/audit/1`."""
-    case = Case(method=method, config=config, dataset=dataset, adversary=adversary, seed=seed, device=device)
+    against = adversary_named(adversary)
+    case = Case(method=method, config=config, dataset=dataset, adversary=against, seed=seed, device=device)
     return audit_outcome(case, audit).result
 
 
@@ -279,7 +279,7 @@ def defence_outcome(case: Case, audit: AuditPlan) -> AuditOutcome:
     record, out, inside = trials.canary
     delta = release.delta or case.method.protection(case.config).delta
     found = bounded(trials, audit, delta=delta)
-    adversary = cast(AdversaryName, case.adversary)
+    adversary = case.adversary
     bound = release.bound(adversary, NEIGHBOURS_OF_LABELS, delta)
     claim = Claimed(release.epsilon, delta, adversary, NEIGHBOURS_OF_LABELS)
     privacy = section(Theory(applies=True, bounds=(bound,)), claim, found)

@@ -69,7 +69,7 @@ def privacy_sections(
     """
     method = case.method
     config = case.config
-    adversary = cast(AdversaryName, case.adversary)
+    adversary = case.adversary
     deployment = case.deployment
     labels = label_release(config.defences)
     if labels is not None:
@@ -200,7 +200,7 @@ def privacy_of_system(case: Case, found: Bounded, epsilon: float | None) -> Priv
 
     Theory speaks where the system states a release that stands against the adversary, and of nothing else.
     """
-    adversary = cast(AdversaryName, case.adversary)
+    adversary = case.adversary
     protection = case.method.protection(case.config)
     if adversary in protection.audience and protection.neighbours == NEIGHBOURS:
         return _of_channel(case.method, case.config, case.deployment, adversary, found, epsilon)

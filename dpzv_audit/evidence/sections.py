@@ -20,6 +20,7 @@ from mechanisms.core.training import NoiseSource
 
 from ..accounting.release import random_batches
 from ..base.errors import with_options
+from ..base.findings import AdversaryName
 from ..base.halving import shortage
 from ..base.seeds import Purpose
 from ..data.vertical import VerticalDataset
@@ -105,7 +106,7 @@ class Case:
     method: MethodSpec
     config: TrainingConfig
     dataset: VerticalDataset
-    adversary: str
+    adversary: AdversaryName
     seed: int = 0
     device: str = "cpu"
     seeded: frozenset[Seeded] = frozenset()

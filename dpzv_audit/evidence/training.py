@@ -17,7 +17,7 @@ from mechanisms.core.defence import defended
 from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
 
 from ..base.errors import InputError, check_count, check_positive, check_probability
-from ..base.findings import LEAST_TRAININGS
+from ..base.findings import LEAST_TRAININGS, adversary_named
 from ..base.signals import TRIAL_SECONDS
 from ..base.store import Store
 from ..data import load
@@ -188,7 +188,7 @@ def case_of(setting: AttackSetting) -> Case:
         method=setting.method,
         config=setting.config,
         dataset=setting.dataset,
-        adversary=setting.adversary,
+        adversary=adversary_named(setting.adversary),
         seed=setting.seed,
         device=setting.device,
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import cast
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ def replay(played: Sequence[Trial], channel: Channel, name: str) -> None:
             if _head(other) != first:
                 there = f"message {place + 1} of training {number + 1} is {_head(other)}, of training 1 {first}"
                 raise InputError(f"system {name}: {there}: all trainings must send the same messages in one order")
-        channel.send(_stacked(cast(tuple[Sent, ...], group), played, name))
+        channel.send(_stacked([one for one in group if one is not None], played, name))
     for notes in zip(*(one.notes for one in played), strict=False):
         values = [one.tensors[note.tensor] for one, note in zip(played, notes, strict=True)]
         if len({value.shape for value in values}) == 1:

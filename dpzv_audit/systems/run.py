@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
@@ -231,7 +230,8 @@ class TrialJob:
         asked = [self.test_features] if one.rows is None else [self.test_features, self.features]
         player = self.load()
         if self.defended is not None:
-            player = replace(cast(System, player), defended=self.defended)
+            assert isinstance(player, System)  # a recorded training has no cuts
+            player = replace(player, defended=self.defended)
         return player.play(task, one.seed, one.which, asked)
 
     def __call__(self, one: Asked) -> bytes:
