@@ -115,7 +115,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class NextStep:
     """What to do next: a sentence, and the command that does it where there is one."""
 
     words: str
@@ -131,7 +131,7 @@ class Report:
         self.lead = ""
         self.judgement: Judgement | None = None
         self.tiles: list[Tile] = []
-        self.step: Step | None = None
+        self.step: NextStep | None = None
         self.deciding: Picture | None = None
         self._sections: list[Section] = []
 
@@ -146,7 +146,7 @@ class Report:
         blocks = (block for section in self._sections for block in [*section.blocks, *section.folded])
         return [block for block in (self.deciding, *blocks) if isinstance(block, Picture)]
 
-    def head(self, title: str, lead: str, judgement: Judgement | None = None, step: Step | None = None) -> None:
+    def head(self, title: str, lead: str, judgement: Judgement | None = None, step: NextStep | None = None) -> None:
         """Set the title, the verdict, what to do next, and the sentence that says it all."""
         self.title = title
         self.lead = lead

@@ -1,7 +1,7 @@
 """The head of a page: the verdict and what it is about, why, the strongest success found, and what to do next.
 
-Each kind of result has a function that returns its `Judgement` and its `Step`. A claim that fell comes before anything
-else, and an attack that finds no more than a guess is no alarm.
+Each kind of result has a function that returns its `Judgement` and its `NextStep`. A claim that fell comes before
+anything else, and an attack that finds no more than a guess is no alarm.
 """
 
 import shlex
@@ -31,7 +31,7 @@ from dpzv_audit.results import (
 from dpzv_audit.statistics.comparison import compared, of_these_trainings
 
 from . import verification
-from .document import Judgement, Step
+from .document import Judgement, NextStep
 from .figures import chance_level
 from .matrix import column_of_cell, worst_first
 from .text import as_claimed, clean, lower_bound, proportion, the, upper_bound
@@ -51,7 +51,9 @@ _MOST_NOTES = 20
 """Notes that stand at the top of a page; the others stand with their claims."""
 _TRAININGS = 2
 """Trainings whose coins `audit system` guesses by default."""
-_GATE = Step(words="Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml")
+_GATE = NextStep(
+    words="Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml"
+)
 _SETTINGS = frozenset({"--method", "--system", "--sample-rate", "--set", "--defence", "--defence-set"})
 _OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}
 """Flags of a command line that say what was trained, as `calibrate` takes them too."""
@@ -183,25 +185,25 @@ def _no_bound(privacy: Privacy) -> str:
     return f"theory gives no sound bound (gap {gap}{': ' + meaning if meaning else ''})"
 
 
-def _fix(result: Run) -> Step:
+def _fix(result: Run) -> NextStep:
     """Return how to make a claim true that fell: the noise that meets it, or a method that has a bound."""
     privacy = result.privacy
     words = _line(result)
     if privacy.gap and "server-state" in privacy.gap and privacy.upper is None:
-        return Step(
+        return NextStep(
             words="Do not state this epsilon. Train with dpzv-sound instead, which closes that gap",
             command=shlex.join(["dpzv-audit", "train", *_training(result, "dpzv-sound")]),
         )
     if privacy.upper is None:
         why = "the audit contradicts it" if word_of(privacy) == "refuted" else "no sound bound supports it"
-        return Step(words=f"Do not state {claim_in_words(privacy)}: {why}.")
+        return NextStep(words=f"Do not state {claim_in_words(privacy)}: {why}.")
     parts: dict[str, object] = {"--epsilon": privacy.claimed, "--delta": privacy.delta}
     parts |= {"--adversary": privacy.adversary, "--neighbours": privacy.neighbours}
     claim = [word for flag, value in parts.items() if value is not None for word in (flag, _typed(value))]
     settings = _settings(result.config, words)
     set_up = clean(getattr(result, "attack_setting", {}).get("set_up", "")).partition(":")[0]
     of_it = f" of this set-up ({set_up})" if set_up else ""
-    return Step(
+    return NextStep(
         words=f"State ε ≤ {upper_bound(privacy.upper)}{of_it} instead, or add the noise that the claim needs",
         command=shlex.join(["dpzv-audit", "calibrate", *_training(result), *settings, *claim]),
     )
@@ -255,7 +257,7 @@ _OF_SCORES = " against whoever can compute these scores"
 """Scores in files name no adversary: what they show holds against everybody who could have made them."""
 
 
-def _on_claim(result: Run | ScoresResult, verdict: Verdict, step: Step) -> tuple[Judgement, Step]:
+def _on_claim(result: Run | ScoresResult, verdict: Verdict, step: NextStep) -> tuple[Judgement, NextStep]:
     judgement = Judgement(
         word=words_of(verdict),
         about=claim_in_words(result.privacy) + (_OF_SCORES if isinstance(result, ScoresResult) else ""),
@@ -289,20 +291,20 @@ def _sentence(words: str) -> str:
 
 
 @singledispatch
-def head_of(result: Reported) -> tuple[Judgement, Step | None]:
+def head_of(result: Reported) -> tuple[Judgement, NextStep | None]:
     """Return the verdict of a result, and what to do next."""
     raise TypeError(f"{type(result).__name__} has no head")
 
 
 @head_of.register
-def _(result: AttackResult) -> tuple[Judgement, Step | None]:
+def _(result: AttackResult) -> tuple[Judgement, NextStep | None]:
     verdict = judged(result.privacy)
     best = strongest(found_by(result))
     if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:
         judgement, step = _on_claim(result, verdict, _fix(result))
         return (replace(judgement, why=f"{judgement.why} {_found(best)}.") if best and best.leaks else judgement), step
     words = _line(result, "attack")
-    step = Step(words="Mount the strongest attack too", command=_again(words, "--attack", STRONGEST))
+    step = NextStep(words="Mount the strongest attack too", command=_again(words, "--attack", STRONGEST))
     if best is None:
         judgement = Judgement(word="not measured", about=f"{clean(result.attack)} by {the(result.adversary)}", why="")
         return judgement, step
@@ -311,10 +313,10 @@ def _(result: AttackResult) -> tuple[Judgement, Step | None]:
     why += f"; {_no_claim(result)}." if verdict is None else f". {clean(verdict.why)}"
     if best.leaks:
         word = "leaks"
-        step = Step(words="Choose a defence from this list, and attack again", command="dpzv-audit list defences")
+        step = NextStep(words="Choose a defence from this list, and attack again", command="dpzv-audit list defences")
     elif best.undecided:
         word = "too few trainings to tell"
-        step = Step(words="Repeat it with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
+        step = NextStep(words="Repeat it with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
     else:
         word = "measured" if best.reference is None else "no leak seen"
     if verdict is not None and not best.leaks:
@@ -324,20 +326,20 @@ def _(result: AttackResult) -> tuple[Judgement, Step | None]:
 
 
 @head_of.register
-def _(result: TrainResult) -> tuple[Judgement, Step | None]:
+def _(result: TrainResult) -> tuple[Judgement, NextStep | None]:
     verdict = judged(result.privacy)
     if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:
         return _on_claim(result, verdict, _fix(result))
     attack = ["dpzv-audit", "attack", *_training(result, flags=_AS_TRAINED), "--attack", STRONGEST]
     why = ", to see what leaks" if verdict is None else ": a claim is not tested until it has been attacked"
-    step = Step(words=f"Attack it{why}", command=shlex.join(attack))
+    step = NextStep(words=f"Attack it{why}", command=shlex.join(attack))
     if verdict is not None:
         return _on_claim(result, verdict, step)
     return _unjudged(result, "no claim", f"{clean(result.method) or 'the training'} promises no ε"), step
 
 
 @head_of.register
-def _(result: AuditResult) -> tuple[Judgement, Step | None]:
+def _(result: AuditResult) -> tuple[Judgement, NextStep | None]:
     verdict = judged(result.privacy)
     words = _line(result, "audit", "method", result.method)
     if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:
@@ -348,7 +350,7 @@ def _(result: AuditResult) -> tuple[Judgement, Step | None]:
         shown = "no ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
         judgement = _unjudged(result, "measured", f"{shown} against {the(result.adversary)}")
         if result.privacy.claimed is None and _all_told(result):
-            return replace(judgement, word="leaks", alarming=True), Step(
+            return replace(judgement, word="leaks", alarming=True), NextStep(
                 words="The audit tells all that so much evidence can: choose a defence from this list, and audit again",
                 command="dpzv-audit list defences",
             )
@@ -356,13 +358,13 @@ def _(result: AuditResult) -> tuple[Judgement, Step | None]:
     return _on_claim(result, verdict, _GATE if verdict.word == "supported" else more)
 
 
-def _more(result: AuditResult, words: Sequence[str]) -> Step:
+def _more(result: AuditResult, words: Sequence[str]) -> NextStep:
     """Return how to audit with twice the evidence: trainings of a system, whose coins are many; else runs."""
     if result.method.startswith("system:"):
         trainings = next((int(b) for a, b in pairwise(words) if a == "--trials" and b.isdecimal()), _TRAININGS)
-        return Step(words="Audit it with more trainings", command=_again(words, "--trials", str(2 * trainings)))
+        return NextStep(words="Audit it with more trainings", command=_again(words, "--trials", str(2 * trainings)))
     runs = max((found.n_in for found in result.privacy.estimators), default=1000)
-    return Step(words="Audit it with more runs", command=_again(words, "--runs", str(2 * runs)))
+    return NextStep(words="Audit it with more runs", command=_again(words, "--runs", str(2 * runs)))
 
 
 def _all_told(result: AuditResult) -> bool:
@@ -375,11 +377,11 @@ def _all_told(result: AuditResult) -> bool:
 
 
 @head_of.register
-def _(result: ScoresResult) -> tuple[Judgement, Step | None]:
+def _(result: ScoresResult) -> tuple[Judgement, NextStep | None]:
     verdict = judged(result.privacy)
     if verdict is not None and verdict.word == "refuted":
-        return _on_claim(result, verdict, Step(words="Do not state this epsilon: the scores contradict it."))
-    more = Step(words="Audit again with more scores: they can show more (see “most it could show” below).")
+        return _on_claim(result, verdict, NextStep(words="Do not state this epsilon: the scores contradict it."))
+    more = NextStep(words="Audit again with more scores: they can show more (see “most it could show” below).")
     if verdict is None:
         # As the meaning: a bound that assumes something stands there only where no other does.
         bounds = [found for found in result.estimators if not found.assumes] or result.estimators
@@ -392,7 +394,7 @@ def _(result: ScoresResult) -> tuple[Judgement, Step | None]:
 
 def _of_cells(
     cells: Sequence[Cell], controls: NegativeControls | None, where: str, line: Sequence[str]
-) -> tuple[Judgement, Step | None]:
+) -> tuple[Judgement, NextStep | None]:
     """Return the head of many attacks: how many find more than what needs no attack, and the worst of them."""
     measured = worst_first(cells)
     if not measured:
@@ -403,8 +405,8 @@ def _of_cells(
     about = f"{_counted(leaks, measured)} {where} find more than can be found without an attack"
     why = _worst(worst)
     notes = tuple(warnings_of(not_learnt(cells)))
-    more = Step(words="Repeat it with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
-    defend = Step(words="Read the report of the worst, then choose a defence", command="dpzv-audit list defences")
+    more = NextStep(words="Repeat it with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
+    defend = NextStep(words="Read the report of the worst, then choose a defence", command="dpzv-audit list defences")
     if controls is not None and not controls.hold:
         why = f"Negative controls are not at chance, the worst {clean(controls.worst)}: no number here can be trusted."
         return Judgement(word="not to be trusted", about=about, why=why, alarming=True, notes=notes), None
@@ -449,20 +451,20 @@ def _worst(cell: Cell) -> str:
 
 
 @head_of.register
-def _(result: MatrixResult) -> tuple[Judgement, Step | None]:
+def _(result: MatrixResult) -> tuple[Judgement, NextStep | None]:
     where = f"on {clean(result.dataset)}" if result.dataset else "of the matrix"
     return _of_cells(result.cells, result.negative_controls, where, _line(result, "matrix"))
 
 
 @head_of.register
-def _(result: AttacksResult) -> tuple[Judgement, Step | None]:
+def _(result: AttacksResult) -> tuple[Judgement, NextStep | None]:
     line = _line(result, "attack", "--attack", "all")
     where = f"on {clean(result.method)}" if result.method else "of the training"
     return _of_cells(result.attacks, result.negative_controls, where, line)
 
 
 @head_of.register
-def _(result: VerifyResult) -> tuple[Judgement, Step | None]:
+def _(result: VerifyResult) -> tuple[Judgement, NextStep | None]:
     gravest = verification.gravest(result)
     of_it = [claim for claim in result.claims if claim.verdict == gravest]
     shown = gravest.replace("-", " ")
@@ -485,29 +487,31 @@ def _(result: VerifyResult) -> tuple[Judgement, Step | None]:
     return judgement, None if first is None else _step_of_claim(result, first)
 
 
-def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> Step:
+def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> NextStep:
     """Return what to do about the gravest claim of a file."""
     if claim.verdict in FALSE_OR_UNPROVEN and claim.form == "method":
         if claim.gap == "not-released":
-            return Step(words="Withdraw the claim, or let the method state a release of its noise, and verify again.")
+            return NextStep(
+                words="Withdraw the claim, or let the method state a release of its noise, and verify again."
+            )
         found = claim.claim
         words = ["dpzv-audit", "calibrate", "--method", str(found.get("method"))]
         for key in ("dataset", "epsilon", "delta", "adversary", "neighbours"):
             if found.get(key) is not None:
                 words += [f"--{key}", _typed(found[key])]
-        return Step(words="Withdraw the claim, or find the noise that it needs", command=shlex.join(words))
+        return NextStep(words="Withdraw the claim, or find the noise that it needs", command=shlex.join(words))
     if claim.verdict in FALSE_OR_UNPROVEN:
-        return Step(words="Withdraw the claim, or change the system that it is about and verify again.")
+        return NextStep(words="Withdraw the claim, or change the system that it is about and verify again.")
     if claim.verdict == "not-tested":
-        return Step(
+        return NextStep(
             words="Remove what voids the evidence, or allow more trials. Where no test exists, withdraw the claim or "
             "pass --allow not-tested."
         )
     if claim.verdict == "inconclusive":
-        return Step(
+        return NextStep(
             words="Gather more evidence: more trials, or scores of more runs. Evidence may refute a claim and never "
             "confirms it: where no theorem covers one it stays inconclusive, and verify --strict fails."
         )
-    return Step(
+    return NextStep(
         words="Verify the claims with every change", command=shlex.join(["dpzv-audit", "verify", result.claims_file])
     )

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 from ..base.errors import AuditError, InputError, check_names
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
-from .bounds import LARGEST_EPSILON, NO_NOISE, Accountant, Number, Question, Refusal, SampledView, accountant
+from .bounds import LARGEST_EPSILON, NO_NOISE, Accountant, AccountantQuestion, Number, Refusal, SampledView, accountant
 from .gaps import ADVERSARY_NAMES
 from .gaussian import (
     LARGEST_MU,
@@ -33,7 +33,7 @@ from .sampled import ORDERS, PairKind, epsilon_of_moments, log_mix
 
 
 @accountant("numerical composition, sampled with secret batch ids or unsampled, with certified error")
-def prv(asked: Question) -> Number | Refusal:
+def prv(asked: AccountantQuestion) -> Number | Refusal:
     """PRV accounting of sampling with secret ids: both directions of add-remove, the replace or the fixed-size pair.
 
     `add-remove` and `zero-out` compose both directions and take the larger; the other pairs are symmetric. Where
@@ -54,7 +54,7 @@ def prv(asked: Question) -> Number | Refusal:
     return Number(epsilon=epsilon, note=note, own_gaps=asked.own_gaps)
 
 
-def _unsampled(asked: Question, unamplified: Refusal) -> Number | Refusal:
+def _unsampled(asked: AccountantQuestion, unamplified: Refusal) -> Number | Refusal:
     if unamplified is NO_NOISE or asked.neighbours == "add-remove":
         return unamplified
     if any(part.fixed is None and part.cap is not None and part.cap < part.rounds for part in asked.counted):
@@ -68,7 +68,7 @@ def _unsampled(asked: Question, unamplified: Refusal) -> Number | Refusal:
     return Number(epsilon=epsilon, note=note, shown="known ids")
 
 
-def _participations(asked: Question) -> tuple[Participation, ...]:
+def _participations(asked: AccountantQuestion) -> tuple[Participation, ...]:
     """Return the participations that are counted; `InputError` where the square of what one costs is no float."""
     mus = [part.mu for part in asked.counted]
     if min(mus) == 0.0 or max(mus) > 1e50:
@@ -86,7 +86,7 @@ def paper_mu(release: Release) -> float:
 
 
 @accountant("theorem 5.1 of the DPZV paper as claimed: mu = 2C sqrt(T)/(D sigma); not sound unless B = D")
-def gdp_paper(asked: Question) -> Number | Refusal:
+def gdp_paper(asked: AccountantQuestion) -> Number | Refusal:
     """Theorem 5.1 of paper 001 as claimed: mu = 2 C sqrt(T) / (D sigma). Not sound unless batches hold all records.
 
     Its proof scales the noise by the sampling rate (theorem C.2), which no adversary who knows the batch ids
@@ -148,7 +148,7 @@ def _log_uniform_excess(z: float, power: float) -> float:
 
 
 @accountant("central-limit approximation for Poisson and uniform sampling; not a bound")
-def gdp_clt(asked: Question) -> Number | Refusal:
+def gdp_clt(asked: AccountantQuestion) -> Number | Refusal:
     """Central-limit approximation of many sampled rounds. Never sound.
 
     The Poisson form is for the relations whose pair is that of add-remove (`add-remove`, `zero-out`), the uniform form
@@ -179,7 +179,7 @@ def gdp_clt(asked: Question) -> Number | Refusal:
 
 
 @accountant("exact Gaussian DP for known batch ids, fixed or binomial participations")
-def gdp_exact(asked: Question) -> Number | Refusal:
+def gdp_exact(asked: AccountantQuestion) -> Number | Refusal:
     """Exact for an adversary who knows the batch ids: mu = sqrt(n)/z, or its mixture over n ~ Binomial(T, r).
 
     Sound with secret ids too (hiding the ids is post-processing). A malicious client takes part as often as the cap
@@ -235,7 +235,7 @@ def _sampled_renyi(kind: PairKind, view: SampledView, delta: float) -> _Renyi:
     return _Renyi(epsilon, order, float(moments.log_moment(np.array([order]))[0]), kind)
 
 
-def _known_moments(asked: Question) -> Floats:
+def _known_moments(asked: AccountantQuestion) -> Floats:
     pair = _ORDERS * (1.0 + _ORDERS) / 2.0
     total = pair * math.hypot(*asked.certain) ** 2
     with np.errstate(over="ignore"):
@@ -252,7 +252,7 @@ def _known_moments(asked: Question) -> Floats:
 
 
 @accountant("Renyi DP, known batch ids or sampling with secret ones; sound, looser")
-def rdp(asked: Question) -> Number | Refusal:
+def rdp(asked: AccountantQuestion) -> Number | Refusal:
     """Renyi DP: sound, and looser than gdp-exact and prv; the smaller of its known-ids and its sampled form.
 
     Known ids: ln E[e^(s L)] = n s (s + 1) mu^2 / 2, averaged over random n. Sampling with secret ids: moments
@@ -301,7 +301,7 @@ class Steps:
         return plain + math.log(self.rate)
 
 
-def _known_steps(asked: Question) -> list[Steps]:
+def _known_steps(asked: AccountantQuestion) -> list[Steps]:
     """Return the steps at delta/2 in all; random counts are cut where they are exceeded with delta/4 in all."""
     random = sum(part.fixed is None for part in asked.counted)
     mus = []
@@ -340,7 +340,7 @@ def _composed(steps: Sequence[Steps], delta: float) -> float:
 
 
 @accountant("advanced composition of exact Gaussian rounds; sound, very loose")
-def advanced_composition(asked: Question) -> Number | Refusal:
+def advanced_composition(asked: AccountantQuestion) -> Number | Refusal:
     """Advanced composition of each round's exact Gaussian (epsilon_0, delta_0): sound, and very loose.
 
     epsilon = sqrt(2 ln(1/delta') sum epsilon_0^2) + sum epsilon_0 (e^epsilon_0 - 1) at delta' + sum delta_0, with
@@ -384,7 +384,7 @@ def czofo_epsilon(*, zeta: float, sigma: float, records: float, delta: float) ->
 
 
 @accountant("theorem 4.1 of the CZOFO paper on gradient estimates hidden by the direction alone; not sound")
-def czofo_theorem(asked: Question) -> Number | Refusal:
+def czofo_theorem(asked: AccountantQuestion) -> Number | Refusal:
     """Theorem 4.1 of paper 003 on CZOFO's gradient estimates, at delta = T (delta/(2T)) + delta/2. Never sound.
 
     The "noise" is the direction, which every client knows; for others the estimate is Gaussian only in the limit of
@@ -433,7 +433,7 @@ def upper_bounds(
     names = check_names("accountant", accountants, ACCOUNTANTS)
     found = []
     for relation, adversary in product(neighbours, adversaries):
-        asked = Question(release, adversary, relation, delta, fast=fast, enough=enough)
+        asked = AccountantQuestion(release, adversary, relation, delta, fast=fast, enough=enough)
         row: dict[str, UpperBound] = {}
         for name in sorted(names, key="prv".__eq__):  # the slow one last: it may have nothing left to decide
             if name == "prv" and enough is not None:
@@ -446,7 +446,7 @@ def upper_bounds(
     return found
 
 
-def certified_lower(asked: Question, bound: UpperBound) -> float:
+def certified_lower(asked: AccountantQuestion, bound: UpperBound) -> float:
     """Return what `bound`, an answer to `asked`, certifies from below; 0 where it is from above alone.
 
     prv composes the pair that sampling with secret ids releases at the worst. gdp-exact, and prv where no sampling is
@@ -461,7 +461,7 @@ def certified_lower(asked: Question, bound: UpperBound) -> float:
     return bound.epsilon.lower if exact else 0.0
 
 
-def _check_agreement(asked: Question, row: Mapping[str, UpperBound]) -> None:
+def _check_agreement(asked: AccountantQuestion, row: Mapping[str, UpperBound]) -> None:
     """Raise `AuditError` where a sound bound of `row` lies below what another certifies from below."""
     certified = [(certified_lower(asked, bound), name) for name, bound in row.items()]
     lower, source = max(certified, default=(0.0, ""))

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ..base.errors import check_delta
 from ..base.findings import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
-from .gaps import GAPS, NO_NUMBER, Cell, cell_of, gaps_of
+from .gaps import GAPS, NO_NUMBER, GapCell, cell_of, gaps_of
 from .gaussian import Participation
 from .prv import Rounds
 from .release import REPLACES, AnyRelease, Release, relevant_parts
@@ -46,7 +46,7 @@ NO_NOISE = Refusal("no noise is added to this channel; only czofo-theorem speaks
 
 
 @dataclass(frozen=True)
-class Question:
+class AccountantQuestion:
     """What an accountant is asked: an epsilon at `delta` of `release`, against `adversary`, under `neighbours`.
 
     `fast`: certified bounds alone, nothing is composed. `enough`: a claimed epsilon; nothing is composed where
@@ -67,7 +67,7 @@ class Question:
         return relevant_parts(self.release, self.adversary)
 
     @cached_property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[GapCell, ...]:
         """Return what a bound can rest on in each of `parts`."""
         return tuple(cell_of(part, self.adversary, self.neighbours) for part in self.parts)
 
@@ -194,7 +194,7 @@ class Accountant:
         source: Paper and theorem.
     """
 
-    answer: Callable[[Question], Number | Refusal]
+    answer: Callable[[AccountantQuestion], Number | Refusal]
     _: KW_ONLY
     name: str
     summary: str
@@ -210,10 +210,10 @@ class Accountant:
         fast: bool = False,
         enough: float | None = None,
     ) -> UpperBound:
-        """Return the bound; see `Question`."""
-        return self.bound(Question(release, adversary, neighbours, delta, fast=fast, enough=enough))
+        """Return the bound; see `AccountantQuestion`."""
+        return self.bound(AccountantQuestion(release, adversary, neighbours, delta, fast=fast, enough=enough))
 
-    def bound(self, asked: Question) -> UpperBound:
+    def bound(self, asked: AccountantQuestion) -> UpperBound:
         """Join the release's gaps with the accountant's own; compute a number unless a gap leaves none."""
         check_delta("delta", asked.delta)
         gaps = tuple(gap for gap in asked.gaps if gap in NO_NUMBER)
@@ -244,10 +244,10 @@ class Accountant:
         )
 
 
-def accountant(summary: str) -> Callable[[Callable[[Question], Number | Refusal]], Accountant]:
-    """Make a function from a `Question` to a number an `Accountant` of its name; its docstring ends with the source."""
+def accountant(summary: str) -> Callable[[Callable[[AccountantQuestion], Number | Refusal]], Accountant]:
+    """Make a function of an `AccountantQuestion` an `Accountant` of its name; its docstring ends with the source."""
 
-    def made(answer: Callable[[Question], Number | Refusal]) -> Accountant:
+    def made(answer: Callable[[AccountantQuestion], Number | Refusal]) -> Accountant:
         source = " ".join((answer.__doc__ or "").rpartition("Source: ")[2].split()).rstrip(".")
         return Accountant(answer, name=answer.__name__.replace("_", "-"), summary=summary, source=source)
 

@@ -12,7 +12,7 @@ from ..base.errors import AuditError, InputError, check_count, check_delta, chec
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
 from ..base.rounding import up
 from .accountants import certified_lower, tightest_sound, upper_bounds
-from .bounds import Question, SampledView, meanings
+from .bounds import AccountantQuestion, SampledView, meanings
 from .gaussian import epsilon_from_mu, mu_from_epsilon
 from .release import NEIGHBOURS, Release
 
@@ -149,7 +149,7 @@ def calibrate(
     if unknown != "sigma" and release.participations is not None:
         raise InputError(f"must be left out where {unknown} is sought", "participations", release.participations)
 
-    view = Question(release, adversary, neighbours, delta).amplified
+    view = AccountantQuestion(release, adversary, neighbours, delta).amplified
     amplified = isinstance(view, SampledView) and bool(view.rounds)
     account = partial(upper_bounds, delta=delta, adversaries=[adversary], neighbours=[neighbours])
 
@@ -178,7 +178,7 @@ def calibrate(
             raise AuditError(f"calibrated {unknown} does not meet epsilon = {epsilon} when checked forward")
         least = None
         if value is not None:
-            asked = Question(at(value), adversary, neighbours, delta)
+            asked = AccountantQuestion(at(value), adversary, neighbours, delta)
             # Once more, and composed: bounds that decide need not be close.
             least = max(certified_lower(asked, bound) for bound in account(at(value), fast=not amplified)) or None
         return Calibration(

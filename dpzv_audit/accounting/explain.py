@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
 from ..base.rounding import down, up
 from .accountants import ACCOUNTANTS, upper_bounds
-from .bounds import Question, SampledView
+from .bounds import AccountantQuestion, SampledView
 from .gaps import ADVERSARY_NAMES, GAPS, treatment
 from .release import (
     CHANNELS,
@@ -42,7 +42,7 @@ class Explanation:
 
 def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     """Return the explanation of `bound`, an answer of one of the accountants for `release`."""
-    asked = Question(release, bound.adversary, bound.neighbours, bound.delta, fast=True)
+    asked = AccountantQuestion(release, bound.adversary, bound.neighbours, bound.delta, fast=True)
     accountant = ACCOUNTANTS[bound.accountant]
     assumes = _assumptions(asked, bound)
     if bound.epsilon is None:
@@ -70,7 +70,7 @@ SERVER_ASSUMPTIONS: dict[ServerUpdate, str] = _WORDS["server"]
 """What is assumed of how the server's parameters move, where something can be."""
 
 
-def _assumptions(asked: Question, bound: UpperBound) -> tuple[str, ...]:
+def _assumptions(asked: AccountantQuestion, bound: UpperBound) -> tuple[str, ...]:
     parts = asked.parts
 
     def has(**fields: object) -> bool:

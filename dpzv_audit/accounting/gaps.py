@@ -36,7 +36,7 @@ _KNOWS_IDS: tuple[AdversaryName, ...] = ("client", "colluding-clients", "all-but
 
 
 @dataclass(frozen=True)
-class Cell:
+class GapCell:
     """One cell of the table: what a bound can rest on, and why."""
 
     treatment: Treatment
@@ -51,7 +51,7 @@ def treatment(
     ids: IdsVisibility = "secret",
     channel: Channel = "scalar",
     public_rate: bool = False,
-) -> Cell:
+) -> GapCell:
     """Return the cell of `adversary`, `neighbours` and `sampler`; `ids` matters to the eavesdropper alone.
 
     `public_rate`: the sampling rate and the number of rounds are constants, not B/D and epochs x floor(D/B); it matters
@@ -88,10 +88,10 @@ def treatment(
         accountants=f"known ids and PRV{pair}, the smaller" if amplifies and channel == "scalar" else "known ids alone",
         held="; the adversary's own block of the record is held fixed" if neighbours == "replace-record" else "",
     )
-    return Cell(kind, words)
+    return GapCell(kind, words)
 
 
-def cell_of(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation) -> Cell:
+def cell_of(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation) -> GapCell:
     """Return the cell of one release."""
     return treatment(
         adversary,

@@ -169,7 +169,7 @@ _MOST_FACTOR = 2_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
+class CountLaw:
     """Distribution of a count: probability `weights[i]` of `low + i`, and what was left out.
 
     Attributes:
@@ -183,7 +183,7 @@ class Counts:
     above: float
 
 
-def binomial_counts(rounds: int, rate: float, *, tail: float, cap: int | None = None) -> Counts:
+def binomial_counts(rounds: int, rate: float, *, tail: float, cap: int | None = None) -> CountLaw:
     """Return Binomial(`rounds`, `rate`), or its minimum with `cap`, less at most `tail` on each side.
 
     `rounds` >= 1, 0 < `rate` < 1, 0 < `tail` < 1. The limits come from Chernoff's bound, the mass left out
@@ -207,9 +207,9 @@ def binomial_counts(rounds: int, rate: float, *, tail: float, cap: int | None = 
         # Everything above the cap, the mass left out included, takes part exactly `cap` times.
         weights = np.append(weights[:kept], weights[kept:].sum() + above)
         if cap < low:
-            return Counts(low=cap, weights=np.ones(1), below=0.0, above=0.0)
+            return CountLaw(low=cap, weights=np.ones(1), below=0.0, above=0.0)
         above = 0.0
-    return Counts(low=low, weights=weights, below=below, above=above)
+    return CountLaw(low=low, weights=weights, below=below, above=above)
 
 
 def _chernoff_limits(rounds: int, rate: float, tail: float) -> tuple[int, int]:

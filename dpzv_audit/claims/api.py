@@ -13,7 +13,7 @@ from ..base.signals import TRIAL_SECONDS
 from ..evidence.gathering import Subject
 from ..evidence.verdict import fails
 from ..results import ClaimResult, GateOptions
-from ..statistics.scores import ScoreFiles
+from ..statistics.scores import LoadedScores
 from ..statistics.settings import check_scores
 from .access import Access
 from .cache import Cache
@@ -113,7 +113,7 @@ def verify_claim(
         if not isinstance(scores, tuple | list) or len(scores) != 2:
             raise InputError(f"scores is a {type(scores).__name__}, must be a pair (in_scores, out_scores)")
         inside, outside = (check_scores(f"scores[{place}]", side) for place, side in enumerate(scores))
-        given = ScoreFiles(inside, outside)
+        given = LoadedScores(inside, outside)
         subject = scores_subject(lambda: given, exactly_gaussian=gaussian)
     elif mechanism is not None and not isinstance(mechanism, str):
         label = getattr(mechanism, "__qualname__", type(mechanism).__name__)

@@ -13,7 +13,7 @@ from ..data.files import model_digest
 from ..evidence.gathering import Subject
 from ..games.mechanism import MechanismTrials
 from ..games.scores import GameScores
-from ..statistics.scores import ScoreFiles, load_score_files
+from ..statistics.scores import LoadedScores, load_score_files
 from .access import Access
 from .cache import plug_in_digest
 from .data import data_digest_of
@@ -84,7 +84,7 @@ class ScoresForm:
         """Return the scores of both files."""
         in_path, out_path = access.scores(self.claim)
 
-        def read() -> ScoreFiles:
+        def read() -> LoadedScores:
             with confined_to(access.root):
                 return load_score_files(in_path, out_path, self.claim.scores.header)
 

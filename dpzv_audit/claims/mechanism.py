@@ -13,7 +13,7 @@ from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
 from ..games.engine import Arrays
 from ..games.fitting import WORDS, FittedScore, fit_score, pilot_size
 from ..games.mechanism import MechanismTrials, answer_shape, check_mechanism, play
-from ..games.scores import GameScores, Given, scored_by, scores_of, views_of
+from ..games.scores import GameScores, GaussianGiven, scored_by, scores_of, views_of
 
 RUNS = "runs"
 RUNS_A_BLOCK = 125
@@ -71,9 +71,9 @@ def mechanism_subject(
         arrays = run(number, number * RUNS_A_BLOCK, (number + 1) * RUNS_A_BLOCK)
         shape = answer_shape(arrays)
         if exactly_gaussian and not shape:
-            return replace(scores_of(arrays), given=Given(vouched=True))
+            return replace(scores_of(arrays), given=GaussianGiven(vouched=True))
         scores = scored_by(chosen(shape), arrays)
-        return replace(scores, given=Given(vouched=True) if exactly_gaussian else None)
+        return replace(scores, given=GaussianGiven(vouched=True) if exactly_gaussian else None)
 
     stages, pools = run_plan(draw, exactly_gaussian=exactly_gaussian)
     return Subject(stages=stages, pools=pools, facts={"mechanism": label})

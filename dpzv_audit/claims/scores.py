@@ -5,16 +5,16 @@ from functools import cache
 
 from ..base.findings import Void
 from ..evidence.gathering import Pool, Stage, Subject
-from ..games.scores import GameScores, Given
+from ..games.scores import GameScores, GaussianGiven
 from ..statistics.assumptions import remarks, same_scores
 from ..statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
-from ..statistics.scores import ScoreFiles
+from ..statistics.scores import LoadedScores
 
 SCORES = "scores"
 
 
 def scores_subject(
-    read: Callable[[], ScoreFiles],
+    read: Callable[[], LoadedScores],
     *,
     exactly_gaussian: bool,
     called: str = "sides",
@@ -27,7 +27,7 @@ def scores_subject(
 
     def draw(number: int) -> GameScores:
         files = read()
-        given = Given(vouched=True) if exactly_gaussian else None
+        given = GaussianGiven(vouched=True) if exactly_gaussian else None
         same = same_scores(files.inside, files.outside, called)
         voids = (Void(reason="same-scores", words=same),) if same else ()
         notes = (*files.notes, *(line for line in remarks(files.inside, files.outside, called) if line != same))

@@ -19,7 +19,7 @@ from ..base.rounding import p_value
 from ..results import AttackResult, AttacksResult, Cell
 from ..runs import RESULT_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
-from .options import DataFlags, Recorded, choose, parsed_settings
+from .options import DataFlags, TranscriptFlags, choose, parsed_settings
 from .output import Output, choose_device, print_table, save, table_of
 from .summary import at_least, table_from
 from .trials import TrialFlags, kept_attacks, kept_trials
@@ -115,7 +115,7 @@ def attack(
         attack = ALL if of_system or transcript is not None else USUAL
     recorded = None
     if transcript is not None:
-        recorded = Recorded(transcript, labels)
+        recorded = TranscriptFlags(transcript, labels)
         refuse(given := flags_given(ctx), sorted(set(given) - OF_A_TRANSCRIPT), NOT_WITH_A_TRANSCRIPT)
         trials = 1
     elif labels is not None:
@@ -144,7 +144,7 @@ def attack(
             )
             # What is kept of a system is its trainings, and a recorded one takes no time.
             again = resume if recorded is None and not of_system else None
-            asked = Asked(attack, adversary, clients, queries, trials, confidence, self_check)
+            asked = Mounting(attack, adversary, clients, queries, trials, confidence, self_check)
             _mount_all(output, run, chosen, asked, attack_settings, again)
         return
     spec = attack_named(attack)
@@ -226,7 +226,7 @@ def _clients(given: tuple[int, ...], adversary: str, count: int) -> tuple[int, .
 
 
 @dataclass(frozen=True)
-class Asked:
+class Mounting:
     """What a command that mounts many attacks says of them."""
 
     attack: str
@@ -242,7 +242,7 @@ def _mount_all(
     output: Output,
     run: RunFlags,
     chosen: "Callable[[], TrainingChoice]",
-    asked: Asked,
+    asked: Mounting,
     attack_settings: list[str] | None,
     resume: bool | None,
 ) -> None:

@@ -69,7 +69,7 @@ class Files(TypedDict):
     download: bool
 
 
-class Item(TypedDict, total=False):
+class Listed(TypedDict, total=False):
     """An entry of a registry: its name and a one-line summary.
 
     Methods, attacks and data sets also have the `package` that brings them, and data sets `partitions` (name: clients,
@@ -84,7 +84,7 @@ class Item(TypedDict, total=False):
     files: Files | None
 
 
-def listed(what: str) -> list[Item]:
+def listed(what: str) -> list[Listed]:
     """Return all in the registry `what`; `InputError` for an unknown one."""
     if what not in REGISTRIES:
         raise unknown_name("what", what, REGISTRIES)
@@ -93,7 +93,7 @@ def listed(what: str) -> list[Item]:
     items = []
     for key, entry in registry.items():
         summary = entry if isinstance(entry, str) else entry.summary
-        item = Item(name=key, summary=" ".join(summary.split()))
+        item = Listed(name=key, summary=" ".join(summary.split()))
         if isinstance(registry, Registry):
             item["package"] = registry.package(key)
         if isinstance(entry, DataSpec):

@@ -26,7 +26,7 @@ from ..evidence.training import attack_result
 from ..results import Cell, SelfCheck
 from ..runs import environment, slug, write_run
 from ..systems.run import PREFIX
-from ..systems.trials import Trials
+from ..systems.trials import TrialStore
 from .flags import CellFlags, TrainingFlags, flag
 from .options import DataFlags, choose, configure, defences_given
 
@@ -271,7 +271,7 @@ def _setting(task: CellTask) -> AttackSetting:
         quiet=True,
         require=partial(spec.check, cell.adversary),
         seed=flags.seed,
-        trials=Trials(folder=task.folder.parent / TRIALS / run_key({"system": cell.method})),
+        trials=TrialStore(folder=task.folder.parent / TRIALS / run_key({"system": cell.method})),
         seconds=flags.trial_seconds,
     )
     return AttackSetting(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mechanisms import MethodSpec, TrainingConfig
     from mechanisms.core.defence import Defence
 
-    from ..systems.trials import Trials
+    from ..systems.trials import TrialStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +238,7 @@ class TrainingChoice:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class TranscriptFlags:
     """A recorded training to attack: the folder of its transcript, and the file with its labels."""
 
     folder: Path
@@ -253,9 +253,9 @@ def choose(
     claims: Sequence[str] = ("epsilon", "calibration"),
     quiet: bool = False,
     seed: int = 0,
-    trials: "Trials | None" = None,
+    trials: "TrialStore | None" = None,
     seconds: float = TRIAL_SECONDS,
-    recorded: Recorded | None = None,
+    recorded: TranscriptFlags | None = None,
 ) -> TrainingChoice:
     """Resolve the shared options; `InputError` in one line where one is wrong.
 
@@ -294,7 +294,7 @@ def _of_system(
     *,
     quiet: bool,
     seed: int,
-    trials: "Trials | None",
+    trials: "TrialStore | None",
     seconds: float,
 ) -> TrainingChoice:
     """Load a system of the user's own and rehearse it on the data; `InputError` in one line where that cannot be."""
@@ -316,7 +316,7 @@ def _of_system(
 
 
 def _of_transcript(
-    recorded: Recorded, require: Callable[[dict[str, object]], dict[str, object]] | None
+    recorded: TranscriptFlags, require: Callable[[dict[str, object]], dict[str, object]] | None
 ) -> TrainingChoice:
     """Load a recorded training and its labels; `InputError` in one line where that cannot be."""
     from ..systems.labels import read_labels

@@ -31,7 +31,7 @@ from .flags import GIVEN, OutFlags
 from .heartbeat import showing, shows_bars
 
 if TYPE_CHECKING:
-    from ..evidence.bounding import Reporter, Stage
+    from ..evidence.bounding import ProgressStage, Reporter
 
 R = TypeVar("R", bound=Result)
 Saved = Run | PlantedResult | MatrixResult | AttacksResult
@@ -136,7 +136,7 @@ class Output:
         columns = (MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
         with progress_bars(*columns, quiet=self.quiet) as bars:
 
-            def stage(name: str, total: int) -> "Stage":
+            def stage(name: str, total: int) -> "ProgressStage":
                 task = bars.add_task(name, total=total, note="")
 
                 def update(done: int | None = None, /, note: str | None = None) -> None:

@@ -20,7 +20,7 @@ from .output import GO_ON
 if TYPE_CHECKING:
     from attacks import AttackSetting
 
-    from ..systems.trials import Trials
+    from ..systems.trials import TrialStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class TrialFlags(WorkerFlags):
 
 
 @contextmanager
-def kept_trials(flags: TrialFlags, system: str | None, out: Path, *, resume: bool) -> Iterator["Trials | None"]:
+def kept_trials(flags: TrialFlags, system: str | None, out: Path, *, resume: bool) -> Iterator["TrialStore | None"]:
     """Keep the trainings of a system below `out` while the block runs, and forget them when it is done; None for none.
 
     They are found again by the code that they were trained with, each by what it was trained on and its seed. With
@@ -61,12 +61,12 @@ def kept_trials(flags: TrialFlags, system: str | None, out: Path, *, resume: boo
         return
     from mechanisms.core.checkpoints import run_key
 
-    from ..systems.trials import Trials
+    from ..systems.trials import TrialStore
 
     code = _code_of(system, out, resume=resume)
     key = run_key({"system": system, "code": code or secrets.token_hex(8), "versions": versions()})
     folder = out / "trials" / key
-    trials = Trials(workers=flags.workers(), folder=folder)
+    trials = TrialStore(workers=flags.workers(), folder=folder)
     with kept_parts(folder, "training", lambda: 0 if code is None else trials.kept, resume=resume):
         yield trials
 

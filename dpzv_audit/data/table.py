@@ -46,7 +46,7 @@ Groups = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberColumn:
     """A number, divided by the public constant `scale`; `own` in the user's own table, where options would help."""
 
     name: str
@@ -81,7 +81,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Category:
+class CategoryColumn:
     """One of a fixed public list of values, as a one-hot in its order; any other value is all zeros."""
 
     name: str
@@ -128,7 +128,7 @@ def _one_hots(places: Sequence[int], width: int) -> FloatArray:
 Line = tuple[int, list[str]]
 """Number and cells."""
 
-Column = Number | Category | Hashed
+Column = NumberColumn | CategoryColumn | Hashed
 """How cells of one column become `width` features each; `encode` raises `ValueError`, with a reason, where not."""
 
 
@@ -147,7 +147,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class EncodedTable:
     """Encoded rows of the file at `path`: `blocks[name]`, float32 (N, width), by column; label cells; line numbers.
 
     `identifiers` are the columns that look like identifiers by their first rows.
@@ -176,7 +176,7 @@ class Table:
         return Records(tuple(map(np.ascontiguousarray, blocks)), labels)
 
 
-def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str) -> Table:
+def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str) -> EncodedTable:
     """Return the rows of `path`: `columns` encoded, and the cells of column `label`.
 
     Raises `InputError` naming the file, and the line and the column where there is one, for a file that is
@@ -213,12 +213,12 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
         if not labels:
             raise ValueError("has no rows, must have at least one")
     blocks = {name: np.concatenate(blocks) for name, blocks in parts.items()}
-    return Table(path, blocks, tuple(labels), tuple(lines), identifiers)
+    return EncodedTable(path, blocks, tuple(labels), tuple(lines), identifiers)
 
 
 def _identifies(column: Column, names: Sequence[str], rows: list[Line]) -> bool:
     place = names.index(column.name)
-    return is_identifier(column.name, [row[place] for _, row in rows], words=not isinstance(column, Number))
+    return is_identifier(column.name, [row[place] for _, row in rows], words=not isinstance(column, NumberColumn))
 
 
 def _check_features(rows: int, width: int, free: int | None) -> None:
@@ -351,9 +351,9 @@ class PublishedTable:
         found: list[Column] = []
         for name in self.layout.names or ():
             if name in self.scales:
-                found.append(Number(name, self.scales[name]))
+                found.append(NumberColumn(name, self.scales[name]))
             elif name in self.values:
-                found.append(Category(name, self.values[name]))
+                found.append(CategoryColumn(name, self.values[name]))
         return tuple(found)
 
 
@@ -435,7 +435,8 @@ def load_csv(
     known = _features(names, label, drop)
     hashed = {*categories}
     columns: list[Column] = [
-        Hashed(name, buckets) if name in hashed else Number(name, scales.get(name, 1.0), own=True) for name in known
+        Hashed(name, buckets) if name in hashed else NumberColumn(name, scales.get(name, 1.0), own=True)
+        for name in known
     ]
     held = _groups(first, known, clients, groups)
     tables = [read_table(source, layout, columns, label) for source in sources]
@@ -453,7 +454,7 @@ def load_csv(
     largest = {
         column.name: max(float(np.abs(table.blocks[column.name]).max()) for table in tables)
         for column in columns
-        if isinstance(column, Number)
+        if isinstance(column, NumberColumn)
     }
     fitted = (f"the set of classes was read off the label column {label!r}",)
     named_files = zip(("csv", "test"), sources, strict=False)

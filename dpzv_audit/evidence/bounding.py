@@ -44,18 +44,18 @@ def _affordable(usual: int, rounds: int, *, full: int, least: int) -> int:
     return min(usual, max(least, usual * full // rounds))
 
 
-class Stage(Protocol):
+class ProgressStage(Protocol):
     """A stage of long work in progress."""
 
     def __call__(self, done: int | None = None, /, note: str | None = None) -> None:
         """Say how many steps are done, or how it goes in a few words; None changes nothing."""
 
 
-Reporter = Callable[[str, int], Stage]
+Reporter = Callable[[str, int], ProgressStage]
 """Where long work reports: begins the stage of a name and of so many steps."""
 
 
-def silent(name: str, total: int) -> Stage:
+def silent(name: str, total: int) -> ProgressStage:
     """Begin a stage of which nothing is said."""
     return lambda done=None, /, note=None: None
 

@@ -41,7 +41,7 @@ _ROUNDING = 2.0**-10
 
 
 @dataclass(frozen=True)
-class Category:
+class CodedColumn:
     """The categories of one column: the log odds of "in" of those that pilots gave, by code in ascending order."""
 
     column: int
@@ -73,7 +73,7 @@ def low_bits(views: Floats, truth: NDArray[np.int_]) -> Callable[[Floats], Float
     return _sum_of(found)
 
 
-def _sum_of(found: list[Category]) -> Callable[[Floats], Floats]:
+def _sum_of(found: list[CodedColumn]) -> Callable[[Floats], Floats]:
     """Return the sum of the log odds of columns.
 
     Columns in which the worlds do not differ clearly take no part, except the one in which they differ most: chance in
@@ -88,7 +88,7 @@ def _sum_of(found: list[Category]) -> Callable[[Floats], Floats]:
     return score
 
 
-def _counted(column: int, coded: Coded, values: Floats, truth: NDArray[np.int_]) -> Category:
+def _counted(column: int, coded: Coded, values: Floats, truth: NDArray[np.int_]) -> CodedColumn:
     codes, place = np.unique(coded(values), return_inverse=True)
     inside, outside = (np.bincount(place[truth == world], minlength=len(codes)) for world in (1, 0))
     # A category of one run differs by 1 whatever happens: only those of several runs can differ more than by chance.
@@ -96,7 +96,7 @@ def _counted(column: int, coded: Coded, values: Floats, truth: NDArray[np.int_])
     several = both > 1
     apart = ((inside - outside)[several] ** 2 / both[several]).sum() - several.sum()
     clear = float(apart / math.sqrt(2.0 * several.sum() + 1.0))
-    return Category(column, coded, codes, np.log((inside + 0.5) / (outside + 0.5)), clear)
+    return CodedColumn(column, coded, codes, np.log((inside + 0.5) / (outside + 0.5)), clear)
 
 
 def _bits(values: Floats) -> Codes:

@@ -45,7 +45,7 @@ from ..base.seeds import Purpose, stream
 from ..base.signals import can_ring, until
 from ..statistics.settings import not_held
 from .engine import Arrays, MechanismFailed
-from .scores import GameScores, Given, scores_of
+from .scores import GameScores, GaussianGiven, scores_of
 
 Floats = NDArray[np.float64]
 Streams = Callable[[int, int | None], np.random.Generator]
@@ -295,7 +295,7 @@ class MechanismTrials:
     def scored(self, arrays: Arrays) -> GameScores:
         """See `Trials.scored`."""
         if self.exactly_gaussian:
-            return replace(scores_of(arrays, kinds=("linear",)), given=Given(vouched=True))
+            return replace(scores_of(arrays, kinds=("linear",)), given=GaussianGiven(vouched=True))
         return scores_of(arrays, pilots=self.pilots or None, delta=self.delta)
 
     def played(self, first: int, last: int, streams: Streams) -> tuple[Arrays, AuditError | None]:

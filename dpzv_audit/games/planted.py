@@ -88,7 +88,7 @@ Trials = RealTrials | SimulatedTrials | DrawnTrials
 
 
 @dataclass(frozen=True)
-class Case:
+class PlantedCase:
     """A mechanism that is there: the claim, what its maker accounts for, and the games that are played on it.
 
     `release` is what the configuration says is released: the upper bounds are of it. Games by name; they share the
@@ -101,7 +101,7 @@ class Case:
     games: dict[str, Trials]
 
 
-Build = Callable[[int], Case]
+Build = Callable[[int], PlantedCase]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ class Planted:
     score: str = "sum of the scalars of batches with the canary"
     runs: int = 10_000
 
-    def upper_bounds(self, case: Case) -> list[UpperBound]:
+    def upper_bounds(self, case: PlantedCase) -> list[UpperBound]:
         """Return what accountants say of the release as its maker describes it; of the bug they know nothing."""
         return upper_bounds(
             case.release,
@@ -152,9 +152,9 @@ def drawn(
     """
 
     def enter(draw: Draw) -> Draw:
-        def build(seed: int) -> Case:
+        def build(seed: int) -> PlantedCase:
             claimed = release if isinstance(release, Release) else release()
-            return Case(EPSILON, DELTA, claimed, {"": DrawnTrials(draw, number, seed, gaussian)})
+            return PlantedCase(EPSILON, DELTA, claimed, {"": DrawnTrials(draw, number, seed, gaussian)})
 
         _BUILDS[name or draw.__name__.replace("_", "-")] = build
         return draw
@@ -287,13 +287,13 @@ divisor_others_zero = partial(_actual_divisor, others=0.0, canary=1.0, shift=1.0
 
 
 @played
-def actual_divisor(seed: int) -> Case:
+def actual_divisor(seed: int) -> PlantedCase:
     """Divide by the size of the batch instead of its expectation; only the others at +C show it."""
     games: dict[str, Trials] = {
         "others at +C": DrawnTrials(divisor_others_saturated, 20, seed),
         "others at 0": DrawnTrials(divisor_others_zero, 21, seed),
     }
-    return Case(2.0, 0.01, _public_rate(), games)
+    return PlantedCase(2.0, 0.01, _public_rate(), games)
 
 
 def _read_off(world: World) -> Floats:
@@ -323,7 +323,7 @@ def _read_off(world: World) -> Floats:
 
 
 @played
-def own_rounds(seed: int) -> Case:
+def own_rounds(seed: int) -> PlantedCase:
     """Claim a bound from client 1's own rounds, none of which holds the canary: next to nothing is released."""
     release = replace(
         CLAIMED,
@@ -334,7 +334,7 @@ def own_rounds(seed: int) -> Case:
         clients=2,
         own_rounds_only=True,
     )
-    return Case(0.5, 1e-5, release, {"": DrawnTrials(_read_off, 22, seed)})
+    return PlantedCase(0.5, 1e-5, release, {"": DrawnTrials(_read_off, 22, seed)})
 
 
 @drawn(7)
@@ -409,20 +409,20 @@ def early_stop(world: World) -> Floats:
 
 
 @played
-def shuffled_as_poisson(seed: int) -> Case:
+def shuffled_as_poisson(seed: int) -> PlantedCase:
     """Shuffled batches, noise from the PRV bound of Poisson sampling, padded, at (1, 1e-3) with secret ids."""
     believed = _poisson(1.0, 1e-3, "replace-label", dataset_size=1280, batch_size=128, rounds=100)
     return _simulated(replace(believed, sampler="shuffled", padded=False), seed)
 
 
 @played
-def theorem_5_1(seed: int) -> Case:
+def theorem_5_1(seed: int) -> PlantedCase:
     """Draw from the paper's formula at the size of its figure, for (1, 1e-3), against one client of seven."""
     return _simulated(_by_the_paper(clients=7), seed, "client")
 
 
 @played
-def server_state(seed: int) -> Case:
+def server_state(seed: int) -> PlantedCase:
     """DPZV with noise that is right for known ids, whose server takes SGD steps on true labels: (0.5, 1e-5).
 
     The canary has features a thousand times as large, and only rounds that do not hold it are scored.
@@ -431,13 +431,13 @@ def server_state(seed: int) -> Case:
 
 
 @played
-def joint_zo_state(seed: int) -> Case:
+def joint_zo_state(seed: int) -> PlantedCase:
     """Play the same canary where the server steps by the released scalar alone: the same rounds say nothing."""
     return _trained(seed, 0.5, canary="state", **_STILL)
 
 
 @played
-def dpzv_sound(seed: int) -> Case:
+def dpzv_sound(seed: int) -> PlantedCase:
     """`dpzv-sound` with its defaults and a worst-case canary against all clients together: (1, 1e-5)."""
     return _trained(seed, 1.0, clip=1.0, client_rate=1e-3, **_STILL)
 
@@ -462,7 +462,7 @@ drawn(23, zeroth_order.STEPS, gaussian=True, name="dp-zo")(zeroth_order.as_desig
 
 
 @played
-def paper_secret_ids(seed: int) -> Case:
+def paper_secret_ids(seed: int) -> PlantedCase:
     """Draw from the paper's formula at that size, against an eavesdropper of padded Poisson batches: nearly right."""
     return _simulated(replace(_by_the_paper(), sampler="poisson", padded=True), seed)
 
@@ -476,7 +476,7 @@ def _by_the_paper(clients: int = 1) -> Release:
     return replace(CLAIMED, batch_size=128, sigma=sigma, participations=None, clients=clients, **size)
 
 
-def _simulated(release: Release, seed: int, adversary: GameAdversary = "eavesdropper") -> Case:
+def _simulated(release: Release, seed: int, adversary: GameAdversary = "eavesdropper") -> PlantedCase:
     """Return the game on simulated transcripts of `release`, for a claim of (1, 1e-3)."""
     config = DPZVConfig(
         batch_size=release.batch_size,
@@ -490,19 +490,19 @@ def _simulated(release: Release, seed: int, adversary: GameAdversary = "eavesdro
     active = tuple(islice(cyclic(release.clients), release.rounds))
     sampling = Sampling.of(config, release.dataset_size, active)
     trials = SimulatedTrials(Game(config=config, adversary=adversary), sampling, release.sigma, seed)
-    return Case(1.0, 1e-3, release, {"": trials})
+    return PlantedCase(1.0, 1e-3, release, {"": trials})
 
 
 _STILL: dict[str, Any] = {"server_update": "joint-zo", "server_rate": 1e-3, "momentum": 0.0, "server_momentum": 0.0}
 """The server steps by the released scalar alone."""
 
 
-def _trained(seed: int, epsilon: float, *, canary: Canary = "worst-case", **settings: Any) -> Case:
+def _trained(seed: int, epsilon: float, *, canary: Canary = "worst-case", **settings: Any) -> PlantedCase:
     """Return the game of real trainings on digits against all clients together, with noise for (`epsilon`, 1e-5)."""
     config = DPZVConfig(epsilon=epsilon, epochs=4, calibration="sound", **settings)
     trials = RealTrials(Game(config=config, canary=canary, adversary="colluding-clients"), load("digits"), seed)
     deployment = Deployment(records=trials.sampling.records, clients=len(trials.plan.rounds_by_client))
-    return Case(epsilon, config.delta, scalar_release(config, trials.plan, deployment), {"": trials})
+    return PlantedCase(epsilon, config.delta, scalar_release(config, trials.plan, deployment), {"": trials})
 
 
 PLANTED = {name: Planted(name=name, build=_BUILDS[name], **facts) for name, facts in _FACTS.items()}

@@ -41,7 +41,7 @@ from ..data.files import model_digest
 from ..data.vertical import VerticalDataset
 from .engine import Arrays
 from .game import CANARY, Game, Others, Worlds, worlds_of
-from .scores import GameScores, Given, scores_of, side_pair
+from .scores import GameScores, GaussianGiven, scores_of, side_pair
 from .transcript import Sampling, cap_weights, counted_law, known_ids_score, mixture_score, summaries, telling_count
 
 Rows = dict[str, np.ndarray]
@@ -141,14 +141,14 @@ class RealTrials:
             return found
         return replace(found, given=given)
 
-    def given(self, found: GameScores) -> Given | None:
+    def given(self, found: GameScores) -> GaussianGiven | None:
         """Return what makes the scores Gaussian, and the participations to condition on; None where that is unknown."""
         cap = self.game.config.participation_cap
         if cap is not None and not self.sees_all:
             return None  # what counts for one client depends on batches that it does not see
         if self.game.first_pass_repeats > 1:
             least, most = found.participations or (0, 1)
-            return Given() if least == most else None
+            return GaussianGiven() if least == most else None
         return telling_count(counted_law(self.sampling, None if self.sees_all else (1,), cap))
 
     def facts(self) -> dict[str, object]:
@@ -507,7 +507,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class OneRun:
+class CoinScores:
     """Scores (m,) of the canaries, high for label 1, their coins (m,) as booleans, and facts of the training."""
 
     scores: Floats
@@ -522,7 +522,7 @@ class OneRun:
 
 
 @torch.no_grad()
-def play_one_run(trials: RealTrials, canaries: int) -> OneRun:
+def play_one_run(trials: RealTrials, canaries: int) -> CoinScores:
     """Train once with `canaries` records of coin-flip labels and score each from the scalars of who knows batch ids.
 
     Raises:
@@ -547,7 +547,7 @@ def play_one_run(trials: RealTrials, canaries: int) -> OneRun:
     if config.participation_cap is not None and trials.sees_all:
         held = held & (np.cumsum(held, 0) <= config.participation_cap)
     scores = coin_scores(scalars, held, unit=config.clip / config.batch_size, sigma=trials.plan.sigma)
-    return OneRun(scores, coins, len(scalars), saturated)
+    return CoinScores(scores, coins, len(scalars), saturated)
 
 
 def _held(ids: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.bool_]:

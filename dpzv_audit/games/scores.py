@@ -23,7 +23,7 @@ Column = Annotated[Floats, PlainValidator(lambda values: np.asarray(values, dtyp
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class GaussianGiven:
     """What makes scores Gaussian: the game, where need be given a `count` of participations of this `probability`.
 
     `vouched`: that they are Gaussian is the word of a user, not of a game of the tool's own.
@@ -54,7 +54,7 @@ class GameScores:
     out_scores: Column
     kind: str = "own"
     counts: tuple[Column, Column] | None = None
-    given: Given | None = None
+    given: GaussianGiven | None = None
     saturated: bool | None = None
     fitted: dict[str, str] = field(default_factory=dict)
     blind: str = ""
@@ -83,7 +83,7 @@ class GameScores:
         return int(both.min()), int(both.max())
 
     @property
-    def gaussian(self) -> "tuple[GameScores, Given] | None":
+    def gaussian(self) -> "tuple[GameScores, GaussianGiven] | None":
         """The scores that are Gaussian, and what makes them so; None where there are none on a side.
 
         Counts alone, whose law is the same in both worlds, decide which runs these are: a block of runs none of which

@@ -32,7 +32,7 @@ from ..base.seeds import Purpose, stream
 from .engine import Arrays
 from .fitting import Floats
 from .game import Game
-from .scores import GameScores, Given, scores_of
+from .scores import GameScores, GaussianGiven, scores_of
 
 _SEGMENTS = 4
 _EXPONENT = 60.0
@@ -194,14 +194,14 @@ def known_ids_score(scalars: Floats, held: NDArray[np.bool_], others: Floats | f
     return np.asarray(((scalars - others) * held).sum(0))
 
 
-def telling_count(law: Floats) -> Given:
+def telling_count(law: Floats) -> GaussianGiven:
     """Return that scores are Gaussian given n participations, with the n of the largest n p_n, and p_n.
 
     Such an n comes up often and tells much. Where p_n = 1 there is nothing to condition on, and no count.
     """
     count = int(np.argmax(np.arange(len(law)) * law))
     probability = float(law[count])
-    return Given(probability=probability, count=count if probability < 1.0 else None)
+    return GaussianGiven(probability=probability, count=count if probability < 1.0 else None)
 
 
 def summaries(scalars: Floats, held: NDArray[np.bool_] | None, *, skip_held: bool = False) -> Floats:
@@ -379,7 +379,7 @@ class DrawnTrials:
         """See `Trials.scored`."""
         found = scores_of(arrays, "residuals")
         if self.exactly_gaussian and not found.fitted:
-            return replace(found, given=Given())
+            return replace(found, given=GaussianGiven())
         return found
 
     def facts(self) -> dict[str, object]:

@@ -203,7 +203,7 @@ class OpacusTraining:
         found = {"likelihood": float(watched.told[0]), "size": watched.size}
         return np.array([*found.values()]) if self.score == "view" else found[self.score]
 
-    def one_run(self, canaries: int, rng: np.random.Generator) -> "OneRun":
+    def one_run(self, canaries: int, rng: np.random.Generator) -> "OpacusRun":
         """Train once with many gradient canaries, each in by a fair coin of its own; return what is told of the coins.
 
         Raises:
@@ -218,7 +218,7 @@ class OpacusTraining:
             raise InputError(f"must be at most {most}, the parameters of the model", "canaries", canaries)
         coins = rng.random(canaries) < 0.5
         watched, engine = self._train(coins, int(rng.integers(2**62)))
-        return OneRun(watched.told[coins], watched.told[~coins], self, engine)
+        return OpacusRun(watched.told[coins], watched.told[~coins], self, engine)
 
     def claimed(self, delta: float) -> float:
         """Return the epsilon that Opacus's own accountant claims at a `delta`, the larger one of the two worlds.
@@ -336,7 +336,7 @@ class OpacusTraining:
 
 
 @dataclass(frozen=True)
-class OneRun:
+class OpacusRun:
     """What one training told of the coins of its canaries: scores of those that were in, and of those that were not."""
 
     inside: NDArray[np.float64]

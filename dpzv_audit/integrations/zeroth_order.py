@@ -52,7 +52,7 @@ def text_losses(model: nn.Module, ids: Tensor, labels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Step:
+class ScalarStep:
     """What a step releases: the seed of its direction, and the noised scalar that the model moved along it by."""
 
     seed: int
@@ -136,13 +136,13 @@ class ZerothOrderTraining:
         found = upper_bounds(self.release, delta=delta, adversaries=[against], neighbours=[self.neighbours])
         return min((bound.upper for bound in found if bound.sound), default=math.inf)
 
-    def train(self) -> tuple[nn.Module, list[Step]]:
+    def train(self) -> tuple[nn.Module, list[ScalarStep]]:
         """Return a trained copy of the model, and what was released; noise and batches are drawn in secret."""
         training = _Training(self, np.random.default_rng(), SecretBits())
         released = [training.step() for _ in range(self.steps)]
         return training.model, released
 
-    def replayed(self, released: list[Step]) -> nn.Module:
+    def replayed(self, released: list[ScalarStep]) -> nn.Module:
         """Return the model that `released` steps lead to, by anyone who has the start."""
         training = _Training(self, np.random.default_rng(0), 0)
         for step in released:
@@ -189,7 +189,7 @@ class _Training:
         self.seen: list[float] = []
         self.held: list[bool] = []
 
-    def step(self) -> Step:
+    def step(self) -> ScalarStep:
         """Draw a batch and a direction, release the scalar and move along."""
         setting = self._setting
         # Seeds are public: the coins must not follow from what a generator of theirs gives.
@@ -205,11 +205,11 @@ class _Training:
         scalar = float(self._channel.scalars(sums + self._channel.noise.next())[0])
         self.seen.append(scalar - float(self._channel.scalars(known)[0]))
         self.held.append(bool(held))
-        released = Step(seed, scalar)
+        released = ScalarStep(seed, scalar)
         self.move(released)
         return released
 
-    def move(self, released: Step) -> None:
+    def move(self, released: ScalarStep) -> None:
         """Move along the direction of a released step."""
         self._shift(released.seed, -self._setting.rate * released.scalar)
 

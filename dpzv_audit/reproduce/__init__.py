@@ -14,7 +14,7 @@ from typing import Any
 
 from ..base.errors import InputError, check_names
 from . import search
-from .table import Item, PaperTable, R, Row, Setting, TableParts, TableResult
+from .table import PaperTable, R, Row, Setting, TableParts, TableResult, TableRow
 from .words import filled, page
 
 __all__ = ["TABLES", "PaperTable", "Setting", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
@@ -76,7 +76,7 @@ def _by_epsilon(row: _Toml) -> list[_Toml]:
     return found
 
 
-def _item(kind: type[Item[Row]], each: _Toml, row: _Toml, paper: _Toml, table: _Toml) -> Item[Row]:
+def _item(kind: type[TableRow[Row]], each: _Toml, row: _Toml, paper: _Toml, table: _Toml) -> TableRow[Row]:
     """Return a row, of the kind that it is `made_by` if not of the table's.
 
     Its options are named settings, the table's before its own, then its own options; a trainer's are its own alone.

@@ -21,7 +21,7 @@ from mechanisms.core.context import Deployment
 
 from ..base.findings import LEAST_TRAININGS, Interval
 from ..statistics.comparison import compared
-from .table import Item, Row, Setting, Values, interval_of
+from .table import Row, Setting, TableRow, Values, interval_of
 from .training import controls_part, training_part
 from .words import say
 
@@ -59,7 +59,7 @@ class AttackRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attacked(Item[AttackRow]):
+class Attacked(TableRow[AttackRow]):
     """An `attack` on labels that `adversary` mounts on trainings, and what was published for it.
 
     `controls` says whether the trainings stand beside both frozen-client controls.

@@ -24,7 +24,7 @@ from mechanisms.methods.czofo import CZOFOConfig
 
 from ..accounting.accountants import composed_epsilon
 from ..base.errors import InputError
-from .table import Given, Item, Row, Setting, Values
+from .table import ResultPart, Row, Setting, TableRow, Values
 
 DELTA = 1e-6
 """delta and delta' of the paper's table 2."""
@@ -41,7 +41,7 @@ def claimed_epsilon(norm: float, variance: float, delta: float, records: int) ->
     return gaussian_sigma(norm, 1.0, delta, records) / math.sqrt(variance)
 
 
-class Measure(Given):
+class Measure(ResultPart):
     """The largest norm of a record's estimate and the mean variance of an entry, over `REPEATS` estimates for a batch.
 
     In units of the gradient of the batch's summed loss.
@@ -52,7 +52,7 @@ class Measure(Given):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImplicitNoise(Item[Row]):
+class ImplicitNoise(TableRow[Row]):
     """A row of table 2: q directions, and what the paper prints for them."""
 
     method: str = "czofo"

@@ -23,7 +23,7 @@ from mechanisms.core.method import Run, federation_of
 from mechanisms.methods import method_named
 
 from ..data.vertical import Records, VerticalDataset
-from .table import Item, Row, Setting
+from .table import Row, Setting, TableRow
 from .training import MEGABYTE
 
 
@@ -91,7 +91,7 @@ class MemoryRow(Row, protected_namespaces=()):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeakMemory(Item[MemoryRow]):
+class PeakMemory(TableRow[MemoryRow]):
     """A bar of the figure: a method with `options`, and what the paper says of it in words."""
 
     paper: str

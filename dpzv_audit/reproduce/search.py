@@ -30,7 +30,7 @@ from ..evidence.bounding import AuditPlan
 from ..evidence.privacy import noised
 from ..results import Number, Part
 from ..statistics.comparison import compared
-from .table import Given, Item, Row, Setting, Values, counted
+from .table import ResultPart, Row, Setting, TableRow, Values, counted
 from .training import MEGABYTE, area, auc_of
 from .words import say
 
@@ -51,7 +51,7 @@ class Guarantee(Part):
     lower: float | None
 
 
-class Trial(Given):
+class SearchedTraining(ResultPart):
     """A training with `options`, and what of the records it got right."""
 
     options: Options
@@ -68,7 +68,7 @@ class SearchRow(Row):
     """
 
     kind: str
-    tried: list[Trial]
+    tried: list[SearchedTraining]
     validation: float
     variants: dict[str, float]
     accuracy: Interval
@@ -76,7 +76,7 @@ class SearchRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Searched(Item[SearchRow]):
+class Searched(TableRow[SearchRow]):
     """A row: the settings of one kind of training that were tried, and how the chosen one does on the test records."""
 
     trainer: "FrozenClients | Federated"
@@ -89,7 +89,7 @@ class Searched(Item[SearchRow]):
         kept_back = held_out(data)
         alone = replace(setting, seeds=1)  # a replica is the same whatever the number of others
 
-        def trained(options: Options, replica: int | None = None) -> Trial:
+        def trained(options: Options, replica: int | None = None) -> SearchedTraining:
             """Train on all records, or without a `replica` once on those that are not held out."""
             whole = replica is not None
 
@@ -103,7 +103,9 @@ class Searched(Item[SearchRow]):
 
             part = "whole" if whole else "search"
             claim = {"trainer": type(self.trainer).__name__, "claim": self.trainer, "options": options}
-            return Trial(options=options, **alone.part(dataset, compute, **claim, part=part, replica=replica or 0))
+            return SearchedTraining(
+                options=options, **alone.part(dataset, compute, **claim, part=part, replica=replica or 0)
+            )
 
         tried = distinct([capped(options, setting.epochs) for options in self.tried])
         done = setting.stage(f"{self.label}: settings", len(tried))
@@ -153,7 +155,7 @@ class PrivateRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken(Item[PrivateRow]):
+class Taken(TableRow[PrivateRow]):
     """A row: one kind of training with settings that are taken as they are given, and nothing is tried."""
 
     trainer: "FrozenClients | Federated"

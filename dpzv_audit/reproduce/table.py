@@ -23,7 +23,7 @@ Stage = Callable[[str, int], Callable[[int], None]]
 Compute = Callable[[FileCheckpoints | None], Values]
 
 
-class Given(BaseModel, frozen=True):
+class ResultPart(BaseModel, frozen=True):
     """A part of a result: fields for what code reads of it, while `to_json` has all that was given, in its order.
 
     What only the cells of a table show, or its file names, needs no field.
@@ -42,7 +42,7 @@ class Given(BaseModel, frozen=True):
         return self._given
 
 
-class Row(Given):
+class Row(ResultPart):
     """A row of a result."""
 
     label: str
@@ -171,7 +171,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item(Generic[R]):
+class TableRow(Generic[R]):
     """One row: what is computed, and what the paper prints for it.
 
     Args:
@@ -224,7 +224,7 @@ class PaperTable(Generic[R]):
     name: str
     summary: str
     source: str
-    items: tuple[Item[R], ...]
+    items: tuple[TableRow[R], ...]
     columns: Sequence[tuple[str, str]]
     about: str
     epochs: int = 100

@@ -21,7 +21,7 @@ from mechanisms.core.training import train_in_stacks
 from ..base.findings import Interval
 from ..base.halving import shortage
 from ..data.vertical import VerticalDataset
-from .table import Given, Item, Row, Setting, Values, counted
+from .table import ResultPart, Row, Setting, TableRow, Values, counted
 from .words import say
 
 MEGABYTE = 1e6
@@ -31,7 +31,7 @@ TARGET = 0.9
 """Accuracy until which table I of paper 004 counts bytes."""
 
 
-class Point(Given):
+class Point(ResultPart):
     """Mean test accuracy after an epoch, as the paper counts them."""
 
     epoch: float
@@ -82,7 +82,7 @@ class TrainingRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Item[TrainingRow]):
+class TrainedRow(TableRow[TrainingRow]):
     """A training of `method` with `options` on `dataset`, and what the paper prints for it.
 
     Args:
@@ -168,7 +168,7 @@ def training_part(trained: TrainedStack, passes: int) -> Values:
     }
 
 
-class Frozen(Given):
+class Frozen(ResultPart):
     """A training of the server alone, under frozen clients."""
 
     train_accuracy: float

@@ -60,7 +60,7 @@ class _First:
 
 
 @dataclass(frozen=True)
-class ScoreFiles:
+class LoadedScores:
     """The scores of both files, in the type they were written in, and what the user has to know of the reading."""
 
     inside: Scores
@@ -87,7 +87,7 @@ def load_scores(path: Path, header: bool | None = None) -> Scores:
     return scores
 
 
-def load_score_files(in_path: Path, out_path: Path, header: bool | None = None) -> ScoreFiles:
+def load_score_files(in_path: Path, out_path: Path, header: bool | None = None) -> LoadedScores:
     """Return the scores of both files, see `load_scores`; of two CSV files each tells about the other's first row."""
     paths = in_path, out_path
     if header is not None and all(path.suffix.lower() != ".csv" for path in paths):
@@ -97,12 +97,12 @@ def load_score_files(in_path: Path, out_path: Path, header: bool | None = None) 
         for path, row in zip(paths, (first, other), strict=True):
             if row is not None and row.unlike:
                 raise _asked(path, row, "it is spelled unlike all other rows")
-        return ScoreFiles(inside, outside)
+        return LoadedScores(inside, outside)
     where = f"row {first.row} of both files, {first.cell!r},"
     if first.unlike and other.unlike and min(inside.size, outside.size) > 1:
         why = "no other row is spelled like it (header no, or header = false in a claims file, makes it a score)"
         told = f"{where} is taken for a header: {why}"
-        return ScoreFiles(inside[1:], outside[1:], (told,))
+        return LoadedScores(inside[1:], outside[1:], (told,))
     if first.unlike or other.unlike:
         raise _asked(in_path, first, "it is spelled unlike the other rows of one file")
     rows = min(inside.size, outside.size)
@@ -110,7 +110,7 @@ def load_score_files(in_path: Path, out_path: Path, header: bool | None = None) 
     if rows >= _LEAST_ROWS and alone and not np.any(inside[1:rows] == outside[1:rows]):
         raise _asked(in_path, first, f"{out_path} begins with it too, and the files share no other row")
     told = f"{where} is taken for a score (header yes, or header = true in a claims file, makes it a header)"
-    return ScoreFiles(inside, outside, (told,))
+    return LoadedScores(inside, outside, (told,))
 
 
 def _asked(path: Path, first: _First, why: str) -> InputError:

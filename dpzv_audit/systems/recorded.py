@@ -19,7 +19,7 @@ from .stated import UNSTATED
 from .system import Played
 from .task import Task
 from .transcript import MANIFEST, Transcript
-from .trials import Trials
+from .trials import TrialStore
 
 PREFIX = "transcript:"
 
@@ -31,7 +31,7 @@ class Recorded:
     name: str
     transcript: Transcript
     seconds: float = 0.0
-    trials: Trials = field(default_factory=Trials)
+    trials: TrialStore = field(default_factory=TrialStore)
 
     def play(self, task: Task, seed: int, which: str, asked: Sequence[Sequence[np.ndarray]] = ()) -> Played:
         """Return what was sent."""

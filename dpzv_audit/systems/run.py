@@ -35,7 +35,7 @@ from .replay import replay, stack_of
 from .stated import AUDIENCE, UNSTATED, stated_release, system_at
 from .system import Played, Player, System, SystemFailed, classes_of, logits, seed_of, task_of
 from .task import Task
-from .trials import Asked, Trial, carried_out
+from .trials import Trial, TrialRequest, carried_out
 
 PREFIX = "system:"
 ROUNDS = 1000
@@ -133,9 +133,9 @@ class SystemRun:
         replay(self._played, self.channel, system.name)
         self.round = ROUNDS
 
-    def _asked(self, place: int, replica: int) -> Asked:
+    def _asked(self, place: int, replica: int) -> TrialRequest:
         one = self._data.of_replicas(place, place + 1)
-        return Asked(
+        return TrialRequest(
             labels=(one.labels if one.labels.dim() == 1 else one.labels[0]).cpu().numpy(),
             rows=None if one.selection is None else one.selection[0].cpu().numpy(),
             seed=seed_of(self._context.seed, replica),
@@ -218,7 +218,7 @@ class TrialJob:
         own = [] if self.defended is None else [self.defended.facts]
         return " ".join([*map(array_digest, (*self.features, *self.test_features, self.test_labels)), *own])
 
-    def played(self, one: Asked) -> Played:
+    def played(self, one: TrialRequest) -> Played:
         """Return what the training that is asked for gives."""
         task = Task(
             features=self.features if one.rows is None else tuple(block[one.rows] for block in self.features),
@@ -234,7 +234,7 @@ class TrialJob:
             player = replace(player, defended=self.defended)
         return player.play(task, one.seed, one.which, asked)
 
-    def __call__(self, one: Asked) -> bytes:
+    def __call__(self, one: TrialRequest) -> bytes:
         """Return the same as the content of a file.
 
         In a thread of a worker it is trained in a process of its own: generators are seeded for a whole process, and a

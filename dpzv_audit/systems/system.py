@@ -25,7 +25,7 @@ from .defences import CutDefences
 from .messages import Recording, check_order, finite_numbers
 from .record import Recorder
 from .task import Task
-from .trials import Trial, Trials
+from .trials import Trial, TrialStore
 
 
 class SystemFailed(AuditError):
@@ -69,7 +69,7 @@ class Player(Protocol):
         """What one training may take."""
 
     @property
-    def trials(self) -> Trials:
+    def trials(self) -> TrialStore:
         """Where trainings are carried out and kept."""
 
     def play(self, task: Task, seed: int, which: str, asked: Sequence[Sequence[np.ndarray]] = ()) -> Played:
@@ -97,7 +97,7 @@ class System:
     seconds: float = 600.0
     top_model: bool = True
     random: bool = False
-    trials: Trials = field(default_factory=Trials)
+    trials: TrialStore = field(default_factory=TrialStore)
     defended: CutDefences | None = None
     stated: Callable[[Task], Mapping[str, object]] | None = None
     home: str = ""

@@ -100,7 +100,7 @@ class _Opened:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrialRequest:
     """One training that is wanted: labels (N,), the rows (N,) of the features that they are of, a seed, and its name.
 
     Without rows all features are trained on, in their order. With them, its predictions of all rows are wanted too.
@@ -119,7 +119,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trials:
+class TrialStore:
     """Where trainings of a system are carried out, and the folder that keeps them; None: the memory of this process."""
 
     workers: Workers = field(default_factory=Workers)
@@ -136,7 +136,7 @@ class TrialWork:
 
     def __init__(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[TrialRequest],
         waiting: Iterable[int],
         keep: Callable[[int, bytes], None],
         seconds: float,
@@ -156,7 +156,7 @@ class TrialWork:
             self._begun[place] = time.monotonic()
         return place
 
-    def arguments(self, task: int) -> tuple[Asked]:
+    def arguments(self, task: int) -> tuple[TrialRequest]:
         """Return what the job is called with."""
         return (self._asked[task],)
 
@@ -180,9 +180,9 @@ class TrialWork:
 
 
 def carried_out(
-    asked: Sequence[Asked],
-    trials: Trials,
-    job: Callable[[Asked], bytes],
+    asked: Sequence[TrialRequest],
+    trials: TrialStore,
+    job: Callable[[TrialRequest], bytes],
     *,
     features: str,
     seconds: float,

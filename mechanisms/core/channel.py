@@ -96,7 +96,7 @@ class StatefulObserver(Protocol):
 
 
 @dataclass
-class Ledger:
+class ByteLedger:
     """Bits by direction and kind, and messages: answers of one bit cost one bit each.
 
     What is read off it is bytes of one replica: of the mean where their batches differ in size (Poisson sampling).
@@ -146,7 +146,7 @@ class Channel:
     """Delivers messages, counts them, and shows them to observers. A method hands nothing over in any other way."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
-        self.ledger = Ledger()
+        self.ledger = ByteLedger()
         self.observe(observers)
 
     def observe(self, observers: Sequence[Observer]) -> None:

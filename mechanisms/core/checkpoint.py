@@ -16,7 +16,7 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.files import json_in
 from dpzv_audit.base.seeds import Purpose
 
-from .channel import Ledger
+from .channel import ByteLedger
 from .method import Run, federation_of
 from .replicas import serialized
 from .secret import SecretBits
@@ -68,7 +68,9 @@ def load_checkpoint(run: Run, data: bytes, key: str) -> History:
         rounds, drawn = ([_count(n) for n in facts[name]] for name in ("client_rounds", "client_batches"))
         if not len(rounds) == len(drawn) == len(fed.clients):
             raise ValueError(f"counts of {len(rounds)} clients")
-        ledger = Ledger(dict(facts["ledger"]["up"]), dict(facts["ledger"]["down"]), _count(facts["ledger"]["messages"]))
+        ledger = ByteLedger(
+            dict(facts["ledger"]["up"]), dict(facts["ledger"]["down"]), _count(facts["ledger"]["messages"])
+        )
         traffic = [(int(up), int(down)) for up, down in facts["traffic"]]
         history = [(int(epoch), float(accuracy), float(loss)) for epoch, accuracy, loss in facts["history"]]
         done = _count(facts["round"])

@@ -13,7 +13,7 @@ from torch import Tensor
 from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.data.vertical import VerticalDataset
 
-from .channel import Channel, Ledger, Observer
+from .channel import ByteLedger, Channel, Observer
 from .config import AsyncConfig, TrainingConfig, active_clients, check_plan
 from .joining import joined
 from .models import Architecture
@@ -282,7 +282,7 @@ class TrainedStack:
     server: ParameterStack
     correct: np.ndarray
     loss: np.ndarray
-    ledger: Ledger
+    ledger: ByteLedger
     rounds: int
     rounds_by_client: tuple[int, ...]
     history: tuple[tuple[int, float, float], ...] = ()

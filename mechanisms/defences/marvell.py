@@ -38,7 +38,7 @@ class Problem(NamedTuple):
     width: int
 
 
-class Noise(NamedTuple):
+class ClassNoise(NamedTuple):
     """Variances of noise, each (K,), along g1 - g0 and across it, for class 0 and 1, and the divergences' sum."""
 
     along0: Tensor
@@ -60,7 +60,7 @@ def sum_kl(along0: Tensor, across0: Tensor, along1: Tensor, across1: Tensor, gap
     return 0.5 * (across + (along0 + gap) / along1 + (along1 + gap) / along0) - width
 
 
-def optimal(problem: Problem, power: Tensor) -> Noise:
+def optimal(problem: Problem, power: Tensor) -> ClassNoise:
     """Return the noise of a mean `power` (K,) that minimises the divergences' sum.
 
     In variances in all (with u and v), the power is a weighted sum that is spent in full. Across, the class that varies
@@ -95,7 +95,7 @@ def optimal(problem: Problem, power: Tensor) -> Noise:
     less0, less1 = ((first - low).clamp(min=0.0), (middle - low).clamp(min=0.0)), ((second - high).clamp(min=0.0), none)
     along0, along1 = torch.where(swapped, less1[0], less0[0]), torch.where(swapped, less0[0], less1[0])
     across0, across1 = torch.where(swapped, less1[1], less0[1]), torch.where(swapped, less0[1], less1[1])
-    return Noise(along0, across0, along1, across1, least)
+    return ClassNoise(along0, across0, along1, across1, least)
 
 
 def _along(left: Tensor, share: Tensor, gap: Tensor, least0: Tensor, least1: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,7 +152,7 @@ class Marvell(Defence):
         found = values + beyond * drawn[..., :1] * unit + across.sqrt() * drawn[..., 1:]
         return found * (real & both.unsqueeze(1)).unsqueeze(2)
 
-    def _noise(self, problem: Problem) -> Noise:
+    def _noise(self, problem: Problem) -> ClassNoise:
         """Return the noise of each batch, with the power that the setting or the largest divergence asks for."""
         scale = torch.full_like(problem.gap, self.power)
         found = optimal(problem, scale * problem.gap)

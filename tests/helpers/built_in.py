@@ -4,7 +4,7 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms import train as train_method
-from mechanisms.core.channel import Ledger
+from mechanisms.core.channel import ByteLedger
 from mechanisms.core.config import TrainingConfig
 from mechanisms.core.context import RunContext
 from mechanisms.core.models import default_architectures
@@ -50,4 +50,4 @@ def ledger_of(trained, place):
     ledger = trained.ledger
     sides = ledger.counted_up, ledger.counted_down
     up, down = ({kind: n if isinstance(n, int) else n[place] for kind, n in side.items()} for side in sides)
-    return Ledger(up, down, ledger.messages)
+    return ByteLedger(up, down, ledger.messages)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from mechanisms import METHODS
-from mechanisms.core.channel import SERVER, Channel, Ledger, Message
+from mechanisms.core.channel import SERVER, ByteLedger, Channel, Message
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
@@ -22,7 +22,7 @@ def test_bytes_are_those_of_one_replica_as_4_byte_floats():
 
 
 def test_ledger_counts_by_direction_and_kind():
-    ledger = Ledger()
+    ledger = ByteLedger()
     for sent in (message(), message(), message(sender=SERVER, receiver=1, kind="scalar", shape=(3,))):
         ledger.record(sent)
     assert ledger.bytes_up == {"embeddings": 320}
@@ -33,7 +33,7 @@ def test_ledger_counts_by_direction_and_kind():
 def test_answers_of_one_bit_cost_one_bit():
     """22 of them fill 3 bytes, whether their bits are stated or they are truth values; so do rows of them, by batch."""
     for one in (message(SERVER, 1, "scalar", (3,), torch.bool), message(SERVER, 1, "scalar", (3,))._replace(bits=1)):
-        ledger = Ledger()
+        ledger = ByteLedger()
         for _ in range(22):
             ledger.record(one)
         assert (ledger.down, ledger.bytes_down, one.nbytes) == (3, {"scalar": 3}, 1)

@@ -32,7 +32,7 @@ from dpzv_audit.claims.ledger import (
     refuted_over_time,
 )
 from dpzv_audit.evidence.gathering import Success, scores_digest
-from dpzv_audit.games.scores import GameScores, Given
+from dpzv_audit.games.scores import GameScores, GaussianGiven
 
 
 def look(claim, p_value, scores="", *, general_p_value=None, tested=True, split=None):
@@ -129,7 +129,7 @@ def test_digests_of_scores_tell_every_score_and_its_place():
         {"runs": [GameScores(scores[:3], scores)]},
         {"runs": [GameScores(scores, scores), GameScores(scores, scores)]},
         {"other": [GameScores(scores, scores)]},
-        {"runs": [GameScores(scores, scores, given=Given())]},
+        {"runs": [GameScores(scores, scores, given=GaussianGiven())]},
         {"runs": [Success(rates=(0.5,), baselines={}, controls={})]},
         {},
     ]

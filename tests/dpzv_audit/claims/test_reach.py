@@ -18,7 +18,7 @@ from dpzv_audit.claims.scores import scores_subject
 from dpzv_audit.cli import main
 from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather, reach_of
 from dpzv_audit.evidence.trainings import MOST_TRAININGS
-from dpzv_audit.statistics.scores import ScoreFiles
+from dpzv_audit.statistics.scores import LoadedScores
 
 LEVEL = 1e-3
 BUDGETS = {"whole": None, "cut in the second stage": 2000, "cut in the first": 600, "one block": 250, "none": 100}
@@ -30,7 +30,7 @@ def sharp(world, rng):
 
 
 def apart(n_in, n_out):
-    return scores_subject(lambda: ScoreFiles(np.ones(n_in), np.zeros(n_out)), exactly_gaussian=False)
+    return scores_subject(lambda: LoadedScores(np.ones(n_in), np.zeros(n_out)), exactly_gaussian=False)
 
 
 def asked(epsilon, **options):

@@ -13,7 +13,7 @@ from dpzv_audit.base.findings import to_jsonable
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.evidence.gathering import Question, full_looks, sequential_looks
 from dpzv_audit.evidence.verdict import Evidence, Look, Theory
-from dpzv_audit.games.scores import GameScores, Given, joined
+from dpzv_audit.games.scores import GameScores, GaussianGiven, joined
 from dpzv_audit.statistics.assumptions import gaussian_assumption
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS
 from dpzv_audit.statistics.sequential import bet_on, evidence_against, likelihood_of
@@ -23,7 +23,7 @@ DELTA = 1e-5
 
 def gaussian(mu, pairs, seed=0):
     rng = np.random.default_rng(seed)
-    return GameScores(rng.normal(mu, 1.0, pairs), rng.normal(0.0, 1.0, pairs), given=Given())
+    return GameScores(rng.normal(mu, 1.0, pairs), rng.normal(0.0, 1.0, pairs), given=GaussianGiven())
 
 
 def bet(sides, **options):
@@ -89,7 +89,7 @@ def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it()
     rng = np.random.default_rng(0)
     counts = rng.integers(1, 3, (2, 400))
     inside, outside = counts[0] + rng.normal(size=400), -counts[1] + rng.normal(size=400)
-    block = GameScores(inside, outside, counts=(counts[0], counts[1]), given=Given(probability=0.5, count=2))
+    block = GameScores(inside, outside, counts=(counts[0], counts[1]), given=GaussianGiven(probability=0.5, count=2))
     part, given = TypeAdapter(GameScores).validate_python(json.loads(json.dumps(to_jsonable(block)))).gaussian
     assert given == block.given
     assert (part.in_scores == inside[counts[0] == 2]).all()
@@ -105,7 +105,7 @@ def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it()
     bets = sequential_looks([block], claim(1.0), stage="s", share=1.0, gaussian=True, most_pairs=400)
     assert [look.test.delta for look in bets] == [DELTA, 2 * DELTA]
     assert joined([block, block]).gaussian[0].in_scores.size == 2 * part.in_scores.size
-    other = replace(block, given=Given(probability=0.4, count=2))
+    other = replace(block, given=GaussianGiven(probability=0.4, count=2))
     assert joined([block, other]).gaussian is None, "blocks that disagree are not one sample"
     assert joined([replace(block, given=None)]).gaussian is None
 

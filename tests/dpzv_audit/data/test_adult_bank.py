@@ -8,7 +8,7 @@ import pytest
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.spec import declared
-from dpzv_audit.data.table import Category, PublishedTable, read_published_set
+from dpzv_audit.data.table import CategoryColumn, PublishedTable, read_published_set
 from dpzv_audit.data.vertical import fixed_split
 
 ADULT, BANK = (declared(name, "table", PublishedTable) for name in ("adult", "bank"))
@@ -113,7 +113,7 @@ def test_groups_hold_every_column_once_and_lists_name_no_value_twice(name, table
     grouped = [name for names in table.groups.values() for name in names]
     assert sorted(grouped) == sorted(column.name for column in table.columns)
     for column in table.columns:
-        if isinstance(column, Category):
+        if isinstance(column, CategoryColumn):
             assert len(set(column.values)) == len(column.values)
 
 
@@ -182,7 +182,7 @@ def test_real_bank(real):
     assert int(data.train.labels.sum() + data.test.labels.sum()) == 5_289
     found = features(BANK, data, tuple(BANK.groups.values()))
     for column in BANK.columns:
-        if isinstance(column, Category):
+        if isinstance(column, CategoryColumn):
             assert (found[column.name].sum(axis=1) == 1).all(), column.name
     sample = load("bank", data_dir=real, subset=True)
     assert len(sample.train) + len(sample.test) == 4_521

@@ -8,9 +8,19 @@ from hypothesis import strategies as st
 
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import table
-from dpzv_audit.data.table import CHUNK, LOADING, ROW_BYTES, Category, Hashed, Layout, Number, column_runs, read_table
+from dpzv_audit.data.table import (
+    CHUNK,
+    LOADING,
+    ROW_BYTES,
+    CategoryColumn,
+    Hashed,
+    Layout,
+    NumberColumn,
+    column_runs,
+    read_table,
+)
 
-COLUMNS = (Number("age", 10.0), Category("colour", ("red", "green")), Hashed("town", 4))
+COLUMNS = (NumberColumn("age", 10.0), CategoryColumn("colour", ("red", "green")), Hashed("town", 4))
 LAYOUT = Layout()
 WIDTH = 7
 
@@ -131,7 +141,7 @@ CELLS = st.one_of(
 
 @given(cells=st.lists(CELLS, min_size=1, max_size=8), scale=st.sampled_from([1.0, 3.0, 1e-30, 1e30]))
 def test_numbers_encode_together_as_they_do_one_by_one(cells, scale):
-    column = Number("x", scale)
+    column = NumberColumn("x", scale)
     try:
         singly = [column.encode([cell])[0] for cell in cells]
     except ValueError:
@@ -186,13 +196,13 @@ def test_runs_of_columns_reassemble_and_differ_by_one_at_most(names, data):
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_scale_must_be_positive(scale):
     with pytest.raises(InputError, match="scale of column 'age'"):
-        Number("age", scale)
+        NumberColumn("age", scale)
 
 
 def test_a_table_beyond_memory_fails_after_its_first_rows(tmp_path, monkeypatch):
     path = tmp_path / "big.csv"
     path.write_text("a,b,y\n" + "1,2,0\n" * 5000)
-    columns = [Number("a"), Hashed("b", 100)]
+    columns = [NumberColumn("a"), Hashed("b", 100)]
     monkeypatch.setattr(table, "CHUNK", 10)
     read = []
     monkeypatch.setattr(table, "_encoded", lambda *given: read.append(given) or np.zeros((10, 1), np.float32))
@@ -211,7 +221,7 @@ def test_the_rows_themselves_count_where_the_estimate_was_wrong(tmp_path, monkey
     monkeypatch.setattr(table, "CHUNK", 10)
     monkeypatch.setattr(table, "FEATURE_LIMIT", 4 * 50)
     with pytest.raises(InputError, match="has 60 rows or more of 1 features each"):
-        read_table(path, Layout(), [Number("a")], "y")
+        read_table(path, Layout(), [NumberColumn("a")], "y")
 
 
 def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch):
@@ -219,7 +229,7 @@ def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch):
     path.write_text("a,y\n" + "1," * 5000)
     monkeypatch.setattr(table, "LINE_LIMIT", 100)
     with pytest.raises(InputError, match=r"long\.csv: line 2 has more than 100 characters, must have 100 at most"):
-        read_table(path, Layout(), [Number("a")], "y")
+        read_table(path, Layout(), [NumberColumn("a")], "y")
 
 
 def test_a_file_that_is_too_large_comes_with_advice(tmp_path, monkeypatch):
@@ -227,4 +237,4 @@ def test_a_file_that_is_too_large_comes_with_advice(tmp_path, monkeypatch):
     path.write_text("a,y\n1,0\n")
     monkeypatch.setattr(table, "FILE_LIMIT", 4)
     with pytest.raises(InputError, match="has 8 bytes, must have 4 at most; use a sample of its rows"):
-        read_table(path, Layout(), [Number("a")], "y")
+        read_table(path, Layout(), [NumberColumn("a")], "y")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.scores import GameScores, Given, joined
+from dpzv_audit.games.scores import GameScores, GaussianGiven, joined
 from dpzv_audit.statistics.sequential import likelihood_of
 
-GIVEN = Given(probability=0.05, count=1)
+GIVEN = GaussianGiven(probability=0.05, count=1)
 
 
 @pytest.fixture

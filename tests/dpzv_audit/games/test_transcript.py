@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpzv_audit.games.scores import Given
+from dpzv_audit.games.scores import GaussianGiven
 from dpzv_audit.games.transcript import (
     Sampling,
     cap_weights,
@@ -98,8 +98,8 @@ def test_counts_that_are_certain_have_probability_one():
     of = sampling(records=9)
     assert np.argmax(participation_law(of, (6, 3))) == 3
     # Nothing to condition on where every run has the same count.
-    assert telling_count(participation_law(of, (6, 3))) == Given(probability=1.0, count=None)
-    assert telling_count(np.array([0.7, 0.3])) == Given(probability=0.3, count=1)
+    assert telling_count(participation_law(of, (6, 3))) == GaussianGiven(probability=1.0, count=None)
+    assert telling_count(np.array([0.7, 0.3])) == GaussianGiven(probability=0.3, count=1)
     assert participation_law(sampling("poisson", records=3), (2,)).tolist() == [0, 0, 1]
 
 

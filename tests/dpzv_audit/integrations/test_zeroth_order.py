@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.integrations.zeroth_order import Step, ZerothOrderTraining, _Training, text_losses
+from dpzv_audit.integrations.zeroth_order import ScalarStep, ZerothOrderTraining, _Training, text_losses
 from dpzv_audit.statistics.estimators import audit_scores
 
 VOCABULARY, LENGTH, RECORDS = 20, 6, 12
@@ -132,7 +132,7 @@ def test_a_step_is_the_mean_of_clipped_differences_and_a_move_along_the_directio
 def test_a_training_is_its_start_seeds_and_scalars():
     setting = linear(steps=5)
     trained, released = setting.train()
-    assert [type(step) for step in released] == [Step] * 5
+    assert [type(step) for step in released] == [ScalarStep] * 5
     again = setting.replayed(released)
     # A perturbed model comes back to an ulp of where it was.
     torch.testing.assert_close(again.weight, trained.weight, rtol=1e-5, atol=1e-6)

@@ -18,7 +18,7 @@ from dpzv_audit.reproduce.attacks import Attacked
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
 from dpzv_audit.reproduce.search import Searched, Taken
-from dpzv_audit.reproduce.training import Training
+from dpzv_audit.reproduce.training import TrainedRow
 from dpzv_audit.reproduce.words import filled, shown
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
@@ -36,7 +36,7 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
     assert table.columns[0][0] == "row"
     accounted = set()  # a guarantee takes a second: one row of each trainer
     for item in table.items:
-        if isinstance(item, Training):
+        if isinstance(item, TrainedRow):
             method_named(item.method).configure(**item.options, epochs=table.epochs * item.passes)
             assert item.accuracy is None or 0 < item.accuracy < 100
         elif isinstance(item, Attacked):

@@ -14,7 +14,7 @@ from dpzv_audit.evidence.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan, lower_bounds
 from dpzv_audit.evidence.gathering import Question, full_looks
 from dpzv_audit.evidence.verdict import Theory, theory_curves
-from dpzv_audit.games.scores import GameScores, Given
+from dpzv_audit.games.scores import GameScores, GaussianGiven
 from dpzv_audit.statistics.assumptions import permuted
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS
 from dpzv_audit.statistics.fixed import fixed_test
@@ -76,7 +76,7 @@ def test_a_gate_shows_the_bounds_of_score_files(scores, vouched, tmp_path, capsy
 
 @pytest.mark.parametrize("vouched", [False, True])
 def test_a_gate_shows_the_bounds_of_a_game(scores, vouched):
-    played = GameScores(*scores, given=Given(vouched=True) if vouched else None)
+    played = GameScores(*scores, given=GaussianGiven(vouched=True) if vouched else None)
     bounds = lower_bounds(played, delta=DELTA, confidence=0.95, seed=3)
     asked = Question(epsilon=2.0, delta=DELTA, alpha=0.05, stop=1e-6, seed=3)
     looks = full_looks(played, asked, stage="s", share=1.0, on_gaussian=GAUSSIAN_TESTS if vouched else ())
