@@ -7,8 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("dpzv_audit", "attacks", "mechanisms", "reports")
-METHODS = {"compressed", "czofo", "dpzv", "vafl", "zoo"}
-"""Files of methods, which know their own configurations."""
+METHODS = {"compressed", "czofo", "dpzv", "scalars", "vafl", "zoo"}
+"""Files of methods, and of noised scalars, which know their own configurations."""
 
 
 def kinds_in(node):

@@ -20,7 +20,7 @@ from mechanisms.core.channel import View, ViewRecorder
 from mechanisms.core.context import Plan, RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.defence import label_release
 from mechanisms.core.joining import joined
-from mechanisms.methods.dpzv import ScalarChannel, scalar_config
+from mechanisms.core.scalars import NoisedScalars, scalar_config
 
 from ..core import needs
 from ..core.contract import AllButOne, AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Positive, granted
@@ -41,7 +41,7 @@ def by_floats(sums: Tensor, released: Tensor) -> Tensor:
     return (torch.stack((nearest, *beside)) + sums == released).any(0)
 
 
-def by_steps(sums: Tensor, released: Tensor, *, unit: float, channel: ScalarChannel | None) -> Tensor:
+def by_steps(sums: Tensor, released: Tensor, *, unit: float, channel: NoisedScalars | None) -> Tensor:
     """Return whether adding whole steps of noise to `sums` (K,) gives `released` (K,).
 
     A step stands for `unit` in the released mean. With a channel, `sums` count steps and its own arithmetic turns them
@@ -73,7 +73,7 @@ def _possible(released: Tensor, known: Knowledge, which: int) -> np.ndarray:
     given = known.granted(AllButOne)
     config = granted(scalar_config(known.method, known.config), "scalars of DPZV")
     context = RunContext(seed=known.seed, replicas=known.replicas, device=released.device.type)
-    channel = ScalarChannel(config, known.sigma, context)
+    channel = NoisedScalars(config, known.sigma, context)
     on_grid = channel if channel.grid else None
     unit = _unit(channel, config) if on_grid else given.unit
     possible = torch.ones_like(released[0], dtype=torch.bool)
@@ -101,7 +101,7 @@ def _possible(released: Tensor, known: Knowledge, which: int) -> np.ndarray:
     return possible.cpu().numpy()
 
 
-def _unit(channel: ScalarChannel, config: TrainingConfig) -> float:
+def _unit(channel: NoisedScalars, config: TrainingConfig) -> float:
     """Return what one step of whole noise stands for in the released mean."""
     return granted(channel.grid, "noise on a grid").step / config.batch_size
 
@@ -264,7 +264,7 @@ def _round_too_late(setting: AttackSetting, data: TrainingData, recorder: ViewRe
     """
     config = granted(scalar_config(setting.method, setting.config), "scalars of DPZV")
     context = setting.context(plan=plan)
-    whole = ScalarChannel(config.model_copy(update={"noise": "grid"}), plan.sigma, context)
+    whole = NoisedScalars(config.model_copy(update={"noise": "grid"}), plan.sigma, context)
     unit = _unit(whole, config)
 
     def noised(means: Tensor) -> Tensor:

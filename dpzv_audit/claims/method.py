@@ -9,7 +9,7 @@ from mechanisms.core.config import check_plan, check_sizes
 from mechanisms.core.context import Deployment
 from mechanisms.core.defence import label_release
 from mechanisms.core.method import MethodSpec
-from mechanisms.methods.dpzv import scalar_config
+from mechanisms.core.scalars import scalar_config
 from mechanisms.presets import dataset_defaults
 
 from ..base.errors import InputError

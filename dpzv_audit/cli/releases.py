@@ -167,7 +167,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         A `dataset_size` takes the place of the data set's, which then is not loaded. Raises `InputError` for a flag
         that the method decides itself, and for a method that adds no noise.
         """
-        from mechanisms.methods.dpzv import scalar_config
+        from mechanisms.core.scalars import scalar_config
 
         from ..evidence.privacy import check_noise, noised
 

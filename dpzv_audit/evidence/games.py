@@ -4,9 +4,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TypeVar, cast
 
-from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
+from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment, Plan
+from mechanisms.core.scalars import ScalarConfig
 
 from ..accounting import upper_bounds
 from ..accounting.release import Release
@@ -52,7 +53,7 @@ def scored_block(trials: Trials, first: int, last: int) -> GameScores:
 
 def games_of(
     method: MethodSpec,
-    config: DPZVConfig,
+    config: ScalarConfig,
     dataset: VerticalDataset | None,
     deployment: Deployment,
     *,
@@ -95,7 +96,7 @@ def games_of(
 
 def plan_of_simulation(
     method: MethodSpec,
-    config: DPZVConfig,
+    config: ScalarConfig,
     records: int,
     *,
     adversary: AdversaryName,
@@ -121,7 +122,7 @@ def plan_of_simulation(
 
 
 def _game_of(
-    method: MethodSpec, config: DPZVConfig, adversary: AdversaryName, neighbours: NeighbourRelation
+    method: MethodSpec, config: ScalarConfig, adversary: AdversaryName, neighbours: NeighbourRelation
 ) -> Game | str:
     """Return the game that is played for a claim, or why there is none."""
     plays = PLAYED_BY.get(adversary, adversary)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
+from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
 from mechanisms.core.defence import label_release
-from mechanisms.methods.dpzv import scalar_config, scalar_release
+from mechanisms.core.scalars import ScalarConfig, scalar_config, scalar_release
 
 from ..accounting import Release, gaps_of
 from ..accounting.labels import LabelRelease
@@ -105,7 +105,7 @@ def privacy_sections(
     )
 
 
-def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: AuditPlan, repeats: int = 1) -> Game:
+def game_of(method: MethodSpec, config: ScalarConfig, adversary: str, audit: AuditPlan, repeats: int = 1) -> Game:
     """Return the game that `audit` asks for; `InputError` where there is none."""
     return Game(
         method=method,
@@ -120,7 +120,7 @@ def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: Audit
 
 
 def privacy_of(
-    config: DPZVConfig,
+    config: ScalarConfig,
     adversary: AdversaryName,
     neighbours: NeighbourRelation,
     plan: Plan,
@@ -285,7 +285,7 @@ def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bo
     return Tradeoff(**vars(curve), **curves, note=note)
 
 
-def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
+def noised(method: MethodSpec, config: TrainingConfig) -> ScalarConfig:
     """`config` of a method that adds noise of its own; `InputError` for another."""
     if label_release(config.defences) is not None:
         names = ", ".join(defence.name for defence in config.defences)

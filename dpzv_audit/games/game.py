@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from mechanisms.core.method import MethodSpec
-from mechanisms.methods.dpzv import DPZV, DPZVConfig
+from mechanisms.core.scalars import ScalarConfig
+from mechanisms.methods.dpzv import DPZV
 
 from ..accounting.gaps import RATE_FOLLOWS
 from ..base.errors import InputError, check_names, check_positive
@@ -52,7 +53,7 @@ class Game:
     """
 
     method: MethodSpec = DPZV
-    config: DPZVConfig
+    config: ScalarConfig
     neighbours: Neighbours = "replace-label"
     canary: Canary = "worst-case"
     adversary: GameAdversary = "client"
@@ -100,7 +101,7 @@ _NO_VIEW = {
 }
 
 
-def why_undefined(neighbours: str, canary: str, adversary: str, config: DPZVConfig) -> str | None:
+def why_undefined(neighbours: str, canary: str, adversary: str, config: ScalarConfig) -> str | None:
     """Return in words why a combination has no game, None where it has one; `InputError` for an unknown adversary."""
     if adversary in _NO_VIEW:
         return _NO_VIEW[adversary]

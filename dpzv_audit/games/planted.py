@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.core.context import Deployment
+from mechanisms.core.scalars import ScalarConfig, scalar_config, scalar_release
 from mechanisms.core.streams import cyclic
-from mechanisms.methods.dpzv import DPZVConfig, scalar_release
+from mechanisms.methods.dpzv import DPZV
 
 from ..accounting import Release, calibrate, sigma_from_paper, sigma_sound, upper_bounds
 from ..base.errors import unknown_name
@@ -476,9 +477,16 @@ def _by_the_paper(clients: int = 1) -> Release:
     return replace(CLAIMED, batch_size=128, sigma=sigma, participations=None, clients=clients, **size)
 
 
+def _configured(**settings: Any) -> ScalarConfig:
+    """Return DPZV with these settings."""
+    config = scalar_config(DPZV, DPZV.configure(**settings))
+    assert config is not None
+    return config
+
+
 def _simulated(release: Release, seed: int, adversary: GameAdversary = "eavesdropper") -> PlantedCase:
     """Return the game on simulated transcripts of `release`, for a claim of (1, 1e-3)."""
-    config = DPZVConfig(
+    config = _configured(
         batch_size=release.batch_size,
         clip=release.clip,
         epsilon=1.0,
@@ -499,7 +507,7 @@ _STILL: dict[str, Any] = {"server_update": "joint-zo", "server_rate": 1e-3, "mom
 
 def _trained(seed: int, epsilon: float, *, canary: Canary = "worst-case", **settings: Any) -> PlantedCase:
     """Return the game of real trainings on digits against all clients together, with noise for (`epsilon`, 1e-5)."""
-    config = DPZVConfig(epsilon=epsilon, epochs=4, calibration="sound", **settings)
+    config = _configured(epsilon=epsilon, epochs=4, calibration="sound", **settings)
     trials = RealTrials(Game(config=config, canary=canary, adversary="colluding-clients"), load("digits"), seed)
     deployment = Deployment(records=trials.sampling.records, clients=len(trials.plan.rounds_by_client))
     return PlantedCase(epsilon, config.delta, scalar_release(config, trials.plan, deployment), {"": trials})

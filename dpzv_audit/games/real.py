@@ -33,7 +33,7 @@ from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, 
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Run, federation_of
 from mechanisms.core.replicas import Evaluator, ParameterStack
-from mechanisms.methods.dpzv import DPZVConfig, ScalarChannel
+from mechanisms.core.scalars import NoisedScalars, ScalarConfig
 
 from ..base.errors import InputError
 from ..base.seeds import Purpose, stream
@@ -353,7 +353,7 @@ class Twins:
         real = [2 * place + replica % 2 for place, replica in enumerate(replicas)]
         self._real = torch.tensor(real, device=trials.device)
         context = RunContext(seed=trials.seed, replicas=replicas, device=trials.device)
-        self._noise = ScalarChannel(trials.game.config, trials.plan.sigma, context).noise
+        self._noise = NoisedScalars(trials.game.config, trials.plan.sigma, context).noise
         self._terms: list[Tensor] = []
         self._squares: list[Tensor] = []
         self._held: list[Tensor] = []
@@ -404,12 +404,12 @@ CANARY_STRENGTH = 10.0
 """Norm of the canary's embeddings in units of the loss difference that saturates the clip, and at least this."""
 
 
-def saturating_difference(config: DPZVConfig) -> float:
+def saturating_difference(config: ScalarConfig) -> float:
     """Loss difference at which the clip saturates: C * 2 lambda (C * lambda as eq. 7 is printed)."""
     return config.clip * config.smoothing * (2.0 if config.difference == "central" else 1.0)
 
 
-def strength(config: DPZVConfig) -> float:
+def strength(config: ScalarConfig) -> float:
     """Norm of the canary's embeddings: the loss difference it makes is of that order, far above what saturates."""
     return CANARY_STRENGTH * max(1.0, saturating_difference(config))
 
@@ -455,7 +455,7 @@ class CanaryClient:
         torch.neg(pair[:, 0], out=pair[:, 1])
         return pair
 
-    def saturates(self, fed: Federation, number: int, config: DPZVConfig) -> bool:
+    def saturates(self, fed: Federation, number: int, config: ScalarConfig) -> bool:
         """Whether what this client sends for the canary still saturates the clip under the server's parameters."""
         reach = _reach(loss_differences(fed, number, self.embedding.unsqueeze(1)))
         return bool((reach >= saturating_difference(config)).all())
@@ -477,7 +477,7 @@ def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Ten
     return torch.stack(directions, 1)
 
 
-def _candidates(fed: Federation, config: DPZVConfig, number: int, seed: int) -> Tensor:
+def _candidates(fed: Federation, config: ScalarConfig, number: int, seed: int) -> Tensor:
     """Embeddings (K, n, width) of client `number` that may saturate: along the logits' gradients, and random ones."""
     centre = torch.zeros(fed.stack, 1, len(fed.clients) * fed.width, dtype=fed.dtype, device=fed.device)
     gradients = logit_directions(fed.server, fed.server_parameters, rows=centre, classes=fed.data.classes)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from mechanisms.core.context import Plan
-from mechanisms.methods.dpzv import DPZVConfig
+from mechanisms.core.scalars import ScalarConfig
 
 from ..accounting.release import SamplerName
 from ..base.errors import InputError
@@ -53,7 +53,7 @@ class Sampling:
     sample_rate: float | None = None
 
     @classmethod
-    def of(cls, config: DPZVConfig, records: int, active: Sequence[int]) -> "Sampling":
+    def of(cls, config: ScalarConfig, records: int, active: Sequence[int]) -> "Sampling":
         """Return the sampling of a configuration on `records` records, with the active client of each round."""
         return cls(
             sampler=config.sampler,

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mechanisms.core.context import RunContext
+from mechanisms.core.scalars import NoisedScalars
 from mechanisms.core.secret import Origin, SecretBits
 from mechanisms.methods.dpzo import DPZOConfig
-from mechanisms.methods.dpzv import ScalarChannel
 
 from ..accounting import Release, upper_bounds
 from ..base.errors import InputError, check_count, check_names, check_positive
@@ -185,7 +185,7 @@ class _Training:
         config = DPZOConfig(
             batch_size=setting.batch_size, clip=setting.max_grad_norm, sigma=setting.sigma, dtype="float64"
         )
-        self._channel = ScalarChannel(config, setting.sigma, RunContext(seed=0, origin=origin))
+        self._channel = NoisedScalars(config, setting.sigma, RunContext(seed=0, origin=origin))
         self.seen: list[float] = []
         self.held: list[bool] = []
 

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from attacks.core.metrics import shared_rate
-from mechanisms import DPZVConfig, MethodSpec, method_named, train
+from mechanisms import MethodSpec, method_named, train
 from mechanisms.controls import PrivateControlConfig, control_sigma, private_frozen_clients
 from mechanisms.core.context import Deployment, RunContext, TrainingData
-from mechanisms.methods.dpzv import scalar_release
+from mechanisms.core.scalars import ScalarConfig, scalar_release
 
 from ..accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
 from ..base.findings import Interval
@@ -291,7 +291,7 @@ class Federated:
         """The method."""
         return method_named(self.method)
 
-    def config(self, options: Options, deployment: Deployment) -> DPZVConfig:
+    def config(self, options: Options, deployment: Deployment) -> ScalarConfig:
         """Return the configuration of `options`; a larger batch than there are records is all of them."""
         values: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, **self.common, **options}
         share = values.pop("scalar_share", None)

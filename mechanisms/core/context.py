@@ -45,7 +45,7 @@ class RunContext:
         sampling: What batches, directions, shifts and starts are drawn from; None: the streams of `seed`.
         behaviours: Clients, by number from 1, that do not follow the protocol.
         plan: Schedule and noise of a scalar channel where they are decided already; None: the run decides them.
-        noised: Gets the sums without noise (`ScalarChannel.sums`) of a round, (K,), and returns them with noise of its
+        noised: Gets the sums without noise (`NoisedScalars.sums`) of a round, (K,), and returns them with noise of its
             own: who plays two worlds at once sees both.
         released: Maps a round's noised scalars (K,) to what goes out instead.
         channel: What the run sends its messages on; None: one of its own, which shows them to `observers`.

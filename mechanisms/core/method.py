@@ -134,7 +134,7 @@ class Differences:
 class Games:
     """Which games can be played on a configuration; where none can, `why_not` says why it is not auditable.
 
-    `scalars` are the games on DPZV's noised scalars; the configuration then extends `DPZVConfig`.
+    `scalars` are the games on DPZV's noised scalars; the configuration then extends `ScalarConfig`.
     """
 
     played: tuple[Literal["scalars"], ...] = ()

@@ -28,8 +28,9 @@ from dpzv_audit.base.errors import InputError
 from ..core.config import ClientMomentum, ClientRate, Positive, ServerMomentum, ServerRate
 from ..core.context import Deployment, Plan
 from ..core.method import Protection
+from ..core.scalars import scalar_release
 from ..core.streams import Batch
-from .dpzv import DPZV, DPZVConfig, DPZVRun, scalar_release
+from .dpzv import DPZV, DPZVConfig, DPZVRun
 
 _ONE_AT_A_TIME = ("activation", "activation_probabilities", "compute_times")
 

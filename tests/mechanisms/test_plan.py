@@ -11,8 +11,9 @@ from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, tightest_sou
 from dpzv_audit.base.errors import InputError
 from mechanisms.core.config import build_config
 from mechanisms.core.context import Deployment
+from mechanisms.core.scalars import plan_run, scalar_release
 from mechanisms.core.streams import BatchStream, by_compute_times, random_activation
-from mechanisms.methods.dpzv import DPZVConfig, plan_run, scalar_release
+from mechanisms.methods.dpzv import DPZVConfig
 
 
 def made(config=None, *, records=24, clients=3, seed=0, **options):

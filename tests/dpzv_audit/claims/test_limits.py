@@ -24,8 +24,9 @@ from dpzv_audit.cli import main
 from dpzv_audit.data import load_csv
 from mechanisms.core.config import check_sizes
 from mechanisms.core.context import Deployment
+from mechanisms.core.scalars import plan_run
 from mechanisms.methods.czofo import CZOFOConfig
-from mechanisms.methods.dpzv import DPZVConfig, plan_run
+from mechanisms.methods.dpzv import DPZVConfig
 
 HUGE = 10**12
 METHOD = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\n'
