@@ -74,10 +74,10 @@ def test_attack_accounts_its_noise_by_what_it_states(tool, here):
 
 
 def test_audit_takes_the_data_set_and_says_where_a_method_has_no_game(tool, here, refused):
-    given = ("audit", *SMALL, "--runs", "40")
-    result = tool.json(*given, "--method", "dpzv", cwd=here, env=environment(here))
+    given = (*SMALL, "--runs", "40")
+    result = tool.json("audit", "method", "dpzv", *given, cwd=here, env=environment(here))
     assert result["dataset"] == "orchard"
-    done = tool(*given, "--method", "masked", cwd=here, env=environment(here))
+    done = tool("audit", "method", "masked", *given, cwd=here, env=environment(here))
     assert "masked" in refused(done, 2)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-COMMON = ("--method", "dpzv", "--epochs", "1", "--batch-size", "256", "--json", "--seed", "0")
-AUDIT = ("audit", *COMMON, "--set", "embedding=256", "--runs", "16", "--chunk", "16")
-TRAIN = ("train", *COMMON, "--preset", "paper", "--set", "embedding=256", "--trials", "16")
-WARM = {"audit": ("audit", *COMMON, "--runs", "2"), "train": ("train", *COMMON)}
+COMMON = ("--epochs", "1", "--batch-size", "256", "--json", "--seed", "0")
+AUDIT = ("audit", "method", "dpzv", *COMMON, "--set", "embedding=256", "--runs", "16", "--chunk", "16")
+TRAIN = ("train", "--method", "dpzv", *COMMON, "--preset", "paper", "--set", "embedding=256", "--trials", "16")
+WARM = {"audit": ("audit", "method", "dpzv", *COMMON, "--runs", "2"), "train": ("train", "--method", "dpzv", *COMMON)}
 needs_linux = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="reads the size of its address space from Linux"
 )
