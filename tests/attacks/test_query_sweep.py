@@ -13,7 +13,7 @@ CONFIDENCE = 1 - 1e-4
 
 
 def _load_benchmark():
-    path = Path(__file__).parents[1] / "bench" / "query_sweep.py"
+    path = Path(__file__).parents[2] / "benchmarks" / "query_sweep.py"
     spec = importlib.util.spec_from_file_location("query_sweep_benchmark", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
