@@ -1,6 +1,6 @@
 """The data that a claim on a training names: counted without being loaded, or loaded once for all claims."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from ..base.errors import with_options
@@ -35,19 +35,8 @@ def sizes_of(claim: TrainedClaim | OwnClaim, access: Access) -> tuple[int, int]:
                 spec = DATASETS.named(claim.dataset or "digits", "dataset")
                 _sizes[key] = spec.count(clients=claim.clients, data_dir=folder)
             else:
-                path, *test = access.tables(claim)
                 with confined_to(access.root):
-                    _sizes[key] = count_csv(
-                        path,
-                        label=claim.label or "",
-                        clients=claim.clients,
-                        groups=claim.columns or None,
-                        categories=claim.categories,
-                        scales=claim.scales,
-                        drop=claim.drop,
-                        test=test[0] if test else None,
-                        separator=claim.separator or ",",
-                    )
+                    _sizes[key] = count_csv(**_table(claim, access))
     return _sizes[key]
 
 
@@ -79,20 +68,24 @@ def _read(claim: TrainedClaim | OwnClaim, access: Access) -> VerticalDataset:
     with access.data_folder(claim) as folder:
         if claim.csv is None:
             return load(claim.dataset or "digits", clients=claim.clients, data_dir=folder)
-        path, *test = access.tables(claim)
         with confined_to(access.root):
-            return load_csv(
-                path,
-                label=claim.label or "",
-                clients=claim.clients,
-                groups=claim.columns or None,
-                categories=claim.categories,
-                scales=claim.scales,
-                classes=claim.classes or None,
-                drop=claim.drop,
-                test=test[0] if test else None,
-                separator=claim.separator or ",",
-            )
+            return load_csv(**_table(claim, access), classes=claim.classes or None)
+
+
+def _table(claim: TrainedClaim | OwnClaim, access: Access) -> dict[str, Any]:
+    """Return the table that a claim names, as `count_csv` and `load_csv` take it."""
+    path, *test = access.tables(claim)
+    return {
+        "path": path,
+        "label": claim.label or "",
+        "clients": claim.clients,
+        "groups": claim.columns or None,
+        "categories": claim.categories,
+        "scales": claim.scales,
+        "drop": claim.drop,
+        "test": test[0] if test else None,
+        "separator": claim.separator or ",",
+    }
 
 
 def data_digest_of(claim: TrainedClaim | OwnClaim, access: Access) -> str:

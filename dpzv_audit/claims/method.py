@@ -40,13 +40,13 @@ POSITIVE_BLOCKS = 16
 def planned_simulation(claim: MethodClaim, access: Access) -> Subject | None:
     """Return the plan of the transcripts that are simulated for a claim, of which nothing can be drawn.
 
-    None where there is no game on its noise, or where a schedule must be made to know.
+    None where another game is played, as on private labels, or where a schedule must be made to know.
     """
     trusting = replace(access, trust_code=True)
     records, clients = _sizes(claim, trusting)
     spec, config = _setting(claim, trusting, records=records, clients=clients)
     noised = scalar_config(spec, config)
-    if noised is None or noised.calibration == "none" or noised.sigma == 0.0:
+    if noised is None or noised.calibration == "none" or noised.sigma == 0.0 or label_release(config.defences):
         return None
     against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
     return plan_of_simulation(spec, noised, records, **against, beside_trainings=claim.records is None)

@@ -233,6 +233,8 @@ def test_a_check_says_at_most_what_the_plan_of_a_method_says_and_nothing_where_a
     assert gate.plans(gate.prepare()) == {"c": said}
     hidden = one_claim({**keys, "records": 10**6, "adversary": "eavesdropper", "config": {"batch_size": 1}})
     assert refutable_at(hidden.claim, HERE, LEVEL, None, Plans()) == "known when planned"
+    private = {**keys, "config": {**keys["config"], "defences": {"name": "label-rr", "epsilon": 1.0}}}
+    assert refutable_at(one_claim(private).claim, HERE, LEVEL, None, Plans()) == "known when planned"
 
 
 def test_the_reach_of_runs_is_that_of_their_plan_and_few_plans_are_worked_out():

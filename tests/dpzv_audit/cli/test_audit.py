@@ -187,16 +187,18 @@ def test_a_bound_that_the_user_vouches_for_does_not_say_that_it_assumes_nothing(
 @pytest.mark.parametrize(
     ("words", "given"),
     [
-        ((), "no command given"),
-        (("--method", "dpzv"), "--method stands before any command"),
-        (("--json", "method", "dpzv"), "--json stands before any command"),
-        (("--", "method"), "-- stands before any command"),
+        ((), "no command is given"),
+        (("--method", "dpzv"), "--method stands first"),
+        (("--json", "method", "dpzv"), "--json stands first"),
+        (("--", "method"), "-- stands first"),
     ],
 )
 def test_an_audit_names_its_command_first(words, given):
     error = CliRunner().invoke(APP, [*words]).exception
     assert isinstance(error, InputError)
-    right = "must be one first: method, system, defence, mechanism, scores, coverage; see dpzv-audit audit --help"
+    right = (
+        "a command must stand first: method, system, defence, mechanism, scores, coverage; see dpzv-audit audit --help"
+    )
     assert said(error) == f"{given}, {right}"
 
 
