@@ -46,7 +46,9 @@ def planned_simulation(claim: MethodClaim, access: Access) -> Subject | None:
     records, clients = _sizes(claim, trusting)
     spec, config = _setting(claim, trusting, records=records, clients=clients)
     noised = scalar_config(spec, config)
-    if noised is None or noised.calibration == "none" or noised.sigma == 0.0 or label_release(config.defences):
+    if noised is None or noised.calibration == "none" or noised.sigma == 0.0:
+        return None
+    if label_release(config.defences) is not None:
         return None
     against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
     return plan_of_simulation(spec, noised, records, **against, beside_trainings=claim.records is None)

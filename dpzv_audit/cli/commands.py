@@ -100,9 +100,9 @@ class Audits(Commands):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line, which names the command first."""
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
-            given = f"{args[0]} stands first" if args else "no command is given"
-            right = f"a command must stand first: {', '.join(self.TABLE)}"
-            raise InputError(f"{given}, {right}; see dpzv-audit audit --help")
+            follows = args[0] if args else "nothing"
+            right = f"must be followed by a command: {', '.join(self.TABLE)}"
+            raise InputError(f"audit is followed by {follows}, {right}; see dpzv-audit audit --help")
         return super().parse_args(ctx, args)
 
 

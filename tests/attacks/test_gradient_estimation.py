@@ -82,6 +82,7 @@ def test_an_eavesdropper_estimates_nothing(method):
     assert outcome.success.high - outcome.success.low < 0.4
 
 
+@pytest.mark.ci
 def test_controls_come_out_as_they_must(digits):
     outcome = SPEC.mount(small_setting(SPEC, data=digits, options={"epochs": 8}, queries=64, trials=6))
     assert outcome.success.value > 0.8

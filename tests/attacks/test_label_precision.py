@@ -110,6 +110,7 @@ def test_without_noise_a_scalar_is_the_sum_itself():
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+@pytest.mark.ci
 def test_float_noise_proves_a_label_and_the_grid_does_not(dtype):
     """A hundred participations. Chance is tested exactly: of a fair coin's guesses the p-value is below 1e-4 as often.
 

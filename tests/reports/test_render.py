@@ -283,6 +283,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     name=st.sampled_from(NAMES),
     changes=st.lists(st.tuples(st.integers(0, 10**6), ODD), min_size=1, max_size=3),
 )
+@pytest.mark.ci
 def test_any_value_in_any_place_renders(
     name: str, changes: list[tuple[int, Any]], results: dict[str, dict[str, Any]]
 ) -> None:

@@ -50,6 +50,7 @@ def test_every_bug_is_refuted():
     assert set(verdicts(load_claims(EXAMPLE)).values()) == {"refuted"}
 
 
+@pytest.mark.ci
 def test_right_mechanisms_keep_their_verdict():
     text = "".join(
         f'[[claim]]\nname = "{name}"\nmechanism = "planted:{name}"\nepsilon = {epsilon}\ndelta = {delta}\n'

@@ -376,6 +376,7 @@ def arrays():
     return {"features": [rng.normal(size=(60, 2))] * 2, "labels": np.arange(60) % 3 == 0}
 
 
+@pytest.mark.ci
 def test_a_function_and_arrays_are_verified_from_python(folder):
     found = verify_claim(system=leaky, data=arrays(), attack="label_direction", success_at_most=0.6, name="ours")
     assert (found.verdict, found.entry.form, found.fails()) == ("refuted", "attack", True)

@@ -127,6 +127,7 @@ def test_jobs_and_interruptions_give_the_same_numbers(answer, tmp_path, monkeypa
     assert resumed["tradeoff"] == alone["tradeoff"]
 
 
+@pytest.mark.ci
 def test_a_time_limit_answers_with_what_is_there(answer):
     result = answer(*QUICK, "--runs", "100000", "--max-minutes", "0.05")
     assert result["game"]["stopped"] == "max-minutes"
@@ -145,6 +146,7 @@ def test_planted_mechanisms_by_name(answer, run):
     assert run("mechanism", "planted:noise-over-b", "--runs", "2").exit_code == 3
 
 
+@pytest.mark.ci
 def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
     (tmp_path / "mine_here.py").write_text(
         "class M:\n"

@@ -114,6 +114,7 @@ def test_whatever_a_mechanism_raises_is_one_line_from_workers_too(tmp_path, fork
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.ci
 def test_a_full_stdout_is_told_before_the_interpreter_ends():
     with open("/dev/full", "w") as full:
         done = subprocess.run(

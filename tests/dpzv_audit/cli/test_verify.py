@@ -216,6 +216,7 @@ def test_methods_are_accounted_and_refuted_by_their_own_transcript(folder, capsy
     assert verified(capsys, "claims.toml", "--only", "embedding noise hides labels", "--allow", "overclaimed")[0] == 0
 
 
+@pytest.mark.ci
 def test_other_adversaries_and_relations_are_audited_or_it_is_said_why_not(folder, capsys, monkeypatch):
     monkeypatch.setattr("dpzv_audit.evidence.games.TRAINED_BLOCK", 8)
     _, result = verified(capsys, write(folder, OTHERS), "--max-trials", "32", "--allow", "overclaimed")
@@ -440,6 +441,7 @@ def told(result):
     return {key: value for key, value in result.items() if key not in VARYING}
 
 
+@pytest.mark.ci
 def test_a_run_that_was_stopped_after_its_ledger_resumes_to_the_same_result(killed, capsys):
     code, whole, run = killed
     again, resumed = verified(capsys, *run, "--resume")
@@ -486,6 +488,7 @@ def test_a_refutation_that_takes_gaussian_noise_as_given_says_so_as_long_as_it_s
     assert f", given Gaussian noise, scores of digest {first['scores_digest'][:12]})" in later["sentence"]
 
 
+@pytest.mark.ci
 def test_a_refutation_stays_whatever_is_edited_but_the_claim(folder, capsys, monkeypatch):
     """Six runs of a mechanism with one more comment each, then one that keeps the claim, then another claim."""
     for name in ("comment_kept", "comment_quiet"):
@@ -732,6 +735,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.ci
 def test_a_check_needs_no_trust_writes_nothing_and_runs_nothing(folder):
     """In a process whose files, processes and sockets are watched, beside code that would say that it was imported."""
     (folder / "theirs.py").write_text("raise SystemExit(7)\n")

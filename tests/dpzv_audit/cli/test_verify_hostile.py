@@ -142,6 +142,7 @@ def test_what_cannot_be_a_claim_is_one_line(folder, capsys, what):
     assert not (folder / "dpzv-runs").exists()
 
 
+@pytest.mark.ci
 def test_names_are_text_wherever_they_are_shown(folder, capsys, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
     monkeypatch.setenv("COLUMNS", "400")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dpzv_audit.cli import LEFT_OUT
 
 ROOT = Path(__file__).parents[3]
@@ -30,6 +32,7 @@ epsilon = 0.1
 """
 
 
+@pytest.mark.ci
 def test_scores_are_audited_verified_and_reported_without_torch(tmp_path):
     for side in ("in", "out"):
         (tmp_path / f"{side}.csv").write_bytes((ROOT / "examples" / "scores" / f"{side}.csv").read_bytes())

@@ -91,6 +91,7 @@ def test_a_linear_leak_gets_a_linear_score_and_the_same_bound():
     assert kinds.count("linear") >= 3
 
 
+@pytest.mark.ci
 def test_the_choice_looks_at_the_fitting_part_alone():
     """Other held-out views leave the chosen score as it was, to the last bit; so does a repeat."""
     inside, outside = both(sign_correlation, np.random.default_rng(0), 600)

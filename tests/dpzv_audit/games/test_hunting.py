@@ -123,6 +123,7 @@ def test_a_variant_that_fails_is_left_out_and_said(module, capsys):
     )
 
 
+@pytest.mark.ci
 def test_the_command_refutes_what_is_wrong_and_says_where(module, capsys):
     command = ["hunt", f"{module}:wrong", "--runs", "200", "--json", "--out", "out", "--fail-on", "refuted"]
     assert main(command) == 1

@@ -25,6 +25,7 @@ def test_the_allowed_count_is_the_exact_tail():
     assert most_exceedances(1000, 0.05, 1e-3) == 73
 
 
+@pytest.mark.ci
 def test_every_estimator_covers_every_mechanism_it_speaks_about():
     # 8 audits a cell: all cells together fail with probability below 1e-4 when every bound errs with 5%.
     rows = coverage_check(audits=8, n=200, false_alarm=1e-4)

@@ -24,6 +24,7 @@ def leaky(task, record, seed):
     record.sent(0, 0, 1, "gradient", signs * (1.0 + rng.random((len(ids), 2))), ids)
 
 
+@pytest.mark.ci
 def test_it_gives_what_the_command_gives(monkeypatch, tmp_path):
     """It stands for the Python block of docs/guide/own-system.md."""
     monkeypatch.chdir(EXAMPLE)
