@@ -98,7 +98,7 @@ def test_every_command_of_the_page_about_it_runs(copy, name):
 def test_coverage_is_measured_as_the_page_says(copy):
     pytest.importorskip("coverage")
     (block,) = (block for block in blocks.blocks(ROOT / "CONTRIBUTING.md") if "coverage run" in block.text)
-    few = block.text.replace("-n 2", "-n 2 tests/attacks/test_proportions.py").rstrip()
+    few = block.text.replace("-n 2", "-n 2 tests/attacks/core/test_proportions.py").rstrip()
     assert "is less than fail-under=90" in run(copy, f"{few}; test $? -eq 2")
 
 

@@ -1,4 +1,4 @@
-"""Every built-in method and data set keeps the public contract; attacks do in `tests/attacks/test_controls.py`."""
+"""Every built-in method and data set keeps the public contract; attacks do in `tests/attacks/core/test_controls.py`."""
 
 import pytest
 

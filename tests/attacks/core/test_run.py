@@ -1,0 +1,48 @@
+"""One training under attack: what its progress says while it lasts, and what is said of one that diverged."""
+
+import pytest
+
+from attacks import ATTACKS
+from attacks.core.run import continuous
+from dpzv_audit.base.errors import InputError
+
+from ..conftest import random_dataset, small_setting
+
+
+@pytest.mark.parametrize(
+    ("attack", "method", "options"),
+    [
+        ("label_direct", "split", {"epochs": 1}),
+        ("label_direct", "dpzv", {}),
+        ("gradient_estimation", "dpzv", {"sigma": 0.1}),
+        ("feature_inversion", "vafl", {}),
+        ("membership_loss", "split", {"epochs": 2}),
+        ("membership_lira", "vafl", {"epochs": 1}),
+    ],
+)
+def test_progress_rises_to_the_rounds_that_were_announced(attack, method, options):
+    spec, seen = ATTACKS[attack], []
+    setting = small_setting(
+        spec,
+        method,
+        random_dataset(),
+        options=options,
+        adversary="eavesdropper" if "eavesdropper" in spec.adversaries else spec.adversaries[-1],
+        trials=2,
+        with_positive=False,
+        progress=continuous(seen.append),
+    )
+    spec.mount(setting)
+    assert seen == sorted(seen)
+    assert seen[-1] == spec.rounds(spec, setting) > 0
+
+
+@pytest.mark.parametrize(
+    ("attack", "method"), [("label_direct", "split"), ("label_norm", "vafl"), ("feature_inversion", "split")]
+)
+def test_a_training_that_diverged_is_said_to_have(attack, method):
+    spec = ATTACKS[attack]
+    data = random_dataset(classes=2) if attack == "label_norm" else random_dataset()
+    rates = {"client_rate": 1e38, "server_rate": 1e38}
+    with pytest.raises(InputError, match=f"training of {method} that {attack} attacks diverged.*scales"):
+        spec.mount(small_setting(spec, method, data, options=rates))

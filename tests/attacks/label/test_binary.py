@@ -1,0 +1,145 @@
+"""Attacks on binary labels: norms and directions of gradients, and the spectrum of embeddings."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from attacks import ATTACKS
+from attacks.label.binary import by_norm, guesses_of, mean_by_record, projections
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.data import load
+
+from ..conftest import random_dataset, small_setting
+
+NORM, DIRECTION, SPECTRAL = (ATTACKS[f"label_{name}"] for name in ("norm", "direction", "spectral"))
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    return load("breast-cancer")
+
+
+def mounted(spec, method, data, **rest):
+    options = {"batch_size": 32, "epochs": 6, **rest.pop("options", {})}
+    return spec.mount(small_setting(spec, method, data, options=options, **{"trials": 6, **rest}))
+
+
+@pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
+def test_directions_of_gradients_name_every_binary_label(method, cancer):
+    outcome = mounted(DIRECTION, method, cancer, with_positive=method == "split")
+    assert outcome.success.value > 0.99
+    assert outcome.measures["labels found"].value > 0.9
+    # Three of each class are given to an attacker that uses the positives alone; these are not guessed.
+    assert outcome.success.n == 6 * (448 - 3)
+    assert all(control.holds for control in outcome.controls.values())
+    assert outcome.controls["shuffled_labels"].high - outcome.controls["shuffled_labels"].low < 0.6
+
+
+def test_noise_on_gradients_hides_directions(cancer):
+    noisy = mounted(
+        DIRECTION, "vafl", cancer, options={"dp": "gradient", "dp_clip": 0.1, "dp_sigma": 3.0}, with_positive=False
+    )
+    assert noisy.success.low <= 0.5 <= noisy.success.high
+    assert noisy.success.value < 0.6
+
+
+def test_norms_show_the_rarer_class_where_the_base_rate_is_all_that_is_learnt(cancer):
+    outcome = mounted(NORM, "vafl", cancer, options={"epochs": 20})
+    assert outcome.success.value > 0.9
+    assert outcome.controls["positive"].value > 0.95
+    assert all(control.holds for control in outcome.controls.values())
+
+
+def test_the_spectrum_of_features_is_what_the_spectral_attack_finds(cancer):
+    """Breast-cancer's first component is its label: training adds nothing, and the baselines say so."""
+    outcome = mounted(SPECTRAL, "split", cancer)
+    assert outcome.success.value > 0.9
+    assert outcome.baselines["the same on raw features"].value > 0.9
+    assert outcome.baselines["features alone, trained on permuted labels"].value > 0.85
+    assert outcome.controls["shuffled_labels"].holds
+    assert outcome.controls["positive"].value > 0.95
+
+
+def test_a_mean_by_record_is_over_the_rounds_that_hold_it():
+    known = small_known(records=4)
+    values = torch.tensor([[[1.0, 2.0]], [[3.0, 5.0]]])
+    ids = torch.tensor([[[0, 1]], [[0, 2]]])
+    mean, count = mean_by_record(values, ids, known)
+    assert mean.tolist() == [[2.0, 2.0, 5.0, 0.0]]
+    assert count.tolist() == [[2, 1, 1, 0]]
+
+
+def test_records_that_were_never_seen_are_not_guessed_and_equally_many_are_in_each_training():
+    known = small_known(records=4, share=0.25)
+    count = torch.tensor([[1.0, 0.0, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+    found = guesses_of(torch.tensor([[4.0, 9.0, 1.0, 8.0], [1.0, 2.0, 3.0, 4.0]]), count, known)
+    assert found.ids[0, 0].tolist() == [0, 2]
+    assert found.scores[0, 0, :, 1].tolist() == [4.0, 1.0]
+    assert found.ids.shape == (1, 2, 2)
+    assert found.labels.sum(2).tolist() == [[1, 1]]
+
+
+def test_as_many_records_are_called_one_as_there_are():
+    known = small_known(records=8, rarer=1, share=0.25)
+    found = guesses_of(torch.arange(8.0).unsqueeze(0), None, known)
+    assert found.labels.tolist() == [[[0, 0, 0, 0, 0, 0, 1, 1]]]
+    other = guesses_of(torch.arange(8.0).unsqueeze(0), None, small_known(records=8, rarer=0, share=0.75))
+    assert other.labels.tolist() == [[[1, 1, 1, 1, 1, 1, 0, 0]]]
+
+
+def test_known_positives_are_none_of_those_that_are_left_to_find():
+    known = small_known(records=8, rarer=1, share=0.5)
+    scores = torch.tensor([[9.0, 9.0, 3.0, 2.0, -1.0, -2.0, -3.0, -4.0]])
+    count = torch.tensor([[0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]])
+    found = guesses_of(scores, count, known, 2)
+    assert found.ids.tolist() == [[[2, 3, 4, 5, 6, 7]]]
+    assert found.labels.tolist() == [[[1, 1, 0, 0, 0, 0]]]
+
+
+def small_known(records, rarer=1, share=0.5, seed=0):
+    class Known:
+        pass
+
+    known = Known()
+    known.records, known.rarer, known.share_of_ones, known.seed = records, rarer, share, seed
+    return known
+
+
+def test_projections_put_the_smaller_cluster_on_the_positive_side():
+    generator = np.random.default_rng(0)
+    truth = np.arange(100) < 20
+    rows = generator.standard_normal((100, 3)) * 0.1 + np.outer(truth, [1.0, -2.0, 0.5])
+    for sign in (1.0, -1.0):
+        along = projections(torch.from_numpy(sign * rows)[None])[0].numpy()
+        assert along[truth].min() > along[~truth].max()
+
+
+@pytest.mark.parametrize("spec", [NORM, DIRECTION, SPECTRAL], ids=lambda spec: spec.name)
+def test_more_than_two_classes_are_one_line(spec):
+    with pytest.raises(InputError, match=f"{spec.name} does not apply to split: random has 4 classes, must have 2"):
+        spec.mount(small_setting(spec, "split"))
+
+
+@pytest.mark.parametrize("spec", [NORM, DIRECTION], ids=lambda spec: spec.name)
+def test_scalars_carry_no_gradient_of_a_record(spec):
+    with pytest.raises(InputError, match="its server sends no gradient of a record"):
+        spec.mount(small_setting(spec, "dpzv", random_dataset(classes=2)))
+
+
+def test_norms_agree_with_their_authors_leak_by_batch(monkeypatch):
+    """Li et al. 2022 (section 3) give the area under the curve of raw norms in each batch; theirs is its mean."""
+    generator = np.random.default_rng(0)
+    batches, size = 200, 64
+    truth = generator.random(batches * size) < 0.25
+    # Norms shrink by a factor of 100 from the first batch to the last.
+    norms = np.exp(0.5 * generator.standard_normal(truth.size) + 0.7 * truth) * np.logspace(0, -2, truth.size)
+    ids = torch.arange(truth.size).view(batches, 1, size)
+    gradients = torch.from_numpy(norms).view(batches, 1, size, 1)
+    monkeypatch.setattr("attacks.label.binary.cut_layer", lambda view, known: (gradients, ids))
+    found = by_norm(None, small_known(records=truth.size, share=0.25))
+    ours = roc_auc_score(truth, found.scores[0, 0, :, 1].numpy())
+    pairs = zip(truth.reshape(batches, size), norms.reshape(batches, size), strict=True)
+    theirs = np.mean([roc_auc_score(*pair) for pair in pairs])
+    assert ours == pytest.approx(theirs, abs=0.02)
+    assert roc_auc_score(truth, norms) < theirs - 0.1  # what raw norms over all rounds lose

@@ -1,0 +1,143 @@
+"""`label_denoised`: behind defences of gradients it finds what attacks that read messages as they come do not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attacks import ATTACKS
+from attacks.label.denoised import Visited, along_and_across, fitted, from_known, likeliest, names_of
+from dpzv_audit.data import load
+from dpzv_audit.data.vertical import sample_of_training
+
+from ..conftest import random_dataset, small_setting
+
+# Four hundred records of two classes of which no cluster is known.
+UNGROUPED = np.full((400, 2), np.log(0.5))
+DENOISED, NORM, DIRECTION, ENUMERATION = (
+    ATTACKS[f"label_{name}"] for name in ("denoised", "norm", "direction", "enumeration")
+)
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    return load("breast-cancer")
+
+
+def mounted(spec, data, *defences, trials=4, **rest):
+    options = {"batch_size": 64, "epochs": 12, **rest.pop("options", {}), "defences": defences}
+    setting = small_setting(spec, "split", data, options=options, **{"trials": trials, "with_positive": False, **rest})
+    return spec.mount(setting)
+
+
+def known_visits(labels, gap, noise, passes=6, records=60, known=3, seed=0, by_class=False):
+    """Visits in which classes lie `gap` apart and noise (classes,) hides it, one window a pass; the first are known."""
+    generator = np.random.default_rng(seed)
+    centres = gap * np.eye(labels.max() + 1, 4)
+    spread = np.asarray(noise)[labels][:, None]
+    windows = [
+        [(centres[labels] + spread * generator.standard_normal((records, 4)), np.arange(records))]
+        for _ in range(passes)
+    ]
+    ids = np.concatenate([np.flatnonzero(labels == c)[:known] for c in range(labels.max() + 1)])
+    shares = np.bincount(labels) / len(labels)
+    return Visited(windows, records, ids, labels[ids], shares, by_class)
+
+
+def test_visits_add_up():
+    """A gap of one standard deviation: one visit leaves one label in four wrong, thirty of them none."""
+    labels = np.arange(400) % 2
+    many = likeliest(known_visits(labels, 1.0, (1.0, 1.0), passes=30, records=400), UNGROUPED).argmax(1)
+    one = likeliest(known_visits(labels, 1.0, (1.0, 1.0), passes=1, records=400), UNGROUPED).argmax(1)
+    assert (many == labels).mean() > 0.99
+    assert (one == labels).mean() < 0.9
+
+
+def test_noise_of_a_class_gives_it_away_where_centres_do_not():
+    labels = np.arange(400) % 2
+    visits = known_visits(labels, 0.0, (1.0, 2.0), passes=10, records=400, known=20, by_class=True)
+    found = likeliest(visits, UNGROUPED).argmax(1)
+    assert (found == labels).mean() > 0.99
+    shared = known_visits(labels, 0.0, (1.0, 2.0), passes=10, records=400, known=20)
+    assert (likeliest(shared, UNGROUPED).argmax(1) == labels).mean() < 0.7
+
+
+def test_swapped_names_are_seen_by_what_is_known():
+    labels = np.arange(60) % 3
+    visits = known_visits(labels, 4.0, (1.0, 1.0, 1.0))
+    logs, total = fitted(visits, from_known(visits, None))
+    assert names_of(visits, logs).tolist() == [0, 1, 2]
+    assert names_of(visits, logs[:, [1, 2, 0]]).tolist() == [2, 0, 1]
+    assert (logs.argmax(1) == labels).all()
+    assert np.isfinite(total)
+
+
+def test_an_axis_that_turns_is_followed():
+    """Noise along an axis that turns by 180 degrees: the sign of what lies along it stays that of the first message."""
+    generator = np.random.default_rng(2)
+    turns = np.linspace(0.0, np.pi, 40)
+    axes = np.stack((np.cos(turns), np.sin(turns)), 1)[:, None]
+    along = 10.0 * generator.standard_normal((40, 200, 1))
+    rows = along * axes + 0.01 * generator.standard_normal((40, 200, 2))
+    found = along_and_across(torch.from_numpy(rows)[:, None])
+    correlation = [np.corrcoef(one[0, :, 0], row[:, 0])[0, 1] for one, row in zip(found.numpy(), along, strict=True)]
+    assert min(np.array(correlation) * np.sign(correlation[0])) > 0.999
+    assert found.shape == (40, 1, 200, 2)
+    assert found.square().mean((0, 2)).numpy() == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_marvell_falls_to_all_visits_together(cancer):
+    """Four trainings from fixed seeds: plain attacks are near chance, and all visits together name the labels."""
+    marvell = {"name": "marvell", "power": 4.0}
+    adaptive = mounted(DENOISED, cancer, marvell)
+    plain = max(mounted(spec, cancer, marvell).success.value for spec in (NORM, DIRECTION))
+    assert plain < 0.75
+    assert adaptive.success.value > max(0.98, plain + 0.2)
+    assert adaptive.baselines["features alone, trained on permuted labels"].value < 0.75
+
+
+@pytest.mark.slow
+def test_max_norm_hides_norms_and_no_labels(cancer):
+    adaptive = mounted(DENOISED, cancer, {"name": "max-norm"}).success.value
+    assert mounted(NORM, cancer, {"name": "max-norm"}).success.value < 0.7
+    assert adaptive > 0.95
+    assert adaptive >= mounted(DIRECTION, cancer, {"name": "max-norm"}).success.value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defence", [(), ({"name": "sparsify", "keep": 0.1},), ({"name": "discretise", "bins": 2},)])
+def test_ten_classes_behind_compression_are_read_better_than_cluster_by_cluster(defence, digits):
+    options = {"epochs": 6}
+    some = sample_of_training(digits, 600)
+    adaptive = mounted(DENOISED, some, *defence, trials=1, options=options)
+    assert adaptive.metric == "labels found"
+    assert adaptive.success.value > 0.5
+    assert adaptive.success.value >= mounted(ENUMERATION, some, *defence, trials=1, options=options).success.value
+    # Three records of each class are granted, and not guessed.
+    assert adaptive.success.n <= 600 - 30
+
+
+@pytest.mark.ci
+def test_it_finds_nothing_of_labels_dealt_at_random():
+    outcome = mounted(
+        DENOISED,
+        random_dataset(records=160, classes=2),
+        {"name": "marvell"},
+        trials=8,
+        options={"epochs": 6, "batch_size": 32},
+    )
+    assert outcome.controls["shuffled_labels"].holds
+
+
+def test_a_class_without_a_known_visit_is_found_by_its_group():
+    """References need known visits of each class; a cluster is named by those that there are."""
+    labels = np.arange(60) % 3
+    visits = known_visits(labels, 4.0, (1.0, 1.0, 1.0), known=1)
+    seen = [[(rows[ids != 2], ids[ids != 2]) for rows, ids in windows] for windows in visits.passes]
+    visits = replace(visits, passes=seen)
+    assert from_known(visits, None) is None
+    groups = np.log(0.1 + 0.7 * np.eye(3)[(labels + 1) % 3])
+    found = likeliest(visits, groups).argmax(1)
+    assert (np.delete(found, 2) == np.delete(labels, 2)).all()

@@ -1,0 +1,139 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from dpzv_audit.base.errors import InputError
+from mechanisms.core.config import TrainingConfig, rounds_of
+from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.federation import Federation
+from mechanisms.methods.dpzv import DPZVConfig
+
+from ...helpers.built_in import module_of
+
+CONFIG = TrainingConfig(batch_size=5, embedding=2, hidden=3, dtype="float64")
+
+
+@pytest.fixture
+def dataset(make_dataset):
+    return make_dataset(records=23)
+
+
+@pytest.fixture
+def data(dataset):
+    return TrainingData.of(dataset, dtype=torch.float64, device="cpu")
+
+
+@pytest.fixture
+def federation(data, message_log):
+    fed = Federation(data, CONFIG, RunContext(seed=0, replicas=(3, 1), observers=(message_log,)))
+    with torch.no_grad():
+        fed.fill_table()
+    return fed
+
+
+def modules(fed, replica):
+    from mechanisms.core.models import MLP
+
+    return [
+        module_of(MLP((3, 2), final_relu=True), client.parameters, replica).double() for client in fed.clients
+    ], module_of(MLP((6, 3, 3)), fed.server_parameters, replica).double()
+
+
+def exactly(module, parameters, replica):
+    """`module_of` makes float32 modules; give it the float64 parameters."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(parameters.views[name][replica])
+    return module
+
+
+def test_the_table_holds_every_clients_embedding_of_every_record(federation, data, message_log):
+    table = federation.table[:-1].view(2, 23, 3, 2)
+    for k in range(2):
+        clients, _ = modules(federation, k)
+        for m, client in enumerate(clients):
+            module = exactly(client, federation.clients[m].parameters, k)
+            expected = module(data.features[m]).detach()
+            assert torch.allclose(table[k, :, m], expected, rtol=1e-12)
+    assert [(m.round, m.sender, m.receiver, m.kind) for m in message_log.messages] == [
+        (-1, m, 0, "table") for m in (1, 2, 3)
+    ]
+    assert federation.channel.ledger.bytes_up == {"table": 3 * 23 * 2 * 4}
+
+
+def test_test_metrics_against_plain_modules(federation, dataset, data):
+    with torch.no_grad():
+        correct, loss = federation.test_metrics()
+    for k in range(2):
+        clients, server = modules(federation, k)
+        embeddings = [
+            exactly(c, federation.clients[m].parameters, k)(data.test_features[m]) for m, c in enumerate(clients)
+        ]
+        logits = exactly(server, federation.server_parameters, k)(torch.cat(embeddings, 1))
+        labels = torch.from_numpy(dataset.test.labels)
+        assert np.array_equal(correct[k], (logits.argmax(1) == labels).numpy())
+        assert loss[k] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item())
+
+
+def test_refresh_writes_this_clients_columns_of_the_batch_alone(federation):
+    batch = federation.clients[1].batches.next()
+    before = federation.table.clone()
+    values = torch.arange(2 * 5 * 2, dtype=torch.float64).view(2, 5, 2)
+    rows = federation.refresh(2, batch, values)
+    assert torch.equal(rows, federation.table_rows(batch))
+    assert torch.equal(rows[..., 2:4], values)
+    for k in range(2):
+        for place, record in enumerate(batch.ids[k].tolist()):
+            assert torch.equal(federation.table[k * 23 + record, 2:4], values[k, place])
+    changed = (federation.table != before).any(1).nonzero().flatten()
+    assert set(changed.tolist()) <= set(batch.places.tolist())
+    assert torch.equal(federation.table[:, 0:2], before[:, 0:2])
+    assert torch.equal(federation.table[:, 4:], before[:, 4:])
+
+
+def test_inputs_are_the_features_of_the_batch(federation, data):
+    client = federation.clients[2]
+    batch = client.batches.next()
+    inputs = federation.inputs(client, batch)
+    for k in range(2):
+        assert torch.equal(inputs[k], data.features[2][batch.ids[k]])
+
+
+def test_batch_labels_shared_and_by_replica(federation, dataset):
+    batch = federation.clients[0].batches.next()
+    truth = torch.from_numpy(dataset.train.labels)
+    shared = TrainingData.of(dataset, dtype=torch.float64, device="cpu")
+    assert torch.equal(shared.batch_labels(batch), truth[batch.ids])
+    rows = np.stack([dataset.train.labels, (dataset.train.labels + 1) % 3])
+    own = TrainingData.of(dataset, dtype=torch.float64, device="cpu", labels=rows)
+    assert torch.equal(own.batch_labels(batch)[0], truth[batch.ids[0]])
+    assert torch.equal(own.batch_labels(batch)[1], (truth[batch.ids[1]] + 1) % 3)
+
+
+def test_a_clients_first_batches_serve_as_often_as_it_asks(federation):
+    client = federation.clients[0]
+    seen = [client.next_batch(3, 2).ids[0].tolist() for _ in range(10)]
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[3] == seen[4] == seen[5] != seen[0]
+    later = seen[5:]
+    assert all(a != b for a, b in pairwise(later))
+    assert client.rounds == 10
+
+
+def test_training_data_is_a_copy(dataset):
+    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu", labels=dataset.train.labels.copy())
+    assert data.features[0].dtype == torch.float32
+    assert data.classes == 3
+    assert data.labels.dtype == torch.int64
+
+
+@pytest.mark.parametrize("kind", [TrainingConfig, DPZVConfig])
+def test_a_batch_larger_than_the_data_is_one_line(data, kind):
+    with pytest.raises(InputError, match=r"batch_size is 24, must be at most the 23 training records"):
+        Federation(data, kind(batch_size=24), RunContext(seed=0))
+
+
+def test_rounds_are_epochs_of_whole_batches():
+    assert rounds_of(TrainingConfig(batch_size=5, epochs=3), 23) == 12

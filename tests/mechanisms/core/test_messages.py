@@ -1,0 +1,114 @@
+import pytest
+import torch
+
+from mechanisms import METHODS
+from mechanisms.core.channel import SERVER, ByteLedger, Channel, Message
+from mechanisms.core.context import TrainingData
+from mechanisms.methods.compressed import SplitConfig
+from mechanisms.methods.dpzv import DPZVConfig
+
+from ...helpers.built_in import train
+from ...helpers.built_in import train as train_split
+
+
+def message(sender=1, receiver=SERVER, kind="embeddings", shape=(3, 2, 5, 4), dtype=torch.float32):
+    return Message(0, sender, receiver, kind, torch.zeros(shape, dtype=dtype))
+
+
+def test_bytes_are_those_of_one_replica_as_4_byte_floats():
+    assert message().nbytes == 2 * 5 * 4 * 4
+    assert message(dtype=torch.float64).nbytes == 2 * 5 * 4 * 4
+    assert message(shape=(7,)).nbytes == 4
+
+
+def test_ledger_counts_by_direction_and_kind():
+    ledger = ByteLedger()
+    for sent in (message(), message(), message(sender=SERVER, receiver=1, kind="scalar", shape=(3,))):
+        ledger.record(sent)
+    assert ledger.bytes_up == {"embeddings": 320}
+    assert ledger.bytes_down == {"scalar": 4}
+    assert (ledger.up, ledger.down, ledger.messages) == (320, 4, 3)
+
+
+def test_answers_of_one_bit_cost_one_bit():
+    """22 of them fill 3 bytes, whether their bits are stated or they are truth values; so do rows of them, by batch."""
+    for one in (message(SERVER, 1, "scalar", (3,), torch.bool), message(SERVER, 1, "scalar", (3,))._replace(bits=1)):
+        ledger = ByteLedger()
+        for _ in range(22):
+            ledger.record(one)
+        assert (ledger.down, ledger.bytes_down, one.nbytes) == (3, {"scalar": 3}, 1)
+    rows = message(shape=(2, 5, 3), dtype=torch.bool)._replace(sizes=[5, 2])
+    assert (rows.nbits, rows.nbytes) == ([15, 6], [2, 1])
+
+
+def test_channel_delivers_counts_and_shows(message_log):
+    channel = Channel([message_log])
+    sent = message()
+    assert channel.send(sent) is sent.payload
+    channel.note(1, 0, "direction", torch.ones(1))
+    assert message_log.messages == [sent]
+    assert [note[:3] for note in message_log.notes] == [(1, 0, "direction")]
+    assert channel.ledger.messages == 1
+
+
+@pytest.mark.parametrize("replicas", [(0,), (0, 1, 2)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dpzv_bytes_of_an_mnist_shaped_epoch(make_dataset, replicas, dtype):
+    """7 clients, d_h = 60: N d_h 4 bytes twice up an epoch, 4 bytes down a round, and the table once (methods.md)."""
+    records, clients, epochs, batch, width = 48, 7, 3, 8, 60
+    config = DPZVConfig(batch_size=batch, epochs=epochs, embedding=width, hidden=4, sigma=0.1, dtype=dtype)
+    data = TrainingData.of(make_dataset(records=records, clients=clients), dtype=getattr(torch, dtype), device="cpu")
+    ledger = train(data, config, seed=0, replicas=replicas).ledger
+    rounds = epochs * records // batch
+    assert ledger.bytes_up == {
+        "table": clients * records * width * 4,
+        "embeddings": epochs * records * width * 4 * 2,
+    }
+    assert ledger.bytes_down == {"scalar": 4 * rounds}
+    assert ledger.messages == clients + 2 * rounds
+
+
+def test_split_bytes(make_dataset):
+    """Each round B d_h 4 bytes up and as many down for each client, and no table."""
+    config = SplitConfig(batch_size=8, epochs=2, embedding=5, hidden=4)
+    data = TrainingData.of(make_dataset(records=24, clients=3), dtype=torch.float32, device="cpu")
+    ledger = train_split(data, config, seed=0, replicas=(0, 1)).ledger
+    assert ledger.bytes_up == {"embeddings": 2 * 24 * 5 * 4 * 3}
+    assert ledger.bytes_down == {"gradient": 2 * 24 * 5 * 4 * 3}
+
+
+def test_003s_vafl_sized_round():
+    """A round of 64 x 64 floats up is 16,384 bytes: 187,500 of them are the 3,072 MB of paper 003."""
+    sent = message(shape=(1, 64, 64))
+    assert sent.nbytes * 187_500 == 3_072_000_000
+
+
+MNIST_MB = {"table": 100.8, "dpzv": 576.0, "vafl": 1209.6, "czofo": 4492.8}
+"""Megabytes: seven clients' first table of 60 numbers a record, and paper 004's table I (what 90% took)."""
+
+
+@pytest.fixture(scope="module")
+def mnist_rows(make_dataset):
+    """As many records and clients as MNIST in strips; what is in a strip costs no bytes."""
+    return TrainingData.of(
+        make_dataset(records=60_000, clients=7, width=1, classes=10), dtype=torch.float32, device="cpu"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "epochs", "up", "down"), [("dpzv", 20, 28.8, 0.0), ("vafl", 42, 14.4, 14.4), ("czofo", 312, 14.4, 0.0)]
+)
+def test_bytes_of_an_epoch_of_mnist_in_strips(method, epochs, up, down, mnist_rows):
+    """D/B rounds an epoch, d_h = 60: DPZV sends two embeddings a record, VAFL one each way, CZOFO one and q scalars.
+
+    Whole epochs of them are the published megabytes exactly; the scalars are beside them.
+    """
+    config = METHODS[method].configure(batch_size=6_000, epochs=1, embedding=60, hidden=4)
+    trained = train(mnist_rows, config, seed=0)
+    ledger = trained.ledger
+    assert trained.rounds == 10
+    assert ledger.bytes_up["table"] == 100_800_000 == MNIST_MB["table"] * 1e6
+    assert ledger.bytes_up["embeddings"] == up * 1e6
+    scalars = {"dpzv": 10 * 4, "vafl": 0, "czofo": 10 * 10 * 4}[method]
+    assert ledger.down == down * 1e6 + scalars
+    assert epochs * (ledger.bytes_up["embeddings"] + ledger.down - scalars) == MNIST_MB[method] * 1e6
