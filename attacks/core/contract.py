@@ -25,6 +25,7 @@ from dpzv_audit.base.findings import Control, Interval
 from dpzv_audit.base.halving import as_share, in_pieces
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms import METHODS, MethodSpec, TrainingConfig, train
+from mechanisms.core.capabilities import downlink_of
 from mechanisms.core.channel import Adversary, View
 from mechanisms.core.config import Downlink, rounds_of
 from mechanisms.core.context import (
@@ -38,7 +39,7 @@ from mechanisms.core.context import (
     repeats_of,
 )
 from mechanisms.core.defence import label_release
-from mechanisms.core.method import Differences, downlink_of
+from mechanisms.core.method import Differences
 from mechanisms.core.replicas import Evaluator, ParameterStack
 
 from .controls import known_records, reaches
@@ -122,23 +123,20 @@ class AttackSetting:
         return replace(self, first=self.trials, at_once=at_once)
 
     @property
-    def told(self) -> frozenset[str] | None:
-        """Return the kinds of messages that a system sends those who look; None for a method, which says its own."""
-        offers = self.method.offers
-        if offers is None:
-            return None
-        return offers.told_to(self.parties if self.adversary in BY_CLIENTS else None)
+    def told(self) -> frozenset[str]:
+        """Return the kinds of messages that a system sends those who look; none for a method, which has a downlink."""
+        return self.method.capabilities.told_to(self.parties if self.adversary in BY_CLIENTS else None)
 
     @property
     def downlink(self) -> Downlink:
         """Return what the server answers those who look with."""
-        return self.method.downlink if self.told is None else downlink_of(self.told)
+        return self.method.downlink if self.method.capabilities.simulated else downlink_of(self.told)
 
     @property
     def looks(self) -> Adversary:
         """Return who looks: the curious client where it is one."""
         plays = self.adversary in BY_CLIENTS
-        public = self.public_ids or (self.method.offers is not None and self.method.offers.public_ids)
+        public = self.public_ids or self.method.capabilities.public_ids
         return Adversary(self.adversary, self.parties if plays else (), public)
 
     @property
@@ -544,12 +542,12 @@ class AttackSpec:
 
     def lacks(self, setting: AttackSetting) -> str | None:
         """Return in one line why the attack does not apply to `setting`; None where it does."""
-        offers = setting.method.offers
-        if offers is not None and not (offers.again or self.one_view):
+        capabilities = setting.method.capabilities
+        if not (capabilities.repeatable or self.one_view):
             return (
                 "it needs more than one view, and a transcript is one; a method or a system trains as often as it needs"
             )
-        if setting.adversary == "eavesdropper" and offers is not None and offers.encrypted:
+        if setting.adversary == "eavesdropper" and capabilities.encrypted:
             return "its messages were sent under TLS, of which an eavesdropper sees lengths and times alone"
         by_mail = setting.adversary not in ("server", "release")
         by_model = self.reads == () and label_release(setting.config.defences) is not None

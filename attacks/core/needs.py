@@ -15,40 +15,39 @@ def one_batch_size(setting: AttackSetting) -> str | None:
 
 def own_model(setting: AttackSetting) -> str | None:
     """Need the model of the client that looks, which a system returns or does not."""
-    offers = setting.method.offers
-    missing = [] if offers is None else [m for m in setting.parties if m not in offers.models]
-    if offers is None or not missing:
+    capabilities = setting.method.capabilities
+    missing = capabilities.without_model(setting.parties)
+    if not missing:
         return None
     m = missing[0]
-    if not offers.again:
+    if not capabilities.repeatable:
         return f"a transcript holds no model of client {m}; a system that returns it has one"
     return f'the system returns no model of client {m}: let it return {{"clients": {{{m}: bottom}}}}'
 
 
 def predictions(setting: AttackSetting) -> str | None:
     """Need a released model that can be asked about records, which a system returns or does not."""
-    offers = setting.method.offers
-    if offers is None or offers.predicts:
+    if setting.method.capabilities.predicts:
         return None
     return 'the system returns no model to ask: let it return {"predict": predict}, scores of feature blocks'
 
 
 def mail(setting: AttackSetting) -> str | None:
     """Need a server that answers the client that looks about records by their ids."""
-    if setting.told is None or setting.told & {"gradient", "prediction", "scalar", "losses"}:
+    if setting.method.capabilities.simulated or setting.told & {"gradient", "prediction", "scalar", "losses"}:
         return None
     return "its server sends a client nothing about records; record.cut where embeddings leave records both ways"
 
 
 def served(setting: AttackSetting) -> str | None:
     """Need predictions of training records that are served to the party that looks."""
-    offers = setting.method.offers
-    if offers is None:
+    capabilities = setting.method.capabilities
+    if capabilities.simulated:
         return "a built-in method serves no prediction to a party; a system or a transcript may"
-    if "prediction" in offers.told_to(setting.parties):
+    if "prediction" in capabilities.told_to(setting.parties):
         return None
     m = setting.client
-    if offers.again:
+    if capabilities.repeatable:
         line = f'record.sent(round, 0, {m}, "prediction", logits, ids)'
         return f"it serves client {m} no prediction of a record; {line} where the server answers records it"
     return f"the transcript must hold a 'prediction' to {m}: client {m} is who looks"
@@ -56,7 +55,7 @@ def served(setting: AttackSetting) -> str | None:
 
 def own_protocol(setting: AttackSetting) -> str | None:
     """Need rounds that are played here, in which a client can send what it wants, or which can be played again."""
-    if setting.method.offers is None:
+    if setting.method.capabilities.simulated:
         return None
     return "it plays a client, or rounds again, by the protocol of a built-in method; a system's rounds are its own"
 
@@ -71,10 +70,9 @@ def binary_labels(setting: AttackSetting) -> str | None:
 
 def _unlock(setting: AttackSetting) -> str:
     """Return what makes a server's gradients seen."""
-    offers = setting.method.offers
-    if offers is None:
+    if setting.method.capabilities.simulated:
         return ""
-    if offers.again:
+    if setting.method.capabilities.repeatable:
         return "; record.cut where embeddings leave a client records both ways"
     m = setting.client
     return f"; the transcript must hold a 'gradient' from 0 to {m}: client {m} is who looks"

@@ -128,7 +128,7 @@ def attacked_run(
     found, at_once = setting.in_stacks(part, rounds, whole=config.sampler == "poisson")
     stacks, watched = zip(*found, strict=True)
     view, log, trained = joined(stacks)
-    if setting.method.offers is not None:
+    if not setting.method.capabilities.simulated:
         known = replace(known, batches=batches_of(log))
     if looks.clients:
         grants += own_party(data, setting, trained)

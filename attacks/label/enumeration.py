@@ -296,7 +296,7 @@ def server_start(data: TrainingData, setting: AttackSetting) -> tuple[object, ..
 
 def known_start(setting: AttackSetting) -> str | None:
     """Need a start that can be public, where names come from it."""
-    if setting.options.get("names") == "start" and setting.method.offers is not None:
+    if setting.options.get("names") == "start" and not setting.method.capabilities.simulated:
         return (
             "names start needs the server's model before training, which a system does not tell; names shares does not"
         )

@@ -65,7 +65,7 @@ def _attacked(
     less = {name: _placed(guesses, run) for name, guesses in less.items()}
     if setting.pilot:
         return found, None, less, facts
-    if setting.method.offers is not None and not setting.method.offers.again:
+    if not setting.method.capabilities.repeatable:
         return found, None, less, {**facts, "no_game": RECORDED}
     other = setting.of_control(run.at_once)
     coins = label_coins(other, spec if spec.few_labels else None)

@@ -39,7 +39,7 @@ def _of(adversary: str, need: Need) -> Need:
 
 def _record_by_record(setting: AttackSetting) -> str | None:
     """Need answers about each record by itself: gradients, or predictions that a system serves."""
-    if "prediction" in (setting.told or ()):
+    if "prediction" in setting.told:
         return None
     return needs.downlink(True, TELLS_NOTHING)(setting)
 
@@ -167,7 +167,7 @@ def _copies(setting: AttackSetting) -> str | None:
     """Need dense rows and a released model to ask about copies of records."""
     if setting.options.get("queries_per_record", 1) == 1:
         return None
-    if setting.adversary == "client" or setting.method.offers is not None:
+    if setting.adversary == "client" or not setting.method.capabilities.simulated:
         return "option queries_per_record must be 1: there is no released model to ask about changed copies of records"
     if all(block.dtype.kind == "f" for block in setting.dataset.train.features):
         return None

@@ -14,7 +14,7 @@ from ..base.loading import importable
 from ..data import load
 from ..data.vertical import VerticalDataset
 from ..evidence.choosing import lacking, named, possible
-from ..evidence.games import FEATURES, PLAYED_BY, not_rehearsed, theory_of, voids_of, voids_of_release
+from ..evidence.games import FEATURES, PLAYED_BY, theory_of, voids_of, voids_of_release
 from ..evidence.gathering import Block, Pool, Stage, Subject
 from ..games.fitting import LEAST_FIT
 from ..games.messages import READ
@@ -29,7 +29,7 @@ from ..games.system import (
     given_labels,
     play,
 )
-from ..systems.rehearsal import SystemOffers, rehearse
+from ..systems.rehearsal import SystemCapabilities, rehearse
 from ..systems.run import SystemConfig, method_of, setting_of
 from ..systems.stated import data_of, release_of, system_at
 from ..systems.system import System
@@ -43,7 +43,7 @@ COIN_TRAININGS = 16
 """Trainings whose coins are guessed; the score is fitted on others."""
 LEAST_COINS = 2 * LEAST_FIT
 """Fewest labels to guess in a training that a game is played on: four of them then suffice for the fit."""
-_REHEARSED: dict[tuple[object, ...], SystemOffers] = {}
+_REHEARSED: dict[tuple[object, ...], SystemCapabilities] = {}
 """What systems offer, by function, data and time: the claims of a file on one system rehearse it once."""
 
 
@@ -168,7 +168,7 @@ def _attack_on(
     if claim.attack == STRONGEST and classes is not None and binary:
         voids += (Void(reason="unread-messages", words=f"no attack stands in for {', '.join(binary)}: {classes}"),)
     left_out = dict.fromkeys(spec.name for (spec, _), why in zip(mounted, reasons, strict=True) if why is not None)
-    missing = (*subject.not_tested, *not_rehearsed(method))
+    missing = (*subject.not_tested, *method.capabilities.not_made)
     missing += (FEATURES,) if claim.adversary != "server" else ()
     if left_out:
         missing += (f"attacks that do not apply: {', '.join(left_out)}",)
@@ -188,7 +188,7 @@ def _release_of(
     facts = {"system": claim.system, "data": facts_of(data)}
     games = _games_on(claim, method, config, data, access, seed)
     voids = (*voids_of_release(method), *games.voids)
-    missing = (*games.not_tested, *not_rehearsed(method))
+    missing = (*games.not_tested, *method.capabilities.not_made)
     return replace(games, theory=theory, voids=voids, not_tested=missing, facts={**facts, **games.facts})
 
 
@@ -212,8 +212,7 @@ def _games_on(
         return Subject(unaudited=f"the game of labels replaces labels, which says nothing of {claim.neighbours}")
     records = len(data.train)
     coins = records - given_labels(records, data.classes)
-    assert method.offers is not None
-    named = method.offers.named
+    named = method.capabilities.named
     first, *_ = method.exchanging(data.clients)
     seen = named.get(first, 0) if adversary == "client" else max(named.values(), default=0)
     if min(seen, coins) < LEAST_COINS:

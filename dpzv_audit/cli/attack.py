@@ -180,7 +180,7 @@ def attack(
             confidence=confidence,
             options=own,
         )
-        if trials is None and choice.method.offers is None:
+        if trials is None and choice.method.capabilities.simulated:
             setting = replace(setting, trials=affordable_trials(spec.trials, setting.rounds))
         if self_check:
             _self_check(output, [(spec, setting)])
@@ -265,8 +265,7 @@ def _mount_all(
     known = dict.fromkeys(key for spec in specs for key in spec.options)
     own = parsed_settings("attack_set", attack_settings, known)
     choice = chosen()
-    offers = choice.method.offers
-    usual = {} if offers is None else OF_A_SYSTEM
+    usual = {} if choice.method.capabilities.simulated else OF_A_SYSTEM
     if asked.self_check and usual:
         usual = {**usual, "trials": max(FEWEST_TRIALS, usual["trials"])}
     facts = {**{key: value for key, value in usual.items() if key in known}, **own}
@@ -381,8 +380,7 @@ def _self_check(output: Output, mounted: "Sequence[tuple[AttackSpec, AttackSetti
     from ..evidence.choosing import lacking, possible
 
     for _, setting in mounted:
-        offers = setting.method.offers
-        if setting.trials < FEWEST_TRIALS and (offers is None or offers.again):
+        if setting.trials < FEWEST_TRIALS and setting.method.capabilities.repeatable:
             rule = f"must be {FEWEST_TRIALS} or more with --self-check: with fewer trainings nothing can be told from"
             raise InputError(f"{rule} chance", "trials", setting.trials)
     several = len(mounted) > 1

@@ -233,7 +233,7 @@ class TrainingChoice:
     @property
     def noises_scalars(self) -> bool:
         """Whether it is a built-in method that answers clients with noised scalars."""
-        scalars = self.method.offers is None and self.method.downlink != "gradient"
+        scalars = self.method.capabilities.simulated and self.method.downlink != "gradient"
         return scalars and self.method.protection(self.config).draws
 
 

@@ -19,7 +19,7 @@ from ..base.store import Store, verified
 from ..results import AttackResult, AttacksResult, Cell, read
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import lacking, possible
-from .games import FEATURES, not_rehearsed, voids_of
+from .games import FEATURES, voids_of
 from .matrix import measured_cell, negative_controls
 from .sections import provenance
 from .sentences import said
@@ -78,8 +78,8 @@ def attacks_result(
     controls = negative_controls(measured)
     sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
     missing = [void.words for void in voids_of(base.method, base.dataset.clients, needs.READ)]
-    if base.method.offers is not None:
-        missing += not_rehearsed(base.method)
+    if not base.method.capabilities.simulated:
+        missing += base.method.capabilities.not_made
         missing += [FEATURES] if all(cell.adversary != "server" for cell in measured) else []
     sentence += "".join(f" Not tested: {words}." for words in missing)
     result = AttacksResult(

@@ -155,10 +155,10 @@ def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
     for key, needed in spec.requires.items():
         found = getattr(setting.config, key, needed)
         if found != needed:
-            if setting.method.offers is None:
+            if setting.method.capabilities.simulated:
                 unlock = f"set {key} to {needed}"
             else:
-                says = "module" if setting.method.offers.again else "manifest"
+                says = "module" if setting.method.capabilities.repeatable else "manifest"
                 unlock = f"a {says} whose server does so states {key} = {needed}"
             return f"{key} is {found}, must be {needed}: {spec.requires_because}; {unlock}"
     return None
@@ -166,8 +166,7 @@ def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
 
 def recorded(setting: AttackSetting) -> bool:
     """Return whether what is attacked is one recorded training, which has no pilot."""
-    offers = setting.method.offers
-    return offers is not None and not offers.again
+    return not setting.method.capabilities.repeatable
 
 
 def _kept(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None", store: Store | None) -> Tried:

@@ -180,9 +180,7 @@ def voids_of(method: MethodSpec, clients: int, read: Collection[str]) -> tuple[V
 
     That are messages to any of so many clients which tell of labels and are not read.
     """
-    if method.offers is None:
-        return ()
-    kinds = method.offers.unread(range(1, clients + 1), read)
+    kinds = method.capabilities.unread(range(1, clients + 1), read)
     unknown = [kind for kind in kinds if kind not in read]
     nameless = [kind for kind in kinds if kind in read]
     found = []
@@ -196,13 +194,8 @@ def voids_of(method: MethodSpec, clients: int, read: Collection[str]) -> tuple[V
 
 def voids_of_release(method: MethodSpec) -> tuple[Void, ...]:
     """Return what the rehearsal of a system found against the release that it states."""
-    found = () if method.offers is None else method.offers.contradicted
-    return tuple(Void(reason="release-contradicted", words=words) for words in found)
-
-
-def not_rehearsed(method: MethodSpec) -> tuple[str, ...]:
-    """Return what the rehearsal of a system did not test, in words."""
-    return () if method.offers is None else method.offers.not_made
+    contradictions = method.capabilities.contradicted
+    return tuple(Void(reason="release-contradicted", words=words) for words in contradictions)
 
 
 def _tried(make: Callable[[], T]) -> tuple[T | None, str]:
@@ -235,13 +228,13 @@ def theory_of(
         return replace(theory, unaccounted="known-directions") if hidden and theory.unaccounted == NO_NOISE else theory
     (release,) = releases
     theory = account(release, adversary, neighbours, delta, enough)
-    return replace(theory, stated=method.offers is not None)
+    return replace(theory, stated=not method.capabilities.simulated)
 
 
 def unaccounted(method: MethodSpec, config: TrainingConfig) -> Theory:
     """Return what theory says of a method that states no release: why there is nothing to account for."""
     protection = method.protection(config)
-    if method.offers is not None:
+    if not method.capabilities.simulated:
         return Theory(applies=True, unaccounted=NO_RELEASE)
     if protection.draws:
         return Theory(applies=True, unaccounted=NOT_RELEASED, why=protection.not_released)

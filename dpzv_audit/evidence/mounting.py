@@ -75,7 +75,7 @@ def mounted(spec: AttackSpec, setting: AttackSetting, store: Store | None = None
     if spec.misses_positive(setting, controls):
         controls["positive"] = _once(store, "positive.json", Control, lambda: spec.positive_control(setting))
     accuracies = dict(found.utility.controls)
-    if setting.method.offers is None:
+    if setting.method.capabilities.simulated:
         # The same training with frozen clients: what the clients' own learning adds nothing to.
         accuracies["frozen-clients"] = _once(
             store, "frozen-clients.json", ControlAccuracy, lambda: _frozen(spec, setting, found.at_once)

@@ -19,7 +19,7 @@ from ..games.real import RealTrials
 from ..results import Privacy, Tradeoff
 from ..statistics.tradeoff import empirical_tradeoff
 from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded
-from .games import account, not_rehearsed, unaccounted, voids_of, voids_of_release
+from .games import account, unaccounted, voids_of, voids_of_release
 from .sections import Case
 from .sentences import said
 from .verdict import (
@@ -207,7 +207,7 @@ def privacy_of_system(case: Case, found: Bounded, epsilon: float | None) -> Priv
     theory = Theory(unaccounted=NO_RELEASE)
     claim = Claimed(epsilon, protection.delta, adversary, NEIGHBOURS)
     voids = voids_of(case.method, case.deployment.clients, READ)
-    return section(theory, claim, found, voids=voids, not_tested=not_rehearsed(case.method))
+    return section(theory, claim, found, voids=voids, not_tested=case.method.capabilities.not_made)
 
 
 def _of_labels(case: Case, labels: LabelRelease, adversary: AdversaryName, *, warnings: Sequence[str] = ()) -> Privacy:
@@ -261,7 +261,7 @@ def _of_channel(
         return section(unaccounted(method, config), claim, found, warnings=warnings)
     (release,) = releases
     gaps = gaps_of(release, adversary, relation)
-    theory = replace(account(release, adversary, relation, noise.delta), stated=method.offers is not None)
+    theory = replace(account(release, adversary, relation, noise.delta), stated=not method.capabilities.simulated)
     words = said("channel", release, adversary, relation, gaps)
     own = ("channel", "sigma", "noise", "clip", "rounds", "participations")
     facts = {name: getattr(release, name) for name in own}
@@ -271,7 +271,7 @@ def _of_channel(
     facts |= {"noise_multiplier": release.noise_multiplier(relation), "words": words}
     more: dict[str, Any] = {} if found is not None else {"not_audited": method.games(config).why_not}
     voids = [*voids_of_release(method), *voids_of(method, deployment.clients, READ)]
-    missing = not_rehearsed(method)
+    missing = method.capabilities.not_made
     return section(
         theory, claim, found, gap=gap, release=facts, voids=voids, not_tested=missing, warnings=warnings, **more
     )

@@ -186,7 +186,7 @@ def noise_of_simulation(method: MethodSpec, config: TrainingConfig, deployment: 
     if not method.draws(config):
         return None
     batches = random_batches(getattr(config, "sampler", None))
-    if method.offers is not None:  # it states how its batches are drawn
+    if not method.capabilities.simulated:  # it states how its batches are drawn
         batches = bool(method.secrets(config, deployment))
     return Noise.of_simulation(deployment.seed, batches=batches)
 

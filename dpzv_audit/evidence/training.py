@@ -105,8 +105,8 @@ def train_result(
     draws = method.draws(config)
     if noise_seed is not None and not draws:
         raise InputError(f"must be left out: {method.name} adds no noise as configured", "noise_seed", noise_seed)
-    own = method.offers is not None
-    if method.offers is not None and not method.offers.predicts:
+    own = not method.capabilities.simulated
+    if not method.capabilities.predicts:
         rule = 'returns nothing that predicts, so it has no accuracy: let it return {"predict": predict}'
         raise InputError(f"{method.name} {rule}")
     source: NoiseSource | None = (noise_seed if noise_seed is not None else "os") if draws and not own else None

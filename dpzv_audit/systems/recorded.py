@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.core.method import MethodSpec, Offers, Protection, downlink_of, no_noise
+from mechanisms.core.capabilities import Capabilities, downlink_of
+from mechanisms.core.method import MethodSpec, Protection, no_noise
 
 from ..data.files import file_digest
 from ..data.vertical import Records, VerticalDataset
@@ -55,9 +56,11 @@ def method_of_transcript(transcript: Transcript) -> MethodSpec:
     name = transcript.folder.resolve().name
     told = told_to_clients(transcript.messages, transcript.clients)
     sent = with_ids(transcript.messages, transcript.tensors)
-    offers = Offers(
-        told,
-        again=False,
+    capabilities = Capabilities(
+        simulated=False,
+        repeatable=False,
+        predicts=False,
+        told=told,
         public_ids=transcript.manifest.public_ids,
         encrypted=transcript.manifest.encrypted,
         apart=apart(transcript.messages, transcript.clients),
@@ -71,10 +74,10 @@ def method_of_transcript(transcript: Transcript) -> MethodSpec:
         config=SystemConfig,
         run=partial(SystemRun, Recorded(name, transcript), {}),
         released=no_noise,
-        downlink=downlink_of(offers.told_to()),
+        downlink=downlink_of(capabilities.told_to()),
         protection=lambda config: protection,
         defaults={"top_model": transcript.manifest.top_model},
-        offers=offers,
+        capabilities=capabilities,
     )
 
 

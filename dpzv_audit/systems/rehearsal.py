@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mechanisms.core.method import Offers, Traffic
+from mechanisms.core.capabilities import Capabilities, Traffic
 from mechanisms.core.models import GivenModel
 
 from ..base.errors import AuditError, InputError
@@ -25,14 +25,14 @@ _STANDS_OUT = 10.0
 """By what factor the row of a changed label moves more than any other."""
 
 
-@dataclass(frozen=True)
-class SystemOffers(Offers):
+@dataclass(frozen=True, kw_only=True)
+class SystemCapabilities(Capabilities):
     """What a rehearsed system has for attacks, and what the trainings of its rehearsal sent."""
 
     rehearsed: Rehearsal | None = field(default=None, compare=False, repr=False)
 
 
-def rehearse(system: System, task: Task, seed: int) -> SystemOffers:
+def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
     """Train a few times before anything is attacked, and return what there is to attack.
 
     Raises:
@@ -80,11 +80,11 @@ def rehearse(system: System, task: Task, seed: int) -> SystemOffers:
         moved = tuple(np.roll(block, 1, axis=0) for block in task.features)
         return _excerpt(system.play(replace(task, features=moved), drawn, "the rehearsal on other features").record)
 
-    return SystemOffers(
-        told_to_clients(first.record.messages, task.clients),
-        frozenset(models),
-        first.predict is not None,
-        models,
+    return SystemCapabilities(
+        simulated=False,
+        predicts=first.predict is not None,
+        told=told_to_clients(first.record.messages, task.clients),
+        architectures=models,
         down=_traffic(sent, telling, down=True),
         up=_traffic(sent, telling, down=False),
         coupled=coupled,

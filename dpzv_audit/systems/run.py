@@ -19,7 +19,8 @@ from mechanisms.core.channel import Channel
 from mechanisms.core.config import TrainingConfig
 from mechanisms.core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.defence import Place, origin_of
-from mechanisms.core.method import Games, MethodSpec, Protection, downlink_of, no_noise
+from mechanisms.core.capabilities import downlink_of
+from mechanisms.core.method import Games, MethodSpec, Protection, no_noise
 from mechanisms.core.models import Architecture
 from mechanisms.core.replicas import ParameterStack
 
@@ -29,7 +30,7 @@ from ..base.executor import in_own_process
 from ..base.signals import can_ring
 from ..data.vertical import VerticalDataset, array_digest
 from .defences import CutDefences
-from .rehearsal import SystemOffers, rehearse
+from .rehearsal import SystemCapabilities, rehearse
 from .release_tests import held_against
 from .replay import replay, stack_of
 from .stated import AUDIENCE, UNSTATED, stated_release, system_at
@@ -259,20 +260,19 @@ def setting_of(system: System, dataset: VerticalDataset) -> tuple[SystemConfig, 
     return config, task_of(TrainingData.of(dataset, dtype=dtype_of(config), device="cpu"))
 
 
-def method_of(system: System, offers: SystemOffers, task: Task) -> MethodSpec:
+def method_of(system: System, capabilities: SystemCapabilities, task: Task) -> MethodSpec:
     """Return a rehearsed system as a method, by the name `system:module:function`; errors as `stated_release`."""
-    stated = stated_release(system, task, offers)
+    stated = stated_release(system, task, capabilities)
     protection = Protection(words=UNSTATED)
     released = no_noise
-    rehearsed, offers = offers.rehearsed, replace(offers, rehearsed=None)
+    rehearsed, capabilities = capabilities.rehearsed, replace(capabilities, rehearsed=None)
     if stated is not None:
         release, delta = stated
         if rehearsed is not None:
             assert system.stated is not None
             tests = held_against(release, rehearsed, joined=system.stated(task).get("own_rounds_only") is False)
-            not_made = (*tests.not_made, *offers.not_made)
-            offers = replace(offers, contradicted=tests.contradicted, not_made=not_made)
-        offers = replace(offers, states=True)
+            not_made = (*tests.not_made, *capabilities.not_made)
+            capabilities = replace(capabilities, contradicted=tests.contradicted, not_made=not_made)
         protection = Protection(
             words=f"what the system states: noise on its {release.channel} messages",
             channel=release.channel if release.channel != "zo-gradient" else None,
@@ -286,13 +286,13 @@ def method_of(system: System, offers: SystemOffers, task: Task) -> MethodSpec:
         name=f"{PREFIX}{system.name}",
         summary="a training of the user's own",
         config=SystemConfig,
-        run=partial(SystemRun, system, offers.architectures),
+        run=partial(SystemRun, system, capabilities.architectures),
         released=released,
-        downlink=downlink_of(offers.told_to()),
+        downlink=downlink_of(capabilities.told_to()),
         protection=lambda config: protection,
         games=lambda config: Games(why_not="no game was played: the command audit plays one"),
         defaults={"top_model": system.top_model},
-        offers=offers,
+        capabilities=capabilities,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from mechanisms.core.method import Offers, Traffic
+from mechanisms.core.capabilities import Capabilities, Traffic
 
 from ..accounting import Release
 from ..base.errors import InputError, check_delta
@@ -51,7 +51,7 @@ def release_of(stated: Mapping[str, object], records: int, where: str = "") -> t
         raise error.placed(f"{where}: ") from error
 
 
-def stated_release(system: System, task: Task, offers: Offers) -> tuple[Release, float] | None:
+def stated_release(system: System, task: Task, capabilities: Capabilities) -> tuple[Release, float] | None:
     """Return what a system states that it releases, and the delta; None where it states nothing.
 
     What it does not state of it is as its rehearsal showed. Raises `InputError` for a key that is missing, unknown or
@@ -61,7 +61,7 @@ def stated_release(system: System, task: Task, offers: Offers) -> tuple[Release,
         return None
     stated = system.stated(task)
     release, delta = release_of(stated, task.records, f"system {system.name}: its release")
-    return _rehearsed(release, stated, offers), delta
+    return _rehearsed(release, stated, capabilities), delta
 
 
 def system_at(path: str, seconds: float, folder: Path | None = None) -> System:
@@ -136,14 +136,14 @@ def _given(release: Mapping[str, object], task: Task) -> Mapping[str, object]:
     return release
 
 
-def _rehearsed(release: Release, said: Collection[str], offers: Offers) -> Release:
+def _rehearsed(release: Release, said: Collection[str], capabilities: Capabilities) -> Release:
     """Return a release with what the rehearsal showed, or what is worse, where it was not `said`.
 
     Labels in messages beside those with noise are data that were published. Messages are counted as if each had a clip
     of its own.
     """
     kind = CARRIES[release.channel]
-    sent = offers.up if release.channel == "embedding" else offers.down
+    sent = capabilities.up if release.channel == "embedding" else capabilities.down
     seen = sent.get(kind, Traffic(0, 0))
     more = seen.messages > release.rounds * release.directions + release.whole_data_rounds
     most = release.fixed_participations
@@ -153,6 +153,6 @@ def _rehearsed(release: Release, said: Collection[str], offers: Offers) -> Relea
         "client_update": "first-order",
         "data_dependent_side": bool(sent.keys() - {kind}),
         "own_rounds_only": more,
-        "batch_coupling": offers.coupled and release.clip_scope == "record",
+        "batch_coupling": capabilities.coupled and release.clip_scope == "record",
     }
     return replace(release, **{key: value for key, value in shown.items() if key not in said})

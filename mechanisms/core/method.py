@@ -1,8 +1,8 @@
 """What a training method is to the rest of the toolkit: a name, a configuration, a run, and answers about them."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -12,12 +12,12 @@ from dpzv_audit.base.errors import InputError, unknown_name
 from dpzv_audit.base.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.base.seeds import Purpose
 
+from .capabilities import Capabilities
 from .channel import Channel
 from .config import Downlink, TrainingConfig, build_config
 from .context import Behaviour, Deployment, Plan, RunContext, TrainedStack, TrainingData, dtype_of
 from .defence import checked, defended, label_release, words_of
 from .federation import Federation
-from .models import Architecture
 from .secret import SecretBits
 
 # Clients whose runs tell whether a method draws noise.
@@ -141,69 +141,6 @@ class Games:
     why_not: str = ""
 
 
-class Traffic(NamedTuple):
-    """How many messages of one kind there were, and the most of them `of_one` record."""
-
-    messages: int
-    of_one: int
-
-
-@dataclass(frozen=True)
-class Offers:
-    """What a rehearsed system has for attacks: kinds of messages `told` to each client, whose models, and predictions.
-
-    `architectures` are those of the models, by client; `named` says how many records the messages that each client
-    sees are about by their ids. A transcript has messages alone, and is not trained `again`; where its ids travelled in
-    the clear (`public_ids`) an eavesdropper knows them too, and where its messages were `encrypted` it saw their
-    lengths and times alone. Clients `apart` exchange nothing: their features are the label party's own.
-
-    What it states about its noise is held against messages by kind: `down` from the server, of kinds that tell of
-    labels, and `up` to it. `coupled`: a gradient depends on labels of other records.
-
-    `telling` are the kinds of messages to each party that are not the same when labels differ, and `nameless` those
-    among them of which it is not known which records they are about. `contradicted` says how a rehearsal contradicts a
-    release that the system `states`, and `not_made` which tests of a rehearsal were not made.
-    """
-
-    told: Mapping[int, frozenset[str]]
-    models: frozenset[int] = frozenset()
-    predicts: bool = False
-    architectures: Mapping[int, Architecture] = field(default_factory=dict)
-    again: bool = True
-    named: Mapping[int, int] = field(default_factory=dict)
-    public_ids: bool = False
-    encrypted: bool = False
-    down: Mapping[str, Traffic] = field(default_factory=dict)
-    up: Mapping[str, Traffic] = field(default_factory=dict)
-    coupled: bool = False
-    apart: frozenset[int] = frozenset()
-    telling: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    nameless: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    states: bool = False
-    contradicted: tuple[str, ...] = ()
-    not_made: tuple[str, ...] = ()
-
-    def unread(self, clients: Iterable[int], read: Collection[str]) -> tuple[str, ...]:
-        """Return the kinds of messages to some `clients` that tell of labels and are none of those that are `read`.
-
-        A kind is not read either where it is not known which records its messages are about.
-        """
-        found: set[str] = set()
-        for client in clients:
-            found |= (self.telling.get(client, frozenset()) - set(read)) | self.nameless.get(client, frozenset())
-        return tuple(sorted(found))
-
-    def told_to(self, clients: Iterable[int] | None = None) -> frozenset[str]:
-        """Return the kinds of messages that some `clients`, by default all, are told."""
-        return frozenset().union(*(self.told.get(client, ()) for client in (self.told if clients is None else clients)))
-
-
-def downlink_of(told: Collection[str]) -> Downlink:
-    """Return what a server answers with that sends these kinds of messages."""
-    known: tuple[Downlink, ...] = ("gradient", "losses", "scalar")
-    return next((kind for kind in known if kind in told), "other")
-
-
 def _private_labels(defences: object) -> bool:
     """Return whether `defences`, as options give them, privatise labels; the configuration says what cannot be."""
     try:
@@ -242,7 +179,7 @@ class MethodSpec:
         deviation: What a client that deviates chooses: its two `uploads`, or its `own_gradient`; None: nothing.
         own_noise: Whether it adds noise by itself, from its epsilon, not only on a channel that is asked for.
         defaults: What it sets otherwise than its configuration does.
-        offers: Of a system of the user's own what it has for attacks; None: a method of which everything is known.
+        capabilities: What its trainings have for attacks; the default is that of every simulated method.
     """
 
     name: str
@@ -258,12 +195,11 @@ class MethodSpec:
     deviation: Literal["uploads", "own_gradient"] | None = None
     own_noise: bool = False
     defaults: Mapping[str, object] = field(default_factory=dict)
-    offers: Offers | None = None
+    capabilities: Capabilities = field(default_factory=Capabilities)
 
     def exchanging(self, clients: int) -> tuple[int, ...]:
         """Return which of so many clients exchange messages: all, but for features that the label party holds."""
-        apart = frozenset() if self.offers is None else self.offers.apart
-        return tuple(m for m in range(1, clients + 1) if m not in apart)
+        return tuple(m for m in range(1, clients + 1) if m not in self.capabilities.apart)
 
     def configure(self, **options: object) -> TrainingConfig:
         """Return the configuration with this method's defaults and the given `options`; `InputError` on a wrong one.
@@ -298,11 +234,11 @@ class MethodSpec:
             if defence.place not in config.defended_at:
                 rule = f"must be left out: it stands at each {defence.place} of a first-order round, which is none here"
                 raise InputError(rule, "defence", defence.name)
-        if config.defences and self.offers is None:
+        if config.defences and self.capabilities.simulated:
             # What clients send for a defence is of the run: its bytes count, and its observers see it.
             context = replace(context, channel=Channel(context.observers))
         data = defended(data, config.defences, context)
-        if self.offers is not None and data.decoder is not None:
+        if not self.capabilities.simulated and data.decoder is not None:
             rule = "must be left out: its soft labels are decoded after a prediction, and a system gets classes alone"
             raise InputError(rule, "defence", config.defences[0].name)
         return self.run(data, config, context)
@@ -341,7 +277,7 @@ class MethodSpec:
 
         Takes no more time the larger the training is.
         """
-        if self.protection(config).draws or self.offers is not None:
+        if self.protection(config).draws or not self.capabilities.simulated:
             return
         try:
             config.check_clients(_FEW)

@@ -23,7 +23,7 @@ from dpzv_audit.evidence.sections import Case
 from dpzv_audit.games.messages import PublicLabels, heard_in, turns
 from dpzv_audit.games.system import SystemGame, fitted_score, play, public_labels, system_game
 from dpzv_audit.statistics.estimators import audit_scores
-from dpzv_audit.systems.rehearsal import SystemOffers
+from dpzv_audit.systems.rehearsal import SystemCapabilities
 from dpzv_audit.systems.run import SystemConfig, method_of
 from dpzv_audit.systems.system import System, task_of
 from mechanisms.core.channel import Adversary, Message, View
@@ -48,7 +48,7 @@ def game_of(train, dataset=None, *, stated=None, **options):
     data = dataset or table()
     system = System("mine", train, stated=stated)
     task = task_of(TrainingData.of(data, dtype=torch.float32, device="cpu"))
-    method = method_of(system, SystemOffers({1: frozenset({"gradient"})}), task)
+    method = method_of(system, SystemCapabilities(simulated=False, told={1: frozenset({"gradient"})}), task)
     return SystemGame(method=method, config=SystemConfig(), dataset=data, **options)
 
 

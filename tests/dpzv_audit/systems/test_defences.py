@@ -117,7 +117,7 @@ def started(train, *names, **stated):
     config = SystemConfig(defences=tuple(defence_of(name) for name in names))
     method = method_of(System("own", train), rehearse(System("own", train), TASK, 0), TASK)
     data = TrainingData.of(DATA, dtype=torch.float32, device="cpu")
-    run = SystemRun(system, method.offers.architectures, data, config, RunContext(seed=0, replicas=(0, 1)))
+    run = SystemRun(system, method.capabilities.architectures, data, config, RunContext(seed=0, replicas=(0, 1)))
     run.step()
     return run
 

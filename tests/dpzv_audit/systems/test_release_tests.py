@@ -108,9 +108,9 @@ def found(fault, seed=0, **changed):
     stated = {**RELEASE, "rounds": 2 * EPOCHS * (len(DATA.train) // BATCH), **changed}
     system = System(fault, partial(parity, fault=fault), stated=lambda task: stated)
     _, task = setting_of(system, DATA)
-    offers = rehearse(system, task, seed)
+    capabilities = rehearse(system, task, seed)
     release, _ = release_of(stated, task.records)
-    return held_against(release, offers.rehearsed)
+    return held_against(release, capabilities.rehearsed)
 
 
 FALSE = [
@@ -257,11 +257,10 @@ def test_a_random_system_is_tested_by_its_energy_alone():
     system = System("random", partial(parity, fault="third"), random=True, stated=lambda task: stated)
     _, task = setting_of(system, DATA)
     method = method_of(system, rehearse(system, task, 0), task)
-    (said,) = method.offers.contradicted
+    (said,) = method.capabilities.contradicted
     assert "standard deviation of 0.0236 at most, the release states 0.07" in said
-    assert [words.partition(":")[0] for words in method.offers.not_made] == [
+    assert [words.partition(":")[0] for words in method.capabilities.not_made] == [
         "clip",
         "whether noise is secret, and Gaussian beyond its tails",
         "whether ids are right",
     ]
-    assert method.offers.states

@@ -23,8 +23,8 @@ from dpzv_audit.systems.run import SystemConfig, method_of
 from dpzv_audit.systems.stated import data_of, stated_release, system_at
 from dpzv_audit.systems.system import System, SystemFailed, seed_of, task_of
 from mechanisms import METHODS, train
+from mechanisms.core.capabilities import Capabilities
 from mechanisms.core.context import Deployment, TrainingData
-from mechanisms.core.method import Offers
 
 DATA = load("breast-cancer")
 TASK = task_of(TrainingData.of(DATA, dtype=torch.float32, device="cpu"))
@@ -157,7 +157,7 @@ def test_a_label_party_with_features_of_its_own_is_attacked_by_the_others():
 
 @pytest.mark.parametrize(("adversary", "parties"), [("client", (2,)), ("colluding-clients", (2, 3))])
 def test_the_label_party_is_none_of_the_clients_that_look(adversary, parties):
-    method = replace(METHODS["split"], offers=Offers({}, apart=frozenset({1})))
+    method = replace(METHODS["split"], capabilities=Capabilities(simulated=False, apart=frozenset({1})))
     setting = AttackSetting(method=method, config=SystemConfig(), dataset=DATA, adversary=adversary)
     assert setting.dataset.clients == 3
     assert setting.parties == parties
@@ -417,11 +417,11 @@ def test_messages_without_ids_take_those_of_the_round_s_embeddings():
             record.sent(number, 0, 1, "scalar", [task.labels[ids].mean()])
             record.sent(number, 0, 2, "scalar", [task.labels[ids].mean()])
 
-    offers = rehearse(System("losses", training), TASK, 0)
-    assert offers.nameless == {0: set(), 1: set(), 2: {"scalar"}, 3: set()}
-    assert offers.unread([1], ("losses", "scalar")) == ()
-    assert offers.unread([1], ("losses",)) == ("scalar",)
-    assert offers.unread([1, 2], ("losses", "scalar")) == ("scalar",)
+    capabilities = rehearse(System("losses", training), TASK, 0)
+    assert capabilities.nameless == {0: set(), 1: set(), 2: {"scalar"}, 3: set()}
+    assert capabilities.unread([1], ("losses", "scalar")) == ()
+    assert capabilities.unread([1], ("losses",)) == ("scalar",)
+    assert capabilities.unread([1, 2], ("losses", "scalar")) == ("scalar",)
     sent = []
     played = System("losses", training).play(TASK, 0, "a training").trial
     replay([played], SimpleNamespace(send=sent.append, note=None), "losses")
@@ -585,7 +585,7 @@ def test_a_random_system_tells_by_all_that_it_sends():
 def test_a_release_that_leaves_something_open_is_refused(key):
     without = {name: value for name, value in RELEASE.items() if name != key}
     with pytest.raises(InputError, match=f"its release does not say {key}, must say channel, clip, "):
-        stated_release(stating(without), TASK, Offers({}))
+        stated_release(stating(without), TASK, Capabilities())
 
 
 @pytest.mark.parametrize(
@@ -598,7 +598,7 @@ def test_a_release_that_leaves_something_open_is_refused(key):
 )
 def test_a_wrong_release_is_named(wrong, words):
     with pytest.raises(InputError, match=words):
-        stated_release(stating({**RELEASE, **wrong}), TASK, Offers({}))
+        stated_release(stating({**RELEASE, **wrong}), TASK, Capabilities())
 
 
 def test_the_module_that_is_named_states_what_holds(tmp_path, monkeypatch):

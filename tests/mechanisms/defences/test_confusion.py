@@ -9,9 +9,9 @@ import torch
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from mechanisms import METHODS, train
+from mechanisms.core.capabilities import Capabilities
 from mechanisms.core.context import LabelDecoder, RunContext, TrainingData
 from mechanisms.core.defence import defended
-from mechanisms.core.method import Offers
 from mechanisms.defences import confusion, defence_of
 from mechanisms.defences.confusion import autoencoder
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_is_one_line(data, monkeypatch):
         autoencoder(10, 1e4, generators(1))
     with pytest.raises(InputError, match=f"{NAME} and label-rr both privatise labels"):
         METHODS["split"].configure(defences=[{"name": NAME}, {"name": "label-rr"}])
-    system = replace(METHODS["split"], offers=Offers({1: frozenset({"gradient"})}))
+    system = replace(METHODS["split"], capabilities=Capabilities(simulated=False))
     config = system.configure(**SMALL, defences={"name": NAME})
     with pytest.raises(InputError, match=f"defence is '{NAME}', must be left out.*a system gets classes alone"):
         system.start(data, config, RunContext(seed=0))

@@ -1,0 +1,82 @@
+"""Capabilities: what a training has for attacks to work with, and what a rehearsal learnt about a user's own one."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .config import Downlink
+from .models import Architecture
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Traffic(NamedTuple):
+    """How many messages of one kind there were, and the most of them `of_one` record."""
+
+    messages: int
+    of_one: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a training has for attacks. The defaults are those of a method whose rounds the toolkit simulates.
+
+    Attributes:
+        simulated: Whether the toolkit simulates the parties; False: a training of the user's own, or a recorded one.
+        repeatable: Whether it can be trained again; a transcript is one training.
+        predicts: Whether it returns a model that can be asked about records.
+        public_ids: Whether ids travelled in the clear, so that an eavesdropper knows them too.
+        encrypted: Whether an eavesdropper saw lengths and times of messages alone.
+        apart: Clients that exchange nothing, whose features are the label party's own.
+        told: Kinds of messages to each client of a training that is not simulated.
+        architectures: Models that such a training returns, by client.
+        named: How many records the messages that each client sees are about by their ids.
+        down: Messages from the server that tell of labels, by kind.
+        up: Messages to the server, by kind.
+        coupled: Whether a gradient depends on labels of other records.
+        telling: Kinds of messages to each party that are not the same when labels differ.
+        nameless: Those among them of which it is not known which records they are about.
+        contradicted: How a rehearsal contradicts the release that a system states.
+        not_made: Tests of a rehearsal that were not made.
+    """
+
+    simulated: bool = True
+    repeatable: bool = True
+    predicts: bool = True
+    public_ids: bool = False
+    encrypted: bool = False
+    apart: frozenset[int] = frozenset()
+    told: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    architectures: Mapping[int, Architecture] = field(default_factory=dict)
+    named: Mapping[int, int] = field(default_factory=dict)
+    down: Mapping[str, Traffic] = field(default_factory=dict)
+    up: Mapping[str, Traffic] = field(default_factory=dict)
+    coupled: bool = False
+    telling: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    nameless: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    contradicted: tuple[str, ...] = ()
+    not_made: tuple[str, ...] = ()
+
+    def without_model(self, clients: Iterable[int]) -> list[int]:
+        """Return which of the `clients` have a model that the training does not return."""
+        return [] if self.simulated else [client for client in clients if client not in self.architectures]
+
+    def unread(self, clients: Iterable[int], read: Collection[str]) -> tuple[str, ...]:
+        """Return the kinds of messages to some `clients` that tell of labels and are none of those that are `read`.
+
+        A kind is not read either where it is not known which records its messages are about.
+        """
+        kinds: set[str] = set()
+        for client in clients:
+            kinds |= (self.telling.get(client, _NONE) - set(read)) | self.nameless.get(client, _NONE)
+        return tuple(sorted(kinds))
+
+    def told_to(self, clients: Iterable[int] | None = None) -> frozenset[str]:
+        """Return the kinds of messages that some `clients`, by default all, are told."""
+        return _NONE.union(*(self.told.get(client, _NONE) for client in (self.told if clients is None else clients)))
+
+
+def downlink_of(told: Collection[str]) -> Downlink:
+    """Return what a server answers with that sends these kinds of messages."""
+    known: tuple[Downlink, ...] = ("gradient", "losses", "scalar")
+    return next((kind for kind in known if kind in told), "other")
