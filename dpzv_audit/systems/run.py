@@ -15,11 +15,11 @@ import torch
 from pydantic import model_serializer
 from torch import Tensor
 
+from mechanisms.core.capabilities import downlink_of
 from mechanisms.core.channel import Channel
 from mechanisms.core.config import TrainingConfig
 from mechanisms.core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.defence import Place, origin_of
-from mechanisms.core.capabilities import downlink_of
 from mechanisms.core.method import Games, MethodSpec, Protection, no_noise
 from mechanisms.core.models import Architecture
 from mechanisms.core.replicas import ParameterStack
