@@ -16,6 +16,8 @@ from dpzv_audit import runs
 from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.runs import environment, json_text, load_run, run_name, slug, write_run
 
+from ..helpers.refusals import refused
+
 RESULT = {"schema": "dpzv-audit/attack/1", "success": {"value": 0.5, "n": 8}}
 
 
@@ -165,7 +167,7 @@ def test_an_out_that_is_a_file_is_the_users_mistake(tmp_path, inner):
 def test_an_out_named_like_a_package_is_refused(tmp_path, monkeypatch, out):
     monkeypatch.chdir(tmp_path)
     message = f"out is {out}, must not be a folder named like a package"
-    with pytest.raises(InputError, match=message), write_run(Path(out), "run"):
+    with refused(message), write_run(Path(out), "run"):
         pytest.fail("the block ran")
     assert list(tmp_path.iterdir()) == []
 
@@ -182,7 +184,7 @@ BAD_NAMES = ["../evil", "/evil", "a/../../evil", "", ".hidden", "a//b", "a/", "a
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_files_stay_in_their_folder(tmp_path, name):
-    with pytest.raises(InputError, match="run file name is"), write_run(tmp_path / "out", "run") as folder:
+    with refused("run file name is"), write_run(tmp_path / "out", "run") as folder:
         folder.write(name, "evil")
     assert [path.name for path in tmp_path.rglob("*")] == ["out"]
 
@@ -270,16 +272,16 @@ def test_a_result_that_is_not_ours_is_one_line(tmp_path, content, message):
     file = tmp_path / "result.json"
     file.write_bytes(content)
     for path in (tmp_path, file):
-        with pytest.raises(InputError, match=message) as caught:
+        with refused(message) as caught:
             load_run(path)
         assert code_of(caught.value) == 2
         assert str(caught.value).startswith(f"{file}: ")
 
 
 def test_a_missing_run_names_what_was_looked_for(tmp_path):
-    with pytest.raises(InputError, match=r"result\.json: no such file; must be a run folder"):
+    with refused(r"result\.json: no such file; must be a run folder"):
         load_run(tmp_path)
-    with pytest.raises(InputError, match="absent: no such file"):
+    with refused("absent: no such file"):
         load_run(tmp_path / "absent")
 
 

@@ -28,8 +28,10 @@ from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, NO_NUMBER
 from dpzv_audit.accounting.gaussian import participations_epsilon
 from dpzv_audit.accounting.prv import prv_composition
 from dpzv_audit.accounting.release import NEIGHBOURS, SAMPLERS, ClipRule, NoiseForm, ServerUpdate
-from dpzv_audit.base.errors import AuditError, InputError
+from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.findings import EpsilonRange, to_jsonable
+
+from ...helpers.refusals import refused
 
 release = partial(
     Release,
@@ -363,9 +365,9 @@ def test_amplification_needs_sampling_and_secret_ids():
 @pytest.mark.parametrize("delta", [1e-320, 1e-310, 2.3e-308, 1e-305, 0.99e-300])
 def test_a_delta_whose_shares_are_no_floats_is_refused(delta):
     for made in (release(), release(sampler="shuffled")):
-        with pytest.raises(InputError, match=r"^delta is .+e-3.+, must be at least 1e-300"):
+        with refused(r"^delta is .+e-3.+, must be at least 1e-300"):
             upper_bounds(made, delta=delta)
-    with pytest.raises(InputError, match="at least 1e-300"):
+    with refused("at least 1e-300"):
         calibrate(release(), unknown="sigma", epsilon=1.0, delta=delta, adversary="client", neighbours="zero-out")
 
 
@@ -399,7 +401,7 @@ def test_tightest_sound_refuses_to_compare_different_things():
 
 def test_delta_is_checked():
     for delta in (0.0, 1.0, -1e-5, 2, math.nan, math.inf, "1e-5", None):
-        with pytest.raises(InputError, match="delta"):
+        with refused("delta"):
             upper_bounds(release(), delta=delta)
 
 
@@ -467,5 +469,5 @@ def test_importing_loads_nothing_heavy():
 
 
 def test_an_unknown_accountant_is_named_before_anything_is_computed():
-    with pytest.raises(InputError, match="magic"):
+    with refused("magic"):
         upper_bounds(release(), delta=1e-5, accountants=["gdp-exact", "magic"])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import zeta
 
-from dpzv_audit.base.errors import AuditError, InputError
+from dpzv_audit.base.errors import AuditError
 from dpzv_audit.claims.ledger import (
     EXPONENT,
     LARGEST_DECISION,
@@ -33,6 +33,8 @@ from dpzv_audit.claims.ledger import (
 )
 from dpzv_audit.evidence.gathering import Success, scores_digest
 from dpzv_audit.games.scores import GameScores, GaussianGiven
+
+from ...helpers.refusals import refused
 
 
 def look(claim, p_value, scores="", *, general_p_value=None, tested=True, split=None):
@@ -112,7 +114,7 @@ def test_a_ledger_that_kept_no_p_values_is_read_and_gone_on_with(tmp_path):
 def test_what_is_no_p_value_is_refused(kept, p_value):
     path, _ = kept
     path.write_text(edited(path.read_text(), lambda rows: rows[2]["decisions"]["b"].update(p_value=p_value)))
-    with pytest.raises(InputError, match="is no ledger"):
+    with refused("is no ledger"):
         open_ledger(path, 0.01)
 
 
@@ -162,7 +164,7 @@ def test_a_ledger_file_reads_back(kept):
     assert [book.decided_in(claim, look(claim, 1.0)[1], None) for claim in "abcd"] == [1, 2, 3, None]
     assert book.entries[1].decisions["b"].split == SPLIT
     assert "the claim b" in path.read_text(), "people can read it"
-    with pytest.raises(InputError, match=r"alpha is 0\.02"):
+    with refused(r"alpha is 0\.02"):
         open_ledger(path, 0.02, memory)
 
 
@@ -211,7 +213,7 @@ def test_what_was_lost_or_edited_is_refused_whatever_the_cache_knows(kept, what,
     path, memory = kept
     change, says = LOST[what]
     path.write_text(change(path.read_text()))
-    with pytest.raises(InputError, match=says) as caught:
+    with refused(says) as caught:
         open_ledger(path, 0.01001 if "error rate" in what else 0.01, memory if remembered else LedgerMemory())
     assert str(caught.value).startswith(f"ledger {path}: ")
     assert any(cure in str(caught.value) for cure in ("put back", "new_ledger", "must be a file that ledger wrote"))
@@ -225,12 +227,12 @@ def test_a_ledger_put_back_to_an_earlier_state_is_refused_by_the_memory(kept, tm
         append_entry(path, book, refuted_over_time(book, [look("d", 1.0)])[2], memory)
     shutil.copy(path, tmp_path / "newer")
     shutil.copy(tmp_path / "older", path)
-    with pytest.raises(InputError, match="holds 3 entries, but held 4 when it was last used; put back the file"):
+    with refused("holds 3 entries, but held 4 when it was last used; put back the file"):
         open_ledger(path, 0.01, memory)
     assert open_ledger(path, 0.01).entries, "which nothing but the memory can tell"
     moved = tmp_path / "moved.jsonl"
     shutil.copy(path, moved)
-    with pytest.raises(InputError, match="but held 4"):
+    with refused("but held 4"):
         open_ledger(moved, 0.01, memory)
     # The same number of entries, others: as after a merge of two branches.
     for p_value in (0.5, 0.6):
@@ -238,7 +240,7 @@ def test_a_ledger_put_back_to_an_earlier_state_is_refused_by_the_memory(kept, tm
         book = open_ledger(path, 0.01)
         for claim in ("e", "f"):
             book = append_entry(path, book, refuted_over_time(book, [look(claim, p_value)])[2])
-        with pytest.raises(InputError, match="another history of the ledger"):
+        with refused("another history of the ledger"):
             open_ledger(path, 0.01, memory)
     shutil.copy(tmp_path / "newer", path)
     assert len(open_ledger(path, 0.01, memory).entries) == 4
@@ -248,7 +250,7 @@ def test_a_ledger_that_is_gone_is_begun_anew_by_hand_alone(kept, tmp_path):
     path, memory = kept
     first = open_ledger(path, 0.01, memory).name
     path.rename(tmp_path / "away")
-    with pytest.raises(InputError, match="is gone, but held 3 entries when it was last used: put it back, or"):
+    with refused("is gone, but held 3 entries when it was last used: put it back, or"):
         open_ledger(path, 0.01, memory)
     book = open_ledger(path, 0.01, memory, new=True)
     assert (book.entries, book.name != first) == ((), True)
@@ -256,7 +258,7 @@ def test_a_ledger_that_is_gone_is_begun_anew_by_hand_alone(kept, tmp_path):
     assert len(open_ledger(path, 0.01, memory).entries) == 1
     # The old one in place of the new one is as wrong.
     (tmp_path / "away").replace(path)
-    with pytest.raises(InputError, match="is not the ledger of 1 entry that was last used here"):
+    with refused("is not the ledger of 1 entry that was last used here"):
         open_ledger(path, 0.01, memory)
     assert open_ledger(path, 0.01, memory, new=True).name == first
 
@@ -269,7 +271,7 @@ def test_a_memory_that_keeps_nothing_is_asked_all_the_same(kept, tmp_path):
     append_entry(path, book, refuted_over_time(book, [look("d", 1.0)])[2], asked)
     assert sorted((file, file.read_bytes()) for file in (tmp_path / "cache").rglob("*.json")) == before
     path.unlink()
-    with pytest.raises(InputError, match="is gone"):
+    with refused("is gone"):
         open_ledger(path, 0.01, asked)
 
 
@@ -372,18 +374,16 @@ def test_a_full_ledger_says_so_and_stays_as_it_is(kept, monkeypatch):
     before = path.read_bytes()
     monkeypatch.setattr("dpzv_audit.claims.ledger.LARGEST_LEDGER", len(before) + 6000)
     check_room(path, book, 1)
-    with pytest.raises(InputError, match="move it away and give new_ledger") as caught:
+    with refused("move it away and give new_ledger") as caught:
         check_room(path, book, 2)
     full = f"is full: 3 entries fill {len(before):,} of {len(before) + 6000:,} bytes"
     assert str(caught.value).startswith(f"ledger {path}: {full}")
     many = refuted_over_time(book, [look(claim, 1.0) for claim in "de"])[2]
-    with pytest.raises(InputError, match="is full"):
+    with refused("is full"):
         append_entry(path, book, many)
     assert path.read_bytes() == before
     monkeypatch.setattr("dpzv_audit.claims.ledger.LARGEST_LEDGER", len(before) - 1)
-    with pytest.raises(
-        InputError, match=r"is larger than .* bytes, which no ledger is; move it away and give new_ledger"
-    ):
+    with refused(r"is larger than .* bytes, which no ledger is; move it away and give new_ledger"):
         open_ledger(path, 0.01, memory)
 
 
@@ -436,16 +436,16 @@ def test_a_run_that_goes_on_is_planned_as_the_look_that_it_was(claims, made, res
 def test_what_is_no_ledger_is_refused(tmp_path, text):
     path = tmp_path / "ledger.jsonl"
     path.write_text(text)
-    with pytest.raises(InputError, match="is no ledger"):
+    with refused("is no ledger"):
         open_ledger(path, 1e-3)
 
 
 def test_a_folder_or_a_device_is_no_ledger(tmp_path):
-    with pytest.raises(InputError, match="is a folder"):
+    with refused("is a folder"):
         open_ledger(tmp_path, 1e-3)
     device = tmp_path / "null"
     device.symlink_to("/dev/null")
-    with pytest.raises(InputError, match="is a device, must be a regular file, or absent"):
+    with refused("is a device, must be a regular file, or absent"):
         open_ledger(device, 1e-3)
 
 
@@ -468,7 +468,7 @@ def test_an_entry_that_is_not_what_was_measured_is_refused(what):
     forged = Entry(entry.level, {"a": replace(entry.decisions["a"], **change)})
     ledger = Ledger(0.01, (forged,))
     ledger.check()
-    with pytest.raises(InputError, match=says) as caught:
+    with refused(says) as caught:
         refuted_over_time(ledger, measured, "made")
     assert "put back the file that was last used, or move it away and give new_ledger" in str(caught.value)
     # What other code, another seed or other limits made is no forgery, and decides nothing.
@@ -510,7 +510,7 @@ def test_an_entry_that_contradicts_itself_is_refused_though_its_hashes_fit(kept,
     forged = Ledger(0.01, name=book.name)
     for number, entry in enumerate(book.entries, start=1):
         forged = append_entry(path, forged, change(entry) if number == 2 else entry)
-    with pytest.raises(InputError, match=says if not remembered else "ledger"):
+    with refused(says if not remembered else "ledger"):
         open_ledger(path, 0.01, memory if remembered else LedgerMemory()).check()
 
 
@@ -523,7 +523,5 @@ def test_a_ledger_that_git_tracks_is_refused(tmp_path, monkeypatch):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     assert open_ledger(path, 0.01).entries, "a file that git does not track may lie in a repository"
     subprocess.run(["git", "-C", tmp_path, "add", "ledger.jsonl"], check=True)
-    with pytest.raises(
-        InputError, match=r"git tracks .*ledger\.jsonl: a change of the repository could write decisions"
-    ):
+    with refused(r"git tracks .*ledger\.jsonl: a change of the repository could write decisions"):
         open_ledger(path, 0.01)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from dpzv_audit.base import limits
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.signals import TimeIsUp, until
 from dpzv_audit.base.toml import LARGEST_FILE
 from dpzv_audit.claims.access import Access
@@ -27,6 +26,8 @@ from mechanisms.core.context import Deployment
 from mechanisms.core.scalars import plan_run
 from mechanisms.methods.czofo import CZOFOConfig
 from mechanisms.methods.dpzv import DPZVConfig
+
+from ...helpers.refusals import refused
 
 HUGE = 10**12
 METHOD = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\n'
@@ -132,7 +133,7 @@ def test_too_large_is_refused_at_once(tmp_path, monkeypatch, capsys, short_of_me
 
 @pytest.mark.parametrize("key", SWITCHES)
 def test_a_switch_is_no_number_in_a_claims_file(tmp_path, key):
-    with pytest.raises(InputError, match=rf"claims\.toml:\d+: .*{key} is (True|False)[,:] "):
+    with refused(rf"claims\.toml:\d+: .*{key} is (True|False)[,:] "):
         gate_of(tmp_path, SWITCHES[key]).check()
 
 
@@ -268,18 +269,18 @@ def test_a_check_tells_what_the_first_line_of_a_table_shows(tmp_path):
         ('label = "y"\nclients = 9', "clients is 9, must be at most the 2 columns"),
         ('label = "y"', "line 3 has 2 columns, must have 3"),
     ):
-        with pytest.raises(InputError, match=says):
+        with refused(says):
             gate_of(tmp_path, METHOD + f'csv = "t.csv"\n{keys}\n').check()
 
 
 def test_a_check_finds_what_does_not_fit_the_data(tmp_path):
-    with pytest.raises(InputError, match=r"claims.toml:5: .*config\.batch_size is 5000, must be at most the 1408 reco"):
+    with refused(r"claims.toml:5: .*config\.batch_size is 5000, must be at most the 1408 reco"):
         gate_of(tmp_path, METHOD + "config = { batch_size = 5000 }").check()
-    with pytest.raises(InputError, match="compute_times has 2 entries, must have one for each of the 4 clients"):
+    with refused("compute_times has 2 entries, must have one for each of the 4 clients"):
         gate_of(tmp_path, METHOD + "config = { compute_times = [1.0, 2.0] }").check()
-    with pytest.raises(InputError, match="calibration is 'sound' with sampler 'poisson'"):
+    with refused("calibration is 'sound' with sampler 'poisson'"):
         gate_of(tmp_path, METHOD + "config = { sampler = 'poisson' }").check()
-    with pytest.raises(InputError, match="method is 'dpz': did you mean"):
+    with refused("method is 'dpz': did you mean"):
         gate_of(tmp_path, METHOD.replace("dpzv-sound", "dpz")).check()
     gate_of(tmp_path, '[[claim]]\nname = "c"\nmechanism = "nowhere.at:all"\nepsilon = 1.0').check()  # needs no code
 
@@ -287,9 +288,9 @@ def test_a_check_finds_what_does_not_fit_the_data(tmp_path):
 def test_products_of_legal_sizes_are_refused():
     wide = {"embedding": 4096, "batch_size": 64}
     check_sizes(DPZVConfig(**wide), records=10_000, clients=20)
-    with pytest.raises(InputError, match=r"embedding 4096 of 60,000 records at 20 clients makes 4,915,200,000 numbers"):
+    with refused(r"embedding 4096 of 60,000 records at 20 clients makes 4,915,200,000 numbers"):
         check_sizes(DPZVConfig(**wide), records=60_000, clients=20)
-    with pytest.raises(InputError, match="directions 10000 for batch_size 64 and embedding 65536 makes 41,943,040,000"):
+    with refused("directions 10000 for batch_size 64 and embedding 65536 makes 41,943,040,000"):
         check_sizes(CZOFOConfig(directions=10_000, embedding=65_536, hidden=1), records=1000, clients=1)
 
 
@@ -406,7 +407,7 @@ def around(tmp_path):
 def test_folders_lie_below_the_claims_file(around, key, given, check):
     line = f'{DATA}data_dir = "{given}"' if key == "data_dir" else f'{DIGITS}config = {{ transformer = "{given}" }}'
     made = gate_of(around, line)
-    with pytest.raises(InputError, match=f"claims.toml:.*{key} is .*lies elsewhere, must lie below .*root DIR"):
+    with refused(f"claims.toml:.*{key} is .*lies elsewhere, must lie below .*root DIR"):
         made.check() if check else made.prepare()
 
 
@@ -426,14 +427,14 @@ def test_folders_lie_below_the_claims_file(around, key, given, check):
 def test_what_lies_in_a_folder_lies_below_the_claims_file_too(around, text, says):
     (around / "claims.toml").write_text("")
     for act in (Gate.check, Gate.prepare):
-        with pytest.raises(InputError, match=says):
+        with refused(says):
             act(gate_of(around, text))
 
 
 def test_a_model_on_a_hub_needs_trust_to_be_fetched_and_none_to_be_named(around):
     made = gate_of(around, DIGITS + 'config = { transformer = "some/model" }')
     made.check()
-    with pytest.raises(InputError, match="a name on a hub, which is fetched, needs trust_code"):
+    with refused("a name on a hub, which is fetched, needs trust_code"):
         made.prepare()
 
 
@@ -441,7 +442,7 @@ def test_the_root_may_be_moved_by_the_user_alone(around, tmp_path):
     path = around / "claims.toml"
     access = Access.of(path, root=tmp_path, trust_code=False, device="cpu")
     made = Gate(file=parse_claims(DATA + 'data_dir = "../outside"', path), access=access, cache=Cache(None))
-    with pytest.raises(InputError, match="no such file"):  # it was looked into, and lacks the rest of the data
+    with refused("no such file"):  # it was looked into, and lacks the rest of the data
         made.check()
 
 
@@ -461,6 +462,6 @@ def test_what_is_no_regular_file_is_refused_without_being_opened(tmp_path, kind)
     access = Access.of(path, root=root, trust_code=False, device="cpu")
     made = Gate(file=parse_claims(text, path), access=access, cache=Cache(None))
     for act in (made.check, made.prepare):
-        with pytest.raises(InputError, match=f"scores.in is '{given}', which is {kind}, must be a regular file"):
+        with refused(f"scores.in is '{given}', which is {kind}, must be a regular file"):
             act()
     listening.close()

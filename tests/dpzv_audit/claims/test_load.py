@@ -20,6 +20,8 @@ from dpzv_audit.claims.file import (
     skeleton,
 )
 
+from ...helpers.refusals import refused
+
 FILE = """\
 [defaults]
 delta = 1e-4
@@ -163,7 +165,7 @@ def test_files_that_cannot_be_read(tmp_path):
         (tmp_path / "none.toml", "cannot be read"),
         (Path("a\x00b"), "is no name that a file can have"),
     ):
-        with pytest.raises(InputError, match=says):
+        with refused(says):
             load_claims(path)
 
 
@@ -181,7 +183,7 @@ def test_the_digest_depends_on_everything_but_name_and_source():
 
 def test_only_keeps_the_named_claims_and_knows_the_nearest_name():
     assert [placed.name for placed in parsed().only(["our own system"]).claims] == ["our own system"]
-    with pytest.raises(InputError, match="did you mean 'our own system'"):
+    with refused("did you mean 'our own system'"):
         parsed().only(["our own sistem"])
 
 

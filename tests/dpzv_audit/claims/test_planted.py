@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims, parse_claims
 from dpzv_audit.claims.gate import Gate
 from dpzv_audit.evidence.verdict import decide, holm
 from dpzv_audit.games.planted import PLANTED
+
+from ...helpers.refusals import refused
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "planted.toml"
 TRAINED = ("planted:server-state",)
@@ -73,10 +74,9 @@ def test_right_mechanisms_keep_their_verdict():
 )
 def test_a_wrong_planted_claim_is_one_line(keys, says):
     file = parse_claims(f'[[claim]]\nname = "c"\nepsilon = 1.0\n{keys}\n', Path("claims.toml"))
-    with pytest.raises(InputError, match=says) as caught:
+    with refused(says) as caught:
         verdicts(file)
     assert str(caught.value).startswith("claims.toml:")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["all", "noise-resued"])
@@ -84,7 +84,7 @@ def test_an_unknown_name_is_told_at_its_key_and_not_as_a_flag(name):
     text = f'[[claim]]\nname = "a"\nepsilon = 1.0\nmechanism = "planted:{name}"\n'
     file = parse_claims(text, Path("claims.toml"))
     gate = Gate(file=file, access=Access.of(file.path), cache=Cache(None))
-    with pytest.raises(InputError, match=f"claims.toml:4: claim 'a': mechanism planted:NAME is '{name}': ") as refused:
+    with refused(f"claims.toml:4: claim 'a': mechanism planted:NAME is '{name}': ") as caught:
         gate.prepare()
-    assert "--" not in str(refused.value)
-    assert "one of all" not in str(refused.value)
+    assert "--" not in str(caught.value)
+    assert "one of all" not in str(caught.value)

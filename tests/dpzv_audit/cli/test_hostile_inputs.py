@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.base.errors import AuditError, InputError
+from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.inputs import ABSENT, Inputs
 from dpzv_audit.base.npy import read_npz
 from dpzv_audit.base.store import Store, checksummed, hold
@@ -51,6 +51,8 @@ from mechanisms import METHODS
 from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile, run_key
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.dpzv import DPZVRun
+
+from ...helpers.refusals import refused
 
 SECONDS = 20
 MEMORY = 1_000_000_000
@@ -723,7 +725,7 @@ MODELS = {
 def test_a_hostile_model_is_one_line(folder, kind):
     (folder / "model").mkdir()
     MODELS[kind](folder / "model")
-    with limits(), pytest.raises(InputError, match=r"transformer is 'model', whose config\.json is "):
+    with limits(), refused(r"transformer is 'model', whose config\.json is "):
         _check_model(Path("model"), "model")
 
 
@@ -735,7 +737,7 @@ def test_scores_are_confined_when_they_are_opened(folder, tmp_path):
     subject = form_of(placed.claim).subject(access, 0, None)
     (folder / "in.csv").unlink()
     (folder / "in.csv").symlink_to(tmp_path / "secret.csv")
-    with pytest.raises(InputError, match=r"in\.csv: leads to .*secret\.csv, must lie below"):
+    with refused(r"in\.csv: leads to .*secret\.csv, must lie below"):
         subject.pools["scores"].draw(0)
 
 

@@ -111,19 +111,24 @@ def folder(tmp_path, monkeypatch):
 
 
 def write(folder, text, name="claims.toml"):
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return str(path)
+    (folder / name).write_text(text, encoding="utf-8")
 
 
-def verified(capsys, *arguments):
-    """Exit code and the one JSON object on stdout."""
-    code = main(["verify", *map(str, arguments), "--json"])
-    return code, json.loads(capsys.readouterr().out)
+@pytest.fixture
+def verified(folder, command):
+    """Verifies a claims file, written anew where its text is given: exit code and the one JSON object on stdout."""
+
+    def run(flags="", *, claims="claims.toml", text=None):
+        if text is not None:
+            write(folder, text)
+        done = command(f"verify {claims} {flags} --json")
+        return done.code, done.json
+
+    return run
 
 
-def test_a_refuted_claim_fails_and_the_others_do_not(folder, capsys):
-    code, result = verified(capsys, write(folder, FILE))
+def test_a_refuted_claim_fails_and_the_others_do_not(folder, verified):
+    code, result = verified(text=FILE)
     assert code == 1
     assert result["schema"] == "dpzv-audit/verify/1"
     assert [entry["verdict"] for entry in result["claims"]] == ["refuted", "inconclusive"]
@@ -131,18 +136,18 @@ def test_a_refuted_claim_fails_and_the_others_do_not(folder, capsys):
     stored = load_run(folder / result["run"])
     assert stored["claims"] == result["claims"]
     assert result["noise"] is None  # scores of others: nothing was drawn here
-    assert verified(capsys, "claims.toml", "--only", "not refuted")[0] == 0
-    assert verified(capsys, "claims.toml", "--only", "not refuted", "--strict")[0] == 1
+    assert verified("--only 'not refuted'")[0] == 0
+    assert verified("--only 'not refuted' --strict")[0] == 1
 
 
-def test_the_second_run_says_the_same_from_the_cache(folder, capsys):
-    path = write(folder, FILE)
-    first = verified(capsys, path)[1]
-    again = verified(capsys, path)[1]
+def test_the_second_run_says_the_same_from_the_cache(folder, verified):
+    write(folder, FILE)
+    first = verified()[1]
+    again = verified()[1]
     assert (first["cached"], again["cached"]) == ([], [HOSTILE, "not refuted"])
     assert again["claims"] == first["claims"]
     assert (first["measured"]["claims from the cache"], again["measured"]["claims from the cache"]) == (0, 2)
-    assert verified(capsys, path, "--no-cache")[1]["cached"] == []
+    assert verified("--no-cache")[1]["cached"] == []
 
 
 MIXED = """
@@ -165,35 +170,37 @@ epsilon = 1.0
 
 
 @pytest.mark.ci
-def test_results_are_the_same_bytes_in_another_folder_in_workers_and_from_the_cache(folder, capsys, monkeypatch):
+def test_results_are_the_same_bytes_in_another_folder_in_workers_and_from_the_cache(folder, monkeypatch, verified):
     found = []
-    for name, more in (("a", ()), ("b", ("--jobs", "2", "--no-cache", "--junit", "b.xml")), ("a", ("--cache", "../c"))):
+    for name, more in (
+        ("a", "--cache ../c"),
+        ("b", "--jobs 2 --no-cache --junit b.xml"),
+        ("a", "--cache ../c"),
+    ):
         here = folder / name
         here.mkdir(exist_ok=True)
         for scores in ("in.csv", "out.csv"):
             (here / scores).write_bytes((folder / scores).read_bytes())
-        (here / "ours_same.py").write_text("def build():\n    return lambda world, rng: rng.normal(world)\n")
+        write(here, "def build():\n    return lambda world, rng: rng.normal(world)\n", "ours_same.py")
+        write(here, MIXED)
         monkeypatch.chdir(here)
         # The path of the file is given in full: where the checkout lies is no part of the result.
-        code, result = verified(
-            capsys, write(here, MIXED), "--trust-code", *(more or ("--cache", "../c")), "--out", f"../{name}-runs"
-        )
+        code, result = verified(f"--trust-code {more} --out ../{name}-runs", claims=here / "claims.toml")
         assert code == 1
-        found.append((here / result["run"] / "result.json").read_bytes())
+        run = here / result["run"]
         assert "mechanism with secret noise" in result["noise"]["words"]
-        assert result["noise"]["words"] in (here / result["run"] / "report.html").read_text()
-        measured = json.loads((here / result["run"] / "measured.json").read_text())
-        assert measured == result["measured"]
-        if more == ("--cache", "../c"):
-            assert result["cached"] == ["scores", "ours", "theory"]
+        assert result["noise"]["words"] in (run / "report.html").read_text()
+        assert json.loads((run / "measured.json").read_text()) == result["measured"]
+        found.append((run / "result.json").read_bytes())
+    assert result["cached"] == ["scores", "ours", "theory"]
     assert found[0] == found[1] == found[2]
     assert str(folder).encode() not in found[0]
-    cases = ElementTree.parse(folder / "b" / "b.xml").getroot().iter("testcase")
+    cases = ElementTree.parse(folder / "b" / "b.xml").iter("testcase")
     assert all(float(case.get("time")) > 0 for case in cases), "seconds are in the file for the CI all the same"
 
 
-def test_methods_are_accounted_and_refuted_by_their_own_transcript(folder, capsys):
-    code, result = verified(capsys, write(folder, METHODS))
+def test_methods_are_accounted_and_refuted_by_their_own_transcript(folder, verified):
+    code, result = verified(text=METHODS)
     assert code == 1
     by_name = {entry["name"]: entry for entry in result["claims"]}
     theorem = by_name["theorem 5.1 against one client"]
@@ -213,13 +220,13 @@ def test_methods_are_accounted_and_refuted_by_their_own_transcript(folder, capsy
     assert by_name["embedding noise hides labels"]["verdict"] == "overclaimed"
     assert by_name["embedding noise hides labels"]["gap"] == "unprotected-channel"
     assert by_name["czofo hides labels by its directions"]["gap"] == "known-directions"
-    assert verified(capsys, "claims.toml", "--only", "embedding noise hides labels", "--allow", "overclaimed")[0] == 0
+    assert verified("--only 'embedding noise hides labels' --allow overclaimed")[0] == 0
 
 
 @pytest.mark.ci
-def test_other_adversaries_and_relations_are_audited_or_it_is_said_why_not(folder, capsys, monkeypatch):
+def test_other_adversaries_and_relations_are_audited_or_it_is_said_why_not(folder, verified, monkeypatch):
     monkeypatch.setattr("dpzv_audit.evidence.games.TRAINED_BLOCK", 8)
-    _, result = verified(capsys, write(folder, OTHERS), "--max-trials", "32", "--allow", "overclaimed")
+    _, result = verified("--max-trials 32 --allow overclaimed", text=OTHERS)
     by_name = {entry["name"]: entry for entry in result["claims"]}
 
     def pools(name):
@@ -262,27 +269,25 @@ config = { batch_size = 1, epochs = 1 }
 """
 
 
-def test_strict_fails_what_a_budget_cut_off(folder, capsys):
-    path = write(folder, '[[claim]]\nname = "cut"\nmechanism = "planted:noise-over-b"\nepsilon = 1\ndelta = 1e-5\n')
-    code, result = verified(capsys, path, "--max-trials", "2")
+def test_strict_fails_what_a_budget_cut_off(folder, verified):
+    write(folder, '[[claim]]\nname = "cut"\nmechanism = "planted:noise-over-b"\nepsilon = 1\ndelta = 1e-5\n')
+    code, result = verified("--max-trials 2")
     assert (code, result["claims"][0]["verdict"], result["missing"]) == (0, "supported", ["cut"])
-    code, result = verified(capsys, path, "--max-trials", "2", "--strict")
+    code, result = verified("--max-trials 2 --strict")
     assert (code, result["claims"][0]["verdict"], result["claims"][0]["fails"]) == (1, "supported", True)
     assert result["sentence"].endswith(" With strict, 1 more fails: inconclusive, cut off or not audited.")
-    assert verified(capsys, path, "--max-minutes", "1e-6", "--strict")[0] == 1
+    assert verified("--max-minutes 1e-6 --strict")[0] == 1
 
 
-def test_strict_fails_what_was_not_audited(folder, capsys, monkeypatch):
+def test_strict_fails_what_was_not_audited(folder, verified, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
-    path = write(folder, UNAUDITED)
-    code, result = verified(capsys, path, "--allow", "overclaimed")
+    write(folder, UNAUDITED)
+    code, result = verified("--allow overclaimed")
     assert (code, result["failed"]) == (0, False)
     verdicts = [entry["verdict"] for entry in result["claims"]]
     assert verdicts == ["overclaimed", "supported"]
     assert all(entry["unaudited"] for entry in result["claims"])
-    code, result = verified(
-        capsys, path, "--allow", "overclaimed", "--strict", "--junit", "strict.xml", "--sarif", "strict.sarif"
-    )
+    code, result = verified("--allow overclaimed --strict --junit strict.xml --sarif strict.sarif")
     assert (code, [entry["fails"] for entry in result["claims"]]) == (1, [True, True])
     suite = ElementTree.parse(folder / "strict.xml").getroot().find("testsuite")
     assert (suite.get("failures"), suite.get("skipped")) == ("2", "0")
@@ -292,12 +297,9 @@ def test_strict_fails_what_was_not_audited(folder, capsys, monkeypatch):
     assert "- **supported by theory alone**: Not tested: " in (folder / "summary.md").read_text()
 
 
-@pytest.mark.parametrize("allow", [True, False])
-def test_what_is_allowed_fails_nowhere(folder, capsys, allow):
-    path = write(folder, UNAUDITED)
-    code, _ = verified(
-        capsys, path, *(["--allow", "overclaimed"] if allow else []), "--junit", "o.xml", "--sarif", "o.sarif"
-    )
+@pytest.mark.parametrize("allow", ["--allow overclaimed", ""])
+def test_what_is_allowed_fails_nowhere(folder, allow, verified):
+    code, _ = verified(f"{allow} --junit o.xml --sarif o.sarif", text=UNAUDITED)
     root = ElementTree.parse(folder / "o.xml").getroot()
     failures = "0" if allow else "1"
     assert code == int(failures)
@@ -312,8 +314,8 @@ def test_what_is_allowed_fails_nowhere(folder, capsys, allow):
     assert run["invocations"] == [{"executionSuccessful": True}]
 
 
-def test_junit_holds_every_claim_and_the_failures(folder, capsys):
-    main(["verify", write(folder, FILE), "--junit", "out.xml", "--quiet"])
+def test_junit_holds_every_claim_and_the_failures(folder, verified):
+    verified("--junit out.xml", text=FILE)
     root = ElementTree.parse(folder / "out.xml").getroot()
     assert {k: root.get(k) for k in ("tests", "failures", "errors")} == {"tests": "2", "failures": "1", "errors": "0"}
     suite = root.find("testsuite")
@@ -330,8 +332,8 @@ def test_junit_holds_every_claim_and_the_failures(folder, capsys):
     assert cases[1].find("skipped") is not None
 
 
-def test_sarif_points_at_the_line_of_the_claim(folder, capsys):
-    main(["verify", write(folder, FILE).rpartition("/")[2], "--sarif", "out.sarif", "--quiet"])
+def test_sarif_points_at_the_line_of_the_claim(folder, verified):
+    verified("--sarif out.sarif", text=FILE)
     sarif = json.loads((folder / "out.sarif").read_text())
     first, second = sarif["runs"][0]["results"]
     place = first["locations"][0]["physicalLocation"]
@@ -343,10 +345,10 @@ def test_sarif_points_at_the_line_of_the_claim(folder, capsys):
     assert (second["level"], second["kind"]) == ("none", "open")
 
 
-def test_the_step_summary_is_appended_where_github_asks(folder, capsys, monkeypatch):
+def test_the_step_summary_is_appended_where_github_asks(folder, verified, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
     (folder / "summary.md").write_text("before\n")
-    main(["verify", write(folder, FILE), "--quiet"])
+    verified(text=FILE)
     text = (folder / "summary.md").read_text()
     assert text.startswith("before\n## Privacy claims: failed\n")
     assert "| not refuted | inconclusive |" in text
@@ -355,8 +357,8 @@ def test_the_step_summary_is_appended_where_github_asks(folder, capsys, monkeypa
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1, "a bar in a name opens no cell"
 
 
-def test_the_report_shows_hostile_names_as_text(folder, capsys):
-    _, result = verified(capsys, write(folder, FILE))
+def test_the_report_shows_hostile_names_as_text(folder, verified):
+    _, result = verified(text=FILE)
     page = (folder / result["run"] / "report.html").read_text()
     assert "<script" not in page
     assert "&lt;script&gt;alert(" in page
@@ -367,35 +369,32 @@ def test_the_report_shows_hostile_names_as_text(folder, capsys):
     assert "<script>" not in (folder / result["run"] / "report.md").read_text()
 
 
-def test_the_report_command_draws_verdicts_again(folder, capsys):
-    _, result = verified(capsys, write(folder, FILE))
+def test_the_report_command_draws_verdicts_again(folder, command, verified):
+    _, result = verified(text=FILE)
     run = folder / result["run"]
     page = (run / "report.html").read_text()
     (run / "report.html").unlink()
-    formats = [part for name in ("html", "md", "junit", "sarif") for part in ("--format", name)]
-    assert main(["report", str(run), *formats]) == 0
+    assert command(f"report {run} --format html --format md --format junit --format sarif").code == 0
     assert (run / "report.html").read_text() == page
     assert json.loads((run / "claims.sarif").read_text())["version"] == "2.1.0"
     ElementTree.parse(run / "junit.xml")
-    capsys.readouterr()
     value = json.loads((run / "result.json").read_text())
     value["claims"][0]["verdict"] = 3
     (run / "result.json").write_text(json.dumps(value))
-    assert main(["report", str(run)]) == 2
-    assert "run verify again" in capsys.readouterr().err
+    assert "run verify again" in command.refusal(f"report {run}")
 
 
-def test_a_ledger_holds_the_level_of_all_runs(folder, capsys):
-    path = write(folder, FILE)
+def test_a_ledger_holds_the_level_of_all_runs(folder, verified):
+    write(folder, FILE)
     levels = []
     for epsilon in (4.5, 4.6, 4.6, 4.7):
         write(folder, FILE.replace("4.5", str(epsilon)))
-        code, result = verified(capsys, path, "--ledger", "ledger.jsonl", "--alpha", "0.01")
+        code, result = verified("--ledger ledger.jsonl --alpha 0.01")
         assert code == 1, "the refuted claim stays refuted, though the level falls"
         levels.append(result["level"])
     # The claim that is refuted was so by the first look, the other was tested at the first, second and third.
     assert levels == pytest.approx([sum(level_of(j, 0.01) for j in looks) for looks in ([1], [1, 2], [1, 2], [1, 3])])
-    again = verified(capsys, path, "--ledger", "ledger.jsonl", "--alpha", "0.01")[1]
+    again = verified("--ledger ledger.jsonl --alpha 0.01")[1]
     assert again["cached"] == [HOSTILE, "not refuted"]
     by, none = (entry["refuted_by"] for entry in again["claims"])
     assert none is None
@@ -412,22 +411,23 @@ def test_a_ledger_holds_the_level_of_all_runs(folder, capsys):
 
 
 @pytest.fixture
-def killed(folder, capsys, monkeypatch):
+def killed(folder, command, monkeypatch, verified):
     """What a run with a ledger says that nothing stopped, after another was stopped once it had entered its decisions.
 
-    Also the arguments of the second.
+    Also the flags of the second.
     """
-    path = write(folder, FILE + '[[claim]]\nname = "drawn"\nmechanism = "planted:noise-over-b"\nepsilon = 1.0\n')
+    write(folder, FILE + '[[claim]]\nname = "drawn"\nmechanism = "planted:noise-over-b"\nepsilon = 1.0\n')
     write(folder, FILE[: FILE.index("[[claim]]", 20)], "one.toml")
-    runs = [(path, "--ledger", f"{name}.jsonl", "--cache", name) for name in ("whole", "stopped")]
-    for run in runs:  # a look before it
-        assert verified(capsys, "one.toml", *run[1:])[0] == 1
-    code, whole = verified(capsys, *runs[0])
+    whole_flags, flags = (f"--ledger {name}.jsonl --cache {name}" for name in ("whole", "stopped"))
+    for look_before in (whole_flags, flags):
+        assert verified(look_before, claims="one.toml")[0] == 1
+    code, whole = verified(whole_flags)
     with monkeypatch.context() as patched:
         patched.setattr("dpzv_audit.cli.verify.write_folder", stopped)
-        assert main(["verify", *runs[1]]) == 130
-    assert "all claims were judged, but not all files are written; the same" in capsys.readouterr().err
-    return code, whole, runs[1]
+        done = command(f"verify claims.toml {flags}")
+    assert done.code == 130
+    assert "all claims were judged, but not all files are written; the same" in done.err
+    return code, whole, flags
 
 
 def stopped(*arguments, **options):
@@ -442,17 +442,17 @@ def told(result):
 
 
 @pytest.mark.ci
-def test_a_run_that_was_stopped_after_its_ledger_resumes_to_the_same_result(killed, capsys):
-    code, whole, run = killed
-    again, resumed = verified(capsys, *run, "--resume")
+def test_a_run_that_was_stopped_after_its_ledger_resumes_to_the_same_result(killed, verified):
+    code, whole, flags = killed
+    again, resumed = verified(f"{flags} --resume")
     assert (again, told(resumed)) == (code, told(whole))
     assert resumed["ledger"]["entries"] == whole["ledger"]["entries"] == 2
     assert [one["decided_in"] and one["decided_in"]["entry"] for one in resumed["claims"]] == [1, None, None]
 
 
-def test_without_resume_it_says_at_which_level_its_scores_were_decided(killed, capsys):
-    code, whole, run = killed
-    again, result = verified(capsys, *run)
+def test_without_resume_it_says_at_which_level_its_scores_were_decided(killed, verified):
+    code, whole, flags = killed
+    again, result = verified(flags)
     assert (again, result["level"]) == (code, whole["level"])
     assert [one["decided_in"]["entry"] for one in result["claims"]] == [1, 2, 2]
     for before, after in zip(whole["claims"], result["claims"], strict=True):
@@ -464,21 +464,22 @@ def test_without_resume_it_says_at_which_level_its_scores_were_decided(killed, c
         assert f"{said} {level_of(number, 1e-3):.3g} for all claims of that look." in after["sentence"]
 
 
-def test_a_refutation_that_takes_gaussian_noise_as_given_says_so_as_long_as_it_stays(folder, capsys):
+def test_a_refutation_that_takes_gaussian_noise_as_given_says_so_as_long_as_it_stays(folder, verified):
     """Of mu = 1, epsilon 4.38, the Gaussian test alone sees that 3.3 is too little.
 
     Over 40 seeds the deviate of its p-value is 11.5 with a spread of 0.9, where 4 suffices, and the joint bound at
     1e-4 is 2.10 with a spread of 0.13: another seed gives another verdict with probability below 1e-8.
     """
     rng = np.random.default_rng(5)
-    claim = (
-        '[[claim]]\nname = "g"\nscores = { in = "gi.npy", out = "go.npy" }\nexactly_gaussian = true\nepsilon = 3.3\n'
+    write(
+        folder,
+        '[[claim]]\nname = "g"\nscores = { in = "gi.npy", out = "go.npy" }\nexactly_gaussian = true\nepsilon = 3.3\n',
     )
-    path, results = write(folder, claim), []
+    results = []
     for n in (20_000, 300):
         np.save(folder / "gi.npy", rng.normal(1.0, 1.0, n))
         np.save(folder / "go.npy", rng.normal(0.0, 1.0, n))
-        code, result = verified(capsys, path, "--ledger", "ledger.jsonl")
+        code, result = verified("--ledger ledger.jsonl")
         assert code == 1
         results.append(result["claims"][0])
     first, later = results
@@ -489,7 +490,7 @@ def test_a_refutation_that_takes_gaussian_noise_as_given_says_so_as_long_as_it_s
 
 
 @pytest.mark.ci
-def test_a_refutation_stays_whatever_is_edited_but_the_claim(folder, capsys, monkeypatch):
+def test_a_refutation_stays_whatever_is_edited_but_the_claim(folder, verified):
     """Six runs of a mechanism with one more comment each, then one that keeps the claim, then another claim."""
     for name in ("comment_kept", "comment_quiet"):
         sys.modules.pop(name, None)
@@ -497,18 +498,16 @@ def test_a_refutation_stays_whatever_is_edited_but_the_claim(folder, capsys, mon
         "import numpy as np\n\ndef build():\n    return lambda world, rng: float(rng.random() < (0.9, 0.1)[world])\n"
     )
     claim = '[[claim]]\nname = "{name}"\nmechanism = "comment_kept:build"\nepsilon = 1.0\n'
-    ledger = ("--ledger", "ledger.jsonl", "--trust-code")
-    path, heads = write(folder, claim.format(name="ours")), []
+    flags, heads = "--ledger ledger.jsonl --trust-code", []
     for run in range(6):
         write(folder, source + "# a comment\n" * run, "comment_kept.py")
-        write(folder, claim.format(name=f"renamed {run}"))
-        code, result = verified(capsys, path, *ledger)
+        code, result = verified(flags, text=claim.format(name=f"renamed {run}"))
         assert (code, result["cached"]) == (1, [])
         heads.append(result["ledger"]["head"])
     assert len(set(heads)) == 1, "and nothing is charged for what decides nothing anew"
     write(folder, source.replace("(0.9, 0.1)[world]", "0.5"), "comment_kept.py")
     sys.modules.pop("comment_kept")
-    code, result = verified(capsys, path, *ledger)
+    code, result = verified(flags)
     assert (code, result["claims"][0]["p_value"]) == (1, 1.0)
     by = result["claims"][0]["refuted_by"]
     (decision,) = json.loads((folder / "ledger.jsonl").read_text().splitlines()[1])["decisions"].values()
@@ -519,66 +518,58 @@ def test_a_refutation_stays_whatever_is_edited_but_the_claim(folder, capsys, mon
         f"{by['scores'][:12]}): that stands until the claim, or its revision, changes."
     )
     assert "which refutes the claimed" not in result["claims"][0]["sentence"]
-    write(folder, claim.format(name="repaired") + "revision = 2\n")
-    code, result = verified(capsys, path, *ledger)
+    code, result = verified(flags, text=claim.format(name="repaired") + "revision = 2\n")
     assert (code, result["claims"][0]["verdict"]) == (0, "inconclusive")
     assert result["level"] == pytest.approx(level_of(2, 1e-3))
 
 
 @pytest.mark.parametrize(
-    ("lose", "says"),
+    ("left", "says"),
     [
-        (
-            lambda path: path.write_text(""),
-            "is empty, which no ledger ever is; put back the file that was last",
-        ),
-        (
-            lambda path: path.unlink(),
-            "is gone, but held 1 entry when it was last used: put it back, or give --new",
-        ),
-        (
-            lambda path: path.write_text(path.read_text().splitlines()[0] + "\n"),
-            "holds 0 entries, but was left with 1; put back the file that was last used, or move it away",
-        ),
+        (0, "is empty, which no ledger ever is; put back the file that was last"),
+        (None, "is gone, but held 1 entry when it was last used: put it back, or give --new"),
+        (1, "holds 0 entries, but was left with 1; put back the file that was last used, or move it away"),
     ],
 )
-def test_a_ledger_that_was_lost_is_refused_until_a_new_one_is_asked_for(folder, capsys, lose, says):
-    path, ledger = write(folder, FILE), folder / "ledger.jsonl"
-    assert verified(capsys, path, "--ledger", "ledger.jsonl")[0] == 1
-    lose(ledger)
-    left = ledger.read_text() if ledger.exists() else None
-    for more in ((), ("--no-cache",), ("--check",)):
-        assert main(["verify", path, "--ledger", "ledger.jsonl", *more]) == 2
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        assert f"--ledger ledger.jsonl: {says}" in said
-    assert (ledger.read_text() if ledger.exists() else None) == left
+def test_a_ledger_that_was_lost_is_refused_until_a_new_one_is_asked_for(folder, command, verified, left, says):
+    ledger = folder / "ledger.jsonl"
+    assert verified("--ledger ledger.jsonl", text=FILE)[0] == 1
+    lines = ledger.read_text().splitlines(keepends=True)
+    ledger.unlink()
+    if left is not None:
+        ledger.write_text("".join(lines[:left]))
+    before = ledger.exists() and ledger.read_text()
+    for more in ("", "--no-cache", "--check"):
+        line = command.refusal(f"verify claims.toml --ledger ledger.jsonl {more}")
+        assert f"--ledger ledger.jsonl: {says}" in line
+    assert (ledger.exists() and ledger.read_text()) == before
     ledger.unlink(missing_ok=True)
-    assert main(["verify", path, "--ledger", "ledger.jsonl", "--new-ledger"]) == 1
-    assert "A new ledger begins in ledger.jsonl" in capsys.readouterr().out
-    assert verified(capsys, path, "--ledger", "ledger.jsonl")[0] == 1
+    done = command("verify claims.toml --ledger ledger.jsonl --new-ledger")
+    assert done.code == 1
+    assert "A new ledger begins in ledger.jsonl" in done.out
+    assert verified("--ledger ledger.jsonl")[0] == 1
 
 
-def test_evidence_that_a_budget_cut_off_is_a_look_of_its_own_in_a_ledger(folder, capsys):
+def test_evidence_that_a_budget_cut_off_is_a_look_of_its_own_in_a_ledger(folder, verified):
     """A run without time for any test must not fix the verdict of the runs after it, and spends nothing."""
-    path = write(folder, '[[claim]]\nname = "false"\nmechanism = "planted:noise-over-b"\nepsilon = 1.0\n')
-    again = (path, "--ledger", "ledger.jsonl", "--resume")
-    code, cut = verified(capsys, *again, "--max-minutes", "1e-6")
+    write(folder, '[[claim]]\nname = "false"\nmechanism = "planted:noise-over-b"\nepsilon = 1.0\n')
+    again = "--ledger ledger.jsonl --resume"
+    code, cut = verified(f"{again} --max-minutes 1e-6")
     assert (code, cut["missing"], cut["claims"][0]["verdict"]) == (0, ["false"], "supported")  # by theory
     assert not (folder / "ledger.jsonl").exists()
-    code, whole = verified(capsys, *again)
+    code, whole = verified(again)
     assert (code, whole["missing"], whole["claims"][0]["verdict"]) == (1, [], "refuted")
     assert whole["level"] == pytest.approx(level_of(1, 1e-3))
-    assert verified(capsys, *again)[0] == 1
+    assert verified(again)[0] == 1
     (entry,) = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()[1:]]
     (decision,) = entry["decisions"].values()
     assert (decision["refuted"], decision["scores"]) == (True, whole["claims"][0]["scores_digest"])
 
 
-def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monkeypatch):
+def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, command, monkeypatch, verified):
     from dpzv_audit.claims import forms
 
-    path = write(folder, FILE)
+    write(folder, FILE)
     read = forms.load_score_files
     calls = []
 
@@ -589,28 +580,24 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monke
         return read(*places)
 
     monkeypatch.setattr(forms, "load_score_files", interrupted)
-    code = main(["verify", path, "--json", "--sarif", "stopped.sarif"])
-    printed = capsys.readouterr()
-    assert code == 130
+    done = command("verify claims.toml --json --sarif stopped.sarif")
+    assert done.code == 130
     stopped = json.loads((folder / "stopped.sarif").read_text())["runs"][0]["invocations"]
     assert stopped == [{"executionSuccessful": False}]
-    result = json.loads(printed.out)
+    result = done.json
     assert result["interrupted"]
     assert result["missing"] == ["not refuted"]
     assert [entry["verdict"] for entry in result["claims"]] == ["refuted", "not-tested"]
-    assert "--resume" in printed.err
+    assert "--resume" in done.err
     assert "interrupted" in (folder / result["run"] / "report.html").read_text()
     monkeypatch.setattr(forms, "load_score_files", read)
-    assert not verified(capsys, path, "--resume")[1]["interrupted"]
+    assert not verified("--resume")[1]["interrupted"]
 
 
-def test_nothing_runs_when_one_claim_is_wrong(folder, capsys):
-    later = FILE + '\n[[claim]]\nname = "third"\nmethod = "dpzw"\nepsilon = 1.0\n'
-    assert main(["verify", write(folder, later), "--json"]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    assert "claim 'third': method is 'dpzw': did you mean 'dpzv'?" in printed.err
+def test_nothing_runs_when_one_claim_is_wrong(folder, command):
+    write(folder, FILE + '\n[[claim]]\nname = "third"\nmethod = "dpzw"\nepsilon = 1.0\n')
+    line = command.refusal("verify claims.toml --json")
+    assert "claim 'third': method is 'dpzw': did you mean 'dpzv'?" in line
     assert not (folder / "dpzv-runs").exists()
 
 
@@ -625,53 +612,48 @@ def test_nothing_runs_when_one_claim_is_wrong(folder, capsys):
         ('config = { sampler = "poison" }', "sampler"),
     ],
 )
-def test_a_wrong_setting_of_a_method_is_one_line(folder, capsys, change, says):
-    text = f'[[claim]]\nname = "c"\nmethod = "dpzv"\nepsilon = 1.0\n{change}\n'
-    assert main(["verify", write(folder, text)]) == 2
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == 1
-    assert "claims.toml:" in printed
-    assert says in printed
+def test_a_wrong_setting_of_a_method_is_one_line(folder, command, change, says):
+    write(folder, f'[[claim]]\nname = "c"\nmethod = "dpzv"\nepsilon = 1.0\n{change}\n')
+    line = command.refusal("verify claims.toml")
+    assert "claims.toml:" in line
+    assert says in line
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "CLAIMS.TOML is missing"),
-        (["absent.toml"], "cannot be read"),
-        (["claims.toml", "--allow", "refuted"], "--allow is 'refuted'"),
-        (["claims.toml", "--only", "not refutd"], "did you mean 'not refuted'?"),
-        (["claims.toml", "--alpha", "0.7"], "--alpha is 0.7"),
-        (["claims.toml", "--max-minutes", "nan"], "--max-minutes is nan"),
-        (["claims.toml", "--max-trials", "0"], "--max-trials"),
-        (["claims.toml", "--no-cache", "--resume"], "--no-cache keeps nothing"),
-        (["claims.toml", "--ledger", "."], "--ledger"),
-        (["claims.toml", "--new-ledger"], "--new-ledger needs --ledger FILE"),
+        ("", "CLAIMS.TOML is missing"),
+        ("absent.toml", "cannot be read"),
+        ("claims.toml --allow refuted", "--allow is 'refuted'"),
+        ("claims.toml --check --allow bogus --allow overclaimed", "--allow is 'bogus'"),
+        ("claims.toml --only 'not refutd'", "did you mean 'not refuted'?"),
+        ("claims.toml --alpha 0.7", "--alpha is 0.7"),
+        ("claims.toml --max-minutes nan", "--max-minutes is nan"),
+        ("claims.toml --max-trials 0", "--max-trials"),
+        ("claims.toml --no-cache --resume", "--no-cache keeps nothing"),
+        ("claims.toml --ledger .", "--ledger"),
+        ("claims.toml --new-ledger", "--new-ledger needs --ledger FILE"),
     ],
 )
-def test_a_wrong_flag_is_one_line_and_code_two(folder, capsys, arguments, says):
+def test_a_wrong_flag_is_one_line_and_code_two(folder, command, arguments, says):
     write(folder, FILE)
-    assert main(["verify", *arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.err.count("\n") == 1
-    assert says in printed.err
+    assert says in command.refusal(f"verify {arguments}")
 
 
-def test_output_that_cannot_be_written_is_one_line_and_code_three(folder, capsys, monkeypatch):
+def test_output_that_cannot_be_written_is_one_line_and_code_three(folder, command, monkeypatch):
     def full(path, text, **_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("dpzv_audit.cli.verify.write_atomically", full)
     write(folder, FILE)
-    assert main(["verify", "claims.toml", "--junit", "out.xml", "--quiet"]) == 3
-    assert "--junit is out.xml, which cannot be written (No space left on device)" in capsys.readouterr().err
+    line = command.refusal("verify claims.toml --junit out.xml --quiet", code=3)
+    assert "--junit is out.xml, which cannot be written (No space left on device)" in line
 
 
 @pytest.mark.parametrize(("flag", "path"), [("--junit", "."), ("--sarif", "absent/claims.sarif")])
-def test_an_output_that_can_be_no_file_is_told_before_anything_runs(folder, capsys, flag, path):
+def test_an_output_that_can_be_no_file_is_told_before_anything_runs(folder, command, flag, path):
     write(folder, FILE)
-    assert main(["verify", "claims.toml", flag, path, "--quiet"]) == 2
-    assert f"{flag} is {path}, " in capsys.readouterr().err
+    assert f"{flag} is {path}, " in command.refusal(f"verify claims.toml {flag} {path} --quiet")
     assert sorted(file.name for file in folder.iterdir()) == ["claims.toml", "in.csv", "out.csv"]
 
 
@@ -838,12 +820,5 @@ def test_a_check_imports_nothing_of_the_repository_nor_what_it_installs(folder, 
         assert "method is 'theirs'" in done.stderr
 
 
-def test_the_schema_is_printed_alone(capsys):
-    assert main(["verify", "--schema"]) == 0
-    assert json.loads(capsys.readouterr().out)["title"] == "dpzv-audit claims file"
-
-
-def test_every_allowed_word_is_checked(folder, capsys):
-    assert main(["verify", "claims.toml", "--check", "--allow", "bogus", "--allow", "overclaimed"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--allow is 'bogus'" in line
+def test_the_schema_is_printed_alone(command):
+    assert command("verify --schema").json["title"] == "dpzv-audit claims file"

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.spec import declared
 from dpzv_audit.data.vertical import fixed_split
+
+from ...helpers.refusals import refused
 
 SCALES = np.array(declared("breast-cancer", "scales", tuple[float, ...]))
 
@@ -23,9 +24,9 @@ def test_blocks_reassemble_the_embedded_table(clients):
 
 
 def test_other_values_are_refused_and_digests_are_fixed():
-    with pytest.raises(InputError, match="clients is 4, must divide the 30 features"):
+    with refused("clients is 4, must divide the 30 features"):
         load("breast-cancer", clients=4)
-    with pytest.raises(InputError, match="partition is 'groups', breast-cancer has only one: columns"):
+    with refused("partition is 'groups', breast-cancer has only one: columns"):
         load("breast-cancer", partition="groups")
     assert load("breast-cancer").digests == {
         "breast-cancer/data": "6b202a2072f9a0385f405a8f8605b1b06f6f36ae6d23d9cd6cbbc0974a416bc7",

@@ -17,6 +17,8 @@ from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect
 from dpzv_audit.games.mechanism import MechanismTrials, mechanism_from, play
 
+from ...helpers.refusals import refused
+
 SOURCE = """
 import os
 import time
@@ -145,7 +147,6 @@ def test_a_mechanism_that_misbehaves_is_one_line_and_its_evidence_is_kept(name, 
     store = ChunkStore(tmp_path / "key", resume=False)
     with pytest.raises(error, match=words) as caught:
         collect(trials(name, seconds=0.2 if name in ("hangs", "swallows") else 30.0), 40, Effort(chunk=8, store=store))
-    assert "\n" not in str(caught.value)
     assert caught.value.exit_code == (3 if error is MechanismFailed else 2)
     kept = sum(last - first for first, last in store.load())
     assert kept == (0 if name == "short_batch" else 10)
@@ -166,9 +167,8 @@ def test_a_mechanism_that_misbehaves_is_one_line_and_its_evidence_is_kept(name, 
     ],
 )
 def test_what_is_no_mechanism_is_one_line(path, words):
-    with pytest.raises(InputError, match=words) as caught:
+    with refused(words):
         mechanism_from(path)
-    assert "\n" not in str(caught.value)
 
 
 def in_a_thread(made, first, last):
@@ -260,7 +260,7 @@ def test_what_is_kept_is_not_taken_for_that_of_other_data(tmp_path, monkeypatch)
     kept = sorted((tmp_path / "audits").rglob("*"))
     assert audited(6, resume=False) == ("inconclusive", f"{tmp_path} holds more than 1 files")
     assert sorted((tmp_path / "audits").rglob("*")) == kept
-    with pytest.raises(InputError, match=r"resume: what the mechanism depends on cannot be told: .* more than 1 files"):
+    with refused(r"resume: what the mechanism depends on cannot be told: .* more than 1 files"):
         audited(6)
 
 

@@ -13,7 +13,6 @@ import torch
 from scipy.stats import binom
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
@@ -28,6 +27,8 @@ from dpzv_audit.systems.run import SystemConfig, method_of
 from dpzv_audit.systems.system import System, task_of
 from mechanisms.core.channel import Adversary, Message, View
 from mechanisms.core.context import Deployment, TrainingData
+
+from ...helpers.refusals import refused
 
 RECORDS = 160
 ALPHA = 0.05
@@ -299,11 +300,11 @@ def test_what_cannot_be_scored_is_one_line():
     def silent(task, record, seed):
         record.sent(0, 0, 1, "scalar", [task.labels.sum()])
 
-    with pytest.raises(InputError, match="no message that the client sees has ids"):
+    with refused("no message that the client sees has ids"):
         fitted_score(game_of(silent), 1)
-    with pytest.raises(InputError, match=r"coins to fit a score on, must be 40 at least"):
+    with refused(r"coins to fit a score on, must be 40 at least"):
         fitted_score(game_of(gaussian, table(30)), 1)
-    with pytest.raises(InputError, match="adversary is 'server': must be one of client, colluding-clients"):
+    with refused("adversary is 'server': must be one of client, colluding-clients"):
         game_of(gaussian, adversary="server")
 
 
@@ -342,7 +343,7 @@ def test_all_clients_together_read_what_each_is_sent():
         record.sent(0, 0, 2, "gradient", np.array([1.0, -2.0])[task.labels][:, None], ids)
 
     data = load("breast-cancer", clients=2)
-    with pytest.raises(InputError, match="no message that the client sees has ids"):
+    with refused("no message that the client sees has ids"):
         fitted_score(game_of(to_the_second, data), 1)
     together = game_of(to_the_second, data, adversary="colluding-clients")
     bound = certified(system_game(together, trainings=1, fit_trainings=2))

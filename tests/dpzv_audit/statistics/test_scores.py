@@ -13,6 +13,8 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.statistics import scores
 from dpzv_audit.statistics.scores import load_score_files, load_scores
 
+from ...helpers.refusals import refused
+
 VALUES = np.array([1.5, -2.0, 3e-7])
 
 
@@ -108,7 +110,7 @@ def test_a_number_that_may_be_a_header_is_asked_about(tmp_path, first, second, w
     if why is None:
         assert "taken for a header" in pair(tmp_path, first, second).notes[0]
         return
-    with pytest.raises(InputError, match=why) as caught:
+    with refused(why) as caught:
         pair(tmp_path, first, second)
     assert "give ‹header› yes or no" in str(caught.value.words)
     assert pair(tmp_path, first, second, header=True).inside.size == 20
@@ -127,9 +129,9 @@ def test_numbers_like_all_others_are_scores_and_where_both_files_begin_with_one_
 def test_of_a_csv_beside_another_kind_the_first_row_is_asked_about(tmp_path):
     (tmp_path / "in.csv").write_text("0\n0.5\n0.25\n")
     (tmp_path / "out.npy").write_bytes(npy(VALUES))
-    with pytest.raises(InputError, match="may be a header or a score"):
+    with refused("may be a header or a score"):
         load_score_files(tmp_path / "in.csv", tmp_path / "out.npy")
-    with pytest.raises(InputError, match="header is True, is about CSV files"):
+    with refused("header is True, is about CSV files"):
         load_score_files(tmp_path / "out.npy", tmp_path / "out.npy", header=True)
 
 
@@ -225,7 +227,7 @@ def test_one_line_names_the_file_the_row_and_the_cure(tmp_path, name):
     content, words = BAD[name]
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(InputError, match=words) as caught:
+    with refused(words) as caught:
         load_scores(path)
     message = str(caught.value)
     assert message.startswith(f"scores file {path}")
@@ -237,7 +239,7 @@ def test_a_pickle_inside_an_archive_is_not_opened(tmp_path):
     path = tmp_path / "a.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", PICKLED)
-    with pytest.raises(InputError, match="without pickled objects"):
+    with refused("without pickled objects"):
         load_scores(path)
 
 
@@ -256,12 +258,10 @@ def test_an_archive_that_unpacks_without_measure_is_refused_by_what_it_declares(
     np.savez_compressed(path, a=np.zeros(10_000_000))
     assert path.stat().st_size < 100_000
     tracemalloc.start()
-    with pytest.raises(
-        InputError, match=r"array a\.npy unpacks to 80000128 bytes from \d+, must unpack to \d+ at most"
-    ):
+    with refused(r"array a\.npy unpacks to 80000128 bytes from \d+, must unpack to \d+ at most"):
         load_scores(path)
     path.write_bytes(packed("a.npy", 2**32 - 2))
-    with pytest.raises(InputError, match=r"unpacks to 4294967294 bytes"):
+    with refused(r"unpacks to 4294967294 bytes"):
         load_scores(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -337,11 +337,11 @@ def test_rows_give_what_the_csv_module_gives(tmp_path_factory, lines, end, mark)
 
 
 def test_missing_files_and_folders(tmp_path):
-    with pytest.raises(InputError, match=re.escape(f"scores file {tmp_path / 'a.csv'}: there is no such file")):
+    with refused(re.escape(f"scores file {tmp_path / 'a.csv'}: there is no such file")):
         load_scores(tmp_path / "a.csv")
     for suffix in ("csv", "jsonl", "npy", "npz"):
         (tmp_path / f"folder.{suffix}").mkdir()
-        with pytest.raises(InputError, match="is a folder, must be a regular file"):
+        with refused("is a folder, must be a regular file"):
             load_scores(tmp_path / f"folder.{suffix}")
 
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.systems import Recorder
 from dpzv_audit.systems.messages import check_order
+
+from ...helpers.refusals import refused
 
 N = 12
 IDS = np.array([3, 1, 4, 0])
@@ -74,7 +75,7 @@ def test_a_detached_leaf_at_the_border(record):
 
 def test_a_cut_whose_input_needs_no_gradient_is_refused(record):
     bottom, _, x, _ = layers()
-    with pytest.raises(InputError, match="cut of client 1 in round 7 gets values that need no gradient"):
+    with refused("cut of client 1 in round 7 gets values that need no gradient"):
         record.cut(1, 7, IDS)(bottom(x).detach())
 
 
@@ -127,7 +128,7 @@ def test_embeddings_that_are_changed_in_place_behind_their_cut_are_refused(recor
     with torch.no_grad():
         h += 1.0
     words = "'embeddings' of round 0 from party 1 to party 0 were changed in place behind the cut"
-    with pytest.raises(InputError, match=words):
+    with refused(words):
         record.messages  # noqa: B018
 
 
@@ -218,7 +219,7 @@ def test_evaluation_is_no_message_of_training_and_a_prediction_where_that_is_sai
 
 
 def test_what_the_label_party_keeps_for_itself_has_no_cut(record):
-    with pytest.raises(InputError, match="cut of client 0, must be one of 1 to 2: party 0 keeps its own"):
+    with refused("cut of client 0, must be one of 1 to 2: party 0 keeps its own"):
         record.cut(0, 0, IDS)
 
 
@@ -243,16 +244,15 @@ def test_what_the_label_party_keeps_for_itself_has_no_cut(record):
 )
 def test_what_cannot_have_travelled_is_refused_in_one_line(record, wrong, words):
     given_ = {"round": 3, "sender": 1, "receiver": 0, "kind": "embeddings", "tensor": np.zeros((4, 3)), "ids": IDS}
-    with pytest.raises(InputError, match=words) as caught:
+    with refused(words):
         record.sent(**(given_ | wrong))
-    assert "\n" not in str(caught.value)
     assert record.messages == []
 
 
 def test_a_gradient_before_the_embeddings_of_its_round_is_refused(record):
     record.sent(0, 1, 0, "embeddings", np.zeros((4, 3)), IDS)
     record.sent(1, 0, 1, "gradient", np.zeros((4, 3)), IDS)
-    with pytest.raises(InputError, match="the gradient of round 1 to party 1 comes before any embeddings"):
+    with refused("the gradient of round 1 to party 1 comes before any embeddings"):
         check_order(record.messages)
 
 
@@ -325,7 +325,7 @@ def test_a_compiled_bottom(record):
         loss_of(top, record.cut(1, 0, IDS)(compiled(x)), y).backward()
     assert [m.kind for m in record.messages] == ["embeddings", "gradient"] * 2
     assert all(np.array_equal(found, expected) for found in of(record, "gradient"))
-    with pytest.raises(InputError, match=r"the cut of client 1 stands in code that torch\.compile compiles"):
+    with refused(r"the cut of client 1 stands in code that torch\.compile compiles"):
         torch.compile(lambda rows: record.cut(1, 0, IDS)(bottom(rows)), backend="eager")(x)
 
 
@@ -384,7 +384,7 @@ def test_what_passes_a_cut_and_cannot_have_travelled_is_told_when_the_record_is_
     h = torch.ones(4, 3, requires_grad=True)
     record.cut(1, 0, IDS)(h)
     record.cut(1, 1, IDS)(h / 0.0)
-    with pytest.raises(InputError, match="an 'embeddings' of round 1 from party 1 to party 0 holds inf, must be"):
+    with refused("an 'embeddings' of round 1 from party 1 to party 0 holds inf, must be"):
         record.messages  # noqa: B018
     assert [m.round for m in record.messages] == [0]
 
@@ -401,12 +401,12 @@ def test_messages_of_cuts_wait_no_longer_than_there_is_memory(memory):
 
 def test_embeddings_in_the_place_of_ids_are_refused():
     record = Recorder(records=N, clients=1)
-    with pytest.raises(InputError, match="cut of client 1 in round 2 gets embeddings as its ids, must be places in"):
+    with refused("cut of client 1 in round 2 gets embeddings as its ids, must be places in"):
         record.cut(1, 2, torch.ones(3, 2, requires_grad=True) * 2)
 
 
 @pytest.mark.parametrize(("kind", "meant"), [("gradients", "gradient"), ("embedding", "embeddings")])
 def test_a_kind_that_is_nearly_one_that_attacks_read_is_refused(kind, meant):
     record = Recorder(records=N, clients=1)
-    with pytest.raises(InputError, match=f"no attack reads this kind, did you mean '{meant}'"):
+    with refused(f"no attack reads this kind, did you mean '{meant}'"):
         record.sent(0, 0, 1, kind, [[1.0]], [0])

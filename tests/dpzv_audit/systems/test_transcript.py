@@ -13,9 +13,10 @@ from packaging.version import Version
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_torch
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.systems import Recorder
 from dpzv_audit.systems.transcript import MANIFEST, Manifest, load, schema_of_transcripts
+
+from ...helpers.refusals import refused
 
 IDS = np.array([2, 0])
 
@@ -57,7 +58,7 @@ def test_a_transcript_reads_back_what_was_recorded(tmp_path, memory):
 
 def test_a_folder_that_holds_files_is_not_written_over(tmp_path):
     (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(InputError, match="holds files, must be empty or absent"):
+    with refused("holds files, must be empty or absent"):
         recorded().save(tmp_path, classes=2)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -83,7 +84,7 @@ def test_parts_of_two_parties_merge_to_the_whole(tmp_path):
 
 def test_parts_of_another_training_do_not_merge(tmp_path):
     recorded().save(tmp_path / "other", classes=2)
-    with pytest.raises(InputError, match="is of 4 records and 2 clients, must be of the same training, of 5 and 2"):
+    with refused("is of 4 records and 2 clients, must be of the same training, of 5 and 2"):
         Recorder(records=5, clients=2).merge(tmp_path / "other")
 
 
@@ -110,9 +111,8 @@ def change(folder, **keys):
 def test_a_damaged_manifest_is_refused_in_one_line(tmp_path, keys, words):
     folder = recorded().save(tmp_path / "run", classes=2)
     change(folder, **keys)
-    with pytest.raises(InputError, match=words) as caught:
+    with refused(words) as caught:
         load(folder)
-    assert "\n" not in str(caught.value)
     assert str(folder) in str(caught.value)
 
 
@@ -130,16 +130,16 @@ def test_a_wrong_message_is_named(tmp_path, entry, words):
     folder = recorded().save(tmp_path / "run", classes=2)
     messages = json.loads((folder / MANIFEST).read_text())["messages"]
     change(folder, messages=[messages[0] | entry, *messages[1:]])
-    with pytest.raises(InputError, match=words):
+    with refused(words):
         load(folder)
 
 
 def test_no_manifest_and_no_safetensors(tmp_path):
-    with pytest.raises(InputError, match=r"manifest.json: cannot be read"):
+    with refused(r"manifest.json: cannot be read"):
         load(tmp_path)
     folder = recorded().save(tmp_path / "run", classes=2)
     (folder / "tensors-00000.safetensors").write_bytes(b"no")
-    with pytest.raises(InputError, match="cannot be read as safetensors"):
+    with refused("cannot be read as safetensors"):
         load(folder)
 
 
@@ -170,7 +170,7 @@ def test_a_wrong_tensor_is_named(tmp_path, tensors, words):
     folder = recorded().save(tmp_path / "run", classes=2)
     (path,) = folder.glob("*.safetensors")
     save_file(load_file(path) | tensors, path)
-    with pytest.raises(InputError, match=words):
+    with refused(words):
         load(folder)
 
 
@@ -182,7 +182,7 @@ def test_a_type_that_numpy_has_not_is_refused(tmp_path):
         | {"m0": torch.zeros(2, 3, dtype=torch.bfloat16)},
         path,
     )
-    with pytest.raises(InputError, match="tensor 'm0' cannot be read by numpy"):
+    with refused("tensor 'm0' cannot be read by numpy"):
         load(folder)
 
 
@@ -194,7 +194,7 @@ def test_a_type_that_numpy_has_not_is_refused(tmp_path):
     ],
 )
 def test_what_is_no_transcript_is_not_written(tmp_path, record, classes, words):
-    with pytest.raises(InputError, match=words):
+    with refused(words):
         record.save(tmp_path / "run", classes=classes)
     assert not (tmp_path / "run").exists()
 

@@ -1,0 +1,45 @@
+"""Runs `dpzv-audit` in this process, by a command line written as a user writes it."""
+
+import json
+import shlex
+from dataclasses import dataclass
+
+from dpzv_audit.cli import main
+
+
+@dataclass(frozen=True)
+class Done:
+    """The exit code of a command, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+class Command:
+    """Runs commands: the words of a line, and what is no text of a line (paths) after it."""
+
+    def __init__(self, capsys):
+        self.capsys = capsys
+
+    def __call__(self, line, *more):
+        self.capsys.readouterr()
+        code = main([*shlex.split(line), *map(str, more)])
+        return Done(code, *self.capsys.readouterr())
+
+    def answer(self, line, *more):
+        """The JSON object that a command prints that exits with 0."""
+        done = self(line, *more, "--json")
+        assert done.code == 0, done.err
+        return done.json
+
+    def refusal(self, line, *more, code=2):
+        """The one line on stderr with which a command is refused; nothing is on stdout."""
+        done = self(line, *more)
+        assert (done.code, done.out) == (code, ""), done
+        (refusal,) = done.err.splitlines()
+        return refusal
