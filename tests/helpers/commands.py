@@ -31,10 +31,10 @@ class Command:
         code = main([*shlex.split(line), *map(str, more)])
         return Done(code, *self.capsys.readouterr())
 
-    def answer(self, line, *more):
-        """The JSON object that a command prints that exits with 0."""
+    def answer(self, line, *more, code=0):
+        """The JSON object that a command prints, which exits with `code`."""
         done = self(line, *more, "--json")
-        assert done.code == 0, done.err
+        assert done.code == code, done.err
         return done.json
 
     def refusal(self, line, *more, code=2):

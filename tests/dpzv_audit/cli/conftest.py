@@ -9,7 +9,7 @@ from ...helpers.commands import Command
 
 
 @pytest.fixture
-def command(capsys):
+def cli(capsys):
     """Runs a command line in this process."""
     return Command(capsys)
 

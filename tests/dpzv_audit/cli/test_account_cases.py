@@ -1,11 +1,8 @@
 """Small releases with right answers: what `account` prints as tightest is never below them, and little above."""
 
 import re
-import shlex
 
 import pytest
-
-from dpzv_audit.cli import main
 
 BOUNDS = {
     "01-prv17-tiny-delta/b": (0.07757, 1.005),
@@ -18,25 +15,27 @@ BOUNDS = {
 REFUSED = ("d", "g1", "s1e-310", "s2.3e-308", "t1e-302", "t1e-305", "t1e-307")
 
 
-def answer(cases, capsys, row):
-    """The exit code and the output of the command of a row."""
-    command = shlex.split((cases / "accounts" / row / "cmd").read_text())[1:]
-    code = main([*command, "--quiet"] if "--quiet" not in command else command)
-    shown = capsys.readouterr()
-    return code, shown.out + shown.err
+@pytest.fixture
+def answer(cases, cli):
+    """Runs the command of a row, with --quiet."""
+
+    def run(row):
+        return cli((cases / "accounts" / row / "cmd").read_text().removeprefix("dpzv-audit"), "--quiet")
+
+    return run
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("row", BOUNDS)
-def test_the_tightest_bound_lies_next_to_the_right_one(cases, capsys, row):
+def test_the_tightest_bound_lies_next_to_the_right_one(answer, row):
     right, above = BOUNDS[row]
-    code, shown = answer(cases, capsys, row)
-    assert code == 0
-    assert right * (1.0 - 1e-4) <= float(re.search(r"epsilon <= ([\d.]+)", shown)[1]) <= above * right
+    done = answer(row)
+    assert done.code == 0
+    assert right * (1.0 - 1e-4) <= float(re.search(r"epsilon <= ([\d.]+)", done.out)[1]) <= above * right
 
 
 @pytest.mark.parametrize("row", REFUSED)
-def test_a_delta_too_small_is_one_line(cases, capsys, row):
-    code, shown = answer(cases, capsys, f"01-prv17-tiny-delta/{row}")
-    assert code == 2
-    assert re.fullmatch(r"dpzv-audit: error: --delta is \S+, must be at least 1e-300: .+\n", shown)
+def test_a_delta_too_small_is_one_line(answer, row):
+    done = answer(f"01-prv17-tiny-delta/{row}")
+    assert (done.code, done.out) == (2, "")
+    assert re.fullmatch(r"dpzv-audit: error: --delta is \S+, must be at least 1e-300: .+\n", done.err)

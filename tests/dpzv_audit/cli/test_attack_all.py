@@ -1,6 +1,5 @@
 """Every attack on a built-in method: those done before an interrupt are kept, and an epsilon is of one relation."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -8,15 +7,14 @@ import pytest
 from attacks import attack_named
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.rounding import down
-from dpzv_audit.cli import main
 from dpzv_audit.evidence import attacks
 
-COMMAND = ("attack", "--method", "vafl", "--attack", "all", "--adversary", "client", "--dataset", "breast-cancer")
+COMMAND = "attack --method vafl --attack all --adversary client --dataset breast-cancer"
 NAMES = ("label_norm", "label_direction", "membership_loss")
 
 
 @pytest.mark.usefixtures("planted_positive")
-def test_attacks_that_are_done_outlive_an_interrupt(tmp_path, monkeypatch, capsys):
+def test_attacks_that_are_done_outlive_an_interrupt(tmp_path, monkeypatch, cli):
     """Three attacks are mounted for good; in the place of each other stands the result of another."""
     real = attacks.attack_result
     kept = {}
@@ -32,10 +30,9 @@ def test_attacks_that_are_done_outlive_an_interrupt(tmp_path, monkeypatch, capsy
         return kept[name].model_copy(update={"attack": spec.name})
 
     monkeypatch.setattr(attacks, "attack_result", result)
-    command = [*COMMAND, "--epochs", "2", "--trials", "2", "--json", "--out", str(tmp_path)]
+    command = f"{COMMAND} --epochs 2 --trials 2 --out {tmp_path}"
     stop = None
-    assert main(command) == 0
-    whole = json.loads(capsys.readouterr().out)
+    whole = cli.answer(command)
     assert whole["mounted"] == len(mounted)
     by_relation = {one["neighbours"] for one in whole["attacks"] if one["state"] == "measured"}
     assert by_relation == {"replace-label", "replace-record"}
@@ -45,23 +42,22 @@ def test_attacks_that_are_done_outlive_an_interrupt(tmp_path, monkeypatch, capsy
     every = mounted[:]
     mounted.clear()
     stop = 2
-    assert main(command) == 130
-    said = capsys.readouterr().err
-    assert "interrupted; 2 attacks are kept in" in said
-    assert "the same command with --resume goes on from there" in said
+    done = cli(command)
+    assert done.code == 130
+    assert "interrupted; 2 attacks are kept in" in done.err
+    assert "the same command with --resume goes on from there" in done.err
     mounted.clear()
     stop = None
-    assert main([*command, "--resume"]) == 0
-    resumed = json.loads(capsys.readouterr().out)
+    resumed = cli.answer(f"{command} --resume")
     assert mounted == every[2:]
     assert resumed["attacks"] == whole["attacks"]
     assert not (tmp_path / "attacks").exists()
 
 
-def test_a_client_that_is_named_looks_alone(tmp_path, monkeypatch):
+def test_a_client_that_is_named_looks_alone(tmp_path, monkeypatch, cli):
     """Those that collude are all clients, but where an adversary is named too."""
 
-    def looking(*adversary):
+    def looking(adversary=""):
         seen = {}
 
         def result(mounted, *others):
@@ -69,11 +65,10 @@ def test_a_client_that_is_named_looks_alone(tmp_path, monkeypatch):
             raise InputError("enough")
 
         monkeypatch.setattr(attacks, "attacks_result", result)
-        arguments = ("--method", "dpzv", "--attack", "all", "--client", "2", *adversary, "--out", str(tmp_path))
-        assert main(["attack", *arguments]) == 2
+        cli.refusal(f"attack --method dpzv --attack all --client 2 {adversary} --out {tmp_path}")
         return seen
 
     seen = looking()
     assert seen["client"] == seen["malicious-client"] == (2,)
     assert seen["colluding-clients"] == (1, 2, 3, 4)
-    assert looking("--adversary", "colluding-clients") == {"colluding-clients": (2,)}
+    assert looking("--adversary colluding-clients") == {"colluding-clients": (2,)}

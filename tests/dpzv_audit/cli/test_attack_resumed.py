@@ -3,14 +3,13 @@
 import pytest
 
 from dpzv_audit.base.store import Store
-from dpzv_audit.cli import main
 
-SMALL = ("attack", "--dataset", "breast-cancer", "--epochs", "1", "--trials", "2", "--quiet")
-MEMBERSHIP = ("--attack-set", "pool=128", "--attack-set", "shadows=2")
+SMALL = "attack --dataset breast-cancer --epochs 1 --trials 2 --quiet"
+MEMBERSHIP = "--attack-set pool=128 --attack-set shadows=2"
 ATTACKS = {
-    "scalars of any client, with an audit": ("--method", "dpzv", "--alone", "--runs", "24", "--chunk", "16"),
-    "pictures": ("--method", "vafl", "--attack", "feature_inversion", "--dataset", "digits", "--clients", "2"),
-    "half of the records": ("--method", "split", "--attack", "membership_loss", *MEMBERSHIP),
+    "scalars of any client, with an audit": "--method dpzv --alone --runs 24 --chunk 16",
+    "pictures": "--method vafl --attack feature_inversion --dataset digits --clients 2",
+    "half of the records": f"--method split --attack membership_loss {MEMBERSHIP}",
 }
 
 
@@ -21,9 +20,9 @@ def bytes_in(out):
 
 @pytest.mark.usefixtures("planted_positive")
 @pytest.mark.parametrize("what", ATTACKS)
-def test_an_attack_that_is_interrupted_after_every_step_does_each_once(what, tmp_path, monkeypatch, capsys):
-    command = [*SMALL, *ATTACKS[what]]
-    assert main([*command, "--out", str(tmp_path / "whole")]) == 0
+def test_an_attack_that_is_interrupted_after_every_step_does_each_once(what, tmp_path, monkeypatch, cli):
+    command = f"{SMALL} {ATTACKS[what]}"
+    assert cli(f"{command} --out {tmp_path / 'whole'}").code == 0
     steps = []
     write = Store.write
 
@@ -34,22 +33,20 @@ def test_an_attack_that_is_interrupted_after_every_step_does_each_once(what, tmp
 
     monkeypatch.setattr(Store, "write", interrupted)
     out = tmp_path / "resumed"
-    capsys.readouterr()
-    while (code := main([*command, "--out", str(out), "--resume"])) == 130:
+    while (done := cli(f"{command} --out {out} --resume")).code == 130:
         counted = "1 step is kept in" if len(steps) == 1 else f"{len(steps)} steps are kept in"
-        said = capsys.readouterr().err
-        assert said.startswith(f"dpzv-audit: interrupted; {counted} {out}")
-        assert said.endswith("; the same command with --resume goes on from there\n")
+        assert done.err.startswith(f"dpzv-audit: interrupted; {counted} {out}")
+        assert done.err.endswith("; the same command with --resume goes on from there\n")
         assert len(steps) < 20
-    assert code == 0
+    assert done.code == 0
     assert len(steps) == len(set(steps)) >= 3
     assert bytes_in(out) == bytes_in(tmp_path / "whole")
     assert [path.parent for path in out.rglob("result.json")] == [*out.iterdir()]  # all that was kept is forgotten
 
 
 @pytest.mark.usefixtures("planted_positive")
-def test_without_resume_nothing_of_an_earlier_run_is_taken_up(tmp_path, monkeypatch):
-    command = [*SMALL, "--method", "split", "--out", str(tmp_path)]
+def test_without_resume_nothing_of_an_earlier_run_is_taken_up(tmp_path, monkeypatch, cli):
+    command = f"{SMALL} --method split --out {tmp_path}"
     write = Store.write
     steps = []
 
@@ -60,12 +57,11 @@ def test_without_resume_nothing_of_an_earlier_run_is_taken_up(tmp_path, monkeypa
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Store, "write", interrupted)
-    assert main(command) == 130
-    assert main([*command, "--seed", "1", "--resume"]) == 130
-    assert main(command) == 0
+    assert cli(command).code == 130
+    assert cli(f"{command} --seed 1 --resume").code == 130
+    assert cli(command).code == 0
     assert steps[0] == steps[1] == steps[2]
 
 
-def test_a_self_check_keeps_nothing(capsys):
-    assert main(["attack", "--self-check", "--resume"]) == 2
-    assert "--resume does not go with --self-check" in capsys.readouterr().err
+def test_a_self_check_keeps_nothing(cli):
+    assert "--resume does not go with --self-check" in cli.refusal("attack --self-check --resume")

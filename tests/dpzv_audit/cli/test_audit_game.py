@@ -1,23 +1,16 @@
 """The games, simulations, mechanisms and planted bugs of `dpzv-audit audit`, through the command."""
 
-import json
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import typer
-from typer.testing import CliRunner
 
-from dpzv_audit.base.errors import AuditError, InputError
-from dpzv_audit.cli.commands import Audits, audit
-from dpzv_audit.cli.flags import said
-
-APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, cls=Audits, callback=audit)
-FULL_SIZE = ("method", "dpzv", "--simulate", "--dataset-size", "60000", "--batch-size", "128", "--rounds", "46900")
-CLAIM = ("--clients", "7", "--epsilon", "1", "--delta", "1e-3")
-QUICK = ("method", "dpzv", "--epochs", "1", "--runs", "12", "--chunk", "8")
+FULL_SIZE = "method dpzv --simulate --dataset-size 60000 --batch-size 128 --rounds 46900"
+CLAIM = "--clients 7 --epsilon 1 --delta 1e-3"
+QUICK = "method dpzv --epochs 1 --runs 12 --chunk 8"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,43 +22,39 @@ def _one_thread():
 
 
 @pytest.fixture
-def run(tmp_path):
-    return lambda *flags: CliRunner().invoke(APP, [*flags, "--out", str(tmp_path)], env={"COLUMNS": "120"})
+def run(tmp_path, cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    return lambda line: cli(f"audit {line} --out {tmp_path}")
 
 
 @pytest.fixture
-def answer(run):
-    def asked(*flags):
-        done = run(*flags, "--json")
-        assert done.exit_code == 0, done.output
-        return json.loads(done.stdout)
-
-    return asked
+def answer(tmp_path, cli):
+    return lambda line: cli.answer(f"audit {line} --out {tmp_path}")
 
 
 @pytest.mark.slow
 def test_theorem_5_1_at_full_size_in_one_command(answer):
     """Certified at 95%: at least 30 by all clients together, 12 by one of seven."""
-    all_clients = answer(*FULL_SIZE, *CLAIM, "--adversary", "colluding-clients", "--runs", "10000")
+    all_clients = answer(f"{FULL_SIZE} {CLAIM} --adversary colluding-clients --runs 10000")
     assert all_clients["privacy"]["empirical_lower"] >= 30.0
     assert all_clients["privacy"]["verdict"] == "refuted"
     assert all_clients["game"]["mechanism"] == "scalars simulated without training"
-    one = answer(*FULL_SIZE, *CLAIM, "--adversary", "client", "--runs", "10000")
+    one = answer(f"{FULL_SIZE} {CLAIM} --adversary client --runs 10000")
     assert 12.0 <= one["privacy"]["empirical_lower"] < all_clients["privacy"]["empirical_lower"]
 
 
 @pytest.mark.slow
 def test_theorem_5_1_is_not_refuted_without_the_ids(answer):
     """The same game without them does not refute 1.02, at 10,000 runs a side."""
-    result = answer(*FULL_SIZE, *CLAIM, "--adversary", "eavesdropper", "--runs", "10000")
+    result = answer(f"{FULL_SIZE} {CLAIM} --adversary eavesdropper --runs 10000")
     assert result["privacy"]["empirical_lower"] < 1.02
     assert result["privacy"]["verdict"] == "overclaimed"
 
 
-def test_scores_are_kept_and_read_again_by_other_estimators(answer, tmp_path):
-    result = answer(*QUICK)
+def test_scores_are_kept_and_read_again_by_other_estimators(answer, cli, tmp_path):
+    result = answer(QUICK)
     files = [f"{result['run']}/{side}.npz" for side in ("in", "out")]
-    again = json.loads(CliRunner().invoke(APP, ["scores", *files, "--delta", "1e-5", "--json"]).stdout)
+    again = cli.answer("audit scores --delta 1e-5", *files)
     first = next(e for e in result["privacy"]["estimators"] if e["name"] == "joint")
     assert again["scores"]["n_in"] == first["n_in"] == 12
     with np.load(files[0], allow_pickle=False) as archive:
@@ -76,34 +65,30 @@ def test_scores_are_kept_and_read_again_by_other_estimators(answer, tmp_path):
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--canary", "state", "--adversary", "colluding-clients", "--canary-norm", "100"),
-        ("--canary", "random", "--neighbours", "replace-record", "--runs", "30"),
-        ("--canary", "mislabelled", "--adversary", "release"),
-        (
-            *("--neighbours", "add-remove", "--adversary", "eavesdropper"),
-            *("--set", "sampler=poisson", "--set", "sample_rate=0.1"),
-        ),
+        "--canary state --adversary colluding-clients --canary-norm 100",
+        "--canary random --neighbours replace-record --runs 30",
+        "--canary mislabelled --adversary release",
+        "--neighbours add-remove --adversary eavesdropper --set sampler=poisson --set sample_rate=0.1",
     ],
 )
 def test_all_five_parts_of_the_game_stand_in_the_result(flags, answer):
-    game = answer(*QUICK, *flags)["game"]
+    game = answer(f"{QUICK} {flags}")["game"]
     assert {"mechanism", "canary", "neighbours", "adversary", "score", "runs_in", "runs_out"} <= set(game)
-    for flag, value in zip(flags[::2], flags[1::2], strict=True):
-        if flag in ("--canary", "--neighbours", "--adversary"):
-            assert str(game[flag.removeprefix("--")]).startswith(value)
+    for flag, value in re.findall(r"--(canary|neighbours|adversary) (\S+)", flags):
+        assert str(game[flag]).startswith(value)
 
 
 def test_whether_the_canary_saturated_is_printed(answer):
-    assert answer(*QUICK)["game"]["saturated"] == "yes, in every run"
-    lost = answer(*QUICK, "--epochs", "2", "--set", "server_rate=5.0")
+    assert answer(QUICK)["game"]["saturated"] == "yes, in every run"
+    lost = answer(f"{QUICK} --epochs 2 --set server_rate=5.0")
     assert lost["game"]["saturated"].startswith("no")
     assert "saturated: no" in lost["sentence"]
 
 
 @pytest.mark.ci
-def test_jobs_and_interruptions_give_the_same_numbers(answer, tmp_path, monkeypatch):
-    alone = answer(*QUICK)
-    assert answer(*QUICK, "--jobs", "2")["privacy"]["estimators"] == alone["privacy"]["estimators"]
+def test_jobs_and_interruptions_give_the_same_numbers(answer, run, tmp_path, monkeypatch):
+    alone = answer(QUICK)
+    assert answer(f"{QUICK} --jobs 2")["privacy"]["estimators"] == alone["privacy"]["estimators"]
     from dpzv_audit.games import real
 
     original, calls = real.RealTrials.__call__, []
@@ -116,12 +101,12 @@ def test_jobs_and_interruptions_give_the_same_numbers(answer, tmp_path, monkeypa
 
     with monkeypatch.context() as patched:
         patched.setattr(real.RealTrials, "__call__", interrupted)
-        CliRunner().invoke(APP, [*QUICK, "--out", str(tmp_path)])
+        assert run(QUICK).code == 130
     assert len(list((tmp_path / "audits").rglob("*.npz"))) == 2
     with monkeypatch.context() as patched:
         patched.setattr(real.RealTrials, "__call__", lambda self, a, b: calls.append(a) or original(self, a, b))
         calls.clear()
-        resumed = answer(*QUICK, "--resume")
+        resumed = answer(f"{QUICK} --resume")
     assert calls == [8]
     assert resumed["privacy"] == alone["privacy"]
     assert resumed["tradeoff"] == alone["tradeoff"]
@@ -129,25 +114,25 @@ def test_jobs_and_interruptions_give_the_same_numbers(answer, tmp_path, monkeypa
 
 @pytest.mark.ci
 def test_a_time_limit_answers_with_what_is_there(answer):
-    result = answer(*QUICK, "--runs", "100000", "--max-minutes", "0.05")
+    result = answer(f"{QUICK} --runs 100000 --max-minutes 0.05")
     assert result["game"]["stopped"] == "max-minutes"
     assert 0 < result["game"]["runs_in"] < 100_000 == result["game"]["runs_asked"]
     assert "time limit ended it after" in result["sentence"]
 
 
 def test_planted_mechanisms_by_name(answer, run):
-    result = answer("mechanism", "planted:noise-over-b")
+    result = answer("mechanism planted:noise-over-b")
     assert [row["verdict"] for row in result["rows"]] == ["refuted"]
     assert result["sentence"] == "1 of 1 mechanisms got the verdict they must get."
     assert "| noise scaled for B times the sensitivity too little |" in Path(result["run"], "table.md").read_text()
-    assert "noise-over-b" in run("mechanism", "planted:noise-over-b").stdout
-    assert run("mechanism", "planted:noise-over-b", "--fail-on", "refuted").exit_code == 1
+    assert "noise-over-b" in run("mechanism planted:noise-over-b").out
+    assert run("mechanism planted:noise-over-b --fail-on refuted").code == 1
     # With two runs a side nothing can be refuted: the verdict is wrong, and the command says so.
-    assert run("mechanism", "planted:noise-over-b", "--runs", "2").exit_code == 3
+    assert run("mechanism planted:noise-over-b --runs 2").code == 3
 
 
 @pytest.mark.ci
-def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
+def test_a_mechanism_of_ones_own(answer, cli, tmp_path, monkeypatch):
     (tmp_path / "mine_here.py").write_text(
         "class M:\n"
         "    def run(self, world, rng):\n"
@@ -162,73 +147,66 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    result = answer("mechanism", "mine_here:build", "--epsilon", "1", "--runs", "300", "--jobs", "1")
+    result = answer("mechanism mine_here:build --epsilon 1 --runs 300 --jobs 1")
     assert result["privacy"]["verdict"] == "refuted"
     assert result["game"]["mechanism"] == "mine_here:build"
-    unclear = answer("mechanism", "mine_here:build", "--epsilon", "50", "--runs", "300")
+    unclear = answer("mechanism mine_here:build --epsilon 50 --runs 300")
     assert unclear["privacy"]["verdict"] == "not-tested"
-    error = CliRunner().invoke(APP, ["mechanism", "mine_here:wrong", "--runs", "300", "--out", str(tmp_path)]).exception
-    assert isinstance(error, AuditError)
-    assert "raised ValueError: no (mine_here.py:8); no run was done before it" in said(error)
+    line = cli.refusal(f"audit mechanism mine_here:wrong --runs 300 --out {tmp_path}", code=3)
+    assert "raised ValueError: no (mine_here.py:8); no run was done before it" in line
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("method", "dpzv", "--adversary", "server"), "no game for --adversary server: it owns the labels"),
+        ("method dpzv --adversary server", "no game for --adversary server: it owns the labels"),
         (
-            ("method", "dpzv", "--canaries", "9", "--adversary", "release"),
+            "method dpzv --canaries 9 --adversary release",
             "--adversary is 'release', must be one of client, colluding-clients with --canaries",
         ),
         (
-            ("method", "dpzv", "--canaries", "9", "--adversary", "server"),
+            "method dpzv --canaries 9 --adversary server",
             "--adversary is 'server', must be one of client, colluding-clients with --canaries",
         ),
-        (("method", "dpzv", "--neighbours", "add-remove"), "no game for --neighbours add-remove"),
-        (("method", "dpzv", "--canary", "worse"), "--canary is 'worse'"),
-        (("method", "dpzv", "--canary", "state", "--canary-norm", "nan"), "--canary-norm is nan"),
-        (("method", "vafl"), "adds no noise"),
-        (("method", "dpzv", "--rounds", "5"), "--rounds goes with --simulate"),
-        (("method", "dpzv", "--simulate", "--rounds", "5"), "--dataset-size is missing"),
-        ((*FULL_SIZE, "--epochs", "2"), "--epochs does not go with --simulate"),
-        ((*FULL_SIZE, "--canary", "state"), "--canary is 'state', must be worst-case with --simulate"),
-        ((*FULL_SIZE, "--device", "cuda"), "--device does not go with --simulate"),
+        ("method dpzv --neighbours add-remove", "no game for --neighbours add-remove"),
+        ("method dpzv --canary worse", "--canary is 'worse'"),
+        ("method dpzv --canary state --canary-norm nan", "--canary-norm is nan"),
+        ("method vafl", "adds no noise"),
+        ("method dpzv --rounds 5", "--rounds goes with --simulate"),
+        ("method dpzv --simulate --rounds 5", "--dataset-size is missing"),
+        (f"{FULL_SIZE} --epochs 2", "--epochs does not go with --simulate"),
+        (f"{FULL_SIZE} --canary state", "--canary is 'state', must be worst-case with --simulate"),
+        (f"{FULL_SIZE} --device cuda", "--device does not go with --simulate"),
         (
-            ("method", "dpzv", "--canaries", "9", "--runs", "3"),
+            "method dpzv --canaries 9 --runs 3",
             "--runs goes with runs in both worlds; with --canaries",
         ),
-        (("method", "dpzv", "--canaries", "9", "--resume"), "--resume goes with runs in both worlds"),
-        (("method", "dpzv", "--canary-norm", "3"), "--canary-norm goes with --canary state, not worst-case"),
-        ((*FULL_SIZE[:5], "10", *FULL_SIZE[5:]), "argument"),
-        (("mechanism", "planted:nothing"), "planted:NAME is 'nothing'"),
-        (("mechanism", "planted"), "mechanism is 'planted', must be pkg.mod:factory or planted:NAME"),
-        (("mechanism", "planted:sound", "--epsilon", "2"), "--epsilon does not go with planted"),
-        (("mechanism", "nowhere:build"), "importing nowhere failed"),
-        (("mechanism", "x:y", "--trial-seconds", "0"), "--trial-seconds is 0"),
-        (("method", "dpzv", "--max-minutes", "0"), "--max-minutes is 0"),
-        (("method", "dpzv", "--executor", "dask"), "--executor dask needs --scheduler"),
-        (("method", "dpzv", "--fail-on", "always"), "--fail-on is 'always'"),
-        (("method", "dpzv", "--canaries", "5000"), "--canaries is 5000"),
-        (("method", "dpzv", "--canaries", "9", "--canary", "random"), "--canary is 'random', must be worst-case"),
-        (("method", "dpzv", "--sigma", "0"), "the noise is 0 (--sigma 0 or --calibration none), must be above 0"),
-        (("method", "dpzv", "--canaries", "50", "--adversary", "eavesdropper"), "--adversary is 'eavesdropper'"),
+        ("method dpzv --canaries 9 --resume", "--resume goes with runs in both worlds"),
+        ("method dpzv --canary-norm 3", "--canary-norm goes with --canary state, not worst-case"),
+        (f"{FULL_SIZE} 10", "unexpected extra argument"),
+        ("mechanism planted:nothing", "planted:NAME is 'nothing'"),
+        ("mechanism planted", "mechanism is 'planted', must be pkg.mod:factory or planted:NAME"),
+        ("mechanism planted:sound --epsilon 2", "--epsilon does not go with planted"),
+        ("mechanism nowhere:build", "importing nowhere failed"),
+        ("mechanism x:y --trial-seconds 0", "--trial-seconds is 0"),
+        ("method dpzv --max-minutes 0", "--max-minutes is 0"),
+        ("method dpzv --executor dask", "--executor dask needs --scheduler"),
+        ("method dpzv --fail-on always", "--fail-on is 'always'"),
+        ("method dpzv --canaries 5000", "--canaries is 5000"),
+        ("method dpzv --canaries 9 --canary random", "--canary is 'random', must be worst-case"),
+        ("method dpzv --sigma 0", "the noise is 0 (--sigma 0 or --calibration none), must be above 0"),
+        ("method dpzv --canaries 50 --adversary eavesdropper", "--adversary is 'eavesdropper'"),
     ],
 )
-def test_a_wrong_flag_is_one_line(flags, words, run):
-    error = run(*flags).exception
-    if words == "argument":
-        assert run(*flags).exit_code == 2
-        return
-    assert isinstance(error, InputError), error
-    assert words in said(error)
-    assert "\n" not in said(error)
+def test_a_wrong_flag_is_one_line(flags, words, cli, tmp_path):
+    assert words in cli.refusal(f"audit {flags} --out {tmp_path}")
 
 
 def test_where_memory_runs_out_the_scores_are_those_of_one_go_and_it_is_said_once(run, answer, monkeypatch):
     """Planted: no more than two pairs fit, as on a device that is too small."""
     from dpzv_audit.games.real import RealTrials
 
-    whole = answer(*QUICK)
+    whole = answer(QUICK)
     play = RealTrials.__call__
 
     def too_small(trials, first, last):
@@ -237,45 +215,28 @@ def test_where_memory_runs_out_the_scores_are_those_of_one_go_and_it_is_said_onc
         return play(trials, first, last)
 
     monkeypatch.setattr(RealTrials, "__call__", too_small)
-    halved = answer(*QUICK)
+    halved = answer(QUICK)
     for side in ("in", "out"):
         first, again = (np.load(Path(result["run"]) / f"{side}.npz")["scores"] for result in (whole, halved))
         assert np.allclose(first, again, rtol=1e-5, atol=0)
     said = "ran out: from then on 4 trainings at a time, to the same numbers"
     assert "memory" not in whole["compute"]
     assert halved["compute"]["memory"] == said
-    assert run(*QUICK).stdout.replace("\n", " ").count(f"Memory {said}.") == 1
+    assert run(QUICK).out.replace("\n", " ").count(f"Memory {said}.") == 1
 
 
 @pytest.mark.parametrize("activation", ["cyclic", pytest.param("random", marks=pytest.mark.slow)])
-def test_noise_is_that_of_the_deployed_training_whatever_relation_is_audited(activation, answer, tmp_path):
+def test_noise_is_that_of_the_deployed_training_whatever_relation_is_audited(activation, answer, tmp_path, cli):
     """The same flags give the schedule and the sound noise of `train` to the game, played or simulated."""
-    from dpzv_audit.cli.train import train
-
-    trainer = typer.Typer()
-    trainer.command()(train)
-    same = ("--epsilon", "2", "--batch-size", "128", "--clients", "2", "--seed", "4")
-    same += ("--set", f"activation={activation}")
-    trained = CliRunner().invoke(
-        trainer, ["--method", "dpzv-sound", *same, "--epochs", "1", "--out", str(tmp_path), "--json"]
-    )
-    deployed = json.loads(trained.stdout)["privacy"]["release"]
+    same = f"--epsilon 2 --batch-size 128 --clients 2 --seed 4 --set activation={activation}"
+    trained = cli.answer(f"train --method dpzv-sound {same} --epochs 1 --out {tmp_path}")
+    deployed = trained["privacy"]["release"]
     for relation in ("replace-label", "replace-record", "zero-out"):
-        game = (
-            "method",
-            "dpzv-sound",
-            *same,
-            "--neighbours",
-            relation,
-            "--adversary",
-            "colluding-clients",
-            "--runs",
-            "2",
-        )
-        size = ("--dataset-size", "1408", "--rounds", str(deployed["rounds"]))
+        game = f"method dpzv-sound {same} --neighbours {relation} --adversary colluding-clients --runs 2"
+        size = f"--dataset-size 1408 --rounds {deployed['rounds']}"
         for release in (
-            answer(*game, "--epochs", "1")["privacy"]["release"],
-            answer(*game, "--simulate", *size)["privacy"]["release"],
+            answer(f"{game} --epochs 1")["privacy"]["release"],
+            answer(f"{game} --simulate {size}")["privacy"]["release"],
         ):
             assert release["sigma"] == deployed["sigma"]
             assert release["rounds_by_client"] == deployed["rounds_by_client"]

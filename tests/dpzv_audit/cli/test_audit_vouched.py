@@ -1,17 +1,8 @@
 """`audit mechanism --exactly-gaussian`: the word of a user, what may refute on it, and what it is called."""
 
-import json
-
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from dpzv_audit.base.errors import InputError
-from dpzv_audit.cli.commands import Audits, audit
-from dpzv_audit.cli.flags import said
-
-APP = typer.Typer(cls=Audits, callback=audit)
 NOISE = """
 class Shifted:
     def run_batch(self, world, rng, n):
@@ -27,23 +18,18 @@ def build():
 @pytest.mark.parametrize(
     ("law", "flags", "verdict", "given"),
     [
-        ("normal", ("--exactly-gaussian",), "refuted", "given Gaussian noise"),
-        ("normal", (), "inconclusive", ""),
-        ("laplace", ("--exactly-gaussian",), "inconclusive", ""),
+        ("normal", "--exactly-gaussian", "refuted", "given Gaussian noise"),
+        ("normal", "", "inconclusive", ""),
+        ("laplace", "--exactly-gaussian", "inconclusive", ""),
     ],
 )
 def test_a_claim_falls_by_gaussian_noise_only_on_a_word_that_no_test_contradicts(
-    law, flags, verdict, given, tmp_path, monkeypatch
+    law, flags, verdict, given, tmp_path, monkeypatch, cli
 ):
     # epsilon 2.5 is between what `joint` can show of mu = 1 at 1,000 runs and the truth, 4.38.
     monkeypatch.chdir(tmp_path)
     (tmp_path / f"vouched_{law}.py").write_text(NOISE.format(law=law))
-    done = CliRunner().invoke(
-        APP,
-        ["mechanism", f"vouched_{law}:build", "--epsilon", "2.5", "--runs", "1000", *flags, "--json"],
-    )
-    assert done.exit_code == 0, done.output
-    result = json.loads(done.stdout)
+    result = cli.answer(f"audit mechanism vouched_{law}:build --epsilon 2.5 --runs 1000 {flags}")
     assert (result["privacy"]["verdict"], result["privacy"]["judged"]["given"]) == (verdict, given)
     assert result["exactly_gaussian"] == bool(flags)
     report = next(tmp_path.glob("dpzv-runs/*/report.html")).read_text(encoding="utf-8")
@@ -54,7 +40,6 @@ def test_a_claim_falls_by_gaussian_noise_only_on_a_word_that_no_test_contradicts
     assert all(text in " ".join(report.split()) for text in warned)
 
 
-def test_a_planted_mechanism_knows_what_its_scores_are():
-    error = CliRunner().invoke(APP, ["mechanism", "planted:sound", "--exactly-gaussian"]).exception
-    assert isinstance(error, InputError)
-    assert "--exactly-gaussian does not go with planted" in said(error)
+def test_a_planted_mechanism_knows_what_its_scores_are(cli):
+    line = cli.refusal("audit mechanism planted:sound --exactly-gaussian")
+    assert "--exactly-gaussian does not go with planted" in line

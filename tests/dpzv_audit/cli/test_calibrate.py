@@ -1,33 +1,33 @@
-import json
 import re
 import shlex
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli import account as command
-from dpzv_audit.cli import main
-from dpzv_audit.cli.commands import Command
-from dpzv_audit.cli.flags import said
 
 SIZES = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo"
 
 
-def run(arguments):
-    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command("calibrate", cls=Command)(command.calibrate)
-    return CliRunner().invoke(app, shlex.split(arguments), env={"COLUMNS": "200"})
+@pytest.fixture
+def run(cli, monkeypatch):
+    """Runs the command with some flags."""
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda flags: cli(f"calibrate {flags}")
 
 
-def answer(arguments):
-    result = run(arguments + " --json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)["calibration"]
+@pytest.fixture
+def answer(cli):
+    """The JSON object of the command."""
+    return lambda flags: cli.answer(f"calibrate {flags}")["calibration"]
 
 
-def test_known_noise_against_a_client():
+@pytest.fixture
+def refusal(cli):
+    """The line with which the command is refused."""
+    return lambda flags: cli.refusal(f"calibrate {flags}")
+
+
+def test_known_noise_against_a_client(answer):
     found = answer(f"--epsilon 1 --delta 1e-5 --adversary client {SIZES}")
     # mu = 0.2681 at (1, 1e-5), n = 101 passes begun, s = 20/128
     assert found["reached"]
@@ -37,14 +37,14 @@ def test_known_noise_against_a_client():
     assert found["release"]["sigma"] == found["value"]
 
 
-def test_words_name_value_target_and_check():
-    text = " ".join(run(f"--epsilon 1 --adversary client {SIZES}").stdout.split())
+def test_words_name_value_target_and_check(run):
+    text = " ".join(run(f"--epsilon 1 --adversary client {SIZES}").out.split())
     assert "sigma = 5.858" in text
     assert "epsilon = 1, delta = 1e-05 against the client (replace-label): the least sigma that meets it" in text
     assert "Checked forward: gdp-exact gives epsilon <= " in text
 
 
-def test_rounds_and_batches():
+def test_rounds_and_batches(answer):
     sizes = "--dataset-size 60000 --clip 1 --sigma 1 --server-update joint-zo"
     rounds = answer(f"--epsilon 1 --solve rounds --batch-size 64 {sizes}")
     assert rounds["value"] == rounds["release"]["rounds"] == 68_401
@@ -53,7 +53,7 @@ def test_rounds_and_batches():
     assert batch["bound"]["epsilon"]["upper"] <= 1.0
 
 
-def test_secret_ids_need_less_noise():
+def test_secret_ids_need_less_noise(answer):
     flags = f"--epsilon 1 {SIZES} --sampler poisson"
     client, release = answer(f"{flags} --adversary client"), answer(f"{flags} --adversary release")
     assert release["value"] < client["value"] / 10
@@ -61,27 +61,27 @@ def test_secret_ids_need_less_noise():
     assert release["bound"]["epsilon"]["upper"] <= 1.0
 
 
-def test_cannot_be_reached_is_an_answer():
+def test_cannot_be_reached_is_an_answer(run, answer):
     result = run("--epsilon 1 --batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server-update sgd")
-    assert result.exit_code == 0
-    assert "cannot be reached" in result.stdout
-    assert "server-state" in result.stdout
+    assert result.code == 0
+    assert "cannot be reached" in result.out
+    assert "server-state" in result.out
     found = answer("--epsilon 1 --batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server-update sgd")
     assert (found["reached"], found["value"]) == (False, None)
     assert "server-state" in found["reason"]
 
 
-def test_a_method_is_calibrated():
+def test_a_method_is_calibrated(answer):
     found = answer("--epsilon 2 --method dpzv-sound --dataset-size 1408 --clients 4")
     assert found["reached"]
     assert found["bound"]["epsilon"]["upper"] == pytest.approx(2.0, rel=1e-6)
 
 
-def test_example_of_the_help_runs_as_printed():
+def test_example_of_the_help_runs_as_printed(run):
     text = " ".join(command.calibrate.__doc__.split("Example:")[1].split())
     name, sub, *arguments = shlex.split(text)
     assert (name, sub) == ("dpzv-audit", "calibrate")
-    assert run(shlex.join(arguments)).exit_code == 0
+    assert run(shlex.join(arguments)).code == 0
 
 
 @pytest.mark.parametrize(
@@ -101,18 +101,16 @@ def test_example_of_the_help_runs_as_printed():
         ("--epsilon 1 --method dpzv-sound --dataset-size 1408 --solve rounds", "--method plans its rounds"),
     ],
 )
-def test_wrong_flags_are_one_line(arguments, says):
-    error = run(arguments).exception
-    assert isinstance(error, InputError)
-    assert says in said(error)
-    assert "\n" not in said(error)
+def test_wrong_flags_are_one_line(arguments, says, refusal):
+    error = refusal(arguments)
+    assert says in error
 
 
-def test_quiet_leaves_the_answer_in_one_line():
-    lines = run(f"--epsilon 1 --adversary client {SIZES} --quiet").stdout.splitlines()
+def test_quiet_leaves_the_answer_in_one_line(run):
+    lines = run(f"--epsilon 1 --adversary client {SIZES} --quiet").out.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("sigma = 5.858")
-    out_of_reach = run(f"--epsilon 1 --adversary server {SIZES} --quiet").stdout.splitlines()
+    out_of_reach = run(f"--epsilon 1 --adversary server {SIZES} --quiet").out.splitlines()
     assert len(out_of_reach) == 1
     assert out_of_reach[0].startswith("epsilon = 1, delta = 1e-05 against the server (replace-label)")
 
@@ -127,33 +125,33 @@ def test_quiet_leaves_the_answer_in_one_line():
         ("--batch-size 1000 --dataset-size 1000", "0.5", False),
     ],
 )
-def test_a_delta_that_the_sampling_rate_meets_is_warned_of(rate, delta, warned):
+def test_a_delta_that_the_sampling_rate_meets_is_warned_of(rate, delta, warned, run, answer):
     flags = f"--epsilon 1 --delta {delta} --rounds 50 --clip 1 {rate}"
     said = run(flags)
-    assert said.exit_code == 0
-    assert ("not below the sampling rate" in said.stderr) == warned
-    assert said.stderr.count("\n") == warned
+    assert said.code == 0
+    assert ("not below the sampling rate" in said.err) == warned
+    assert said.err.count("\n") == warned
     found = answer(flags)
     assert (found["warning"] is not None) == warned
     assert found["reached"]
 
 
-def test_add_remove_is_solved_at_a_public_rate_alone():
+def test_add_remove_is_solved_at_a_public_rate_alone(answer, refusal):
     flags = "--epsilon 1 --neighbours add-remove --adversary release --rounds 1000 --clip 1 --sampler poisson"
     found = answer(f"{flags} --batch-size 64 --sample-rate 0.01")
     assert found["bound"]["accountant"] == "prv"
     follows = answer(f"{flags} --batch-size 64 --dataset-size 6400")
     assert not follows["reached"]
     assert "removing a record moves every other record's rate B/D" in follows["reason"]
-    refused = run(f"{flags} --sample-rate 0.01 --sigma 1 --solve batch-size").exception
-    assert said(refused) == "--sample-rate is 0.01, must be left out with --solve batch-size"
+    refused = refusal(f"{flags} --sample-rate 0.01 --sigma 1 --solve batch-size")
+    assert refused == "--sample-rate is 0.01, must be left out with --solve batch-size"
 
 
-def test_help_lists_the_options_of_account_calibrate_and_attack_in_one_order(capsys):
+def test_help_lists_the_options_of_account_calibrate_and_attack_in_one_order(cli):
     shown = {}
     for name in ("account", "calibrate", "attack"):
-        assert main([name, "--help"]) == 0
-        shown[name] = re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out.partition("\nOptions:\n")[2], re.MULTILINE)
+        options = cli(f"{name} --help").out.partition("\nOptions:\n")[2]
+        shown[name] = re.findall(r"^  (--[a-z-]+)", options, re.MULTILINE)
     account, calibrate, attack = shown.values()
     assert [flag for flag in account if flag in calibrate] == [flag for flag in calibrate if flag in account]
     training = attack[: attack.index("--set") + 1]

@@ -7,12 +7,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from dpzv_audit.cli import main
 from dpzv_audit.cli.output import coloured, print_table
 from dpzv_audit.cli.summary import table_from
 from dpzv_audit.results import Verdict
 
-SCORES = [str(Path(__file__).parents[3] / "examples" / "scores" / f"{side}.csv") for side in ("in", "out")]
+SCORES = Path(__file__).parents[3] / "examples" / "scores"
 RED = "\x1b[1;31m"
 
 
@@ -63,15 +62,16 @@ def test_a_verdict_in_the_table_of_a_result_is_red():
     ("environment", "colour"),
     [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
 )
-def test_the_environment_decides_over_colour(environment, colour, monkeypatch, capsys):
+def test_the_environment_decides_over_colour(environment, colour, monkeypatch, cli):
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"TERM": "xterm-256color", **environment}.items():
         monkeypatch.setenv(name, value)
-    command = ["audit", "scores", *SCORES, "--epsilon", "0.1", "--estimator", "joint"]
-    assert main(command) == 0
-    shown = capsys.readouterr().out
-    assert ("31m" in shown) == colour
-    assert shown.count(f"{RED}refute") == (3 if colour else 0)  # the verdict, the table and the sentence
-    assert main([*command, "--json"]) == 0
-    assert "\x1b" not in capsys.readouterr().out
+    command = f"audit scores {SCORES}/in.csv {SCORES}/out.csv --epsilon 0.1 --estimator joint"
+    done = cli(command)
+    assert done.code == 0
+    assert ("31m" in done.out) == colour
+    assert done.out.count(f"{RED}refute") == (3 if colour else 0)  # the verdict, the table and the sentence
+    done = cli(f"{command} --json")
+    assert done.code == 0
+    assert "\x1b" not in done.out

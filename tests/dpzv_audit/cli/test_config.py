@@ -1,11 +1,9 @@
 """Options of commands from a TOML file: the same run as by flags, and every mistake one line."""
 
-import json
-
 import pytest
 import typer
 
-from dpzv_audit.cli import app, main
+from dpzv_audit.cli import app
 from dpzv_audit.cli.commands import Commands
 from dpzv_audit.cli.config import PAIR
 from dpzv_audit.cli.flags import GIVEN, option_of
@@ -73,43 +71,50 @@ def test_every_option_of_every_command_may_stand_in_a_file(name, tmp_path):
     assert any(by_file.values())
 
 
-def ran(tmp_path, name, *arguments):
-    out = tmp_path / name
-    assert main([*arguments, "--quiet", "--out", str(out)]) == 0
-    (result,) = out.glob("*/result.json")
-    return result.read_bytes()
+@pytest.fixture
+def ran(tmp_path, cli):
+    """Runs a command with an output folder of its own; returns the bytes of its result."""
+
+    def run(name, line):
+        out = tmp_path / name
+        assert cli(f"{line} --quiet --out {out}").code == 0
+        (result,) = out.glob("*/result.json")
+        return result.read_bytes()
+
+    return run
 
 
-def test_a_run_by_a_file_is_the_run_by_its_flags(tmp_path):
+def test_a_run_by_a_file_is_the_run_by_its_flags(tmp_path, ran):
     file = tmp_path / "options.toml"
     file.write_text(
         'method = "split"\nepochs = 1\nseed = 9\n[train]\nno-controls = true\nbatch_size = 1_00\n'
         "[train.set]\nclient_rate = 1e-2\n[attack]\nno_option = 1\n"
     )
-    by_file = ran(tmp_path, "file", "train", "--config", str(file), "--seed", "0")
-    flags = ("--method", "split", "--epochs", "1", "--no-controls", "--batch-size", "100", "--set", "client_rate=1e-2")
-    assert by_file == ran(tmp_path, "flags", "train", *flags, "--seed", "0")
+    by_file = ran("file", f"train --config {file} --seed 0")
+    flags = "--method split --epochs 1 --no-controls --batch-size 100 --set client_rate=1e-2"
+    assert by_file == ran("flags", f"train {flags} --seed 0")
 
 
 @pytest.mark.parametrize(
     ("file", "flags", "wanted"),
     [
-        ('defence = ["max-norm", "label-rr"]', ("--defence", "marvell"), ["--defence", "marvell"]),
-        ("[set]\nmomentum = 0.5\nclip = 3", ("--set", "momentum=0.9"), ["--set", "clip=3", "--set", "momentum=0.9"]),
-        ("clip = 3", ("--max-grad-norm", "2"), ["--max-grad-norm", "2"]),
-        ("[set]\nepochs = 3", ("--epochs", "2"), ["--epochs", "2"]),
-        ("epochs = 3", ("--set", "epochs=2"), ["--set", "epochs=2"]),
-        ("[set]\nclip = 1\n[train]\nset.clip = 2\nset.momentum = 0", (), ["--set", "clip=2", "--set", "momentum=0"]),
-        ("resume = false", (), []),
+        ('defence = ["max-norm", "label-rr"]', "--defence marvell", "--defence marvell"),
+        ("[set]\nmomentum = 0.5\nclip = 3", "--set momentum=0.9", "--set clip=3 --set momentum=0.9"),
+        ("clip = 3", "--max-grad-norm 2", "--max-grad-norm 2"),
+        ("[set]\nepochs = 3", "--epochs 2", "--epochs 2"),
+        ("epochs = 3", "--set epochs=2", "--set epochs=2"),
+        ("[set]\nclip = 1\n[train]\nset.clip = 2\nset.momentum = 0", "", "--set clip=2 --set momentum=0"),
+        ("resume = false", "", ""),
     ],
 )
 def test_the_command_line_wins_over_its_file(file, flags, wanted, tmp_path):
     path = tmp_path / "options.toml"
     path.write_text(file)
     command, context = COMMANDS["train"]
-    GIVEN.set(("--config", str(path), *flags))
-    command.make_context("train", ["--config", str(path), *flags], parent=context)
-    assert list(GIVEN.get()) == wanted
+    given = f"--config {path} {flags}".split()
+    GIVEN.set(tuple(given))
+    command.make_context("train", given, parent=context)
+    assert " ".join(GIVEN.get()) == wanted
 
 
 @pytest.mark.parametrize(
@@ -142,21 +147,21 @@ def test_the_command_line_wins_over_its_file(file, flags, wanted, tmp_path):
         (None, "--config is 'F', which cannot be read (No such file or directory), must be a readable TOML file"),
     ],
 )
-def test_a_mistake_in_a_file_is_one_line(text, says, tmp_path, monkeypatch, capsys):
+def test_a_mistake_in_a_file_is_one_line(text, says, tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / "F").write_text(text)
-    assert main(["attack", "--config", "F"]) == 2
-    assert capsys.readouterr().err == f"dpzv-audit: error: {says}\n"
+    assert cli.refusal("attack --config F") == f"dpzv-audit: error: {says}"
 
 
-def test_two_files_are_refused_and_help_reads_none(capsys):
-    assert main(["train", "--config", "a.toml", "--config=b.toml"]) == 2
-    assert capsys.readouterr().err == "dpzv-audit: error: --config is given 2 times, must be given once\n"
-    assert main(["train", "--config", "a.toml", "--help"]) == 0
+def test_two_files_are_refused_and_help_reads_none(cli):
+    assert (
+        cli.refusal("train --config a.toml --config=b.toml")
+        == "dpzv-audit: error: --config is given 2 times, must be given once"
+    )
+    assert cli("train --config a.toml --help").code == 0
 
 
-def test_arguments_may_stand_in_the_file_of_a_command(tmp_path, capsys):
+def test_arguments_may_stand_in_the_file_of_a_command(tmp_path, cli):
     (tmp_path / "list.toml").write_text('[list]\nwhat = "methods"\njson = true\n')
-    assert main(["list", "--config", str(tmp_path / "list.toml")]) == 0
-    assert "dpzv" in json.dumps(json.loads(capsys.readouterr().out))
+    assert "dpzv" in str(cli(f"list --config {tmp_path / 'list.toml'}").json)

@@ -1,22 +1,19 @@
 """The gap `data-dependent-side`: there where something was fitted on the records, and nowhere else."""
 
-import json
-
 import pytest
 
-from dpzv_audit.cli import main
 from dpzv_audit.data import DATASETS, load, load_csv
 from dpzv_audit.reproduce.search import Guarantee, after_search
 
-SHORT = ("--epochs", "2", "--batch-size", "16")
-SOUND = ("--method", "dpzv-sound", *SHORT)
-GRADIENT = ("--method", "vafl", "--epochs", "1", "--batch-size", "16", "--set", "dp=gradient", "--set", "epsilon=8")
+SHORT = "--epochs 2 --batch-size 16"
+SOUND = f"--method dpzv-sound {SHORT}"
+GRADIENT = "--method vafl --epochs 1 --batch-size 16 --set dp=gradient --set epsilon=8"
 COMMANDS = {
-    "train": ("train", *SOUND, "--no-controls"),
-    "train, a channel's noise": ("train", *GRADIENT, "--set", "top_model=false", "--no-controls"),
-    "attack": ("attack", *SOUND, "--trials", "2", "--runs", "0", "--alone"),
-    "audit": ("audit", "method", "dpzv-sound", *SHORT, "--runs", "4"),
-    "audit, one run": ("audit", "method", "dpzv-sound", *SHORT, "--canaries", "30"),
+    "train": f"train {SOUND} --no-controls",
+    "train, a channel's noise": f"train {GRADIENT} --set top_model=false --no-controls",
+    "attack": f"attack {SOUND} --trials 2 --runs 0 --alone",
+    "audit": f"audit method dpzv-sound {SHORT} --runs 4",
+    "audit, one run": f"audit method dpzv-sound {SHORT} --canaries 30",
 }
 """Sound but for what is fitted on the records."""
 
@@ -30,16 +27,11 @@ def table(tmp_path_factory):
     return path
 
 
-def told(capsys, *command):
-    assert main([*command, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
 @pytest.mark.parametrize("command", COMMANDS)
-def test_classes_read_off_the_file_leave_no_sound_bound_and_named_ones_do(command, table, tmp_path, capsys):
-    data = ("--csv", str(table), "--label", "y", "--scales", "a=7,b=11", "--out", str(tmp_path / "runs"))
-    read = told(capsys, *COMMANDS[command], *data)["privacy"]
-    named = told(capsys, *COMMANDS[command], *data, "--classes", "no,yes")["privacy"]
+def test_classes_read_off_the_file_leave_no_sound_bound_and_named_ones_do(command, table, tmp_path, cli):
+    data = f"--csv {table} --label y --scales a=7,b=11 --out {tmp_path / 'runs'}"
+    read = cli.answer(f"{COMMANDS[command]} {data}")["privacy"]
+    named = cli.answer(f"{COMMANDS[command]} {data} --classes no,yes")["privacy"]
     assert read["upper"] is None
     assert read["gap"] == "data-dependent-side"
     assert "data-dependent-side" in read["gap_explanations"]
@@ -50,9 +42,9 @@ def test_classes_read_off_the_file_leave_no_sound_bound_and_named_ones_do(comman
     assert named["upper"] is not None
 
 
-def test_the_result_names_what_was_fitted(table, tmp_path, capsys):
-    command = ("train", "--method", "split", "--epochs", "1", "--no-controls", "--csv", str(table), "--label", "y")
-    result = told(capsys, *command, "--out", str(tmp_path))
+def test_the_result_names_what_was_fitted(table, tmp_path, cli):
+    command = f"train --method split --epochs 1 --no-controls --csv {table} --label y"
+    result = cli.answer(f"{command} --out {tmp_path}")
     assert "the set of classes was read off the label column 'y'" in result["data"]["notes"]
 
 
@@ -75,12 +67,11 @@ def test_public_constants_are_no_fit(table):
         (",", "--classes is ',', must be labels with commas between them"),
     ],
 )
-def test_classes_by_flag(given, names, table, tmp_path, capsys):
-    command = ["train", "--method", "split", "--epochs", "1", "--no-controls", "--csv", str(table), "--label", "y"]
-    code = main([*command, "--classes", given, "--out", str(tmp_path), "--quiet"])
-    said = capsys.readouterr().err
-    assert code == (0 if names is None else 2), said
-    assert names is None or names in said
+def test_classes_by_flag(given, names, table, tmp_path, cli):
+    command = f"train --method split --epochs 1 --no-controls --csv {table} --label y"
+    done = cli(f"{command} --classes {given} --out {tmp_path} --quiet")
+    assert done.code == (0 if names is None else 2), done.err
+    assert names is None or names in done.err
 
 
 def test_a_search_is_a_release_and_one_setting_is_none():

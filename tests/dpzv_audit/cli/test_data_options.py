@@ -1,14 +1,10 @@
 """Flags that say which data: each wrong one, and each wrong pair, is one line that names the flag."""
 
-import io
-import json
-from contextlib import redirect_stderr
 from typing import get_args
 
 import pytest
 
 from dpzv_audit.base.findings import Preset
-from dpzv_audit.cli import main
 from dpzv_audit.cli.flags import flag
 from dpzv_audit.cli.options import DataFlags, load_data
 from dpzv_audit.data import DATASETS, load
@@ -29,22 +25,18 @@ def table(tmp_path, monkeypatch):
     return path
 
 
-def refusal(**flags):
+@pytest.fixture
+def refusal(cli):
     """What `train` says of these flags, each a field of `DataFlags`."""
-    arguments = []
-    for name, value in flags.items():
-        for one in value if isinstance(value, list) else [value]:
-            named = flag(name)
-            arguments += [] if one in (None, False) else [named] if one is True else [named, str(one)]
-    return told("train", *arguments)
 
+    def said(**flags):
+        words = []
+        for name, value in flags.items():
+            for item in value if isinstance(value, list) else [value]:
+                words += [] if item in (None, False) else [flag(name)] if item is True else [flag(name), item]
+        return cli.refusal("train", *words)
 
-def told(*arguments):
-    errors = io.StringIO()
-    with redirect_stderr(errors):
-        assert main(list(arguments)) == 2
-    (line,) = errors.getvalue().splitlines()
-    return line
+    return said
 
 
 def test_a_table_of_ones_own(table):
@@ -70,16 +62,15 @@ def test_hints_at_a_table_go_to_stderr_by_their_flags(table, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_five_gigabytes_are_refused_at_once_with_advice(tmp_path, capsys):
+def test_five_gigabytes_are_refused_at_once_with_advice(tmp_path, cli):
     path = tmp_path / "features.csv"
     path.write_text(ROWS)
     with path.open("r+b") as file:
         file.truncate(5 * 2**30)  # sparse: it takes no room
     out = tmp_path / "runs"
-    assert main(["train", "--method", "split", "--csv", str(path), "--label", "y", "--out", str(out)]) == 2
-    assert capsys.readouterr().err == (
+    assert cli.refusal(f"train --method split --csv {path} --label y --out {out}") == (
         f"dpzv-audit: error: {path}: has 5368709120 bytes, must have 2147483648 at most; use a sample of its rows, "
-        "or fewer columns\n"
+        "or fewer columns"
     )
     assert not out.exists()
 
@@ -98,7 +89,7 @@ def test_a_tab_has_a_name(name, table):
     assert len(load_data(DataFlags(csv=table, label="y", separator=name, **WORDS)).train) > 0
 
 
-def test_a_header_that_another_separator_cuts_names_it(table):
+def test_a_header_that_another_separator_cuts_names_it(table, refusal):
     table.write_text(ROWS.replace(",", ";"))
     assert "--separator is ',', but line 1 of" in refusal(csv=table, label="y", **WORDS)
     assert "is cut into columns by ';'" in refusal(csv=table, label="y", **WORDS)
@@ -136,7 +127,7 @@ CSV_MISTAKES = [
 
 
 @pytest.mark.parametrize(("flags", "words"), CSV_MISTAKES, ids=str)
-def test_a_wrong_flag_beside_a_table(flags, words, table):
+def test_a_wrong_flag_beside_a_table(flags, words, table, refusal):
     text = refusal(**{"csv": table, "label": "y", **WORDS, **flags})
     for word in words:
         assert word in text
@@ -167,14 +158,14 @@ NAMED_MISTAKES = [
 
 
 @pytest.mark.parametrize(("flags", "words"), NAMED_MISTAKES, ids=str)
-def test_a_wrong_flag_beside_a_data_set(flags, words, monkeypatch):
+def test_a_wrong_flag_beside_a_data_set(flags, words, monkeypatch, refusal):
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
     text = refusal(**flags)
     for word in words:
         assert word in text
 
 
-def test_one_class_alone_is_nothing_to_learn(tmp_path):
+def test_one_class_alone_is_nothing_to_learn(tmp_path, refusal):
     folder = tmp_path / "amazon_polarity"
     folder.mkdir()
     (folder / "train.ft.txt").write_text("__label__1 bad: very bad\n" * 100)
@@ -182,7 +173,7 @@ def test_one_class_alone_is_nothing_to_learn(tmp_path):
     assert "all 64 training records are of class 0" in text
 
 
-def test_subset_and_options_reach_the_loader(tmp_path):
+def test_subset_and_options_reach_the_loader(tmp_path, refusal):
     folder = tmp_path / "amazon_polarity"
     folder.mkdir()
     (folder / "train.ft.txt").write_text("__label__1 bad: very bad\n__label__2 good: so good\n" * 50)
@@ -193,7 +184,7 @@ def test_subset_and_options_reach_the_loader(tmp_path):
     assert data.notes == ("a subset: 100 of 4,000,000 reviews",)
 
 
-def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypatch):
+def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypatch, refusal):
     fetched = []
 
     def fetch(name, data_dir, progress):
@@ -221,8 +212,8 @@ SCHEDULES = [
 
 
 @pytest.mark.parametrize(("method", "settings", "words"), SCHEDULES, ids=str)
-def test_a_wrong_schedule_names_its_setting(method, settings, words):
-    line = told("train", "--method", method, *(part for text in settings for part in ("--set", text)))
+def test_a_wrong_schedule_names_its_setting(method, settings, words, cli):
+    line = cli.refusal(f"train --method {method}", *(word for text in settings for word in ("--set", text)))
     for word in words:
         assert word in line
 
@@ -249,8 +240,8 @@ def test_learned_settings_are_of_methods_and_data_sets_that_there_are():
 
 def test_dpzv_learns_digits_by_default_at_a_claimed_epsilon_of_1(trained):
     """0.62 over 16 trainings; the 4 of a seed lie between 0.59 and 0.65, and table 3 of the paper reaches 0.11."""
-    given = ("train", "--set", "top_model=false", "--trials", "4", "--no-controls", "--noise-seed", "0")
-    learned, paper = trained(*given), trained(*given, "--preset", "paper")
+    given = "train --set top_model=false --trials 4 --no-controls --noise-seed 0"
+    learned, paper = trained(given), trained(f"{given} --preset paper")
     assert learned["privacy"]["claimed"] == paper["privacy"]["claimed"] == 1.0
     assert learned["utility"]["test_accuracy"]["value"] >= 0.55
     assert paper["utility"]["test_accuracy"]["value"] < 0.3
@@ -258,29 +249,25 @@ def test_dpzv_learns_digits_by_default_at_a_claimed_epsilon_of_1(trained):
 
 
 def test_flags_win_over_a_preset(trained):
-    found = trained("train", "--method", "dpzv", "--epochs", "1", "--clip", "2", "--no-controls", "--noise-seed", "0")
+    found = trained("train --method dpzv --epochs 1 --clip 2 --no-controls --noise-seed 0")
     assert (found["config"]["epochs"], found["config"]["clip"], found["config"]["client_rate"]) == (1, 2.0, 0.3)
 
 
 @pytest.fixture
-def trained(tmp_path, capsys):
-    def run(*arguments):
-        assert main([*arguments, "--json", "--out", str(tmp_path)]) == 0
-        return json.loads(capsys.readouterr().out)
-
-    return run
+def trained(tmp_path, cli):
+    return lambda line: cli.answer(f"{line} --out {tmp_path}")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--preset", "papers"), "--preset is 'papers': did you mean 'paper'? must be one of learned, paper"),
-        (("--csv", "x.csv", "--label", "y", "--preset", "paper"), "--preset does not go with --csv FILE"),
-        (("--system", "mine:train", "--preset", "paper"), "--preset does not apply to --system"),
+        ("--preset papers", "--preset is 'papers': did you mean 'paper'? must be one of learned, paper"),
+        ("--csv x.csv --label y --preset paper", "--preset does not go with --csv FILE"),
+        ("--system mine:train --preset paper", "--preset does not apply to --system"),
     ],
 )
-def test_a_preset_that_does_not_apply_is_one_line(arguments, words):
-    assert words in told("train", *arguments)
+def test_a_preset_that_does_not_apply_is_one_line(arguments, words, cli):
+    assert words in cli.refusal(f"train {arguments}")
 
 
 @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
@@ -289,29 +276,17 @@ def test_a_default_batch_fits_the_embedded_sets(name):
     assert spec.configure(**dataset_defaults(name, spec)).batch_size <= len(load(name).train)
 
 
-def test_names_from_a_file_cannot_break_the_line_or_drive_the_terminal(table, capsys):
+def test_names_from_a_file_cannot_break_the_line_or_drive_the_terminal(table, cli):
     table.write_text('"a\n\x1b[31mb",c,y\n1,2,0\n')
-    assert main(["train", "--csv", str(table), "--label", "z"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = cli.refusal(f"train --csv {table} --label z")
     assert "a\\n\\x1b[31mb" in line
 
 
-def test_a_training_on_data_read_otherwise_is_not_taken_up(table, tmp_path, monkeypatch):
+def test_a_training_on_data_read_otherwise_is_not_taken_up(table, tmp_path, monkeypatch, cli):
     """An interrupted `train` goes on with the same numbers of the same file alone; read otherwise it starts anew."""
     out = tmp_path / "runs"
-    command = [
-        "train",
-        "--method",
-        "dpzv",
-        "--csv",
-        str(table),
-        "--label",
-        "y",
-        "--categories",
-        "kind",
-        "--no-controls",
-    ]
-    command += ["--epochs", "2", "--batch-size", "8", "--quiet", "--out", str(out)]
+    command = f"train --method dpzv --csv {table} --label y --categories kind --no-controls"
+    command += f" --epochs 2 --batch-size 8 --quiet --out {out}"
     original = FileCheckpoints.save
 
     def interrupted(self, run, history):
@@ -320,19 +295,19 @@ def test_a_training_on_data_read_otherwise_is_not_taken_up(table, tmp_path, monk
 
     with monkeypatch.context() as patched:
         patched.setattr(FileCheckpoints, "save", interrupted)
-        assert main(command) == 130
+        assert cli(command).code == 130
     (kept,) = (out / "checkpoints").glob("*.safetensors")
     before = kept.read_bytes()
-    assert main([*command, "--scales", "a=10,b=100", "--resume"]) == 0
+    assert cli(f"{command} --scales a=10,b=100 --resume").code == 0
     assert kept.read_bytes() == before
-    assert main([*command, "--resume"]) == 0
+    assert cli(f"{command} --resume").code == 0
     assert not kept.exists()
 
 
-def test_an_edited_table_is_another_matrix(table, tmp_path, capsys):
-    command = ["matrix", "--methods", "vafl", "--attacks", "label_direct", "--trials", "1", "--epochs", "1"]
-    command += ["--csv", str(table), "--label", "y", "--categories", "kind", "--batch-size", "8", "--no-self-check"]
+def test_an_edited_table_is_another_matrix(table, tmp_path, cli):
+    command = "matrix --methods vafl --attacks label_direct --trials 1 --epochs 1"
+    command += f" --csv {table} --label y --categories kind --batch-size 8 --no-self-check"
     for text in (ROWS, ROWS.replace("x", "z"), ROWS):
         table.write_text(text)
-        assert main([*command, "--resume", "--quiet", "--out", str(tmp_path / "runs")]) == 0, capsys.readouterr().err
+        assert cli(f"{command} --resume --quiet --out {tmp_path / 'runs'}").code == 0
     assert len([path for path in (tmp_path / "runs").iterdir() if path.is_dir()]) == 2

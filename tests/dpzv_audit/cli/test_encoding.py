@@ -4,7 +4,6 @@ import sys
 import numpy as np
 import pytest
 
-from dpzv_audit.cli import main
 from dpzv_audit.cli.failures import PLAIN, spell_plainly
 
 
@@ -46,13 +45,13 @@ def test_a_rule_that_the_user_set_is_kept():
     ("encoding", "errors"),
     [("ascii", "strict"), ("ascii", "surrogateescape"), ("latin-1", "strict"), ("cp1252", "strict")],
 )
-def test_verdicts_are_printed_whatever_the_encoding(encoding, errors, tmp_path, monkeypatch):
+def test_verdicts_are_printed_whatever_the_encoding(encoding, errors, tmp_path, monkeypatch, cli):
     for name, mean in (("in", 0.5), ("out", 0.0)):
         np.savetxt(tmp_path / f"{name}.csv", np.random.default_rng(0).normal(mean, 1.0, 200))
     claims = tmp_path / "claims.toml"
     claims.write_text('[[claim]]\nname = "ours"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 5.0\n')
     printed = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors)
     monkeypatch.setattr(sys, "stdout", printed)
-    assert main(["verify", str(claims), "--no-cache", "--out", str(tmp_path / "runs")]) == 1, "not tested"
+    assert cli(f"verify {claims} --no-cache --out {tmp_path / 'runs'}").code == 1, "not tested"
     printed.flush()
     assert "<= 5" in printed.buffer.getvalue().decode(encoding)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.cli import failures, listing, main
+from dpzv_audit.cli import failures, listing
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -44,37 +44,33 @@ def failing(monkeypatch, error):
         (SystemExit(0), "SystemExit: 0;"),
     ],
 )
-@pytest.mark.parametrize("more", [(), ("--json",)])
+@pytest.mark.parametrize("more", ["", "--json"])
 def test_an_unexpected_error_is_one_line_and_a_log_that_its_owner_alone_reads(
-    error, says, more, monkeypatch, capsys, logs
+    error, says, more, monkeypatch, cli, logs
 ):
     failing(monkeypatch, error)
-    assert main(["list", "methods", *more]) == 3
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(f"dpzv-audit: error: unexpected {says}")
-    assert printed.err.count("\n") == 1
-    assert len(printed.err) < 600
-    assert printed.err[:-1].isprintable()
+    printed = cli.refusal(f"list methods {more}", code=3)
+    assert printed.startswith(f"dpzv-audit: error: unexpected {says}")
+    assert len(printed) < 600
+    assert printed.isprintable()
     (log,) = logs.iterdir()
-    assert str(log) in printed.err
+    assert str(log) in printed
     assert log.read_text().startswith("Traceback (most recent call last)")
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert stat.S_IMODE(logs.stat().st_mode) == 0o700
 
 
-def test_a_log_lies_in_the_current_folder_where_it_can_lie_nowhere_else(monkeypatch, capsys, tmp_path, logs):
+def test_a_log_lies_in_the_current_folder_where_it_can_lie_nowhere_else(monkeypatch, cli, tmp_path, logs):
     (tmp_path / "state").write_text("a file")
     failing(monkeypatch, RuntimeError("a bug"))
-    assert main(["list", "methods"]) == 3
+    line = cli.refusal("list methods", code=3)
     (log,) = tmp_path.glob("dpzv-audit-error-*.log")
-    assert str(log) in capsys.readouterr().err
+    assert str(log) in line
     monkeypatch.setattr(failures, "private_file", lambda *_: (_ for _ in ()).throw(OSError("no space")))
-    assert main(["list", "methods"]) == 3
-    assert capsys.readouterr().err.endswith("its traceback could not be written anywhere\n")
+    assert cli.refusal("list methods", code=3).endswith("its traceback could not be written anywhere")
 
 
-def test_a_failing_thread_fails_the_command(monkeypatch, capsys, logs):
+def test_a_failing_thread_fails_the_command(monkeypatch, cli, logs):
     def threaded(*_):
         thread = threading.Thread(target=lambda: 1 / 0)
         thread.start()
@@ -83,10 +79,8 @@ def test_a_failing_thread_fails_the_command(monkeypatch, capsys, logs):
 
     before = threading.excepthook
     monkeypatch.setattr(listing, "listed", threaded)
-    assert main(["list", "methods"]) == 3
-    said = capsys.readouterr().err
+    said = cli.refusal("list methods", code=3)
     assert said.startswith("dpzv-audit: error: unexpected ZeroDivisionError: division by zero;")
-    assert said.count("\n") == 1
     assert threading.excepthook is before
 
 
@@ -98,7 +92,7 @@ def test_a_failing_thread_fails_the_command(monkeypatch, capsys, logs):
         ("raise Panic('native')", 3, "unexpected Panic: native; this is a fault of the tool, its traceback is in "),
     ],
 )
-@pytest.mark.parametrize("jobs", [(), pytest.param(("--jobs", "2"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("jobs", [(), pytest.param("--jobs 2", marks=pytest.mark.slow)])
 def test_whatever_a_mechanism_raises_is_one_line_from_workers_too(tmp_path, forked, body, code, says, jobs):
     (tmp_path / "trap.py").write_text(
         "class Panic(BaseException):\n    pass\n\n\n"

@@ -1,14 +1,11 @@
 """The cases of the gate: evidence that went stale, and a file of true and false claims. Each ends as its page says."""
 
-import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-
-from dpzv_audit.cli import main
 
 
 @pytest.fixture
@@ -26,50 +23,45 @@ def folder(cases, tmp_path, monkeypatch):
 
 
 @pytest.mark.ci
-def test_a_file_of_true_and_false_claims_is_red_and_keeps_the_true_one(folder, capsys):
-    command = (folder("32-ci") / "cmd").read_text().split()
-    assert command[0] == "dpzv-audit"
-    assert main([*command[1:], "--json"]) == 1
-    verdicts = {claim["name"]: claim["verdict"] for claim in json.loads(capsys.readouterr().out)["claims"]}
+def test_a_file_of_true_and_false_claims_is_red_and_keeps_the_true_one(folder, cli):
+    command = (folder("32-ci") / "cmd").read_text()
+    assert command.startswith("dpzv-audit ")
+    result = cli.answer(command.removeprefix("dpzv-audit"), code=1)
+    verdicts = {claim["name"]: claim["verdict"] for claim in result["claims"]}
     refuted = {name for name, verdict in verdicts.items() if verdict == "refuted"}
     assert {"sum of a missing bin", "loss scores"} <= refuted
     assert "a true claim" not in refuted
 
 
 RELIABILITY = {
-    "npy-bool-shape": (["audit", "scores", "boolshape.npy", "boolshape.npy"], "boolshape.npy: is not a complete NPY"),
-    "toml-hexint": (["verify", "hexbig.toml", "--check"], "hexbig.toml:4: epsilon is a whole number of 16,000 bits"),
+    "npy-bool-shape": ("audit scores boolshape.npy boolshape.npy", "boolshape.npy: is not a complete NPY"),
+    "toml-hexint": ("verify hexbig.toml --check", "hexbig.toml:4: epsilon is a whole number of 16,000 bits"),
     "transcript-nul": (
-        ["attack", "--transcript", "nulf/run", "--labels", "nulf/labels.csv", "--attack", "label_norm"],
+        "attack --transcript nulf/run --labels nulf/labels.csv --attack label_norm",
         "nulf/run/manifest.json: key files holds 'tensors.safetensors\\x00'",
     ),
 }
 
 
 @pytest.mark.parametrize("name", RELIABILITY)
-def test_a_file_that_breaks_readers_is_one_line(cases, tmp_path, monkeypatch, capsys, name):
+def test_a_file_that_breaks_readers_is_one_line(cases, tmp_path, monkeypatch, cli, name):
     arguments, says = RELIABILITY[name]
     shutil.copytree(cases / "reliability" / name, tmp_path / name, copy_function=shutil.copyfile)
     monkeypatch.chdir(tmp_path / name)
-    assert main(arguments) == 2
-    printed = capsys.readouterr()
-    assert says in printed.err
-    assert printed.err.count("\n") == 1
-    assert not printed.out
+    assert says in cli.refusal(arguments)
     assert not Path("dpzv-runs").exists()
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("module", ["pipes", "code"])
-def test_a_module_of_the_folder_is_meant_whatever_it_is_called(folder, capsys, monkeypatch, module):
+def test_a_module_of_the_folder_is_meant_whatever_it_is_called(folder, cli, monkeypatch, module):
     command = (folder("32-ci") / "shadow" / "cmd").read_text().split()
     monkeypatch.chdir("shadow")
-    assert main([*command[1:3], f"{module}:fine", *command[4:], "--quiet"]) == 0
+    assert cli("", *command[1:3], f"{module}:fine", *command[4:], "--quiet").code == 0
     text = Path("claims.toml").read_text()
     Path("claims.toml").write_text(text.replace("pipes:", f"{module}:"))
-    capsys.readouterr()
-    assert main(["verify", "claims.toml", "--trust-code", "--max-trials", "1000", "--no-cache", "--json"]) == 1
-    verdicts = {claim["name"]: claim["verdict"] for claim in json.loads(capsys.readouterr().out)["claims"]}
+    result = cli.answer("verify claims.toml --trust-code --max-trials 1000 --no-cache", code=1)
+    verdicts = {claim["name"]: claim["verdict"] for claim in result["claims"]}
     assert verdicts["sum of a missing bin"] == "refuted"
     assert verdicts["a true claim"] != "refuted"
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from dpzv_audit.cli import heartbeat, main
+from dpzv_audit.cli import heartbeat
 from dpzv_audit.cli.heartbeat import EVERY_SECONDS, Heartbeat
 from dpzv_audit.cli.output import Output
 from dpzv_audit.cli.verify import live_status
 
-SCORES = [str(Path(__file__).parents[3] / "examples" / "scores" / f"{side}.csv") for side in ("in", "out")]
+SCORES = Path(__file__).parents[3] / "examples" / "scores"
 
 
 @pytest.fixture(autouse=True)
@@ -75,9 +75,9 @@ class AtOnce:
 
 @pytest.mark.parametrize(
     ("flags", "terminal", "lines"),
-    [((), False, 1), (("--json",), False, 1), (("--quiet",), False, 0), ((), True, 0)],
+    [("", False, 1), ("--json", False, 1), ("--quiet", False, 0), ("", True, 0)],
 )
-def test_commands_beat_on_stderr_where_that_is_no_terminal(flags, terminal, lines, monkeypatch, capsys):
+def test_commands_beat_on_stderr_where_that_is_no_terminal(flags, terminal, lines, monkeypatch, cli):
     class Event(Clock):
         def __init__(self):
             super().__init__(1)
@@ -87,8 +87,8 @@ def test_commands_beat_on_stderr_where_that_is_no_terminal(flags, terminal, line
 
     monkeypatch.setattr(heartbeat, "threading", SimpleNamespace(Thread=AtOnce, Event=Event))
     monkeypatch.setattr(heartbeat, "shows_bars", lambda stream: terminal)
-    assert main(["audit", "scores", *SCORES, "--estimator", "gaussian", *flags]) == 0
-    printed = capsys.readouterr()
+    printed = cli(f"audit scores {SCORES}/in.csv {SCORES}/out.csv --estimator gaussian {flags}")
+    assert printed.code == 0
     assert printed.err.count("dpzv-audit: 0:00:") == lines
     assert "at work" not in printed.out
 

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import resource
+import shlex
 import signal
 import socket
 import stat
@@ -67,8 +68,13 @@ MANIFEST = {
     "messages": [MESSAGE],
     "notes": [],
 }
-ATTACK = ("attack", "--transcript", "run", "--labels", "labels.csv", "--attack", "label_norm")
-ACCOUNT = ("account", "--batch-size", "2", "--dataset-size", "4", "--rounds", "2", "--clip", "1", "--sigma", "1")
+
+
+def attack(*, run="run", labels="labels.csv"):
+    return f"attack --transcript {run} --labels {labels} --attack label_norm"
+
+
+ACCOUNT = "account --batch-size 2 --dataset-size 4 --rounds 2 --clip 1 --sigma 1"
 
 
 def long():
@@ -105,11 +111,11 @@ def npz(*members):
     return file.getvalue()
 
 
-def commanded(name, *arguments):
+def commanded(name, line):
     """A place in a command: the file `name`, and what opens it."""
 
     def run(folder):
-        return main(list(arguments))
+        return main(shlex.split(line))
 
     return name, run
 
@@ -143,23 +149,23 @@ def part_of(path):
 
 PART = f"parts/{run_key({})}.json"
 PLACES = {
-    "claims": commanded("claims.toml", "verify", "claims.toml", "--no-cache"),
-    "checked claims": commanded("claims.toml", "verify", "claims.toml", "--check"),
-    "config": commanded("c.toml", "train", "--config", "c.toml"),
-    "result": commanded("run/result.json", "report", "run"),
+    "claims": commanded("claims.toml", "verify claims.toml --no-cache"),
+    "checked claims": commanded("claims.toml", "verify claims.toml --check"),
+    "config": commanded("c.toml", "train --config c.toml"),
+    "result": commanded("run/result.json", "report run"),
     "measured": read_by("run/measured.json", lambda path: load_measured(path.parent)),
-    "ledger": commanded("book", "verify", "claims.toml", "--no-cache", "--ledger", "book"),
-    "csv scores": commanded("in.csv", "audit", "scores", "in.csv", "out.csv"),
-    "jsonl scores": commanded("in.jsonl", "audit", "scores", "in.jsonl", "out.csv"),
-    "npy scores": commanded("in.npy", "audit", "scores", "in.npy", "out.csv"),
-    "npz scores": commanded("in.npz", "audit", "scores", "in.npz", "out.csv"),
-    "scores of a claim": commanded("in.csv", "verify", "claims.toml", "--no-cache"),
-    "schedule": commanded("s.npy", *ACCOUNT, "--schedule", "s.npy"),
-    "manifest": commanded("run/manifest.json", *ATTACK),
-    "tensors": commanded("run/t.safetensors", *ATTACK),
-    "labels": commanded("labels.csv", *ATTACK),
-    "npy labels": commanded("labels.npy", *ATTACK[:4], "labels.npy", *ATTACK[5:]),
-    "table": commanded("t.csv", "train", "--csv", "t.csv", "--label", "y"),
+    "ledger": commanded("book", "verify claims.toml --no-cache --ledger book"),
+    "csv scores": commanded("in.csv", "audit scores in.csv out.csv"),
+    "jsonl scores": commanded("in.jsonl", "audit scores in.jsonl out.csv"),
+    "npy scores": commanded("in.npy", "audit scores in.npy out.csv"),
+    "npz scores": commanded("in.npz", "audit scores in.npz out.csv"),
+    "scores of a claim": commanded("in.csv", "verify claims.toml --no-cache"),
+    "schedule": commanded("s.npy", f"{ACCOUNT} --schedule s.npy"),
+    "manifest": commanded("run/manifest.json", attack()),
+    "tensors": commanded("run/t.safetensors", attack()),
+    "labels": commanded("labels.csv", attack()),
+    "npy labels": commanded("labels.npy", attack(labels="labels.npy")),
+    "table": commanded("t.csv", "train --csv t.csv --label y"),
     "index": read_by(".git/index", lambda path: tracked_at(path.parent.parent / "book")),
     "evidence": read_by("ab/ab12/evidence.json", lambda path: Cache(path.parents[2]).evidence("ab12")),
     "cell": read_by("cell.json", lambda path: stored_cell(path, Cell())),
@@ -581,49 +587,50 @@ def _few(names):
     return [name if n % 4 == 0 else pytest.param(name, marks=pytest.mark.ci) for n, name in enumerate(names)]
 
 
-VERIFY = ("verify", "claims.toml", "--no-cache")
+VERIFY = "verify claims.toml --no-cache"
 LONG_NAME = "x" * 250
+TOO_LONG = "x" * 5000
 OUTPUTS = {
-    "junit and sarif": ((*VERIFY, "--junit", "x", "--sarif", "./x"), "--sarif is x, which is also"),
-    "junit by a link": ((*VERIFY, "--junit", "link", "--sarif", "out.csv"), "which is also"),
-    "the claims file": ((*VERIFY, "--junit", "claims.toml"), "which is also the claims file"),
-    "a score file": ((*VERIFY, "--sarif", "in.csv"), "which is also scores.in of claim 'c'"),
-    "the ledger": ((*VERIFY, "--ledger", "book", "--junit", "book"), "which is also"),
-    "the claims file as ledger": ((*VERIFY, "--ledger", "claims.toml"), "which is also the claims file"),
-    "the summary": ((*VERIFY, "--junit", "summary"), "GITHUB_STEP_SUMMARY is summary, which is also"),
+    "junit and sarif": (f"{VERIFY} --junit x --sarif ./x", "--sarif is x, which is also"),
+    "junit by a link": (f"{VERIFY} --junit link --sarif out.csv", "which is also"),
+    "the claims file": (f"{VERIFY} --junit claims.toml", "which is also the claims file"),
+    "a score file": (f"{VERIFY} --sarif in.csv", "which is also scores.in of claim 'c'"),
+    "the ledger": (f"{VERIFY} --ledger book --junit book", "which is also"),
+    "the claims file as ledger": (f"{VERIFY} --ledger claims.toml", "which is also the claims file"),
+    "the summary": (f"{VERIFY} --junit summary", "GITHUB_STEP_SUMMARY is summary, which is also"),
     "a summary that is a folder": (VERIFY, "GITHUB_STEP_SUMMARY is run, a folder"),
     "a summary nowhere": (VERIFY, "GITHUB_STEP_SUMMARY is nowhere/x, must be in a folder that exists"),
     "a summary that is a FIFO": (VERIFY, "GITHUB_STEP_SUMMARY is fifo, a FIFO"),
-    "junit to a FIFO": ((*VERIFY, "--junit", "fifo"), "--junit is fifo, a FIFO; must be a file to write to"),
-    "junit to a device": ((*VERIFY, "--junit", "/dev/null"), "--junit is /dev/null, a device"),
-    "sarif below a loop": ((*VERIFY, "--sarif", "loop/x"), "--sarif is loop/x, must be in a folder that exists"),
-    "junit of a long name": ((*VERIFY, "--junit", LONG_NAME), "must have a name of 200 bytes at most"),
-    "junit of a name too long": ((*VERIFY, "--junit", "x" * 5000), "must have a name of 200 bytes at most"),
-    "sarif in the kernel": ((*VERIFY, "--sarif", "/proc/self/x"), "must be in a folder that exists"),
-    "a ledger of a long name": ((*VERIFY, "--ledger", LONG_NAME), "must have a name of 200 bytes at most"),
-    "out is a loop": ((*VERIFY, "--out", "loop"), "--out is 'loop', which cannot be followed"),
-    "out is below a loop": ((*VERIFY, "--out", "loop/x"), "--out is 'loop/x', which cannot be followed"),
-    "out of a name too long": ((*VERIFY, "--out", "x" * 5000), "which cannot be followed"),
-    "out of a long part": ((*VERIFY, "--out", "x" * 300), "which cannot be followed"),
-    "out in the kernel": ((*VERIFY, "--out", "/proc/self/x"), "is a folder of the kernel's"),
-    "out is a FIFO": ((*VERIFY, "--out", "fifo"), "is not a folder; give a folder"),
-    "root is a loop": ((*VERIFY, "--root", "loop"), "--root is 'loop', which is nothing, must be a folder"),
-    "claims of a name too long": (("verify", "x" * 5000), "cannot be read (File name too long)"),
-    "config of a name too long": (("train", "--config", "x" * 5000), "cannot be read (File name too long)"),
-    "a run of a name too long": (("report", "x" * 5000), "no such file"),
-    "scores of a name too long": (("audit", "scores", "x" * 5000 + ".csv", "in.csv"), "File name too long"),
-    "a table of a name too long": (("train", "--csv", "x" * 5000, "--label", "y"), "File name too long"),
-    "a transcript of a name too long": (("attack", "--transcript", "x" * 5000, *ATTACK[3:]), "File name too long"),
-    "labels of a name too long": ((*ATTACK[:4], "x" * 5000, *ATTACK[5:]), "File name too long"),
-    "data in a name too long": (("train", "--dataset", "mnist", "--data-dir", "x" * 5000), "File name too long"),
-    "a module of a name too long": (("audit", "mechanism", "x" * 5000 + ":f"), "nor on the import path"),
-    "a module that is a FIFO": (("audit", "mechanism", "fifo:f"), "neither in the folder"),
-    "a module that is a folder": (("audit", "mechanism", "run:f"), "run has no callable f"),
-    "a module of no text": (("audit", "mechanism", "noise:f"), "importing noise failed"),
-    "a system of no text": (("train", "--system", "noise:f"), "importing noise failed"),
-    "trials without end": (("attack", "--trials", "1" + "0" * 300), "at least 1, at most 1,000,000,000"),
-    "runs without end": (("audit", "mechanism", "noise:f", "--runs", "9" * 4000), "a whole number of at least 1"),
-    "a module with a loop": (("audit", "mechanism", "round:f"), "importing round failed"),
+    "junit to a FIFO": (f"{VERIFY} --junit fifo", "--junit is fifo, a FIFO; must be a file to write to"),
+    "junit to a device": (f"{VERIFY} --junit /dev/null", "--junit is /dev/null, a device"),
+    "sarif below a loop": (f"{VERIFY} --sarif loop/x", "--sarif is loop/x, must be in a folder that exists"),
+    "junit of a long name": (f"{VERIFY} --junit {LONG_NAME}", "must have a name of 200 bytes at most"),
+    "junit of a name too long": (f"{VERIFY} --junit {TOO_LONG}", "must have a name of 200 bytes at most"),
+    "sarif in the kernel": (f"{VERIFY} --sarif /proc/self/x", "must be in a folder that exists"),
+    "a ledger of a long name": (f"{VERIFY} --ledger {LONG_NAME}", "must have a name of 200 bytes at most"),
+    "out is a loop": (f"{VERIFY} --out loop", "--out is 'loop', which cannot be followed"),
+    "out is below a loop": (f"{VERIFY} --out loop/x", "--out is 'loop/x', which cannot be followed"),
+    "out of a name too long": (f"{VERIFY} --out {TOO_LONG}", "which cannot be followed"),
+    "out of a long part": (f"{VERIFY} --out {'x' * 300}", "which cannot be followed"),
+    "out in the kernel": (f"{VERIFY} --out /proc/self/x", "is a folder of the kernel's"),
+    "out is a FIFO": (f"{VERIFY} --out fifo", "is not a folder; give a folder"),
+    "root is a loop": (f"{VERIFY} --root loop", "--root is 'loop', which is nothing, must be a folder"),
+    "claims of a name too long": (f"verify {TOO_LONG}", "cannot be read (File name too long)"),
+    "config of a name too long": (f"train --config {TOO_LONG}", "cannot be read (File name too long)"),
+    "a run of a name too long": (f"report {TOO_LONG}", "no such file"),
+    "scores of a name too long": (f"audit scores {TOO_LONG}.csv in.csv", "File name too long"),
+    "a table of a name too long": (f"train --csv {TOO_LONG} --label y", "File name too long"),
+    "a transcript of a name too long": (attack(run=TOO_LONG), "File name too long"),
+    "labels of a name too long": (attack(labels=TOO_LONG), "File name too long"),
+    "data in a name too long": (f"train --dataset mnist --data-dir {TOO_LONG}", "File name too long"),
+    "a module of a name too long": (f"audit mechanism {TOO_LONG}:f", "nor on the import path"),
+    "a module that is a FIFO": ("audit mechanism fifo:f", "neither in the folder"),
+    "a module that is a folder": ("audit mechanism run:f", "run has no callable f"),
+    "a module of no text": ("audit mechanism noise:f", "importing noise failed"),
+    "a system of no text": ("train --system noise:f", "importing noise failed"),
+    "trials without end": (f"attack --trials 1{'0' * 300}", "at least 1, at most 1,000,000,000"),
+    "runs without end": (f"audit mechanism noise:f --runs {'9' * 4000}", "a whole number of at least 1"),
+    "a module with a loop": ("audit mechanism round:f", "importing round failed"),
 }
 
 
@@ -639,7 +646,7 @@ def test_a_hostile_path_is_one_line(folder, what, capsys, caplog, monkeypatch):
     if "summary" in what:
         named = {"the": "summary", "folder": "run", "nowhere": "nowhere/x", "FIFO": "fifo"}
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", next(path for word, path in named.items() if word in what.split()))
-    _, run = commanded("", *arguments)
+    _, run = commanded("", arguments)
     found = check(folder, run, "path", capsys, caplog, codes=(2,))
     assert says in found.line
 
@@ -743,7 +750,7 @@ def test_scores_are_confined_when_they_are_opened(folder, tmp_path):
 
 @pytest.mark.parametrize("value", ["[" * 100_000, "{" + '"a":{' * 20_000, "9" * 5000, "-" * 100_000, "1e" + "9" * 5000])
 def test_a_setting_that_breaks_parsers_is_one_line(folder, value, capsys, caplog):
-    _, run = commanded("", "train", "--set", f"embedding={value}")
+    _, run = commanded("", f"train --set 'embedding={value}'")
     check(folder, run, "path", capsys, caplog, codes=(2,))
 
 

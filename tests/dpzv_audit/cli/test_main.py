@@ -3,90 +3,86 @@ import os
 
 import pytest
 
-from dpzv_audit.cli import main
+HALVED = "Memory ran out: from then on 2 trainings at a time, to the same numbers."
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("account", "--sigma", "one"), "--sigma is 'one', must be a number"),
-        (("calibrate", "--epsilon", "one"), "--epsilon is 'one', must be a number"),
-        (("account", "--rounds", "2.5"), "--rounds is '2.5', must be a whole number"),
-        (("account", "--clipp", "5"), "No such option: --clipp, did you mean --clip?"),
-        (("account", "--batch", "5"), "No such option: --batch, did you mean --batch-size or --batch-coupling?"),
-        (("account", "--zzz", "5"), "No such option: --zzz"),
-        (("account", "--sigma"), "Option '--sigma' requires an argument."),
-        (("attack", "--set", "clip=a"), "--set clip is 'a': must be a number"),
-        (("attack", "--set", "directions=1.5"), "--set directions is 1.5: must be a whole number"),
-        (("train", "--set", "top_model=2"), "--set top_model is 2: must be true or false"),
-        (("train", "--set", "epochs=0"), "--set epochs is 0: must be at least 1"),
-        (("train", "--delta", "1"), "--delta is 1.0: must be below 1"),
-        (("train", "--batch-size", "9999"), "--batch-size is 9999, must be at most the 1408 training records"),
-        (("attack", "--attack-set", "a=1"), "--attack-set is 'a': must be one of rule, estimator"),
+        ("account --sigma one", "--sigma is 'one', must be a number"),
+        ("calibrate --epsilon one", "--epsilon is 'one', must be a number"),
+        ("account --rounds 2.5", "--rounds is '2.5', must be a whole number"),
+        ("account --clipp 5", "No such option: --clipp, did you mean --clip?"),
+        ("account --batch 5", "No such option: --batch, did you mean --batch-size or --batch-coupling?"),
+        ("account --zzz 5", "No such option: --zzz"),
+        ("account --sigma", "Option '--sigma' requires an argument."),
+        ("attack --set clip=a", "--set clip is 'a': must be a number"),
+        ("attack --set directions=1.5", "--set directions is 1.5: must be a whole number"),
+        ("train --set top_model=2", "--set top_model is 2: must be true or false"),
+        ("train --set epochs=0", "--set epochs is 0: must be at least 1"),
+        ("train --delta 1", "--delta is 1.0: must be below 1"),
+        ("train --batch-size 9999", "--batch-size is 9999, must be at most the 1408 training records"),
+        ("attack --attack-set a=1", "--attack-set is 'a': must be one of rule, estimator"),
         (
-            ("attack", "--attack", "label_norm", "--attack-set", "a=1"),
+            "attack --attack label_norm --attack-set a=1",
             "--attack-set is 'a', must be left out: there is nothing to choose from",
         ),
-        (("calibrat",), "No such command 'calibrat'. Did you mean 'calibrate'?"),
+        ("calibrat", "No such command 'calibrat'. Did you mean 'calibrate'?"),
         (
-            ("nothing",),
+            "nothing",
             "No such command 'nothing'. Must be one of attack, train, audit, hunt, account, calibrate, verify, "
             "matrix, reproduce, report, list.",
         ),
     ],
 )
-def test_a_mistake_of_form_names_what_was_given(arguments, says, capsys):
-    assert main(list(arguments)) == 2
-    assert capsys.readouterr().err == f"dpzv-audit: error: {says}\n"
+def test_a_mistake_of_form_names_what_was_given(arguments, says, cli):
+    assert cli.refusal(arguments) == f"dpzv-audit: error: {says}"
 
 
-def test_summaries_of_the_commands_fit_in_eighty_columns(monkeypatch, capsys):
+def test_summaries_of_the_commands_fit_in_eighty_columns(monkeypatch, cli):
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["--help"]) == 0
-    commands = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    done = cli("--help")
+    assert done.code == 0
+    commands = done.out.partition("Commands:\n")[2].splitlines()
     assert len(commands) >= 8
     assert [line for line in commands if line.endswith("...")] == []
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA error: out of memory\nmore")])
-def test_memory_that_runs_out_for_good_is_one_line(error, monkeypatch, capsys):
+def test_memory_that_runs_out_for_good_is_one_line(error, monkeypatch, cli):
     from dpzv_audit.cli import listing
 
     def hungry(*_):
         raise error
 
     monkeypatch.setattr(listing, "listed", hungry)
-    assert main(["list", "methods"]) == 3
-    said = capsys.readouterr().err
+    said = cli.refusal("list methods", code=3)
     assert said.startswith("dpzv-audit: error: memory ran out; use fewer --trials")
-    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["attack", "train", "audit", "matrix", "reproduce"])
-def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(command, monkeypatch, capsys, tmp_path):
+def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(command, monkeypatch, cli, tmp_path):
     monkeypatch.setattr(os, "access", lambda path, mode: not (mode & os.W_OK and str(path) == str(tmp_path)))
     out = str(tmp_path / "new" / "runs")
-    what = {"reproduce": ["czofo-table4"], "audit": ["method", "dpzv"]}
-    arguments = [command, *what.get(command, [])]
-    assert main([*arguments, "--out", out]) == 3
-    assert capsys.readouterr().err == (
+    what = {"reproduce": "reproduce czofo-table4", "audit": "audit method dpzv"}
+    assert cli.refusal(f"{what.get(command, command)} --out {out}", code=3) == (
         f"dpzv-audit: error: --out is {out}, but {tmp_path} cannot be written to (Permission denied); "
-        "give another --out DIR\n"
+        "give another --out DIR"
     )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("set_by_user", "then"), [(None, "1"), ("3", "3")])
-def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, set_by_user, then, capsys):
+def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, set_by_user, then, cli):
     if set_by_user is None:
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     else:
         monkeypatch.setenv("OMP_NUM_THREADS", set_by_user)
-    assert main(["--version"]) == 0
+    assert cli("--version").code == 0
     assert os.environ["OMP_NUM_THREADS"] == then
 
 
-def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_once(monkeypatch, capsys, tmp_path):
+def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_once(monkeypatch, tmp_path, cli):
     """Planted: neither nine trainings nor four fit."""
     from attacks.core import contract
     from mechanisms import controls
@@ -106,15 +102,15 @@ def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_on
 
     monkeypatch.setattr(contract, "train", too_small)
     monkeypatch.setattr(controls, "Federation", watched)
-    size = ("--attack-set", "pool=128", "--attack-set", "shadows=1", "--trials", "4", "--epochs", "1", "--runs", "0")
-    assert main(["attack", "--method", "split", "--attack", "membership_loss", *size, "--out", str(tmp_path)]) == 0
+    size = "--attack-set pool=128 --attack-set shadows=1 --trials 4 --epochs 1 --runs 0"
+    done = cli(f"attack --method split --attack membership_loss {size} --out {tmp_path}")
+    assert done.code == 0
     assert asked[:7] == [9, 4, 2, 2, 2, 2, 1]
     assert frozen == [2, 2]
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.count("Memory ran out: from then on 2 trainings at a time, to the same numbers.") == 1
+    assert " ".join(done.out.split()).count(HALVED) == 1
 
 
-def test_a_training_says_that_memory_did_not_suffice_for_all_trials_at_once(monkeypatch, capsys, tmp_path):
+def test_a_training_says_that_memory_did_not_suffice_for_all_trials_at_once(monkeypatch, tmp_path, cli):
     """Planted: five trials do not fit, two do; the controls start with what fits."""
     from mechanisms import controls
     from mechanisms.core import training
@@ -130,15 +126,16 @@ def test_a_training_says_that_memory_did_not_suffice_for_all_trials_at_once(monk
         frozen.append(len(context.replicas))
         return federation(data, config, context)
 
-    command = ["train", "--method", "split", "--trials", "5", "--epochs", "1", "--set", "dtype=float64"]
-    assert main([*command, "--out", str(tmp_path / "whole")]) == 0
-    assert "Memory ran out" not in capsys.readouterr().out
+    command = "train --method split --trials 5 --epochs 1 --set dtype=float64"
+    done = cli(f"{command} --out {tmp_path / 'whole'}")
+    assert done.code == 0
+    assert "Memory ran out" not in done.out
     monkeypatch.setattr(training, "train", too_small)
     monkeypatch.setattr(controls, "Federation", watched)
-    assert main([*command, "--out", str(tmp_path / "halved")]) == 0
+    done = cli(f"{command} --out {tmp_path / 'halved'}")
+    assert done.code == 0
     assert set(frozen) == {1, 2}
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.count("Memory ran out: from then on 2 trainings at a time, to the same numbers.") == 1
+    assert " ".join(done.out.split()).count(HALVED) == 1
     whole, halved = (
         json.loads(next((tmp_path / name).glob("*/result.json")).read_text()) for name in ("whole", "halved")
     )
@@ -149,74 +146,74 @@ def test_a_training_says_that_memory_did_not_suffice_for_all_trials_at_once(monk
     assert not (tmp_path / "halved" / "checkpoints").exists()
 
 
-def test_trials_whose_models_no_memory_holds_are_refused_in_one_line(capsys, tmp_path):
-    assert main(["train", "--trials", "1000000000", "--epochs", "1", "--out", str(tmp_path)]) == 3
-    assert capsys.readouterr().err.startswith("dpzv-audit: error: memory ran out; use fewer --trials")
+def test_trials_whose_models_no_memory_holds_are_refused_in_one_line(cli, tmp_path):
+    assert cli.refusal(f"train --trials 1000000000 --epochs 1 --out {tmp_path}", code=3).startswith(
+        "dpzv-audit: error: memory ran out; use fewer --trials"
+    )
 
 
-def test_a_setting_that_is_given_twice_is_refused(capsys):
-    assert main(["account", "--method", "dpzv", "--set", "clip=1", "--set", "clip=2"]) == 2
-    assert capsys.readouterr().err == "dpzv-audit: error: --set gives clip twice, give it once\n"
+def test_a_setting_that_is_given_twice_is_refused(cli):
+    assert (
+        cli.refusal("account --method dpzv --set clip=1 --set clip=2")
+        == "dpzv-audit: error: --set gives clip twice, give it once"
+    )
 
 
-NUMBERS = ("--batch-size", "64", "--dataset-size", "1408", "--rounds", "176", "--clip", "10")
+NUMBERS = "--batch-size 64 --dataset-size 1408 --rounds 176 --clip 10"
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("account", *NUMBERS, "--sigma", "1", "--dataset", "mnist"), "--dataset is 'mnist', which goes with --method"),
+        (f"account {NUMBERS} --sigma 1 --dataset mnist", "--dataset is 'mnist', which goes with --method"),
         (
-            ("account", *NUMBERS, "--sigma", "1", "--data-dir", "/nope"),
+            f"account {NUMBERS} --sigma 1 --data-dir /nope",
             "--data-dir is '/nope', which goes with --method",
         ),
-        (("calibrate", "--epsilon", "1", *NUMBERS, "--dataset", "mnist"), "--dataset is 'mnist', which goes with --m"),
+        (f"calibrate --epsilon 1 {NUMBERS} --dataset mnist", "--dataset is 'mnist', which goes with --m"),
         (
-            ("calibrate", "--epsilon", "1", *NUMBERS, "--data-dir", "/nope"),
+            f"calibrate --epsilon 1 {NUMBERS} --data-dir /nope",
             "--data-dir is '/nope', which goes with --m",
         ),
         (
-            ("account", "--method", "dpzv", "--dataset-size", "1408", "--dataset", "bogus"),
+            "account --method dpzv --dataset-size 1408 --dataset bogus",
             "--dataset is 'bogus', which says nothing beside --dataset-size, give one of them",
         ),
-        (("account", "--table", "--method", "dpzv"), "--method does not go with --table, which prints every case as"),
-        (("account", "--table", "--json"), "--json does not go with --table, which prints every case as Markdown"),
+        ("account --table --method dpzv", "--method does not go with --table, which prints every case as"),
+        ("account --table --json", "--json does not go with --table, which prints every case as Markdown"),
         (
-            ("attack", "--method", "split", "--attack-set", "estimator=correlation"),
+            "attack --method split --attack-set estimator=correlation",
             "--attack-set is 'estimator=correlation', but split send",
         ),
-        (("attack", "--self-check", "--out", "new"), "--out does not go with --self-check, which runs only"),
-        (("attack", "--self-check", "--runs", "2000"), "--runs does not go with --self-check, which runs only"),
-        (("attack", "--self-check", "--chunk", "3"), "--chunk does not go with --self-check, which runs only"),
-        (("attack", "--self-check", "--confidence", "0.9"), "--confidence does not go with --self-check, which runs"),
-        (("train", "--method", "split", "--delta", "1e-3"), "--delta does not apply to method split with dp none"),
+        ("attack --self-check --out new", "--out does not go with --self-check, which runs only"),
+        ("attack --self-check --runs 2000", "--runs does not go with --self-check, which runs only"),
+        ("attack --self-check --chunk 3", "--chunk does not go with --self-check, which runs only"),
+        ("attack --self-check --confidence 0.9", "--confidence does not go with --self-check, which runs"),
+        ("train --method split --delta 1e-3", "--delta does not apply to method split with dp none"),
     ],
 )
-def test_a_flag_that_would_say_nothing_is_refused(arguments, says, monkeypatch, tmp_path, capsys):
+def test_a_flag_that_would_say_nothing_is_refused(arguments, says, monkeypatch, tmp_path, cli):
     monkeypatch.chdir(tmp_path)
-    assert main(list(arguments)) == 2
-    assert capsys.readouterr().err.startswith(f"dpzv-audit: error: {says}")
+    assert cli.refusal(arguments).startswith(f"dpzv-audit: error: {says}")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("account", *NUMBERS, "--sigma", "1e-300"), "--sigma is 1e-300, must lie between"),
-        (("account", "--method", "dpzv", "--dataset-size", "10"), "batch_size is 64, must be at most the 10 training"),
-        (("account", "--method", "dpzv", "--dataset-size", "10", "--batch-size", "20"), "--batch-size is 20, must be"),
-        (("calibrate", "--epsilon", "1", "--method", "dpzv", "--dataset-size", "10"), "batch_size is 64, must be at"),
+        (f"account {NUMBERS} --sigma 1e-300", "--sigma is 1e-300, must lie between"),
+        ("account --method dpzv --dataset-size 10", "batch_size is 64, must be at most the 10 training"),
+        ("account --method dpzv --dataset-size 10 --batch-size 20", "--batch-size is 20, must be"),
+        ("calibrate --epsilon 1 --method dpzv --dataset-size 10", "batch_size is 64, must be at"),
     ],
 )
-def test_a_number_out_of_range_names_its_flag(arguments, says, capsys):
-    assert main(list(arguments)) == 2
-    said = capsys.readouterr().err
+def test_a_number_out_of_range_names_its_flag(arguments, says, cli):
+    said = cli.refusal(arguments)
     assert said.startswith(f"dpzv-audit: error: {says}")
     assert "--" in said.removeprefix("dpzv-audit: error: ")
 
 
-def test_a_folder_that_cannot_be_made_names_its_flag(monkeypatch, tmp_path, capsys):
+def test_a_folder_that_cannot_be_made_names_its_flag(monkeypatch, tmp_path, cli):
     monkeypatch.setattr("dpzv_audit.runs.os.access", lambda *_: True)
     (tmp_path / "checkpoints").write_text("a file")
-    assert main(["train", "--epochs", "1", "--out", str(tmp_path)]) == 3
-    assert capsys.readouterr().err.endswith("; give another --out DIR\n")
+    assert cli.refusal(f"train --epochs 1 --out {tmp_path}", code=3).endswith("; give another --out DIR")

@@ -15,19 +15,13 @@ from dpzv_audit.evidence.choosing import fresh_seed, pilot_seed
 from dpzv_audit.evidence.matrix import matrix_result, measured_cell, negative_controls
 from dpzv_audit.results import AttackResult, Cell, Utility
 
-SMALL = ("matrix", "--methods", "dpzv,vafl", "--attacks", "label_direct", "--trials", "2", "--epochs", "1", "--quiet")
-
-
-def run(capsys, *arguments):
-    code = main([*map(str, arguments)])
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
+SMALL = "matrix --methods dpzv,vafl --attacks label_direct --trials 2 --epochs 1 --quiet"
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("matrix")
-    assert main([*SMALL, "--out", str(out)]) == 0
+    assert main(f"{SMALL} --out {out}".split()) == 0
     (folder,) = out.iterdir()
     return folder
 
@@ -67,7 +61,7 @@ def test_the_report_links_every_cell_and_shows_the_worst_first(finished):
     assert (finished / "figure-matrix.svg").is_file()
 
 
-def test_resuming_keeps_finished_cells_and_does_the_rest_to_the_same_bytes(finished, capsys):
+def test_resuming_keeps_finished_cells_and_does_the_rest_to_the_same_bytes(finished, cli):
     """One cell was killed before it was finished and left a folder and a partial one behind."""
     before = (finished / "result.json").read_bytes()
     kept = {p: p.stat().st_mtime_ns for p in finished.glob("cells/*/cell.json")}
@@ -75,8 +69,7 @@ def test_resuming_keeps_finished_cells_and_does_the_rest_to_the_same_bytes(finis
     gone.unlink()
     partial = gone.parent.with_name(f".{gone.parent.name}-0123abcd.partial")
     partial.mkdir()
-    code, _, _ = run(capsys, *SMALL, "--out", finished.parent, "--resume")
-    assert code == 0
+    assert cli(f"{SMALL} --out {finished.parent} --resume").code == 0
     assert (finished / "result.json").read_bytes() == before
     assert all(p.stat().st_mtime_ns == time for p, time in kept.items() if p != gone)
     assert gone.is_file()
@@ -84,11 +77,8 @@ def test_resuming_keeps_finished_cells_and_does_the_rest_to_the_same_bytes(finis
     assert len(list((finished / "cells").iterdir())) == len(kept)
 
 
-def test_several_epsilons_are_columns_of_methods_that_claim_one(tmp_path, capsys):
-    arguments = (*SMALL, "--epsilons", "0.5,10", "--no-self-check", "--json", "--out", tmp_path)
-    code, printed, _ = run(capsys, *arguments)
-    assert code == 0
-    found = json.loads(printed)["cells"]
+def test_several_epsilons_are_columns_of_methods_that_claim_one(tmp_path, cli):
+    found = cli.answer(f"{SMALL} --epsilons 0.5,10 --no-self-check --out {tmp_path}")["cells"]
     assert [(c["method"], c["epsilon"]) for c in found if c["adversary"] == "client"] == [
         ("dpzv", 0.5),
         ("dpzv", 10.0),
@@ -98,12 +88,10 @@ def test_several_epsilons_are_columns_of_methods_that_claim_one(tmp_path, capsys
 
 
 @pytest.mark.ci
-def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, capsys):
+def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, cli):
     both = "label_direct,label_scalar"
-    arguments = ("matrix", "--methods", "dpzv", "--attacks", both, "--trials", "1", "--epochs", "2")
-    code, printed, _ = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
-    assert code == 0
-    cells = json.loads(printed)["cells"]
+    size = "--trials 1 --epochs 2 --no-self-check"
+    cells = cli.answer(f"matrix --methods dpzv --attacks {both} {size} --out {tmp_path}")["cells"]
     (folder,) = tmp_path.glob("matrix-*")
     heads = {c["adversary"]: c for c in cells if c["attack"] == "strongest"}
     assert heads["colluding-clients"]["chosen"] == "label_scalar"
@@ -123,22 +111,20 @@ def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, 
 
 
 @pytest.mark.slow
-def test_who_deviates_can_do_what_an_honest_client_does(tmp_path, capsys):
+def test_who_deviates_can_do_what_an_honest_client_does(tmp_path, cli):
     """The active attack finds less than gradients tell: the strongest of a malicious client is that of any client."""
     attacks = "label_direct,label_completion_active"
-    arguments = ("matrix", "--methods", "vafl", "--attacks", attacks, "--trials", "1", "--epochs", "1")
-    code, printed, _ = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
-    assert code == 0
-    heads = {c["adversary"]: c for c in json.loads(printed)["cells"] if c["attack"] == "strongest"}
+    size = "--trials 1 --epochs 1 --no-self-check"
+    cells = cli.answer(f"matrix --methods vafl --attacks {attacks} {size} --out {tmp_path}")["cells"]
+    heads = {c["adversary"]: c for c in cells if c["attack"] == "strongest"}
     assert heads["malicious-client"]["chosen"] == "label_direct"
     assert heads["malicious-client"]["success"] > 0.99
     assert heads["malicious-client"]["run"] == heads["client"]["run"]
 
 
-def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, capsys):
-    arguments = ("matrix", "--methods", "vafl", "--attacks", "label_spectral", "--trials", "1", "--epochs", "1")
-    code, _, _ = run(capsys, *arguments, "--quiet", "--out", tmp_path)
-    assert code == 0
+def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, cli):
+    arguments = "matrix --methods vafl --attacks label_spectral --trials 1 --epochs 1"
+    assert cli(f"{arguments} --quiet --out {tmp_path}").code == 0
     (folder,) = tmp_path.iterdir()
     (check,) = json.loads((folder / "result.json").read_text())["self_checks"]
     assert check["holds"] is None
@@ -146,13 +132,13 @@ def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, c
     assert "FAILED" not in (folder / "report.html").read_text()
 
 
-def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
+def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, cli):
     """Probes do not apply to vafl; to dpzv an epoch is too short for them, which is a failure and exit code 3."""
-    arguments = [a if a != "label_direct" else "label_probe" for a in SMALL]
-    code, printed, error = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
-    assert code == 3
-    assert "1 of 2 cells and self-checks failed" in error
-    cells = {c["method"]: c for c in json.loads(printed)["cells"]}
+    arguments = SMALL.replace("label_direct", "label_probe")
+    done = cli(f"{arguments} --no-self-check --json --out {tmp_path}")
+    assert done.code == 3
+    assert "1 of 2 cells and self-checks failed" in done.err
+    cells = {c["method"]: c for c in done.json["cells"]}
     assert cells["vafl"]["state"] == "does not apply"
     assert "label_direct needs no probes" in cells["vafl"]["reason"]
     assert cells["dpzv"]["state"] == "failed"
@@ -164,11 +150,11 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
     assert "Attacks that do not apply" in page
 
 
-def test_a_matrix_of_which_every_cell_failed_says_so_in_its_report(tmp_path, capsys):
-    arguments = ("matrix", "--methods", "dpzv", "--attacks", "label_probe", "--trials", "1", "--epochs", "1", "--quiet")
-    code, _, error = run(capsys, *arguments, "--no-self-check", "--out", tmp_path)
-    assert code == 3
-    assert "1 of 1 cells and self-checks failed" in error
+def test_a_matrix_of_which_every_cell_failed_says_so_in_its_report(tmp_path, cli):
+    arguments = "matrix --methods dpzv --attacks label_probe --trials 1 --epochs 1 --quiet"
+    done = cli(f"{arguments} --no-self-check --out {tmp_path}")
+    assert done.code == 3
+    assert "1 of 1 cells and self-checks failed" in done.err
     (folder,) = tmp_path.iterdir()
     assert "fewer than the 10 probes of one record" in (folder / "report.html").read_text()
 
@@ -190,34 +176,34 @@ def test_a_cell_on_which_workers_die_is_one_that_failed(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("--methods", "dpzv,valf"), "--methods is 'valf': did you mean 'vafl'"),
-        (("--attacks", "label_drect"), "--attacks is 'label_drect': did you mean 'label_direct'"),
-        (("--methods", ","), "--methods is ',', must be names separated by commas, or all"),
-        (("--epsilons", "one"), "--epsilons is 'one', must be numbers separated by commas"),
-        (("--protect", "gradients"), "--protect is 'gradients': did you mean 'gradient'"),
-        (("--epsilons", "0"), "--epsilons is '0', must be finite numbers above 0"),
-        (("--dataset", "digit"), "did you mean 'digits'"),
-        (("--batch-size", "5000"), "--batch-size is 5000"),
+        ("--methods dpzv,valf", "--methods is 'valf': did you mean 'vafl'"),
+        ("--attacks label_drect", "--attacks is 'label_drect': did you mean 'label_direct'"),
+        ("--methods ,", "--methods is ',', must be names separated by commas, or all"),
+        ("--epsilons one", "--epsilons is 'one', must be numbers separated by commas"),
+        ("--protect gradients", "--protect is 'gradients': did you mean 'gradient'"),
+        ("--epsilons 0", "--epsilons is '0', must be finite numbers above 0"),
+        ("--dataset digit", "did you mean 'digits'"),
+        ("--batch-size 5000", "--batch-size is 5000"),
+        ("--defences label-r", "--defences is 'label-r': did you mean 'label-rr'"),
+        (
+            "--defences label-rr:epsilom=1",
+            "--defences is 'label-rr:epsilom=1': its setting is 'epsilom': did you mean 'epsilon'",
+        ),
+        ("--defences ' , '", "must be names separated by commas, or all"),
     ],
 )
-def test_mistakes_are_one_line_before_anything_runs(change, message, tmp_path, capsys):
-    code, printed, error = run(capsys, *SMALL, *change, "--out", tmp_path)
-    assert (code, printed) == (2, "")
-    assert message in error
-    assert error.count("\n") == 1
+def test_mistakes_are_one_line_before_anything_runs(change, message, tmp_path, cli):
+    assert message in cli.refusal(f"{SMALL} {change} --out {tmp_path}")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.ci
-def test_baselines_get_noise_on_the_channels_asked_for_at_every_epsilon(tmp_path, capsys):
+def test_baselines_get_noise_on_the_channels_asked_for_at_every_epsilon(tmp_path, cli):
     """VAFL loses its labels without noise, and with noise on embeddings; noise on gradients at epsilon 1 hides them."""
-    arguments = [a if a != "dpzv,vafl" else "vafl,zoo-vfl" for a in SMALL]
-    arguments += ["--epsilons", "1,1000", "--protect", "gradient,embedding", "--no-self-check", "--json"]
-    code, printed, _ = run(capsys, *arguments, "--out", tmp_path)
-    assert code == 0
-    cells = {
-        (c["method"], c["noise"], c["epsilon"]): c for c in json.loads(printed)["cells"] if c["adversary"] == "client"
-    }
+    arguments = SMALL.replace("dpzv,vafl", "vafl,zoo-vfl")
+    arguments += " --epsilons 1,1000 --protect gradient,embedding --no-self-check"
+    result = cli.answer(f"{arguments} --out {tmp_path}")
+    cells = {(c["method"], c["noise"], c["epsilon"]): c for c in result["cells"] if c["adversary"] == "client"}
     assert set(cells) == {
         (method, noise, epsilon)
         for method in ("vafl", "zoo-vfl")
@@ -340,22 +326,19 @@ def test_negative_controls_are_one_test_of_all_together():
     assert controls_of([{**cell, "control_p": None}]) is None
 
 
-def test_a_matrix_whose_controls_are_off_fails(tmp_path, capsys, monkeypatch):
+def test_a_matrix_whose_controls_are_off_fails(tmp_path, cli, monkeypatch):
     monkeypatch.setattr("dpzv_audit.evidence.matrix.FALSE_ALARM", 1.01)
-    code, _, error = run(capsys, *SMALL, "--no-self-check", "--out", tmp_path)
-    assert code == 3
-    assert "the negative controls are not at chance, p = " in error
+    done = cli(f"{SMALL} --no-self-check --out {tmp_path}")
+    assert done.code == 3
+    assert "the negative controls are not at chance, p = " in done.err
     (folder,) = tmp_path.iterdir()
     assert "no number here can be trusted" in (folder / "report.html").read_text()
 
 
-def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch, tmp_path):
+def test_self_check_prints_controls_and_fails_where_one_does(cli, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    small = ("--epochs", "1", "--batch-size", "64")
-    arguments = ("attack", "--method", "vafl", "--self-check", "--trials", "16", "--json", *small)
-    code, printed, _ = run(capsys, *arguments)
-    assert code == 0
-    found = json.loads(printed)
+    arguments = "attack --method vafl --self-check --trials 16 --epochs 1 --batch-size 64 --json"
+    found = cli.answer(arguments)
     assert found["holds"]
     assert set(found["controls"]) == {"positive", "shuffled_labels"}
     assert not list(tmp_path.iterdir())
@@ -363,29 +346,27 @@ def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch
     from attacks.core import controls
 
     monkeypatch.setattr(controls.Control, "holds", property(lambda self: self.kind == "positive"))
-    code, _, error = run(capsys, *arguments)
-    assert code == 3
-    assert "label_direct fails its own controls: shuffled labels" in error
+    done = cli(arguments)
+    assert done.code == 3
+    assert "label_direct fails its own controls: shuffled labels" in done.err
 
     monkeypatch.setattr(controls.Control, "holds", property(lambda self: self.kind != "positive"))
-    code, printed, error = run(capsys, *arguments)
-    assert code == 3
-    assert json.loads(printed)["failed"] == ["positive"]
-    assert "label_direct fails its own controls: positive" in error
+    done = cli(arguments)
+    assert done.code == 3
+    assert done.json["failed"] == ["positive"]
+    assert "label_direct fails its own controls: positive" in done.err
 
-    code, _, error = run(capsys, "attack", "--method", "vafl", "--self-check", "--trials", "2")
-    assert code == 2
-    assert "--trials is 2, must be 16 or more with --self-check" in error
+    line = cli.refusal("attack --method vafl --self-check --trials 2")
+    assert "--trials is 2, must be 16 or more with --self-check" in line
 
 
 @pytest.mark.ci
-def test_defences_stand_beside_a_run_without_each_at_every_epsilon_that_it_takes(tmp_path, capsys):
+def test_defences_stand_beside_a_run_without_each_at_every_epsilon_that_it_takes(tmp_path, cli):
     """label-rr takes the epsilons, unless its settings say one."""
-    small = ("matrix", "--methods", "split", "--attacks", "label_direct", "--trials", "1", "--epochs", "1", "--json")
-    defences = ("--defences", "label-rr,label-rr:epsilon=3", "--epsilons", "0.5,8")
-    code, printed, _ = run(capsys, *small, "--no-self-check", *defences, "--out", tmp_path)
-    assert code == 0
-    cells = [c for c in json.loads(printed)["cells"] if c["adversary"] == "client"]
+    small = "matrix --methods split --attacks label_direct --trials 1 --epochs 1 --json"
+    defences = "--defences label-rr,label-rr:epsilon=3 --epsilons 0.5,8"
+    result = cli.answer(f"{small} --no-self-check {defences} --out {tmp_path}")
+    cells = [c for c in result["cells"] if c["adversary"] == "client"]
     by = {(c.get("defence"), c["epsilon"]): c for c in cells}
     assert [*by] == [(None, None), ("label-rr", 0.5), ("label-rr", 8.0), ("label-rr:epsilon=3", None)]
     assert [c["upper"] for c in cells] == [None, 0.5, 8.0, 3.0]
@@ -397,46 +378,28 @@ def test_defences_stand_beside_a_run_without_each_at_every_epsilon_that_it_takes
     assert "split + label-rr, ε 8" in page
 
 
-def test_a_defence_that_does_not_fit_is_a_dash_with_the_reason(tmp_path, capsys):
+def test_a_defence_that_does_not_fit_is_a_dash_with_the_reason(tmp_path, cli):
     """marvell is for two classes, and stands at gradients, of which DPZV sends none."""
-    small = ("matrix", "--methods", "split,dpzv", "--attacks", "label_direct", "--trials", "1", "--epochs", "1")
-    code, printed, _ = run(capsys, *small, "--json", "--no-self-check", "--defences", "marvell", "--out", tmp_path)
-    assert code == 0
-    cells = [c for c in json.loads(printed)["cells"] if c.get("defence") and c["adversary"] == "client"]
+    small = "matrix --methods split,dpzv --attacks label_direct --trials 1 --epochs 1"
+    result = cli.answer(f"{small} --no-self-check --defences marvell --out {tmp_path}")
+    cells = [c for c in result["cells"] if c.get("defence") and c["adversary"] == "client"]
     assert [(c["method"], c["state"]) for c in cells] == [("split", "does not apply"), ("dpzv", "does not apply")]
     assert "it is for 2 classes, and there are 10" in cells[0]["reason"]
     assert "stands at each gradient of a first-order round" in cells[1]["reason"]
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("label-r", "--defences is 'label-r': did you mean 'label-rr'"),
-        ("label-rr:epsilom=1", "--defences is 'label-rr:epsilom=1': its setting is 'epsilom': did you mean 'epsilon'"),
-        (" , ", "must be names separated by commas, or all"),
-    ],
-)
-def test_a_wrong_defence_is_one_line_before_anything_is_done(given, words, tmp_path, capsys):
-    code, _, told = run(capsys, *SMALL, "--defences", given, "--out", tmp_path)
-    assert code == 2
-    assert words in told
-    assert not [*tmp_path.iterdir()]
-
-
 @pytest.mark.ci
 @pytest.mark.parametrize("which", ["all", "strongest"])
-def test_a_self_check_of_many_attacks_fails_where_any_control_does(capsys, monkeypatch, planted_positive, which):
+def test_a_self_check_of_many_attacks_fails_where_any_control_does(cli, monkeypatch, planted_positive, which):
     """Every attack that applies runs, at an even share of one false-alarm rate; the JSON names what failed."""
     from attacks import ATTACKS, AttackSpec
     from dpzv_audit.base.registry import Registry
 
     few = [ATTACKS[name] for name in ("label_direct", "label_norm", "label_probe")]
     monkeypatch.setattr("attacks.ATTACKS", Registry(ATTACKS.group, AttackSpec, few))
-    options = ("--epochs", "1", "--batch-size", "64", "--trials", "16", "--set", "top_model=false")
-    arguments = ("attack", "--method", "split", "--attack", which, "--adversary", "client", *options)
-    code, printed, _ = run(capsys, *arguments, "--self-check", "--json")
-    found = json.loads(printed)
-    assert code == 0
+    options = "--epochs 1 --batch-size 64 --trials 16 --set top_model=false"
+    arguments = f"attack --method split --attack {which} --adversary client {options} --self-check --json"
+    found = cli.answer(arguments)
     assert found["holds"]
     assert {one["attack"] for one in found["attacks"]} == {"label_direct"}
     assert "label_norm (client)" in found["not_mounted"]
@@ -444,7 +407,7 @@ def test_a_self_check_of_many_attacks_fails_where_any_control_does(capsys, monke
 
     control = AttackSpec.positive_control(few[0], None)
     monkeypatch.setattr(AttackSpec, "positive_control", lambda spec, setting: replace(control, value=0.5))
-    code, printed, error = run(capsys, *arguments, "--self-check", "--json")
-    assert code == 3
-    assert json.loads(printed)["attacks"][0]["failed"] == ["positive"]
-    assert "label_direct by the client fails its own controls: positive" in error
+    done = cli(arguments)
+    assert done.code == 3
+    assert done.json["attacks"][0]["failed"] == ["positive"]
+    assert "label_direct by the client fails its own controls: positive" in done.err

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dpzv_audit.base.errors import InputError, check_count, with_options
-from dpzv_audit.cli import main
 from dpzv_audit.cli.flags import flag, said
 
 ROOT = Path(__file__).parents[3]
@@ -98,6 +97,5 @@ def test_outside_a_command_every_field_is_a_flag():
         ("--batch-size 5000", "--batch-size is 5000, must be at most the 1408 training records"),
     ],
 )
-def test_a_field_is_called_by_what_gave_it(arguments, line, capsys):
-    assert main(["train", *arguments.split()]) == 2
-    assert capsys.readouterr().err == f"dpzv-audit: error: {line}\n"
+def test_a_field_is_called_by_what_gave_it(arguments, line, cli):
+    assert cli.refusal(f"train {arguments}") == f"dpzv-audit: error: {line}"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.cli import main, reproduce
+from dpzv_audit.cli import reproduce
 from mechanisms.core.federation import Federation
 
-ROWS = ("--row", "q = 10", "--row", "q = 1")
-SMALL = ("reproduce", "czofo-table4", *ROWS, "--epochs", "1", "--trials", "1")
+ROWS = "--row 'q = 10' --row 'q = 1'"
+SMALL = f"reproduce czofo-table4 {ROWS} --epochs 1 --trials 1"
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +18,8 @@ def _digits(monkeypatch):
     monkeypatch.setattr(reproduce, "load", lambda name, *, clients, **_: real("digits", clients=clients))
 
 
-def test_the_run_folder_holds_the_result_the_table_and_the_figure(tmp_path, capsys):
-    assert main([*SMALL, "--json", "--out", str(tmp_path)]) == 0
-    printed = json.loads(capsys.readouterr().out)
+def test_the_run_folder_holds_the_result_the_table_and_the_figure(tmp_path, cli):
+    printed = cli.answer(f"{SMALL} --out {tmp_path}")
     folder = Path(printed.pop("run"))
     assert folder.parent == tmp_path
     assert {file.name for file in folder.iterdir()} == {"result.json", "environment.json", "table.md", "figure.svg"}
@@ -34,9 +33,8 @@ def test_the_run_folder_holds_the_result_the_table_and_the_figure(tmp_path, caps
     assert list(tmp_path.iterdir()) == [folder]  # nothing unfinished is left
 
 
-def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, capsys, monkeypatch):
-    assert main([*SMALL, "--json", "--out", str(tmp_path / "whole")]) == 0
-    whole = json.loads(capsys.readouterr().out)
+def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, cli, monkeypatch):
+    whole = cli.answer(f"{SMALL} --out {tmp_path / 'whole'}")
     saved = Federation.epoch_record
     epochs = []
 
@@ -48,14 +46,10 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, capsys, 
 
     monkeypatch.setattr(Federation, "epoch_record", interrupted)
     out = tmp_path / "cut"
-    assert main([*SMALL, "--json", "--out", str(out)]) == 130
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == "dpzv-audit: interrupted\n"
+    assert cli.refusal(f"{SMALL} --json --out {out}", code=130) == "dpzv-audit: interrupted"
     assert [path.name for path in out.iterdir()] == ["unfinished"]
-    assert main([*SMALL, "--json", "--resume", "--out", str(out)]) == 0
+    again = cli.answer(f"{SMALL} --resume --out {out}")
     assert epochs == [1, 2, 1, 2, 2]  # only the last epoch of the second row was left
-    again = json.loads(capsys.readouterr().out)
     assert again["rows"] == whole["rows"]
     assert not (out / "unfinished").exists()
 
@@ -63,19 +57,16 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("reproduce", "czofo-table"), "NAME is 'czofo-table': did you mean 'czofo-table"),
-        (("reproduce", "czofo-table4", "--row", "q = 7"), "--row is 'q = 7', must be part of a row's label"),
-        (("reproduce", "czofo-table4", "--epochs", "0"), "--epochs is 0"),
-        (("reproduce", "czofo-table4", "--trials", "0"), "--trials is 0"),
-        (("reproduce", "czofo-table4", "--records", "0"), "--records is 0"),
-        (("reproduce", "czofo-table4", "--records", "1"), "--records is 1, must be at least a batch: batch_size is 64"),
-        (("reproduce", "czofo-table4", "--records", "9999"), "--records is 9999, must be at most 1408: digits has"),
+        ("reproduce czofo-table", "NAME is 'czofo-table': did you mean 'czofo-table"),
+        ("reproduce czofo-table4 --row 'q = 7'", "--row is 'q = 7', must be part of a row's label"),
+        ("reproduce czofo-table4 --epochs 0", "--epochs is 0"),
+        ("reproduce czofo-table4 --trials 0", "--trials is 0"),
+        ("reproduce czofo-table4 --records 0", "--records is 0"),
+        ("reproduce czofo-table4 --records 1", "--records is 1, must be at least a batch: batch_size is 64"),
+        ("reproduce czofo-table4 --records 9999", "--records is 9999, must be at most 1408: digits has"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(arguments, line, tmp_path, capsys):
-    assert main([*arguments, "--out", str(tmp_path / "runs")]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith(f"dpzv-audit: error: {line}")
-    assert captured.err.count("\n") == 1
+def test_a_mistake_is_one_line_and_leaves_nothing(arguments, line, tmp_path, cli):
+    refusal = cli.refusal(f"{arguments} --out {tmp_path / 'runs'}")
+    assert refusal.startswith(f"dpzv-audit: error: {line}")
     assert not (tmp_path / "runs").exists()

@@ -1,13 +1,10 @@
 """Small files of scores with right answers, from the folder that `DPZV_AUDIT_CASES` names."""
 
 import re
-import shlex
 import shutil
 
 import numpy as np
 import pytest
-
-from dpzv_audit.cli import main
 
 BOUND = re.compile(r"epsilon is at least ([\d.]+) with")
 HEADERS = ["cjk", "dollar", "hash", "num", "quoted", "unders", "unit", "unnamed"]
@@ -89,40 +86,44 @@ REFUSED = {
 }
 
 
-def answer(cases, tmp_path, monkeypatch, capsys, row):
-    """The exit code and the output of the command of a row, run in a copy of its folder."""
-    case, _, name = row.partition("/")
-    shutil.copytree(cases / "scores" / case, tmp_path / case)
-    monkeypatch.chdir(tmp_path / case / name)
-    code = main(shlex.split((tmp_path / case / name / "cmd").read_text())[1:])
-    shown = capsys.readouterr()
-    return code, " ".join((shown.out + shown.err).split())
+@pytest.fixture
+def answer(cases, tmp_path, monkeypatch, cli):
+    """Runs the command of a row in a copy of its folder: its exit code, and all that it prints."""
+
+    def run(row):
+        case = row.partition("/")[0]
+        folder = tmp_path / row
+        shutil.copytree(cases / "scores" / case, folder.parent, dirs_exist_ok=True)
+        monkeypatch.chdir(folder)
+        done = cli((folder / "cmd").read_text().removeprefix("dpzv-audit"))
+        return done.code, " ".join((done.out + done.err).split())
+
+    return run
 
 
 @pytest.mark.parametrize("row", BOUNDS)
-def test_scores_give_the_right_bound(cases, tmp_path, monkeypatch, capsys, row):
+def test_scores_give_the_right_bound(answer, row):
     least, most, words = BOUNDS[row]
-    code, shown = answer(cases, tmp_path, monkeypatch, capsys, row)
+    code, shown = answer(row)
     assert code == 0
     assert least <= float(BOUND.search(shown)[1]) <= most
     assert words in shown
 
 
 @pytest.mark.parametrize("row", REFUSED)
-def test_what_is_no_column_of_scores_is_refused_with_a_cure(cases, tmp_path, monkeypatch, capsys, row):
-    code, shown = answer(cases, tmp_path, monkeypatch, capsys, row)
+def test_what_is_no_column_of_scores_is_refused_with_a_cure(answer, row):
+    code, shown = answer(row)
     assert (code, REFUSED[row] in shown) == (2, True), shown
     assert shown.count("dpzv-audit: error") == 1
 
 
-def test_a_header_is_no_score_whatever_it_says(cases, tmp_path, monkeypatch, capsys):
+def test_a_header_is_no_score_whatever_it_says(cases, tmp_path, cli, answer):
     rows = [np.loadtxt(cases / f"scores/26-headers/{side}_cjk.csv", skiprows=1) for side in ("in", "out")]
     for side, scores in zip(("in", "out"), rows, strict=True):
         np.save(tmp_path / f"{side}.npy", scores)
-    main(["audit", "scores", str(tmp_path / "in.npy"), str(tmp_path / "out.npy"), "--quiet"])
-    without = BOUND.search(capsys.readouterr().out)[1]
+    without = BOUND.search(cli(f"audit scores {tmp_path}/in.npy {tmp_path}/out.npy --quiet").out)[1]
     for name in HEADERS:
-        code, shown = answer(cases, tmp_path / name, monkeypatch, capsys, f"26-headers/{name}")
+        code, shown = answer(f"26-headers/{name}")
         assert (code, BOUND.search(shown)[1], "50 + 50 scores" in shown) == (0, without, True), name
         assert ("is taken for a header" in shown) == (name in ("num", "unnamed"))
 
@@ -139,34 +140,35 @@ def headed(tmp_path):
     return tmp_path, claim
 
 
-def test_a_first_row_is_asked_about_and_the_answer_is_taken(headed, capsys):
+def test_a_first_row_is_asked_about_and_the_answer_is_taken(headed, cli):
     folder, claim = headed
-    files = ["audit", "scores", str(folder / "in.csv"), str(folder / "out.csv"), "--quiet"]
-    assert main(files) == 2
-    assert "in.csv, row 1: '0' may be a header or a score" in (error := capsys.readouterr().err)
+    files = f"audit scores {folder / 'in.csv'} {folder / 'out.csv'} --quiet"
+    error = cli.refusal(files)
+    assert "in.csv, row 1: '0' may be a header or a score" in error
     assert "give --header yes or no (in a claims file: header = true or false)" in error
-    assert main([*files, "--header", "no"]) == 0
-    assert "with 301 + 300 scores" in capsys.readouterr().out
-    assert main([*files, "--header", "perhaps"]) == 2
-    capsys.readouterr()
-    verify = ["verify", str(folder / "claims.toml"), "--out", str(folder / "runs"), "--no-cache"]
+    done = cli(f"{files} --header no")
+    assert done.code == 0
+    assert "with 301 + 300 scores" in done.out
+    cli.refusal(f"{files} --header perhaps")
+    verify = f"verify {folder / 'claims.toml'} --out {folder / 'runs'} --no-cache"
     (folder / "claims.toml").write_text(claim % "")
-    assert main(verify) == 2
-    assert "claim 'c': scores file" in (error := capsys.readouterr().err)
+    error = cli.refusal(verify)
+    assert "claim 'c': scores file" in error
     assert "'0' may be a header or a score" in error
     (folder / "claims.toml").write_text(claim % ", header = false")
-    assert main(verify) == 1
-    assert "refuted" in capsys.readouterr().out
+    done = cli(verify)
+    assert done.code == 1
+    assert "refuted" in done.out
 
 
-def test_what_is_taken_for_a_header_and_what_is_the_same_is_said_by_verify(headed, capsys):
+def test_what_is_taken_for_a_header_and_what_is_the_same_is_said_by_verify(headed, cli):
     folder, claim = headed
     (folder / "out.csv").write_text((folder / "in.csv").read_text())
     (folder / "claims.toml").write_text(claim % "")
-    verify = ["verify", str(folder / "claims.toml"), "--out", str(folder / "runs"), "--no-cache"]
-    assert main([*verify, "--allow", "not-tested"]) == 0
-    capsys.readouterr()
-    assert main(verify) == 1
-    shown = " ".join(capsys.readouterr().out.split())
+    verify = f"verify {folder / 'claims.toml'} --out {folder / 'runs'} --no-cache"
+    assert cli(f"{verify} --allow not-tested").code == 0
+    done = cli(verify)
+    assert done.code == 1
+    shown = " ".join(done.out.split())
     assert "row 1 of both files, '0', is taken for a header" in shown
     assert "The two files hold the same scores." in shown

@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from dpzv_audit.cli import main
 from dpzv_audit.data import load
 from mechanisms import METHODS
 from mechanisms.core import training
@@ -21,18 +20,17 @@ from mechanisms.methods.dpzo import DPZORun
 from ...helpers import one_bit
 from ...helpers.seed_search import parties_of, shown_by
 
-SOUND = ("--method", "dpzv-sound", "--epochs", "2", "--no-controls")
-GRADIENT = ("--method", "vafl", "--epochs", "1", "--set", "dp=gradient", "--set", "epsilon=8", "--no-controls")
+SOUND = "--method dpzv-sound --epochs 2 --no-controls"
+GRADIENT = "--method vafl --epochs 1 --set dp=gradient --set epsilon=8 --no-controls"
 MODELS = "models.safetensors"
 
 
 @pytest.fixture
-def run(tmp_path, capsys):
+def run(tmp_path, cli):
     """Run a command with --json; its result and its folder."""
 
-    def done(*command):
-        assert main([*command, "--json", "--out", str(tmp_path / "runs")]) == 0, capsys.readouterr().err
-        result = json.loads(capsys.readouterr().out)
+    def done(command):
+        result = cli.answer(f"{command} --out {tmp_path / 'runs'}")
         return result, Path(result["run"])
 
     return done
@@ -45,7 +43,7 @@ def exact(result):
 
 @pytest.mark.parametrize("flags", [SOUND, pytest.param(GRADIENT, marks=pytest.mark.slow)], ids=["scalars", "gradients"])
 def test_a_training_has_noise_that_no_seed_gives_and_one_with_a_noise_seed_has_no_sound_bound(flags, run):
-    (one, first), (two, second) = (run("train", *flags) for _ in range(2))
+    (one, first), (two, second) = (run(f"train {flags}") for _ in range(2))
     assert (first / MODELS).read_bytes() != (second / MODELS).read_bytes()
     assert one["noise"] == two["noise"]
     assert (one["noise"]["from"], one["noise"]["seed"]) == ("operating system", None)
@@ -53,7 +51,7 @@ def test_a_training_has_noise_that_no_seed_gives_and_one_with_a_noise_seed_has_n
     assert one["privacy"] == two["privacy"]
     assert (one["bytes"], one["rounds"], one["staleness"]) == (two["bytes"], two["rounds"], two["staleness"])
 
-    (three, third), (four, fourth) = (run("train", *flags, "--noise-seed", "0") for _ in range(2))
+    (three, third), (four, fourth) = (run(f"train {flags} --noise-seed 0") for _ in range(2))
     assert (third / MODELS).read_bytes() == (fourth / MODELS).read_bytes()
     assert (third / "result.json").read_bytes() == (fourth / "result.json").read_bytes()
     assert three["privacy"]["upper"] is None
@@ -63,36 +61,35 @@ def test_a_training_has_noise_that_no_seed_gives_and_one_with_a_noise_seed_has_n
     assert not exact(three)["sound"]
     assert (three["noise"]["from"], three["noise"]["seed"]) == ("noise-seed", 0)
     assert MODELS in four["published"]["not_inside"]
-    (_, other) = run("train", *flags, "--noise-seed", "1")
+    (_, other) = run(f"train {flags} --noise-seed 1")
     assert (other / MODELS).read_bytes() != (third / MODELS).read_bytes()
-    (_, moved) = run("train", *flags, "--noise-seed", "0", "--seed", "1")
+    (_, moved) = run(f"train {flags} --noise-seed 0 --seed 1")
     assert (moved / MODELS).read_bytes() != (third / MODELS).read_bytes()
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("--method", "vafl", "--noise-seed", "3"), "--noise-seed is 3, must be left out: vafl adds no noise"),
-        (("--sigma", "0", "--noise-seed", "3"), "--noise-seed is 3, must be left out: dpzv adds no noise"),
-        (("--noise-seed", "-1"), "--noise-seed is -1"),
-        (("--set", "entropy=os"), "--set is 'entropy'"),
+        ("--method vafl --noise-seed 3", "--noise-seed is 3, must be left out: vafl adds no noise"),
+        ("--sigma 0 --noise-seed 3", "--noise-seed is 3, must be left out: dpzv adds no noise"),
+        ("--noise-seed -1", "--noise-seed is -1"),
+        ("--set entropy=os", "--set is 'entropy'"),
     ],
 )
-def test_a_noise_seed_that_cannot_be_is_one_line(command, said, tmp_path, capsys):
-    assert main(["train", *command, "--epochs", "1", "--out", str(tmp_path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+def test_a_noise_seed_that_cannot_be_is_one_line(command, said, tmp_path, cli):
+    line = cli.refusal(f"train {command} --epochs 1 --out {tmp_path}")
     assert said in line
 
 
 def test_a_sound_bound_on_one_training_covers_its_models_and_nothing_else(run):
-    one, folder = run("train", *SOUND)
+    one, folder = run(f"train {SOUND}")
     assert one["privacy"]["upper"] is not None
     assert list(one["published"]["inside_bound"]) == [MODELS]
     assert "covers models.safetensors, which may leave" in one["published"]["words"]
     for page in ("report.html", "report.md"):
         assert "What the bound covers" in (folder / page).read_text()
         assert "covers nothing else here" in (folder / page).read_text()
-    two, _ = run("train", *SOUND, "--trials", "2")
+    two, _ = run(f"train {SOUND} --trials 2")
     assert two["privacy"]["upper"] is not None
     assert two["published"]["inside_bound"] == {}
     assert "2 trainings" in two["published"]["not_inside"][MODELS]
@@ -100,13 +97,13 @@ def test_a_sound_bound_on_one_training_covers_its_models_and_nothing_else(run):
 
 @pytest.mark.parametrize("method", ["dpzv", "split"])
 def test_without_a_sound_bound_nothing_is_covered(method, run):
-    result, _ = run("train", "--method", method, "--epochs", "1", "--no-controls")
+    result, _ = run(f"train --method {method} --epochs 1 --no-controls")
     assert result["published"]["inside_bound"] == {}
     assert result["privacy"]["gap"] in result["published"]["not_inside"][MODELS]
     assert (result["noise"] is None) == (method == "split")
 
 
-def test_stacks_that_memory_made_smaller_leave_no_key(tmp_path, monkeypatch, capsys):
+def test_stacks_that_memory_made_smaller_leave_no_key(tmp_path, monkeypatch, cli):
     original = training.train
 
     def too_small(*arguments, **options):
@@ -117,21 +114,17 @@ def test_stacks_that_memory_made_smaller_leave_no_key(tmp_path, monkeypatch, cap
         return original(*arguments, **options)
 
     monkeypatch.setattr(training, "train", too_small)
-    assert main(["train", *SOUND, "--trials", "5", "--out", str(tmp_path / "runs"), "--quiet"]) == 0
+    assert cli(f"train {SOUND} --trials 5 --out {tmp_path / 'runs'} --quiet").code == 0
     assert not (tmp_path / "runs" / "checkpoints").exists()
 
 
+PICTURES = "--attack feature_inversion --adversary server"
 SIMULATIONS = {
-    "attack": ("attack", "--epochs", "1", "--trials", "2", "--runs", "4"),
-    "attack, pictures": (
-        *("attack", "--method", "vafl", "--attack", "feature_inversion", "--adversary", "server"),
-        *("--epochs", "1", "--trials", "2", "--runs", "0"),
-    ),
-    "audit": ("audit", "method", "dpzv", "--epochs", "1", "--runs", "4"),
-    "audit, one run": ("audit", "method", "dpzv", "--epochs", "1", "--canaries", "30"),
-    "audit, simulated": (
-        *("audit", "method", "dpzv", "--simulate", "--dataset-size", "640", "--rounds", "20", "--runs", "50"),
-    ),
+    "attack": "attack --epochs 1 --trials 2 --runs 4",
+    "attack, pictures": f"attack --method vafl {PICTURES} --epochs 1 --trials 2 --runs 0",
+    "audit": "audit method dpzv --epochs 1 --runs 4",
+    "audit, one run": "audit method dpzv --epochs 1 --canaries 30",
+    "audit, simulated": "audit method dpzv --simulate --dataset-size 640 --rounds 20 --runs 50",
 }
 
 
@@ -161,7 +154,7 @@ def every_part_is_of_one_list(result, folder):
 @pytest.mark.ci
 @pytest.mark.parametrize("command", SIMULATIONS)
 def test_a_simulation_is_seeded_says_so_and_is_not_to_be_published(command, run):
-    result, folder = run(*SIMULATIONS[command])
+    result, folder = run(SIMULATIONS[command])
     if "vafl" not in SIMULATIONS[command]:
         assert (result["noise"]["from"], result["noise"]["seed"]) == ("seed", 0)
         assert "bounds are on the mechanism with secret noise" in result["noise"]["words"]
@@ -173,7 +166,7 @@ def test_a_simulation_is_seeded_says_so_and_is_not_to_be_published(command, run)
 
 
 def test_every_part_of_a_training_is_inside_outside_or_of_no_record(run):
-    every_part_is_of_one_list(*run("train", "--method", "dpzv-sound", "--epochs", "1"))
+    every_part_is_of_one_list(*run("train --method dpzv-sound --epochs 1"))
 
 
 SEED_PARTS = ("/noise", "/seed", "/command_line", "/run", "the folder's name", "environment.json")
@@ -182,35 +175,35 @@ SEED_PARTS = ("/noise", "/seed", "/command_line", "/run", "the folder's name", "
 @pytest.mark.parametrize(
     ("command", "flags", "again"),
     [
-        ("train", ("--set", "sampler=uniform"), ""),
-        ("train", ("--set", "sampler=shuffled"), ""),
-        ("train", ("--set", "sampler=poisson", "--noise-seed", "4"), "batches and noise"),
-        ("train", ("--noise-seed", "4"), "noise"),
+        ("train", "--set sampler=uniform", ""),
+        ("train", "--set sampler=shuffled", ""),
+        ("train", "--set sampler=poisson --noise-seed 4", "batches and noise"),
+        ("train", "--noise-seed 4", "noise"),
         # label_direct reads batches of one size.
-        ("attack", ("--set", "sampler=uniform"), "batches and noise"),
-        ("attack", (), "noise"),
+        ("attack", "--set sampler=uniform", "batches and noise"),
+        ("attack", "", "noise"),
     ],
     ids=str,
 )
 def test_a_seed_from_which_noise_or_batches_follow_is_not_called_public(command, flags, again, run):
-    less = ("--trials", "1", "--no-controls") if command == "train" else ("--trials", "2", "--runs", "0", "--alone")
-    result, _ = run(command, "--epochs", "1", "--set", "sigma=1.0", *flags, *less)
+    less = "--trials 1 --no-controls" if command == "train" else "--trials 2 --runs 0 --alone"
+    result, _ = run(f"{command} --epochs 1 --set sigma=1.0 {flags} {less}")
     published = result["published"]
     for part in SEED_PARTS:
         assert (part in published["not_inside"]) == bool(again)
         assert part in published["of_no_record"] or again or part == "the folder's name"
         assert published["not_inside"].get(part, again).startswith(again)
-    sampled = any(text in ("sampler=uniform", "sampler=poisson") for text in flags)
+    sampled = "sampler=uniform" in flags or "sampler=poisson" in flags
     assert ("/staleness" in published["not_inside"]) == (command == "train" and sampled)
 
 
 def test_a_training_whose_bound_counts_on_secret_batches_takes_them_from_the_operating_system(run):
-    flags = ("train", "--method", "dp-zo", "--sigma", "0.05", "--epochs", "1", "--no-controls")
-    result, _ = run(*flags)
+    flags = "train --method dp-zo --sigma 0.05 --epochs 1 --no-controls"
+    result, _ = run(flags)
     assert result["noise"]["words"].startswith("Its noise and its batches came from the operating system")
     assert list(result["published"]["inside_bound"]) == [MODELS]
     assert result["privacy"]["upper"] < exact(result)["epsilon"]["upper"]
-    seeded, _ = run(*flags, "--noise-seed", "4")
+    seeded, _ = run(f"{flags} --noise-seed 4")
     assert seeded["privacy"]["gap"] == "seeded-noise,seeded-batches"
     assert "Its batches follow from the run's seed 0." in seeded["noise"]["words"]
     assert not any(bound["sound"] for bound in seeded["privacy"]["bounds"])
@@ -234,11 +227,11 @@ def numbers_of(published, folder):
 
 def test_no_number_that_may_leave_is_the_seed_of_what_leaves(run):
     """The command line and the folder's name hold the run's seed, which gives nothing; a seeded training names it."""
-    flags = ("train", "--method", "dp-zo", "--sigma", "0.05", "--epochs", "1", "--no-controls", "--seed", "90210")
+    flags = "train --method dp-zo --sigma 0.05 --epochs 1 --no-controls --seed 90210"
     data = TrainingData.of(load("digits"), dtype=torch.float32, device="cpu")
     config = METHODS["dp-zo"].configure(sigma=0.05, epochs=1)
-    for more, told, shown in (((), True, set()), (("--noise-seed", "1"), False, {90210})):
-        result, folder = run(*flags, *more)
+    for more, told, shown in (("", True, set()), ("--noise-seed 1", False, {90210})):
+        result, folder = run(f"{flags} {more}")
         numbers = numbers_of(result["published"], folder)
         assert (90210 in numbers) == told
         parties = list(parties_of(data, config, load_file(folder / MODELS)))
@@ -270,13 +263,13 @@ def outside(monkeypatch):
     [
         (
             replace(METHODS["vafl"], name="liar", run=SeededNoise),
-            GRADIENT[2:],
+            GRADIENT.removeprefix("--method vafl"),
             "seeded-noise",
             "Its noise was not drawn",
         ),
         (
             replace(METHODS["dp-zo"], name="liar", run=SeededBatches),
-            ("--sigma", "0.05", "--epochs", "1", "--no-controls"),
+            "--sigma 0.05 --epochs 1 --no-controls",
             "seeded-batches",
             "Its noise came from the operating system. Its batches did not: anyone who learns the run's seed 0 may",
         ),
@@ -285,7 +278,7 @@ def outside(monkeypatch):
 )
 def test_what_was_not_drawn_from_the_operating_system_is_not_said_to_be(spec, flags, gap, words, outside, run):
     outside(spec)
-    result, _ = run("train", "--method", "liar", *flags, "--epochs", "1")
+    result, _ = run(f"train --method liar {flags} --epochs 1")
     assert result["privacy"]["upper"] is None
     assert gap in result["privacy"]["gap"]
     assert result["noise"]["words"].startswith(words)
@@ -294,10 +287,10 @@ def test_what_was_not_drawn_from_the_operating_system_is_not_said_to_be(spec, fl
     assert set(SEED_PARTS) <= set(result["published"]["not_inside"])
 
 
-def test_a_page_says_what_protects_where_no_release_is_stated(outside, run, tmp_path, capsys):
+def test_a_page_says_what_protects_where_no_release_is_stated(outside, run, tmp_path, cli):
     """Randomised response of one bit an answer, which is true: nobody calls that no noise."""
     outside(one_bit.SPEC)
-    result, folder = run("train", "--method", "one-bit", "--epochs", "1", "--no-controls")
+    result, folder = run("train --method one-bit --epochs 1 --no-controls")
     assert result["noise"]["from"] == "operating system"
     assert result["privacy"]["gap"] == "not-released"
     assert one_bit.NOT_RELEASED in result["privacy"]["gap_explanations"]["not-released"]
@@ -306,8 +299,8 @@ def test_a_page_says_what_protects_where_no_release_is_stated(outside, run, tmp_
         "[[claim]]\nname = 'one bit'\nmethod = 'one-bit'\nepsilon = 1.0\ndelta = 1e-5\n"
         "adversary = 'client'\nneighbours = 'replace-label'\n"
     )
-    verify = ["verify", str(tmp_path / "claims.toml"), "--out", str(tmp_path / "verified"), "--quiet"]
-    assert main(verify) == 1
+    verify = f"verify {tmp_path / 'claims.toml'} --out {tmp_path / 'verified'} --quiet"
+    assert cli(verify).code == 1
     pages = [*folder.glob("report.*"), *(tmp_path / "verified").rglob("report.*")]
     assert len(pages) == 4
     for page in pages:
@@ -315,14 +308,14 @@ def test_a_page_says_what_protects_where_no_release_is_stated(outside, run, tmp_
         assert one_bit.NOT_RELEASED in text
         assert not any(phrase in text for phrase in ("no noise", "no-noise"))
     assert "the answers to the active client, hence labels" in (folder / "report.md").read_text()
-    capsys.readouterr()
-    assert main(["account", "--method", "one-bit"]) == 2
-    assert capsys.readouterr().err.endswith(f"--method is 'one-bit', states no release: {one_bit.NOT_RELEASED}\n")
+    assert cli.refusal("account --method one-bit").endswith(
+        f"--method is 'one-bit', states no release: {one_bit.NOT_RELEASED}"
+    )
 
 
 def test_a_method_without_a_release_whose_coins_follow_from_the_seed_is_not_called_secret(outside, run):
     outside(one_bit.SEEDED)
-    result, _ = run("train", "--method", "one-bit", "--epochs", "1", "--no-controls")
+    result, _ = run("train --method one-bit --epochs 1 --no-controls")
     assert result["noise"]["from"] == "unknown"
     assert "came from the operating system" not in json.dumps(result)
 
@@ -336,13 +329,12 @@ def test_a_method_without_a_release_whose_coins_follow_from_the_seed_is_not_call
         ("--seeded-batches", "shuffled", None),
     ],
 )
-def test_account_takes_a_seed_that_others_learn_for_a_gap(flag, sampler, gap, capsys):
-    release = ("account", "--batch-size", "16", "--dataset-size", "1600", "--rounds", "1000", "--noise-multiplier", "9")
-    about = ("--sampler", sampler, "--adversary", "client", "--neighbours", "replace-label", "--json")
+def test_account_takes_a_seed_that_others_learn_for_a_gap(flag, sampler, gap, cli):
+    release = "account --batch-size 16 --dataset-size 1600 --rounds 1000 --noise-multiplier 9"
+    about = f"--sampler {sampler} --adversary client --neighbours replace-label"
     found = []
-    for flags in ((), (flag,)):
-        assert main([*release, *flags, *about]) == 0
-        bounds = json.loads(capsys.readouterr().out)["bounds"]
+    for flags in ("", flag):
+        bounds = cli.answer(f"{release} {flags} {about}")["bounds"]
         found.append(next(b for b in bounds if b["accountant"] == "gdp-exact"))
     secret, seeded = found
     assert secret["sound"]

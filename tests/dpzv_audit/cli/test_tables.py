@@ -6,7 +6,6 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from dpzv_audit.cli import main
 from dpzv_audit.cli.output import FOLDED_WIDTH, Output, print_table
 
 
@@ -55,27 +54,27 @@ def scores(tmp_path, monkeypatch):
     (tmp_path / "claims.toml").write_text(claims + "epsilon = 0.5\n")
 
 
-ACCOUNT = ("account", "--batch-size", "64", "--dataset-size", "1408", "--rounds", "176", "--clip", "10", "--sigma", "1")
+ACCOUNT = "account --batch-size 64 --dataset-size 1408 --rounds 176 --clip 10 --sigma 1"
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "numbers"),
     [
-        (("audit", "scores", "in.csv", "out.csv", "--epsilon", "1"), 0, ("1.377", "3.637", "0.851", "6.42", "40.56")),
-        (("verify", "claims.toml", "--no-cache"), 1, ("≤ 0.5", "≥ 1.", "refuted", "claim")),
-        ((*ACCOUNT, "--neighbours", "replace-label"), 0, ("advanced-composition", "sound *", "(0.")),
+        ("audit scores in.csv out.csv --epsilon 1", 0, ("1.377", "3.637", "0.851", "6.42", "40.56")),
+        ("verify claims.toml --no-cache", 1, ("≤ 0.5", "≥ 1.", "refuted", "claim")),
+        (f"{ACCOUNT} --neighbours replace-label", 0, ("advanced-composition", "sound *", "(0.")),
     ],
 )
 @pytest.mark.parametrize("width", ["20", "40", "60"])
-def test_tables_keep_their_numbers_on_a_narrow_terminal(arguments, code, numbers, width, scores, monkeypatch, capsys):
+def test_tables_keep_their_numbers_on_a_narrow_terminal(arguments, code, numbers, width, scores, monkeypatch, cli):
     monkeypatch.setenv("COLUMNS", width)
-    assert main(list(arguments)) == code
-    text = capsys.readouterr().out
-    assert [number for number in numbers if number not in text] == []
-    assert "…" not in text
+    done = cli(arguments)
+    assert done.code == code
+    assert [number for number in numbers if number not in done.out] == []
+    assert "…" not in done.out
 
 
-def test_planted_mechanisms_keep_names_numbers_and_verdicts(scores, monkeypatch, capsys):
+def test_planted_mechanisms_keep_names_numbers_and_verdicts(scores, monkeypatch):
     from dpzv_audit.cli.summary import planted_table
     from dpzv_audit.results import PlantedResult, PlantedRow
 
@@ -105,19 +104,19 @@ def test_planted_mechanisms_keep_names_numbers_and_verdicts(scores, monkeypatch,
     assert "…" not in text
 
 
-def test_a_confidence_below_one_is_never_printed_as_certainty(scores, capsys):
-    assert main(["audit", "scores", "in.csv", "out.csv", "--confidence", "0.999999999"]) == 0
-    text = capsys.readouterr().out
-    assert "99.9999999%" in text
-    assert "100%" not in text
+def test_a_confidence_below_one_is_never_printed_as_certainty(scores, cli):
+    done = cli("audit scores in.csv out.csv --confidence 0.999999999")
+    assert done.code == 0
+    assert "99.9999999%" in done.out
+    assert "100%" not in done.out
 
 
-def test_a_name_of_several_lines_adds_no_row(tmp_path, capsys):
+def test_a_name_of_several_lines_adds_no_row(tmp_path, cli):
     table = tmp_path / "a\nepsilon at least | 9.\ncsv"
     table.write_text("x,y,label\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(120)))
-    data = ["--csv", str(table), "--label", "label", "--clients", "2", "--scales", "x=7,y=5"]
-    short = ["--epochs", "1", "--trials", "1", "--batch-size", "16", "--no-controls", "--out", str(tmp_path / "runs")]
-    assert main(["train", "--method", "dpzv", *data, *short]) == 0
-    printed = capsys.readouterr().out
-    assert "csv:a\\nepsilon at least" in printed
-    assert printed.count("│ epsilon at least") == 1
+    data = f"--csv '{table}' --label label --clients 2 --scales x=7,y=5"
+    short = f"--epochs 1 --trials 1 --batch-size 16 --no-controls --out {tmp_path / 'runs'}"
+    done = cli(f"train --method dpzv {data} {short}")
+    assert done.code == 0
+    assert "csv:a\\nepsilon at least" in done.out
+    assert done.out.count("│ epsilon at least") == 1

@@ -1,12 +1,10 @@
 """An interrupted `train` says what lies on the disk and how to go on, whenever it is interrupted."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from dpzv_audit.base.errors import AuditError, Interrupted
-from dpzv_audit.cli import main
 from dpzv_audit.cli.trials import kept_parts
 from mechanisms.core.checkpoints import FileCheckpoints
 
@@ -14,18 +12,16 @@ GO_ON = "the same command with --resume goes on from there"
 
 
 @pytest.fixture
-def train(tmp_path, monkeypatch, capsys):
+def train(tmp_path, monkeypatch, cli):
     """Train in `tmp_path`, with something in the place of one function; return exit code and what was said."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*more, at="", instead=None, method="vafl"):
-        command = ("train", "--method", method, "--epochs", "3", "--no-controls", "--out", "runs", "--json")
+    def run(more="", at="", instead=None, method="vafl"):
         with monkeypatch.context() as patched:
             if at:
                 patched.setattr(at, instead)
-            code = main([*command, *more])
-        printed = capsys.readouterr()
-        return code, json.loads(printed.out) if code == 0 else printed.err
+            done = cli(f"train --method {method} --epochs 3 --no-controls --out runs --json {more}")
+        return done.code, done.json if done.code == 0 else done.err
 
     return run
 
@@ -62,8 +58,8 @@ def test_it_says_so_at_every_moment_and_goes_on_to_the_same_numbers(train):
     assert (code, said) == (130, f"dpzv-audit: interrupted; 2 of 3 epochs are kept in {file}; {GO_ON}\n")
     # Taken up again, or begun anew, it may be interrupted before it has read or written anything.
     load = "mechanisms.core.checkpoints.FileCheckpoints.load"
-    for more in (("--resume",), ()):
-        assert train(*more, at=load, instead=interrupt) == (code, said)
+    for more in ("--resume", ""):
+        assert train(more, at=load, instead=interrupt) == (code, said)
     whole = f"3 of 3 epochs are kept in {file}"
     write = "dpzv_audit.cli.train.save"
     assert train("--resume", at=write, instead=interrupt) == (130, f"dpzv-audit: interrupted; {whole}; {GO_ON}\n")

@@ -66,16 +66,16 @@ def attack(tmp_path, monkeypatch, capfd):
     (folder / f"{name}.py").write_text(SYSTEM)
     monkeypatch.chdir(folder)
 
-    def mounted(*arguments, log="log", **environment):
+    def mounted(flags="", log="log", **environment):
         monkeypatch.setenv("LOG", str(tmp_path / log))
         for key in ("AT", "WHAT"):
             monkeypatch.delenv(key, raising=False)
         for key, value in environment.items():
             monkeypatch.setenv(key, value)
         # On a machine that does much else a training takes many times its own time.
-        limit = () if "--trial-seconds" in arguments else ("--trial-seconds", "600")
-        out = ("--out", tmp_path / "runs", "--attack", "label_norm", "--trials", "4", *limit)
-        code = main(["attack", "--system", f"{name}:train", *map(str, out), "--json", *arguments])
+        limit = "" if "--trial-seconds" in flags else "--trial-seconds 600"
+        size = f"--attack label_norm --trials 4 --out {tmp_path / 'runs'}"
+        code = main(f"attack --system {name}:train {size} {limit} --json {flags}".split())
         printed = capfd.readouterr()
         seeds = (tmp_path / log).read_text().split()
         return code, (json.loads(printed.out) if code == 0 else printed.err.strip()), seeds
@@ -101,13 +101,13 @@ PILOTS = 4
 def test_a_training_that_fails_loses_none_before_it(attack, what, code, words, tmp_path):
     whole = attack(log="whole")
     assert whole[0] == 0
-    failed = attack("--trial-seconds", "4", AT=str(REHEARSED + 3), WHAT=what)
+    failed = attack("--trial-seconds 4", AT=str(REHEARSED + 3), WHAT=what)
     assert failed[0] == code
     assert words in failed[1]
     assert len(failed[1].splitlines()) == 1
     assert "2 trainings are kept in" in failed[1]
     assert "the same command with --resume goes on from there" in failed[1]
-    resumed = attack("--trial-seconds", "4", "--resume", log="resumed")
+    resumed = attack("--trial-seconds 4 --resume", log="resumed")
     assert resumed[0] == 0
     assert len(resumed[2]) == len(whole[2]) - 2
     assert set(failed[2][REHEARSED : REHEARSED + 2]).isdisjoint(resumed[2][REHEARSED:])
@@ -145,7 +145,7 @@ def test_processes_give_the_numbers_of_one(attack, monkeypatch):
 
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
     here = attack(log="here")[1]
-    there = attack("--jobs", "2", log="there")
+    there = attack("--jobs 2", log="there")
     assert there[0] == 0
     for key in ("success", "controls", "certified", "utility", "bytes"):
         assert there[1][key] == here[key]
@@ -156,11 +156,11 @@ def test_processes_give_the_numbers_of_one(attack, monkeypatch):
 def test_threads_of_a_cluster_give_the_numbers_of_one_process(attack):
     """Each training has a process of its own there: generators are seeded for a whole process."""
     distributed = pytest.importorskip("distributed")
-    here = attack("--trials", "2", log="here")[1]
+    here = attack("--trials 2", log="here")[1]
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
     ) as cluster:
-        there = attack("--trials", "2", "--executor", "dask", "--scheduler", cluster.scheduler_address, log="there")
+        there = attack(f"--trials 2 --executor dask --scheduler {cluster.scheduler_address}", log="there")
     assert there[0] == 0
     for key in ("success", "controls", "certified", "utility", "bytes"):
         assert there[1][key] == here[key]
@@ -169,12 +169,13 @@ def test_threads_of_a_cluster_give_the_numbers_of_one_process(attack):
 @pytest.mark.slow
 def test_a_training_that_took_its_process_down_is_done_by_another(attack):
     """The count has gone past the place by then: only who dies again and again has failed."""
-    code, _, seeds = attack("--executor", "loky", AT=str(REHEARSED + PILOTS + 8), WHAT="ends its process")
+    code, _, seeds = attack("--executor loky", AT=str(REHEARSED + PILOTS + 8), WHAT="ends its process")
     assert code == 0
     assert len(seeds) == REHEARSED + PILOTS + 8 + 1
 
 
-@pytest.mark.parametrize("flags", [("--jobs", "2"), ("--trial-seconds", "5")])
-def test_what_is_of_a_system_needs_one(capsys, flags, tmp_path):
-    assert main(["attack", "--method", "vafl", "--out", str(tmp_path), *flags]) == 2
-    assert f"{flags[0]} goes with --system, whose trainings are carried out one by one" in capsys.readouterr().err
+@pytest.mark.parametrize("flags", ["--jobs 2", "--trial-seconds 5"])
+def test_what_is_of_a_system_needs_one(cli, flags, tmp_path):
+    assert f"{flags.split()[0]} goes with --system, whose trainings are carried out one by one" in cli.refusal(
+        f"attack --method vafl --out {tmp_path} {flags}"
+    )

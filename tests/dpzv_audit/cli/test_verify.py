@@ -115,13 +115,13 @@ def write(folder, text, name="claims.toml"):
 
 
 @pytest.fixture
-def verified(folder, command):
+def verified(folder, cli):
     """Verifies a claims file, written anew where its text is given: exit code and the one JSON object on stdout."""
 
     def run(flags="", *, claims="claims.toml", text=None):
         if text is not None:
             write(folder, text)
-        done = command(f"verify {claims} {flags} --json")
+        done = cli(f"verify {claims} {flags} --json")
         return done.code, done.json
 
     return run
@@ -289,7 +289,7 @@ def test_strict_fails_what_was_not_audited(folder, verified, monkeypatch):
     assert all(entry["unaudited"] for entry in result["claims"])
     code, result = verified("--allow overclaimed --strict --junit strict.xml --sarif strict.sarif")
     assert (code, [entry["fails"] for entry in result["claims"]]) == (1, [True, True])
-    suite = ElementTree.parse(folder / "strict.xml").getroot().find("testsuite")
+    suite = ElementTree.parse(folder / "strict.xml").find("testsuite")
     assert (suite.get("failures"), suite.get("skipped")) == ("2", "0")
     assert [case.find("failure").get("type") for case in suite.findall("testcase")] == verdicts
     results = json.loads((folder / "strict.sarif").read_text())["runs"][0]["results"]
@@ -369,19 +369,19 @@ def test_the_report_shows_hostile_names_as_text(folder, verified):
     assert "<script>" not in (folder / result["run"] / "report.md").read_text()
 
 
-def test_the_report_command_draws_verdicts_again(folder, command, verified):
+def test_the_report_command_draws_verdicts_again(folder, cli, verified):
     _, result = verified(text=FILE)
     run = folder / result["run"]
     page = (run / "report.html").read_text()
     (run / "report.html").unlink()
-    assert command(f"report {run} --format html --format md --format junit --format sarif").code == 0
+    assert cli(f"report {run} --format html --format md --format junit --format sarif").code == 0
     assert (run / "report.html").read_text() == page
     assert json.loads((run / "claims.sarif").read_text())["version"] == "2.1.0"
     ElementTree.parse(run / "junit.xml")
     value = json.loads((run / "result.json").read_text())
     value["claims"][0]["verdict"] = 3
     (run / "result.json").write_text(json.dumps(value))
-    assert "run verify again" in command.refusal(f"report {run}")
+    assert "run verify again" in cli.refusal(f"report {run}")
 
 
 def test_a_ledger_holds_the_level_of_all_runs(folder, verified):
@@ -411,7 +411,7 @@ def test_a_ledger_holds_the_level_of_all_runs(folder, verified):
 
 
 @pytest.fixture
-def killed(folder, command, monkeypatch, verified):
+def killed(folder, cli, monkeypatch, verified):
     """What a run with a ledger says that nothing stopped, after another was stopped once it had entered its decisions.
 
     Also the flags of the second.
@@ -424,7 +424,7 @@ def killed(folder, command, monkeypatch, verified):
     code, whole = verified(whole_flags)
     with monkeypatch.context() as patched:
         patched.setattr("dpzv_audit.cli.verify.write_folder", stopped)
-        done = command(f"verify claims.toml {flags}")
+        done = cli(f"verify claims.toml {flags}")
     assert done.code == 130
     assert "all claims were judged, but not all files are written; the same" in done.err
     return code, whole, flags
@@ -531,7 +531,7 @@ def test_a_refutation_stays_whatever_is_edited_but_the_claim(folder, verified):
         (1, "holds 0 entries, but was left with 1; put back the file that was last used, or move it away"),
     ],
 )
-def test_a_ledger_that_was_lost_is_refused_until_a_new_one_is_asked_for(folder, command, verified, left, says):
+def test_a_ledger_that_was_lost_is_refused_until_a_new_one_is_asked_for(folder, cli, verified, left, says):
     ledger = folder / "ledger.jsonl"
     assert verified("--ledger ledger.jsonl", text=FILE)[0] == 1
     lines = ledger.read_text().splitlines(keepends=True)
@@ -540,11 +540,11 @@ def test_a_ledger_that_was_lost_is_refused_until_a_new_one_is_asked_for(folder, 
         ledger.write_text("".join(lines[:left]))
     before = ledger.exists() and ledger.read_text()
     for more in ("", "--no-cache", "--check"):
-        line = command.refusal(f"verify claims.toml --ledger ledger.jsonl {more}")
+        line = cli.refusal(f"verify claims.toml --ledger ledger.jsonl {more}")
         assert f"--ledger ledger.jsonl: {says}" in line
     assert (ledger.exists() and ledger.read_text()) == before
     ledger.unlink(missing_ok=True)
-    done = command("verify claims.toml --ledger ledger.jsonl --new-ledger")
+    done = cli("verify claims.toml --ledger ledger.jsonl --new-ledger")
     assert done.code == 1
     assert "A new ledger begins in ledger.jsonl" in done.out
     assert verified("--ledger ledger.jsonl")[0] == 1
@@ -566,7 +566,7 @@ def test_evidence_that_a_budget_cut_off_is_a_look_of_its_own_in_a_ledger(folder,
     assert (decision["refuted"], decision["scores"]) == (True, whole["claims"][0]["scores_digest"])
 
 
-def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, command, monkeypatch, verified):
+def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, cli, monkeypatch, verified):
     from dpzv_audit.claims import forms
 
     write(folder, FILE)
@@ -580,7 +580,7 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, command, monk
         return read(*places)
 
     monkeypatch.setattr(forms, "load_score_files", interrupted)
-    done = command("verify claims.toml --json --sarif stopped.sarif")
+    done = cli("verify claims.toml --json --sarif stopped.sarif")
     assert done.code == 130
     stopped = json.loads((folder / "stopped.sarif").read_text())["runs"][0]["invocations"]
     assert stopped == [{"executionSuccessful": False}]
@@ -594,9 +594,9 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, command, monk
     assert not verified("--resume")[1]["interrupted"]
 
 
-def test_nothing_runs_when_one_claim_is_wrong(folder, command):
+def test_nothing_runs_when_one_claim_is_wrong(folder, cli):
     write(folder, FILE + '\n[[claim]]\nname = "third"\nmethod = "dpzw"\nepsilon = 1.0\n')
-    line = command.refusal("verify claims.toml --json")
+    line = cli.refusal("verify claims.toml --json")
     assert "claim 'third': method is 'dpzw': did you mean 'dpzv'?" in line
     assert not (folder / "dpzv-runs").exists()
 
@@ -612,9 +612,9 @@ def test_nothing_runs_when_one_claim_is_wrong(folder, command):
         ('config = { sampler = "poison" }', "sampler"),
     ],
 )
-def test_a_wrong_setting_of_a_method_is_one_line(folder, command, change, says):
+def test_a_wrong_setting_of_a_method_is_one_line(folder, cli, change, says):
     write(folder, f'[[claim]]\nname = "c"\nmethod = "dpzv"\nepsilon = 1.0\n{change}\n')
-    line = command.refusal("verify claims.toml")
+    line = cli.refusal("verify claims.toml")
     assert "claims.toml:" in line
     assert says in line
 
@@ -635,25 +635,25 @@ def test_a_wrong_setting_of_a_method_is_one_line(folder, command, change, says):
         ("claims.toml --new-ledger", "--new-ledger needs --ledger FILE"),
     ],
 )
-def test_a_wrong_flag_is_one_line_and_code_two(folder, command, arguments, says):
+def test_a_wrong_flag_is_one_line_and_code_two(folder, cli, arguments, says):
     write(folder, FILE)
-    assert says in command.refusal(f"verify {arguments}")
+    assert says in cli.refusal(f"verify {arguments}")
 
 
-def test_output_that_cannot_be_written_is_one_line_and_code_three(folder, command, monkeypatch):
+def test_output_that_cannot_be_written_is_one_line_and_code_three(folder, cli, monkeypatch):
     def full(path, text, **_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("dpzv_audit.cli.verify.write_atomically", full)
     write(folder, FILE)
-    line = command.refusal("verify claims.toml --junit out.xml --quiet", code=3)
+    line = cli.refusal("verify claims.toml --junit out.xml --quiet", code=3)
     assert "--junit is out.xml, which cannot be written (No space left on device)" in line
 
 
 @pytest.mark.parametrize(("flag", "path"), [("--junit", "."), ("--sarif", "absent/claims.sarif")])
-def test_an_output_that_can_be_no_file_is_told_before_anything_runs(folder, command, flag, path):
+def test_an_output_that_can_be_no_file_is_told_before_anything_runs(folder, cli, flag, path):
     write(folder, FILE)
-    assert f"{flag} is {path}, " in command.refusal(f"verify claims.toml {flag} {path} --quiet")
+    assert f"{flag} is {path}, " in cli.refusal(f"verify claims.toml {flag} {path} --quiet")
     assert sorted(file.name for file in folder.iterdir()) == ["claims.toml", "in.csv", "out.csv"]
 
 
@@ -820,5 +820,5 @@ def test_a_check_imports_nothing_of_the_repository_nor_what_it_installs(folder, 
         assert "method is 'theirs'" in done.stderr
 
 
-def test_the_schema_is_printed_alone(command):
-    assert command("verify --schema").json["title"] == "dpzv-audit claims file"
+def test_the_schema_is_printed_alone(cli):
+    assert cli("verify --schema").json["title"] == "dpzv-audit claims file"

@@ -8,7 +8,6 @@ import pytest
 from attacks import ATTACKS, AttackSpec
 from dpzv_audit.base.registry import Registry
 from dpzv_audit.claims import method as method_claims
-from dpzv_audit.cli import main
 from mechanisms import METHODS
 
 MANY_CLASSES = {"label_direct", "label_probe", "label_inversion"}
@@ -49,7 +48,7 @@ def claim_on(attack):
 
 
 @pytest.fixture
-def verified(tmp_path, monkeypatch, capsys):
+def verified(tmp_path, monkeypatch, cli):
     """Verify a claim on an attack with some flags, on one block of two trainings; return its entry of the result."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(method_claims, "TRIALS_A_BLOCK", 2)
@@ -59,12 +58,9 @@ def verified(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("attacks.ATTACKS", Registry(ATTACKS.group, AttackSpec, map(quicker, ATTACKS.values())))
 
-    def verify(attack, *flags):
+    def verify(attack, flags=""):
         (tmp_path / "claims.toml").write_text(claim_on(attack))
-        status = main(["verify", "claims.toml", "--json", "--max-trials", "2", "--allow", "not-tested", *flags])
-        captured = capsys.readouterr()
-        assert status == 0, captured.err
-        result = json.loads(captured.out)
+        result = cli.answer(f"verify claims.toml --max-trials 2 --allow not-tested {flags}")
         return {**result["claims"][0], "cached": bool(result["cached"])}
 
     return verify
@@ -78,25 +74,23 @@ def verified(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_every_attack_is_verified_and_kept(verified, attack):
-    entry = verified(attack, "--cache", "cache")
+    entry = verified(attack, "--cache cache")
     assert not entry["missing"]
     assert -1.0 <= entry["attack"]["success"] <= 1.0
     assert all(isinstance(value, float) for value in entry["attack"]["baselines"].values())
-    again = verified(attack, "--cache", "cache")
+    again = verified(attack, "--cache cache")
     assert again["cached"]
     assert again["attack"] == entry["attack"]
 
 
 def test_baselines_that_were_measured_need_no_cache(verified):
-    assert (
-        verified("label_spectral", "--no-cache")["attack"] == verified("label_spectral", "--cache", "cache")["attack"]
-    )
+    assert verified("label_spectral", "--no-cache")["attack"] == verified("label_spectral", "--cache cache")["attack"]
 
 
 def test_an_attack_on_a_model_that_has_not_learnt_is_warned_of(verified, monkeypatch):
     monkeypatch.setitem(ON, "label_direction", ("vafl", {"server_rate": 1e-9, "client_rate": 1e-9}))
-    idle = verified("label_direction", "--cache", "cache")
-    again = verified("label_direction", "--cache", "cache")
+    idle = verified("label_direction", "--cache cache")
+    again = verified("label_direction", "--cache cache")
     assert again["cached"]
     for entry in (idle, again):
         assert any(text.startswith("the model has not learnt") for text in entry["judged"]["warnings"])

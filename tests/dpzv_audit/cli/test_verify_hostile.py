@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dpzv_audit.base.toml import LARGEST_FILE
-from dpzv_audit.cli import main
 
 CLAIM = '[[claim]]\nname = "c"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 1.0\n'
 REFUSED = {
@@ -126,32 +125,28 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_a_claim_is_one_line(folder, capsys, what):
+def test_what_cannot_be_a_claim_is_one_line(folder, cli, what):
     text, says = REFUSED[what]
     (folder / "claims.toml").write_text(text)
-    assert main(["verify", "claims.toml"]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    assert printed.err.startswith("dpzv-audit: error: ")
-    assert len(printed.err) < 700
-    assert says in printed.err
-    assert printed.err[:-1].isprintable(), "nothing that a terminal would obey"
+    printed = cli.refusal("verify claims.toml")
+    assert printed.startswith("dpzv-audit: error: ")
+    assert len(printed) < 700
+    assert says in printed
+    assert printed.isprintable(), "nothing that a terminal would obey"
     assert "trap" not in sys.modules
     assert not (folder / "executed").exists()
     assert not (folder / "dpzv-runs").exists()
 
 
 @pytest.mark.ci
-def test_names_are_text_wherever_they_are_shown(folder, capsys, monkeypatch):
+def test_names_are_text_wherever_they_are_shown(folder, cli, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
     monkeypatch.setenv("COLUMNS", "400")
     claims = [CLAIM.replace('"c"', json.dumps(name)) + f"source = {json.dumps(name)}\n" for name in NAMES]
     # True of these scores, whose epsilon is 4.38.
     (folder / "[claims] <b>.toml").write_text("\n".join(claims).replace("epsilon = 1.0", "epsilon = 5.0"))
-    code = main(["verify", "[claims] <b>.toml", "--junit", "junit.xml", "--sarif", "claims.sarif"])
-    printed = capsys.readouterr()
-    assert code == 1, "not tested"
+    printed = cli("verify '[claims] <b>.toml' --junit junit.xml --sarif claims.sarif")
+    assert printed.code == 1, "not tested"
     warnings = printed.err.splitlines()
     assert len(warnings) == len(NAMES), "as many scores could certify 4.38 of the claimed 5"
     assert all(line.startswith("dpzv-audit: warning: [claims] <b>.toml:") for line in warnings)
@@ -163,7 +158,7 @@ def test_names_are_text_wherever_they_are_shown(folder, capsys, monkeypatch):
     assert "<script" not in page
     assert "<img" not in page
     assert not re.search(r"<[^>]*(?:onerror|javascript:)", page), "no tag holds what a name says"
-    cases = ElementTree.parse(folder / "junit.xml").getroot().iter("testcase")
+    cases = ElementTree.parse(folder / "junit.xml").iter("testcase")
     assert [case.get("name") for case in cases] == list(NAMES)
     results = json.loads((folder / "claims.sarif").read_text())["runs"][0]["results"]
     assert [result["partialFingerprints"]["claimName/v1"] for result in results] == list(NAMES)
@@ -188,17 +183,17 @@ def test_a_command_for_a_log_is_one(name):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("columns", ["20", "80", "400"])
-def test_no_name_is_a_command_to_a_service_that_keeps_logs(folder, capsys, monkeypatch, columns):
+def test_no_name_is_a_command_to_a_service_that_keeps_logs(folder, cli, monkeypatch, columns):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
     monkeypatch.setenv("COLUMNS", columns)
     claims = [CLAIM.replace('"c"', json.dumps(name)) + f"source = {json.dumps(name)}\n" for name in COMMANDS]
     (folder / "claims.toml").write_text("\n".join(claims).replace("epsilon = 1.0", "epsilon = 0.01"))
-    assert main(["verify", "claims.toml", "--junit", "junit.xml", "--sarif", "claims.sarif"]) == 1
-    shown = capsys.readouterr()
-    assert main(["verify", "claims.toml", "--json"]) == 1
-    as_json = capsys.readouterr()
-    assert [entry["name"] for entry in json.loads(as_json.out)["claims"]] == list(COMMANDS)
-    cases = ElementTree.parse(folder / "junit.xml").getroot().iter("testcase")
+    shown = cli("verify claims.toml --junit junit.xml --sarif claims.sarif")
+    assert shown.code == 1
+    as_json = cli("verify claims.toml --json")
+    assert as_json.code == 1
+    assert [entry["name"] for entry in as_json.json["claims"]] == list(COMMANDS)
+    cases = ElementTree.parse(folder / "junit.xml").iter("testcase")
     assert [case.get("name") for case in cases] == list(COMMANDS)
     results = json.loads((folder / "claims.sarif").read_text())["runs"][0]["results"]
     assert [result["partialFingerprints"]["claimName/v1"] for result in results] == list(COMMANDS)
@@ -209,10 +204,8 @@ def test_no_name_is_a_command_to_a_service_that_keeps_logs(folder, capsys, monke
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if len(name) < 60])
-def test_no_error_is_a_command_either(folder, capsys, name):
+def test_no_error_is_a_command_either(folder, cli, name):
     for text in (CLAIM.replace('"c"', json.dumps(name)).replace("1.0", "-1.0"), f"{json.dumps(name)} = 1\n" + CLAIM):
         (folder / "claims.toml").write_text(text)
-        assert main(["verify", "claims.toml"]) == 2
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
+        said = cli.refusal("verify claims.toml")
         assert commands_in(said) == []

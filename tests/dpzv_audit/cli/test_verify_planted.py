@@ -10,7 +10,6 @@ from dpzv_audit import verify_claim
 from dpzv_audit.base.rounding import p_value
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Ledger, append_entry, level_of, open_ledger
-from dpzv_audit.cli import main
 from dpzv_audit.evidence.verdict import Evidence
 
 CLAIM = '[[claim]]\nname = "ours"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 0.5\n'
@@ -33,40 +32,42 @@ def folder(tmp_path, monkeypatch):
     return root
 
 
-def verified(capsys, *arguments):
-    code = main(["verify", "claims.toml", *arguments])
-    printed = capsys.readouterr()
-    return code, " ".join(printed.out.split()), printed.err
+@pytest.fixture
+def verified(cli):
+    """Verifies the claims: exit code, words on stdout, lines on stderr."""
+
+    def run(flags):
+        done = cli(f"verify claims.toml {flags}")
+        return done.code, " ".join(done.out.split()), done.err
+
+    return run
 
 
-def test_evidence_that_git_tracks_is_refused_and_ignored_evidence_is_not(folder, capsys, monkeypatch):
-    code, *_ = verified(capsys, "--cache", "kept")
+def test_evidence_that_git_tracks_is_refused_and_ignored_evidence_is_not(folder, cli, verified, monkeypatch):
+    code, *_ = verified("--cache kept")
     assert code == 1
     assert (folder / "kept" / ".gitignore").read_text() == "*\n", "what the tool keeps no commit takes by accident"
-    assert verified(capsys, "--cache", "kept")[1].count("[from the cache]") == 1
+    assert verified("--cache kept")[1].count("[from the cache]") == 1
     (path,) = (folder / "kept").rglob("evidence.json")
     Cache(folder / "kept").keep(path.parent.name, Evidence(p_value=1.0))
     subprocess.run(["git", "add", "-f", "kept"], check=True)
-    for arguments, named in ((("--cache", "kept"), "--cache is 'kept'"), ((), "DPZV_AUDIT_CACHE is ")):
+    for arguments, named in (("--cache kept", "--cache is 'kept'"), ("", "DPZV_AUDIT_CACHE is ")):
         monkeypatch.setenv("DPZV_AUDIT_CACHE", str(folder / "kept"))
-        code, out, error = verified(capsys, *arguments)
-        assert (code, out, error.count("\n")) == (2, "", 1)
+        error = cli.refusal(f"verify claims.toml {arguments}")
         assert named in error
         assert "where git tracks " in error
         assert "use a folder outside it, or one that git ignores" in error
     (folder / "link").symlink_to(folder / "kept")
-    assert verified(capsys, "--cache", "link")[0] == 2
-    assert verified(capsys, "--no-cache")[0] == 1
+    assert verified("--cache link")[0] == 2
+    assert verified("--no-cache")[0] == 1
 
 
-def test_a_ledger_that_git_tracks_is_refused(folder, capsys):
-    assert verified(capsys, "--ledger", "ledger.jsonl")[0] == 1
+def test_a_ledger_that_git_tracks_is_refused(folder, cli, verified):
+    assert verified("--ledger ledger.jsonl")[0] == 1
     subprocess.run(["git", "add", "ledger.jsonl"], check=True)
-    code, out, error = verified(capsys, "--ledger", "ledger.jsonl")
-    assert (code, out, error.count("\n")) == (2, "", 1)
-    assert "--ledger ledger.jsonl: git tracks " in error
+    assert "--ledger ledger.jsonl: git tracks " in cli.refusal("verify claims.toml --ledger ledger.jsonl")
     (folder / "ledger.jsonl").unlink()
-    assert verified(capsys, "--ledger", "ledger.jsonl")[0] == 2, "git tracks it all the same"
+    assert verified("--ledger ledger.jsonl")[0] == 2, "git tracks it all the same"
 
 
 FORGERIES = {
@@ -80,16 +81,16 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize("what", FORGERIES)
-def test_an_entry_that_was_edited_with_its_hashes_decides_nothing(folder, capsys, what):
+def test_an_entry_that_was_edited_with_its_hashes_decides_nothing(folder, verified, what):
     """Whoever writes it knows the digest of the scores, which follow from the claim, and the hashes."""
-    assert verified(capsys, "--ledger", "ledger.jsonl")[0] == 1
+    assert verified("--ledger ledger.jsonl")[0] == 1
     book = open_ledger(folder / "ledger.jsonl", 1e-3)
     (entry,) = book.entries
     ((claim, decision),) = entry.decisions.items()
     forged = replace(entry, decisions={claim: replace(decision, **FORGERIES[what])})
     (folder / "ledger.jsonl").unlink()
     append_entry(folder / "ledger.jsonl", Ledger(1e-3, name="forged"), forged)
-    code, out, error = verified(capsys, "--ledger", "ledger.jsonl", "--cache", "fresh")
+    code, out, error = verified("--ledger ledger.jsonl --cache fresh")
     assert code in (1, 2)
     assert "neither refutes" not in out
     if code == 2:
@@ -98,7 +99,7 @@ def test_an_entry_that_was_edited_with_its_hashes_decides_nothing(folder, capsys
     assert (code == 1) == (what in ("of unknown making", "of another version", "without a p-value"))
 
 
-def test_scores_that_the_ledger_judged_among_others_are_not_said_to_refute_nothing(folder, capsys):
+def test_scores_that_the_ledger_judged_among_others_are_not_said_to_refute_nothing(folder, verified):
     """A p-value between its share of an early look and the level of a later one: judged once, and said so."""
     null = np.random.default_rng(3).normal(0.0, 1.0, 1000)
     np.savetxt(folder / "null.csv", null)
@@ -114,9 +115,9 @@ def test_scores_that_the_ledger_judged_among_others_are_not_said_to_refute_nothi
         low, high = (epsilon, high) if p < 1e-4 else (low, epsilon)
     ours = CLAIM.replace("0.5", f"{epsilon}")
     (folder / "claims.toml").write_text(ours + "".join(others))
-    assert verified(capsys, "--ledger", "ledger.jsonl", "--allow", "not-tested")[0] == 0
+    assert verified("--ledger ledger.jsonl --allow not-tested")[0] == 0
     (folder / "claims.toml").write_text(ours)
-    code, out, _ = verified(capsys, "--ledger", "ledger.jsonl", "--allow", "not-tested")
+    code, out, _ = verified("--ledger ledger.jsonl --allow not-tested")
     assert (code, f"(p = {p_value(p)})" in out) == (0, True)
     assert "neither refutes" not in out
     assert "The ledger judged these scores before" in out

@@ -70,10 +70,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def started(folder, *arguments, seconds=0.0, stderr=subprocess.PIPE):
+def started(folder, flags, seconds=0.0, stderr=subprocess.PIPE):
     """`dpzv-audit verify` as a terminal starts it: in a process group of its own, which Ctrl-C reaches as a whole."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "SECONDS_A_BLOCK": str(seconds)}
-    command = [sys.executable, "-m", "dpzv_audit", "verify", "claims.toml", "--trust-code", "--json", *arguments]
+    command = [sys.executable, "-m", "dpzv_audit", "verify", "claims.toml", "--trust-code", "--json", *flags.split()]
     return subprocess.Popen(
         command,
         cwd=folder,
@@ -99,7 +99,7 @@ def test_an_interrupt_by_hand_leaves_a_partial_report_and_goes_on_in_workers(fol
     calls = len(list((folder / "blocks").iterdir()))
     for path in (folder / "blocks").iterdir():
         path.unlink()
-    process = started(folder, "--cache", "cache", seconds=0.04)
+    process = started(folder, "--cache cache", seconds=0.04)
     limit = time.monotonic() + 300
     while len(list(folder.glob("cache/*/*/block-runs-*.json"))) < 6:
         assert process.poll() is None, process.communicate()
@@ -119,7 +119,7 @@ def test_an_interrupt_by_hand_leaves_a_partial_report_and_goes_on_in_workers(fol
     page = (folder / result["run"] / "report.html").read_text()
     assert "The run was interrupted" in page
     assert "Incomplete evidence" in page
-    resumed = ended(started(folder, "--cache", "cache", "--resume", "--jobs", "2"), 0)[0]
+    resumed = ended(started(folder, "--cache cache --resume --jobs 2"), 0)[0]
     assert not resumed["interrupted"]
     assert resumed["missing"] == []
     # A block of either claim was lost to the interrupt; none of the six that had ended was run again. The scores of
@@ -132,7 +132,7 @@ def test_an_interrupt_by_hand_leaves_a_partial_report_and_goes_on_in_workers(fol
 def test_a_terminal_shows_a_table_while_it_runs(folder):
     pty = pytest.importorskip("pty", reason="terminals of POSIX")
     ours, theirs = pty.openpty()
-    process = started(folder, "--no-cache", "--only", "quick", stderr=theirs)
+    process = started(folder, "--no-cache --only quick", stderr=theirs)
     os.close(theirs)
     process.communicate(timeout=300)
     shown = b""
@@ -153,7 +153,7 @@ def read_to_the_end(descriptor):
 
 @pytest.mark.ci
 def test_a_budget_ends_what_workers_have_under_way(folder):
-    result, said = ended(started(folder, "--cache", "cache", "--jobs", "2", "--max-minutes", "0.001", seconds=100.0), 1)
+    result, said = ended(started(folder, "--cache cache --jobs 2 --max-minutes 0.001", seconds=100.0), 1)
     assert said == ""
     assert list((folder / "blocks").iterdir()) == [], "no block was waited for"
     assert result["missing"] == ["slow", "also slow"]
@@ -167,7 +167,7 @@ def test_a_budget_ends_what_workers_have_under_way(folder):
 @pytest.mark.parametrize("deaths", [2, 1000])
 def test_a_worker_that_dies_costs_its_block_or_is_named(folder, deaths, monkeypatch):
     monkeypatch.setenv("DEATHS", str(deaths))
-    process = started(folder, "--cache", "cache", "--jobs", "2")
+    process = started(folder, "--cache cache --jobs 2")
     if deaths == 2:
         assert ended(process, 0)[0]["missing"] == []
         assert len(list((folder / "blocks").iterdir())) >= 2 * BLOCKS
@@ -180,7 +180,7 @@ def test_a_worker_that_dies_costs_its_block_or_is_named(folder, deaths, monkeypa
 
 @pytest.mark.slow
 def test_an_interrupt_ends_the_workers_too(folder):
-    process = started(folder, "--cache", "cache", "--jobs", "2", seconds=0.04)
+    process = started(folder, "--cache cache --jobs 2", seconds=0.04)
     limit = time.monotonic() + 300
     while len(list(folder.glob("cache/*/*/block-runs-*.json"))) < 1:
         assert process.poll() is None, process.communicate()
