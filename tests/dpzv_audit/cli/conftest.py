@@ -5,14 +5,6 @@ import pytest
 from attacks import AttackSpec
 from dpzv_audit.base.findings import Control
 
-from ...helpers.commands import Command
-
-
-@pytest.fixture
-def cli(capsys):
-    """Runs a command line in this process."""
-    return Command(capsys)
-
 
 @pytest.fixture
 def planted_positive(monkeypatch):
