@@ -112,17 +112,16 @@ def test_removal_between_opening_and_locking_is_noticed(tmp_path, monkeypatch):
 
 
 COMMANDS = [
-    ("train", "--method", "vafl", "--epochs", "1", "--no-controls", "--quiet"),
-    ("audit", "method", "dpzv", "--epsilon", "1", "--runs", "20", "--epochs", "1", "--quiet"),
-    ("matrix", "--methods", "vafl", "--attacks", "label_norm", "--epochs", "1", "--trials", "1", "--no-self-check"),
+    "train --method vafl --epochs 1 --no-controls --quiet",
+    "audit method dpzv --epsilon 1 --runs 20 --epochs 1 --quiet",
+    "matrix --methods vafl --attacks label_norm --epochs 1 --trials 1 --no-self-check",
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_a_second_command_on_the_same_unfinished_run_is_refused(command, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[0])
+def test_a_second_command_on_the_same_unfinished_run_is_refused(command, tmp_path, monkeypatch, cli):
     """The lock that the first command takes is held by this process, so that the second finds it taken."""
     from dpzv_audit.base import store
-    from dpzv_audit.cli import main
 
     monkeypatch.chdir(tmp_path)
     acquired, taken = store._acquired, []
@@ -132,15 +131,12 @@ def test_a_second_command_on_the_same_unfinished_run_is_refused(command, tmp_pat
         return acquired(path, *arguments)
 
     monkeypatch.setattr(store, "_acquired", recorded)
-    assert main([*command]) == 0
+    assert cli(command).code == 0
     assert taken
-    capsys.readouterr()
     with hold(taken[0], "the run"):
-        assert main([*command]) == 3
-    printed = capsys.readouterr()
-    assert printed.out == ""
+        line = cli.refusal(command, code=3)
     assert re.fullmatch(
         rf"dpzv-audit: error: the .* is in use by process {os.getpid()} on .*: wait until it ends, end it, "
-        r"or give another --out DIR\n",
-        printed.err,
+        r"or give another --out DIR",
+        line,
     )

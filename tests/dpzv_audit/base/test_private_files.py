@@ -10,7 +10,6 @@ import pytest
 from dpzv_audit.base.store import private_folder, write_atomically
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Entry, Ledger, append_entry
-from dpzv_audit.cli import main
 from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.games.scores import GameScores
 from dpzv_audit.reproduce.table import TableParts
@@ -99,15 +98,15 @@ def test_a_folder_that_exists_keeps_its_permissions(tmp_path):
 
 
 COMMANDS = {
-    "train": ("train", "--method", "split", "--epochs", "2", "--no-controls"),
-    "attack": ("attack", "--method", "split", "--attack", "label_direct", "--epochs", "1", "--trials", "2"),
-    "matrix": ("matrix", "--methods", "vafl", "--attacks", "label_direct", "--trials", "2", "--epochs", "1"),
-    "audit": ("audit", "method", "dpzv", "--epochs", "1", "--runs", "4", "--set", "top_model=false"),
+    "train": "train --method split --epochs 2 --no-controls",
+    "attack": "attack --method split --attack label_direct --epochs 1 --trials 2",
+    "matrix": "matrix --methods vafl --attacks label_direct --trials 2 --epochs 1",
+    "audit": "audit method dpzv --epochs 1 --runs 4 --set top_model=false",
 }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_leaves_nothing_that_others_can_read(command, tmp_path, open_umask, never_changed, monkeypatch):
+def test_a_command_leaves_nothing_that_others_can_read(command, tmp_path, open_umask, never_changed, monkeypatch, cli):
     kept = {}
     save = checkpoint.save_checkpoint
 
@@ -116,7 +115,7 @@ def test_a_command_leaves_nothing_that_others_can_read(command, tmp_path, open_u
         return save(*arguments)
 
     monkeypatch.setattr("mechanisms.core.checkpoints.save_checkpoint", watched)
-    assert main([*COMMANDS[command], "--out", str(tmp_path / "runs"), "--quiet"]) == 0
+    assert cli(f"{COMMANDS[command]} --out {tmp_path / 'runs'} --quiet").code == 0
     assert kept == ({"": 0o700, ".safetensors": 0o600, ".lock": 0o600} if command == "train" else {})
     assert mode(tmp_path / "runs") == 0o777  # the umask's: what is in it is private
     for path in (tmp_path / "runs").rglob("*"):

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpzv_audit.base.rounding import down, interval, p_value, percent_down, percent_up, up
-from dpzv_audit.cli import main
 from reports.text import lower_bound, upper_bound
 
 
@@ -40,27 +39,28 @@ def test_shares_stay_true(one, other, percent):
 
 
 @pytest.mark.parametrize("n", [60, pytest.param(777, marks=pytest.mark.ci)])
-def test_text_table_report_and_json_say_the_same_of_scores(n, tmp_path, capsys, monkeypatch):
+def test_text_table_report_and_json_say_the_same_of_scores(n, tmp_path, cli, monkeypatch):
     """A ceiling was 4.76 in a table and 4.75 in a sentence."""
     monkeypatch.chdir(tmp_path)
     for name, shift in (("in", 2 * n), ("out", 0)):
         (tmp_path / f"{name}.csv").write_text("".join(f"{shift + place}\n" for place in range(n)))
     claim = '[[claim]]\nname = "c"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 1.0\n'
     (tmp_path / "claims.toml").write_text(claim)
-    command = ["audit", "scores", "in.csv", "out.csv", "--estimator", "joint", "--epsilon", "1"]
-    assert main([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    command = "audit scores in.csv out.csv --estimator joint --epsilon 1"
+    found = cli.answer(f"{command}")
     (bound,) = found["estimators"]
-    assert main(command) == 0
-    text = " ".join(capsys.readouterr().out.split())
+    done = cli(command)
+    assert done.code == 0
+    text = " ".join(done.out.split())
     ceiling, lower = down(bound["ceiling"]), down(bound["epsilon_lower"])
     assert f"can certify at most {ceiling}." in text
     assert f"can certify at most {ceiling}." in found["meaning"]
     assert re.search(rf"joint +{re.escape(lower)} +{re.escape(ceiling)} ", text)
     assert math.isclose(bound["ceiling"], read(ceiling), rel_tol=1e-3)
 
-    assert main(["verify", "claims.toml", "--no-cache"]) == 1
-    text = " ".join(capsys.readouterr().out.split())
+    done = cli("verify claims.toml --no-cache")
+    assert done.code == 1
+    text = " ".join(done.out.split())
     result = json.loads(next(tmp_path.glob("dpzv-runs/*/result.json")).read_text())
     (entry,) = result["claims"]
     page = next(tmp_path.glob("dpzv-runs/*/report.md")).read_text()

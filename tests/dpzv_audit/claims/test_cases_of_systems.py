@@ -1,12 +1,9 @@
 """Federations that the tool cannot attack yet end as not tested, or in one line that says why; none is green unseen."""
 
-import json
 import shutil
 import sys
 
 import pytest
-
-from dpzv_audit.cli import main
 
 CLAIMS = """
 [[claim]]
@@ -21,6 +18,8 @@ name = "epsilon"
 system = "{0}:train"
 epsilon = 2.0
 """
+
+VERIFY = "verify claims.toml --trust-code --no-cache"
 
 
 @pytest.fixture
@@ -42,11 +41,6 @@ def folder_of(cases, tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-def verify(capsys, *flags):
-    code = main(["verify", "claims.toml", "--trust-code", "--json", "--no-cache", *flags])
-    return code, capsys.readouterr()
-
-
 @pytest.mark.ci
 @pytest.mark.parametrize(
     ("case", "module", "words"),
@@ -60,12 +54,12 @@ def verify(capsys, *flags):
         ("boost", "boost", "no attack reads messages of kind instances-0, instances-1, instances-2"),
     ],
 )
-def test_what_cannot_be_audited_yet_is_one_true_line(folder_of, capsys, case, module, words):
+def test_what_cannot_be_audited_yet_is_one_true_line(folder_of, cli, case, module, words):
     folder = folder_of("systems", case)
     (folder / "claims.toml").write_text(CLAIMS.format(module))
-    code, printed = verify(capsys, "--quiet", "--max-trials", "8")
-    *_, line = printed.err.splitlines()
-    assert (code, printed.out) == (2, "")
+    done = cli(f"{VERIFY} --json --quiet --max-trials 8")
+    *_, line = done.err.splitlines()
+    assert (done.code, done.out) == (2, "")
     assert line.startswith("dpzv-audit: error: claims.toml:")
     assert words in line
 
@@ -75,13 +69,12 @@ def test_what_cannot_be_audited_yet_is_one_true_line(folder_of, capsys, case, mo
     ("case", "module"),
     [("rawup", "rawup"), ("poisson", "poisson"), ("ushape", "ushape1"), ("regbin", "regbin"), ("boost", "boost")],
 )
-def test_what_is_audited_in_part_is_never_supported(folder_of, capsys, case, module):
+def test_what_is_audited_in_part_is_never_supported(folder_of, cli, case, module):
     folder = folder_of("systems", case)
     text = CLAIMS.format(module)
     (folder / "claims.toml").write_text(text[text.index("[[claim]]", 10) :] if case == "boost" else text)
-    code, printed = verify(capsys, "--max-trials", "12")
-    found = {entry["name"]: entry["judged"] for entry in json.loads(printed.out)["claims"]}
-    assert code == 1
+    result = cli.answer(f"{VERIFY} --max-trials 12", code=1)
+    found = {entry["name"]: entry["judged"] for entry in result["claims"]}
     assert found["epsilon"]["word"] in ("refuted", "not-tested", "overclaimed")
     if case == "boost":
         assert found["epsilon"]["reason"] == "unread-messages"
@@ -92,10 +85,8 @@ def test_what_is_audited_in_part_is_never_supported(folder_of, capsys, case, mod
 
 
 @pytest.mark.slow
-def test_a_scalar_without_ids_is_read_as_one_of_its_batch(folder_of, capsys):
+def test_a_scalar_without_ids_is_read_as_one_of_its_batch(folder_of, cli):
     folder = folder_of("gate", "f6_scalar_without_ids")
     (folder / "scalar1.toml").rename(folder / "claims.toml")
-    code, printed = verify(capsys)
-    (entry,) = json.loads(printed.out)["claims"]
-    assert code == 1
+    (entry,) = cli.answer(VERIFY, code=1)["claims"]
     assert entry["judged"]["word"] == "refuted"

@@ -1,6 +1,5 @@
 """Failed controls in `verify`: what they void, what stands, and the one false-alarm rate of all controls of a file."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from attacks.core.contract import LabelGuesses
 from dpzv_audit.base.findings import FALSE_ALARM, Control
 from dpzv_audit.base.registry import Registry
 from dpzv_audit.claims import method as method_claims
-from dpzv_audit.cli import main
 from dpzv_audit.data import load
 from dpzv_audit.evidence.controls import Judge, pooled
 from dpzv_audit.evidence.verdict import Evidence
@@ -127,7 +125,7 @@ def guessing(view, known):
 
 
 @pytest.fixture
-def verify(tmp_path, monkeypatch, capsys):
+def verify(tmp_path, monkeypatch, cli):
     """Verify claims on attacks of which one peeks at the truth and one guesses."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(method_claims, "POSITIVE_BLOCKS", 1)
@@ -141,13 +139,12 @@ def verify(tmp_path, monkeypatch, capsys):
         lambda name: next(spec for spec in specs if spec.name == name),
     )
 
-    def run(*claims, flags=()):
+    def run(*claims, flags=""):
         texts = [CLAIMS.format(name=name, attack=attack, limit=limit) for name, attack, limit in claims]
         (tmp_path / "claims.toml").write_text("\n".join(texts))
-        code = main(["verify", "claims.toml", "--json", "--out", "out", "--cache", "kept", *flags])
-        captured = capsys.readouterr()
-        assert captured.out, captured.err
-        return code, json.loads(captured.out)
+        done = cli(f"verify claims.toml --json --out out --cache kept {flags}")
+        assert done.out, done.err
+        return done.code, done.json
 
     return run
 
@@ -177,7 +174,7 @@ def test_a_refutation_stands_beside_a_positive_control_that_fails_and_a_pass_doe
         "positive_control",
         lambda spec, setting: run_of(0.2, kind="positive", expected=0.95, what="planted: must be 0.95 at least"),
     )
-    flags = ("--allow", "not-tested")
+    flags = "--allow not-tested"
     code, found = verify(("false", "label_direct", 0.5), ("blind", "label_guesses", 0.5), flags=flags)
     false, blind = found["claims"]
     assert (code, false["verdict"], blind["verdict"]) == (1, "refuted", "not-tested")

@@ -1,6 +1,5 @@
 """What the planned trials of a claim could show at most, told before anything is drawn: both sides of the boundary."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.mechanism import mechanism_subject
 from dpzv_audit.claims.reach import MOST_PLANS, Plans, refutable_at
 from dpzv_audit.claims.scores import scores_subject
-from dpzv_audit.cli import main
 from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather, reach_of
 from dpzv_audit.evidence.trainings import MOST_TRAININGS
 from dpzv_audit.statistics.scores import LoadedScores
@@ -104,7 +102,7 @@ def claim(name, epsilon, file):
 
 
 @pytest.fixture
-def verified(tmp_path, monkeypatch, capsys):
+def verified(tmp_path, monkeypatch, cli):
     """Verify claims on score files of 100 and of 1,000 scores a side; return the warnings, and the result."""
     monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -112,11 +110,10 @@ def verified(tmp_path, monkeypatch, capsys):
         np.savetxt(tmp_path / f"{size}-in.csv", np.ones(size))
         np.savetxt(tmp_path / f"{size}-out.csv", np.zeros(size))
 
-    def verify(text, *flags):
+    def verify(text, flags=""):
         (tmp_path / "claims.toml").write_text(text)
-        main(["verify", "claims.toml", "--json", *flags])
-        printed = capsys.readouterr()
-        return printed.err.splitlines(), json.loads(printed.out)
+        done = cli(f"verify claims.toml --json {flags}")
+        return done.err.splitlines(), done.json
 
     return verify
 
@@ -133,15 +130,14 @@ def test_a_warning_names_the_claims_that_can_never_be_refuted(verified):
     assert [entry["verdict"] for entry in result["claims"][1:]] == ["refuted", "refuted"]
 
 
-def test_the_plan_of_each_claim_is_told_on_a_terminal_before_it_runs(verified, capsys, monkeypatch):
+def test_the_plan_of_each_claim_is_told_on_a_terminal_before_it_runs(verified, cli, monkeypatch):
     text = claim("few", 8.0, 100) + claim("enough", 4.0, 1000)
     assert "plan: " not in "".join(verified(text)[0])
     monkeypatch.setattr("dpzv_audit.cli.verify.shows_bars", lambda stream: True)
-    main(["verify", "claims.toml"])
-    assert "plan: " not in capsys.readouterr().err, "both are in the cache"
-    main(["verify", "claims.toml", "--no-cache"])
+    assert "plan: " not in cli("verify claims.toml").err, "both are in the cache"
+    done = cli("verify claims.toml --no-cache")
     most = reach_of(apart(1000, 1000), asked(4.0), LEVEL / 2).most
-    plans = [line for line in capsys.readouterr().err.splitlines() if line.startswith("plan: ")]
+    plans = [line for line in done.err.splitlines() if line.startswith("plan: ")]
     assert plans == [f"plan: claim 'enough': 2,000 trials can refute an epsilon below {down(most)}"]
 
 
@@ -164,7 +160,7 @@ def test_a_ledger_s_next_look_has_a_level_of_its_own(verified, tmp_path):
     between = reach_of(apart(100, 100), asked(9.0), LEVEL).most - 0.01
     text = claim("a", between, 100)
     assert verified(text)[0] == []
-    warnings, result = verified(text, "--no-cache", "--ledger", str(tmp_path / "ledger.jsonl"))
+    warnings, result = verified(text, f"--no-cache --ledger {tmp_path}/ledger.jsonl")
     assert len(warnings) == 1
     assert result["claims"][0]["verdict"] == "not-tested"
 
@@ -205,20 +201,20 @@ epsilon = 1.0
     [
         # Three claims share 1e-3: 83 trainings are needed for 0.9, 866 for 0.99.
         ((), ("83 trainings can refute a limit below 90.2%", "866 trainings")),
-        (("--alpha", "0.003"), ("73 trainings can refute a limit below 90.3%", "757 trainings")),
-        (("--max-trials", "50"), ("50 trainings can refute a limit below 84.", "866 trainings")),
+        ("--alpha 0.003", ("73 trainings can refute a limit below 90.3%", "757 trainings")),
+        ("--max-trials 50", ("50 trainings can refute a limit below 84.", "866 trainings")),
     ],
 )
-def test_a_check_says_what_each_claim_could_be_refuted_at(verified, tmp_path, capsys, flags, words):
+def test_a_check_says_what_each_claim_could_be_refuted_at(verified, tmp_path, cli, flags, words):
     (tmp_path / "claims.toml").write_text(CHECKED)
-    assert main(["verify", "claims.toml", "--check", "--json", *flags]) == 0
-    found = json.loads(capsys.readouterr().out)["refutable_at"]
+    found = cli.answer(f"verify claims.toml --check {flags}")["refutable_at"]
     assert list(found) == ["most labels", "nearly all", "scores"]
     assert found["most labels"].startswith(words[0])
     assert found["nearly all"].endswith(f"the claimed 99% takes {words[1]}")
     assert found["scores"] == "known when read"
-    assert main(["verify", "claims.toml", "--check", *flags]) == 0
-    assert f"claim 'most labels': {words[0]}" in capsys.readouterr().out
+    done = cli(f"verify claims.toml --check {flags}")
+    assert done.code == 0
+    assert f"claim 'most labels': {words[0]}" in done.out
 
 
 HERE = Access.of(Path("claims.toml"), root=None)

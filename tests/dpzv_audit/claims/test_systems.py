@@ -14,7 +14,6 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims, one_claim
 from dpzv_audit.claims.forms import form_of
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.cli import main
 from dpzv_audit.data import load_csv
 from dpzv_audit.games.system import play
 
@@ -98,33 +97,34 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def verified(folder, capsys):
+def verified(folder, cli):
     """Verify claims with `--trust-code` and some flags; return the exit code, the entries by name, and the rest."""
 
-    def verify(text, *flags):
+    def verify(text, flags=""):
         (folder[0] / "claims.toml").write_text(text)
-        code = main(["verify", "claims/claims.toml", "--trust-code", "--json", *flags])
-        printed = capsys.readouterr()
-        assert printed.out, printed.err
-        result = json.loads(printed.out)
-        return code, {entry["name"]: entry for entry in result["claims"]}, result
+        done = cli(f"verify claims/claims.toml --trust-code --json {flags}")
+        assert done.out, done.err
+        result = done.json
+        return done.code, {entry["name"]: entry for entry in result["claims"]}, result
 
     return verify
 
 
-def refusal(folder, capsys, text, *flags, code=2):
-    (folder / "claims.toml").write_text(text)
-    assert main(["verify", "claims/claims.toml", *flags]) == code
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    return printed.err
+@pytest.fixture
+def refusal(folder, cli):
+    """The line with which a claims file is refused."""
+
+    def refuse(text, flags="--trust-code", code=2):
+        (folder[0] / "claims.toml").write_text(text)
+        return cli.refusal(f"verify claims/claims.toml {flags}", code=code)
+
+    return refuse
 
 
 def test_an_attack_refutes_a_system_that_leaks_and_no_other(verified, folder):
     name = folder[1]
     text = attacked("clear", f"{name}:train") + attacked("noisy", f"{name}:noisy")
-    code, found, result = verified(text, "--max-trials", "40")
+    code, found, result = verified(text, "--max-trials 40")
     assert code == 1
     clear, noisy = found["clear"], found["noisy"]
     assert (clear["verdict"], noisy["verdict"]) == ("refuted", "inconclusive")
@@ -134,7 +134,7 @@ def test_an_attack_refutes_a_system_that_leaks_and_no_other(verified, folder):
     assert clear["facts"]["system"] == f"{name}:train"
     assert clear["trials"] == 16, "15 suffice for a limit of 0.6, 16 where the file has two claims"
     assert result["out_of_reach"] == {}
-    assert verified(text, "--max-trials", "40")[2]["cached"] == ["clear", "noisy"]
+    assert verified(text, "--max-trials 40")[2]["cached"] == ["clear", "noisy"]
 
 
 @pytest.mark.ci
@@ -186,12 +186,12 @@ def test_the_game_refutes_what_is_not_so_private_whatever_is_stated(verified, fo
     assert list(result["out_of_reach"]) == ["bold"]
     assert re.fullmatch(r"928 coins can certify at most [34]\.\d+ of the claimed 8", most)
     assert found["bold"]["verdict"] == "overclaimed"
-    cut = verified(claim("silent", system=system, epsilon=2.0), "--max-trials", "2")
+    cut = verified(claim("silent", system=system, epsilon=2.0), "--max-trials 2")
     assert list(cut[2]["out_of_reach"]) == ["silent"]
     assert cut[1]["silent"]["looks"][0]["weight"] == 1
 
 
-def test_a_game_that_is_interrupted_goes_on_with_the_same_trainings(folder, verified, capsys, monkeypatch):
+def test_a_game_that_is_interrupted_goes_on_with_the_same_trainings(folder, verified, cli, monkeypatch):
     text = claim("ours", system=f"{folder[1]}:train", epsilon=2.0)
     whole = verified(text, "--no-cache")[1]["ours"]
     done = []
@@ -205,8 +205,7 @@ def test_a_game_that_is_interrupted_goes_on_with_the_same_trainings(folder, veri
 
     monkeypatch.setattr("dpzv_audit.claims.system.play", interrupted)
     (folder[0] / "claims.toml").write_text(text)
-    assert main(["verify", "claims/claims.toml", "--trust-code", "--quiet"]) == 130
-    capsys.readouterr()
+    assert cli("verify claims/claims.toml --trust-code --quiet").code == 130
     assert verified(text, "--resume")[1]["ours"]["scores_digest"] == whole["scores_digest"]
     assert done == [0, 1, 2, *range(2, whole["trials"])]
 
@@ -233,14 +232,14 @@ def test_who_sees_too_few_labels_plays_no_game(folder):
         ({"delta": 1e-5}, "release holds delta, must leave it to the claim's own key delta"),
     ],
 )
-def test_a_wrong_release_is_one_line_at_its_key(folder, capsys, change, words):
+def test_a_wrong_release_is_one_line_at_its_key(folder, refusal, change, words):
     release = {key: value for key, value in {**RELEASE, **change}.items() if value is not None}
     text = claim("ours", system=f"{folder[1]}:noisy", epsilon=1.0, release=release)
-    said = refusal(folder[0], capsys, text, "--trust-code")
+    said = refusal(text)
     assert said.startswith("dpzv-audit: error: claims/claims.toml:5: claim 'ours': ")
     assert words in said
     if "batch_size" not in change:
-        assert refusal(folder[0], capsys, text, "--check") == said, "found without trust, too"
+        assert refusal(text, "--check") == said, "found without trust, too"
     assert "noize" not in change or "noize" in said
 
 
@@ -270,23 +269,24 @@ def test_a_wrong_release_is_one_line_at_its_key(folder, capsys, change, words):
         ({"depends": ["../t.csv"]}, "depends is '../t.csv', which lies elsewhere", 2),
     ],
 )
-def test_what_is_wrong_is_one_line(folder, capsys, keys, words, code):
+def test_what_is_wrong_is_one_line(folder, refusal, keys, words, code):
     here, name = folder
     (here.parent / "t.csv").write_text("a,b,y\n1,2,0\n")
     (here / "t.csv").write_text("a,b,y\n" + "1,2,0\n3,4,1\n" * 10)
     (here / "link.csv").symlink_to(here.parent / "t.csv")
     plain = {"system": f"{name}:train", "kind": "attack", "attack": "label_direction", "success_at_most": 0.6}
     text = claim("c", **{**plain, **keys}).replace("NAME", name)
-    assert words.replace("NAME", name) in refusal(here, capsys, text, "--trust-code", code=code)
+    assert words.replace("NAME", name) in refusal(text, code=code)
 
 
-def test_nothing_is_imported_without_trust_nor_by_a_check(folder, capsys):
+def test_nothing_is_imported_without_trust_nor_by_a_check(folder, refusal, cli):
     here, name = folder
     text = attacked("ours", f"{name}:train")
-    said = refusal(here, capsys, text)
+    said = refusal(text, "")
     assert f"system is '{name}:train', code that verify would import and run: give --trust-code to allow it" in said
-    assert main(["verify", "claims/claims.toml", "--check"]) == 0
-    assert capsys.readouterr().out.startswith("claims/claims.toml: 1 claim, valid\n")
+    done = cli("verify claims/claims.toml --check")
+    assert done.code == 0
+    assert done.out.startswith("claims/claims.toml: 1 claim, valid\n")
     assert not (here.parent / "imported").exists()
 
 
@@ -357,7 +357,7 @@ def test_workers_import_the_system_and_find_the_same(folder, verified):
     name = folder[1]
     text = attacked("clear", f"{name}:train") + attacked("noisy", f"{name}:noisy")
     text += claim("played", system=f"{name}:train", epsilon=2.0)
-    first, second = (verified(text, "--no-cache", "--max-trials", "6", "--jobs", jobs)[1] for jobs in ("1", "2"))
+    first, second = (verified(text, f"--no-cache --max-trials 6 --jobs {jobs}")[1] for jobs in (1, 2))
     for name, entry in first.items():
         assert {key for key, value in entry.items() if value != second[name][key]} == set()
         if name != "played":
@@ -433,15 +433,14 @@ def test_a_claim_about_coins_is_between_a_half_and_1_and_has_no_delta():
 @pytest.mark.slow
 @pytest.mark.parametrize(("limit", "most"), [("0.9", 73), ("0.95", 149)])
 def test_a_limit_that_every_training_exceeds_is_refuted_by_the_planned_trainings(
-    cases, tmp_path, monkeypatch, capsys, limit, most
+    cases, tmp_path, monkeypatch, cli, limit, most
 ):
     """Each training gives every label away; one client or the other, whichever the pilot chose."""
     shutil.copytree(cases / "systems" / "unrefutable", tmp_path / "claims")
     monkeypatch.chdir(tmp_path / "claims")
     path = tmp_path / "claims" / "claims.toml"
     path.write_text(path.read_text().replace("success_at_most = 0.9", f"success_at_most = {limit}"))
-    assert main(["verify", "claims.toml", "--trust-code", "--no-cache", "--json"]) == 1
-    (claim,) = json.loads(capsys.readouterr().out)["claims"]
+    (claim,) = cli.answer("verify claims.toml --trust-code --no-cache", code=1)["claims"]
     sys.modules.pop("our_vfl", None)
     assert (claim["verdict"], claim["attack"]["success"]) == ("refuted", 1.0)
     assert claim["p_value"] <= 1e-3

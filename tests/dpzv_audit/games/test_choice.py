@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from dpzv_audit.claims.api import verify_claim
-from dpzv_audit.cli import main
 from dpzv_audit.evidence.auditing import hunted_outcome, mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.games.exact import common_step, low_bits, repeats
@@ -179,9 +178,10 @@ def test_reported_faults_of_trainers(trainers, names, runs):
 
 
 @pytest.mark.ci
-def test_a_hunt_says_which_score_it_chose_and_on_how_many_runs(faulty, tmp_path, capsys):
-    assert main(["hunt", "faulty:half_between", "--runs", "100", "--out", str(tmp_path)]) == 0
-    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+def test_a_hunt_says_which_score_it_chose_and_on_how_many_runs(faulty, tmp_path, cli):
+    done = cli(f"hunt faulty:half_between --runs 100 --out {tmp_path}")
+    assert done.code == 0
+    shown = " ".join(done.out.replace("│", " ").split())
     assert "low bits: what each number leaves on a coarse grid" in shown
     assert "chosen on 40 further runs in each world" in shown
     (path,) = tmp_path.glob("*/result.json")

@@ -1,6 +1,5 @@
 """A hunt finds the worlds in which a mechanism is wrong, and looking costs no error."""
 
-import json
 import sys
 from dataclasses import replace
 
@@ -9,7 +8,6 @@ import pytest
 from scipy import stats
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.cli import main
 from dpzv_audit.games.engine import MechanismFailed
 from dpzv_audit.games.hunting import ALONE, hunted, variants_of
 from dpzv_audit.games.mechanism import MechanismTrials
@@ -110,24 +108,22 @@ def test_variants_must_be_there(module):
         variants_of(f"{module}:none")
 
 
-def test_a_variant_that_fails_is_left_out_and_said(module, capsys):
+def test_a_variant_that_fails_is_left_out_and_said(module, cli):
     found = ranked(f"{module}:broken_once")
     assert [one.variant for one in found.candidates] == ["shift 9.0"]
     assert list(found.failures) == ["bad"]
     with pytest.raises(MechanismFailed, match="no empty batches"):
         ranked(f"{module}:broken_whole")
-    assert main(["hunt", f"{module}:broken_once", "--runs", "50", "--json", "--out", "out"]) == 0
-    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    (warning,) = cli.answer(f"hunt {module}:broken_once --runs 50 --out out")["warnings"]
     assert warning.startswith(
         "1 of 2 variants failed and were left out, first 'bad': mechanism hunted_here:broken_once"
     )
 
 
 @pytest.mark.ci
-def test_the_command_refutes_what_is_wrong_and_says_where(module, capsys):
-    command = ["hunt", f"{module}:wrong", "--runs", "200", "--json", "--out", "out", "--fail-on", "refuted"]
-    assert main(command) == 1
-    found = json.loads(capsys.readouterr().out)
+def test_the_command_refutes_what_is_wrong_and_says_where(module, cli):
+    command = f"hunt {module}:wrong --runs 200"
+    found = cli.answer(f"{command} --out out --fail-on refuted", code=1)
     assert found["game"]["variant"] == "shift 9.0"
     assert found["game"]["fitted_score"] == "column: number 3 of the view"
     assert found["game"]["fitted_on"] == "50 further runs in each world"
@@ -135,8 +131,9 @@ def test_the_command_refutes_what_is_wrong_and_says_where(module, capsys):
     assert found["privacy"]["claimed"] == 1.0
     assert found["privacy"]["verdict"] == "refuted"
     assert "hunted_here:wrong (shift 9.0)" in found["sentence"]
-    assert main([*command[:4], "--out", "again"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    done = cli(f"{command} --out again")
+    assert done.code == 0
+    shown = " ".join(done.out.split())
     assert "shift 9.0: 4 variants, " in shown
     assert "column: number 3 of the view; chosen on" in shown
 

@@ -1,13 +1,11 @@
 """The game of labels that are privatised before training: on the real mechanisms, a wrong one, and whole commands."""
 
-import json
 from typing import Literal
 
 import numpy as np
 import pytest
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.cli import main
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.evidence.bounding import AuditPlan, bounded
@@ -92,22 +90,9 @@ def test_what_promises_nothing_has_no_game():
         private_labels((Nothing(),))
 
 
-def test_audit_defence_sets_what_it_finds_beside_what_is_promised(tmp_path, capsys):
-    words = (
-        "audit",
-        "defence",
-        "label-rr",
-        "--dataset",
-        "breast-cancer",
-        "--defence-set",
-        "epsilon=2",
-        "--runs",
-        "400",
-        "--json",
-        "--quiet",
-    )
-    assert main([*words, "--out", str(tmp_path)]) == 0
-    result = json.loads(capsys.readouterr().out)
+def test_audit_defence_sets_what_it_finds_beside_what_is_promised(tmp_path, cli):
+    words = "audit defence label-rr --dataset breast-cancer --defence-set epsilon=2 --runs 400 --quiet"
+    result = cli.answer(f"{words} --out {tmp_path}")
     assert (result["method"], result["dataset"], result["adversary"]) == ("label-rr", "breast-cancer", "client")
     privacy = result["privacy"]
     assert (privacy["claimed"], privacy["upper"], privacy["verdict"]) == (2.0, 2.0, "supported")
@@ -119,16 +104,13 @@ def test_audit_defence_sets_what_it_finds_beside_what_is_promised(tmp_path, caps
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("label-r",), "did you mean 'label-rr'"),
-        (("label-rr", "--defence-set", "epsilom=1"), "epsilom"),
-        (("label-rr", "--adversary", "server"), "server"),
+        ("label-r", "did you mean 'label-rr'"),
+        ("label-rr --defence-set epsilom=1", "epsilom"),
+        ("label-rr --adversary server", "server"),
     ],
 )
-def test_a_wrong_audit_of_a_defence_is_one_line(words, said, tmp_path, capsys):
-    assert main(["audit", "defence", *words, "--out", str(tmp_path)]) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert len(told.strip().splitlines()) == 1
+def test_a_wrong_audit_of_a_defence_is_one_line(words, said, tmp_path, cli):
+    assert said in cli.refusal(f"audit defence {words} --out {tmp_path}")
 
 
 CLAIM = """
@@ -154,13 +136,12 @@ config = {{ defences = [{{ name = "{defence}", epsilon = 1.0 }}] }}
         ({"adversary": "server"}, "overclaimed", None),
     ],
 )
-def test_claims_of_labels_that_are_privatised_get_verdicts(changes, verdict, upper, tmp_path, capsys):
+def test_claims_of_labels_that_are_privatised_get_verdicts(changes, verdict, upper, tmp_path, cli):
     """A true claim is refuted with a chance of 1e-4 at most; 0.3 of label-rr's 1 is far off."""
     base = {"name": "c", "method": "split", "epsilon": 1.0, "adversary": "client", "neighbours": "replace-label"}
     path = tmp_path / "c.toml"
     path.write_text("[defaults]\nalpha = 1e-4\n" + CLAIM.format(**{**base, "defence": "label-rr", **changes}))
-    code = main(["verify", str(path), "--json", "--quiet", "--out", str(tmp_path / "out")])
-    (claim,) = json.loads(capsys.readouterr().out)["claims"]
+    code = 0 if verdict == "supported" else 1
+    (claim,) = cli.answer(f"verify {path} --quiet --out {tmp_path / 'out'}", code=code)["claims"]
     assert claim["verdict"] == verdict
     assert claim.get("upper") == upper
-    assert code == (0 if verdict == "supported" else 1)

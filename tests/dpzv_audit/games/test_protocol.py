@@ -61,58 +61,60 @@ def place(tmp_path, monkeypatch):
         sys.modules.pop(module, None)
 
 
-def audited(name, factory, capsys, *flags):
-    code = main(["audit", "mechanism", f"{name}:{factory}", "--runs", "60", "--json", *flags])
-    return code, capsys.readouterr()
+def audited(cli, name, factory, flags=""):
+    return cli(f"audit mechanism {name}:{factory} --runs 60 --json {flags}")
 
 
-def verified(name, factory, capsys, *flags):
-    text = f'[[claim]]\nname = "ours"\nmechanism = "{name}:{factory}"\nepsilon = 1.0\n'
+def verified(cli, name, factory, flags=""):
+    text = f'[[claim]]
+name = "ours"
+mechanism = "{name}:{factory}"
+epsilon = 1.0
+'
     with open("claims.toml", "w") as file:
         file.write(text)
-    limits = ["--max-trials", "500", "--no-cache", "--trust-code", "--json"]
-    return main(["verify", "claims.toml", *limits, *flags]), capsys.readouterr()
+    return cli(f"verify claims.toml --max-trials 500 --no-cache --trust-code --json {flags}")
 
 
 @pytest.mark.parametrize(
     "factory",
     ["function", "batch", *(pytest.param(name, marks=pytest.mark.slow) for name in ("views", "listed", "Lazy"))],
 )
-def test_what_one_command_runs_both_run(place, capsys, factory):
-    code, said = audited(place, factory, capsys)
-    assert code == 0, said.err
-    assert json.loads(said.out)["game"]["fitted_score"], "a score is chosen on pilot runs, of single numbers too"
-    code, said = verified(place, factory, capsys)
-    assert code in (0, 1), said.err
-    (claim,) = json.loads(said.out)["claims"]
+def test_what_one_command_runs_both_run(place, cli, factory):
+    done = audited(cli, place, factory)
+    assert done.code == 0, done.err
+    assert done.json["game"]["fitted_score"], "a score is chosen on pilot runs, of single numbers too"
+    done = verified(cli, place, factory)
+    assert done.code in (0, 1), done.err
+    (claim,) = done.json["claims"]
     assert claim["facts"]["fitted_score"]
     assert claim["epsilon_lower"] is not None
 
 
 @pytest.mark.parametrize("command", [audited, verified])
-def test_what_is_no_answer_is_the_same_line_from_both(place, capsys, command):
-    code, said = command(place, "matrix", capsys)
-    assert code == 2
+def test_what_is_no_answer_is_the_same_line_from_both(place, cli, command):
+    done = command(cli, place, "matrix")
+    assert done.code == 2
     answered = rf"mechanism {place}:matrix: run 1 of the world '(in|out)' answered an array of shape \(2, 2\)"
-    assert re.search(answered, said.err)
+    assert re.search(answered, done.err)
 
 
 @pytest.mark.parametrize("command", [audited, verified])
-def test_a_run_that_hangs_ends_at_its_limit_and_leaves_the_process_as_it_was(place, capsys, command):
+def test_a_run_that_hangs_ends_at_its_limit_and_leaves_the_process_as_it_was(place, cli, command):
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
     loggers = list(logging.getLogger().handlers), logging.getLogger().level
-    code, said = command(place, "Hangs", capsys, "--trial-seconds", "0.3")
-    assert code == 3
-    assert re.search("run [12] of the world '(in|out)' took longer than --trial-seconds 0.3", said.err)
+    done = command(cli, place, "Hangs", "--trial-seconds 0.3")
+    assert done.code == 3
+    assert re.search("run [12] of the world '(in|out)' took longer than --trial-seconds 0.3", done.err)
     assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
     assert (list(logging.getLogger().handlers), logging.getLogger().level) == loggers
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_the_limit_holds_in_worker_processes_of_the_gate(place, capsys):
-    code, said = verified(place, "Hangs", capsys, "--trial-seconds", "0.3", "--jobs", "2")
-    assert code == 3
-    assert "took longer than --trial-seconds 0.3" in said.err
+def test_the_limit_holds_in_worker_processes_of_the_gate(place, cli):
+    done = verified(cli, place, "Hangs", "--trial-seconds 0.3 --jobs 2")
+    assert done.code == 3
+    assert "took longer than --trial-seconds 0.3" in done.err
 
 
 def test_a_mechanism_that_is_handed_over_has_the_limit_too():

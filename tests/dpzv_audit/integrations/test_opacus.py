@@ -1,7 +1,6 @@
 """Trainings with Opacus under audit: what a run answers has the law that it must, and a public fault is refuted."""
 
 import ast
-import json
 from pathlib import Path
 
 import numpy as np
@@ -120,12 +119,9 @@ def test_an_audit_takes_at_most_ten_lines():
 
 
 @pytest.mark.ci
-def test_the_example_is_audited_by_the_installed_command(tmp_path, monkeypatch, capsys):
-    from dpzv_audit.cli import main
+def test_the_example_is_audited_by_the_installed_command(tmp_path, monkeypatch, cli):
 
     monkeypatch.chdir(EXAMPLE)
-    assert main(["audit", "mechanism", "audited:subject", "--runs", "60", "--json", "--out", str(tmp_path)]) == 0
-
-    found = json.loads(capsys.readouterr().out)
+    found = cli.answer(f"audit mechanism audited:subject --runs 60 --out {tmp_path}")
     assert found["privacy"]["claimed"] == pytest.approx(3.014, abs=1e-3)
     assert found["privacy"]["verdict"] in ("inconclusive", "not refuted")

@@ -1,13 +1,11 @@
 """Direct label inference as a table: numbers on digits, and a sentence that follows from the rows either way."""
 
 import copy
-import json
 import re
 
 import pytest
 
 from attacks.core.metrics import betting_limits
-from dpzv_audit.cli import main
 from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import EXACT, FALSE_ALARM, SCALARS, AttackRow, judged, verdicts
 from mechanisms import METHODS
@@ -130,7 +128,7 @@ def test_every_method_is_attacked_by_both_adversaries_and_labelled_by_what_trave
 
 @pytest.mark.data
 @pytest.mark.parametrize("real", ["mnist"], indirect=True)
-def test_real_digits_lose_their_labels_through_gradients_alone(real, capsys, tmp_path):
+def test_real_digits_lose_their_labels_through_gradients_alone(real, cli, tmp_path):
     """The command on 1,280 records of MNIST: the same facts as on all of them, each false with chance 1e-4 or less."""
     wanted = (
         "split learning, curious client",
@@ -139,10 +137,9 @@ def test_real_digits_lose_their_labels_through_gradients_alone(real, capsys, tmp
         "ZOO-VFL, eavesdropper",
         "DPZV, epsilon 1, eavesdropper",
     )
-    flags = [part for label in wanted for part in ("--row", label)]
-    sizes = ("--records", "1280", "--trials", "2", "--data-dir", str(real), "--out", str(tmp_path), "--json")
-    assert main(["reproduce", "direct-mnist", *flags, *sizes]) == 0
-    result = json.loads(capsys.readouterr().out)
+    rows = [word for label in wanted for word in ("--row", label)]
+    sizes = f"--records 1280 --trials 2 --data-dir {real} --out {tmp_path}"
+    result = cli.answer(f"reproduce direct-mnist {sizes}", *rows)
     found = {row["label"]: row for row in result["rows"]}
     assert set(found) == set(wanted)
     assert result["records"] == 1280
