@@ -57,7 +57,7 @@ JSON = st.recursive(
 )
 
 
-def leaves(value: Any) -> list[str]:
+def leaves(value):
     """Return every key and leaf of a JSON value in words, sorted."""
     if isinstance(value, dict):
         return sorted(
@@ -69,7 +69,7 @@ def leaves(value: Any) -> list[str]:
     return [repr(value)]
 
 
-def test_a_result_reads_back_to_the_same_text() -> None:
+def test_a_result_reads_back_to_the_same_text():
     model, other = read(WHOLE)
     assert other == {}
     assert json.dumps(model.to_json()) == json.dumps(WHOLE)
@@ -78,7 +78,7 @@ def test_a_result_reads_back_to_the_same_text() -> None:
 @pytest.mark.skipif(
     Version(pydantic.VERSION) < Version("2.13"), reason="published as pydantic 2.13 and later describe the same models"
 )
-def test_the_published_schema_is_that_of_the_models() -> None:
+def test_the_published_schema_is_that_of_the_models():
     page = Path(__file__).parents[2] / "docs" / "reference" / "results.schema.json"
     made = json.dumps(schema_of_results(), indent=1) + "\n"
     command = "python -m dpzv_audit.results > docs/reference/results.schema.json"
@@ -89,7 +89,7 @@ def test_the_published_schema_is_that_of_the_models() -> None:
         assert not validator.is_valid(wrong)
 
 
-def test_unknown_and_misplaced_values_are_left_over() -> None:
+def test_unknown_and_misplaced_values_are_left_over():
     result = {
         **SCHEMA,
         "timings": None,
@@ -117,7 +117,7 @@ def test_unknown_and_misplaced_values_are_left_over() -> None:
 
 
 @pytest.mark.parametrize("odd", [10**400, -(10**400), 1e308, float("inf"), float("nan")])
-def test_a_number_that_no_figure_could_show_is_left_over(odd: float) -> None:
+def test_a_number_that_no_figure_could_show_is_left_over(odd):
     bound = {"runs": 50, "estimator": "x", "epsilon_lower": 1.0}
     wealth = {"epsilon": 1.0, "goal": 1.3, "pairs": [1, 2], "log10_wealth": [0.0, 0.5]}
     result = {
@@ -135,7 +135,7 @@ def test_a_number_that_no_figure_could_show_is_left_over(odd: float) -> None:
 
 
 @pytest.mark.parametrize("odd", [-0.1, 1.1, float("nan")])
-def test_a_share_that_is_none_is_left_over(odd: float) -> None:
+def test_a_share_that_is_none_is_left_over(odd):
     result = {"schema": "dpzv-audit/train/1", "utility": {"history": [{"epoch": 1, "test_accuracy": odd}]}}
     model, other = read(result)
     assert isinstance(model, TrainResult)
@@ -150,7 +150,7 @@ def test_a_share_that_is_none_is_left_over(odd: float) -> None:
         st.sampled_from(["success", "privacy", "tradeoff", "controls", "utility", "config", "curves", "x"]), JSON
     )
 )
-def test_nothing_is_lost(result: dict[str, Any]) -> None:
+def test_nothing_is_lost(result):
     before = copy.deepcopy(result)
     model, other = read({**SCHEMA, **result})
     assert result == before
@@ -160,11 +160,11 @@ def test_nothing_is_lost(result: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("schema", [None, 7, "dpzv-audit/attack/99"])
-def test_another_schema_is_refused(schema: object) -> None:
+def test_another_schema_is_refused(schema):
     with refused(r"key 'schema' is .*, must be one of dpzv-audit/attack/1, "):
         read({"schema": schema})
 
 
-def test_half_a_verification_is_refused() -> None:
+def test_half_a_verification_is_refused():
     with refused(r"no result of verify: .*; run verify again"):
         read({"schema": "dpzv-audit/verify/1", "alpha": "x"})

@@ -21,7 +21,7 @@ from ..helpers.refusals import refused
 RESULT = {"schema": "dpzv-audit/attack/1", "success": {"value": 0.5, "n": 8}}
 
 
-def code_of(error: AuditError) -> int:
+def code_of(error):
     assert "\n" not in str(error)
     return error.exit_code
 
@@ -65,7 +65,7 @@ def test_a_name_taken_between_the_look_and_the_rename_gets_a_number(tmp_path, mo
 
 @pytest.mark.parametrize("error", [ValueError("bug"), KeyboardInterrupt(), SystemExit(1), InputError("bad")])
 def test_nothing_is_left_when_the_block_fails(tmp_path, error):
-    def fail() -> None:
+    def fail():
         with write_run(tmp_path, "run") as folder:
             folder.write("result.json", RESULT)
             raise error
@@ -78,12 +78,12 @@ def test_nothing_is_left_when_the_block_fails(tmp_path, error):
 
 @pytest.mark.parametrize("when", ["write", "sync", "rename"])
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, when):
-    def full(*_: object, **__: object) -> None:
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     target = {"write": (runs, "private_file"), "sync": (runs.os, "fsync"), "rename": (Path, "rename")}[when]
 
-    def fill() -> None:
+    def fill():
         with write_run(tmp_path, "run") as folder:
             monkeypatch.setattr(*target, full)
             folder.write("result.json", RESULT)

@@ -1,6 +1,5 @@
 import io
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +9,16 @@ from dpzv_audit.base.npy import read_npz
 MOST = {"a": 12, "b": 40}
 
 
-def saved(path: Path, **arrays: np.ndarray) -> Path:
+def saved(path, **arrays):
     np.savez_compressed(path, **arrays)
     return path
 
 
-def good() -> dict[str, np.ndarray]:
+def good():
     return {"a": np.arange(12, dtype=np.uint8).reshape(3, 4), "b": np.arange(5, dtype=np.int64)}
 
 
-def refused(path: Path, most: dict[str, int] = MOST) -> str:
+def refused(path, most=MOST):
     with pytest.raises(ValueError) as caught:
         read_npz(path, most)
     text = str(caught.value)
@@ -58,7 +57,7 @@ def test_a_missing_array_is_told_with_those_there(tmp_path):
     assert "has no array 'b', only: a, c" in refused(saved(tmp_path / "x.npz", a=good()["a"], c=good()["b"]))
 
 
-def member(content: bytes) -> bytes:
+def member(content):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("a.npy", content)

@@ -88,7 +88,7 @@ def raised_at_once(number):
 @pytest.mark.parametrize("number", [signal.SIGINT, *SIGNALS])
 def test_a_signal_that_comes_while_torch_is_imported_waits_until_it_has_been(number):
     """An exception that C++ code of torch's import lets through would abort the process with a page of its own."""
-    done: list[str] = []
+    done = []
 
     def import_and_wait():
         source = "import os\nos.kill(os.getpid(), number)\ndone.append('imported')"

@@ -1,6 +1,5 @@
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ BANK_HEADER = ";".join(f'"{name}"' for name in BANK.layout.names)
 BANK_ROW = '58;"management";"married";"tertiary";"no";2143;"yes";"no";"unknown";5;"may";261;1;-1;0;"unknown";"no"'
 
 
-def features(table: PublishedTable, data: object, cut: tuple[tuple[str, ...], ...]) -> dict[str, np.ndarray]:
+def features(table, data, cut):
     """The train features of each column, cut out of the clients' blocks again."""
     widths = {column.name: column.width for column in table.columns}
     found = {}
@@ -33,18 +32,18 @@ def features(table: PublishedTable, data: object, cut: tuple[tuple[str, ...], ..
     return found
 
 
-def write_adult(folder: Path, train: list[str], test: list[str]) -> Path:
+def write_adult(folder, train, test):
     (folder / "adult.data").write_text("\n".join(train) + "\n\n")
     (folder / "adult.test").write_text("|1x3 Cross validator\n" + "\n".join(f"{row}." for row in test) + "\n\n")
     return folder
 
 
-def write_bank(folder: Path, rows: list[str], name: str = "bank-full.csv") -> Path:
+def write_bank(folder, rows, name="bank-full.csv"):
     (folder / name).write_text("\n".join([BANK_HEADER, *rows]) + "\n")
     return folder
 
 
-def refused(name: str, folder: Path, **options: object) -> str:
+def refused(name, folder, **options):
     with pytest.raises(InputError) as caught:
         load(name, data_dir=folder, **options)
     assert "\n" not in str(caught.value)
@@ -82,7 +81,7 @@ def test_bank_rows_by_hand_without_duration(tmp_path):
     assert "column duration is dropped" in data.notes[0]
 
 
-def load_bank_anyway(folder: Path, no: int) -> object:
+def load_bank_anyway(folder, no):
     table = replace(BANK, rows={**BANK.rows, "bank-full.csv": (no, 0)})
     return replace(DATASETS["bank"], reader=partial(read_published_set, table)).load(data_dir=folder)
 

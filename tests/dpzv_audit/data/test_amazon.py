@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,17 +9,17 @@ from dpzv_audit.data.vertical import fixed_split
 TOKENIZER = HashTokenizer(length=6, vocabulary=500)
 
 
-def line(number: int) -> str:
+def line(number):
     return f"__label__{1 + number % 2} Title {number}: the text of review {number}\n"
 
 
-def write(folder: Path, name: str, count: int) -> Path:
+def write(folder, name, count):
     path = folder / name
     path.write_text("".join(line(number) for number in range(count)), encoding="utf-8")
     return path
 
 
-def refused(folder: Path, **options: object) -> str:
+def refused(folder, **options):
     with pytest.raises(InputError) as caught:
         load("amazon-polarity", data_dir=folder, **options)
     assert "\n" not in str(caught.value)

@@ -2,7 +2,6 @@ import gzip
 import io
 import tarfile
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from dpzv_audit.data.files import TarLimits, read_tar_members
 LIMITS = TarLimits(members=10, member_bytes=1000, total_bytes=100_000)
 
 
-def entry(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
+def entry(name, content=b"", **fields):
     info = tarfile.TarInfo(name)
     info.size = len(content)
     for field, value in fields.items():
@@ -20,18 +19,18 @@ def entry(name: str, content: bytes = b"", **fields: object) -> tuple[tarfile.Ta
     return info, content
 
 
-def archive(path: Path, *entries: tuple[tarfile.TarInfo, bytes], format: int = tarfile.GNU_FORMAT) -> Path:
+def archive(path, *entries, format=tarfile.GNU_FORMAT):
     with tarfile.open(path, "w:gz", format=format) as made:
         for info, content in entries:
             made.addfile(info, io.BytesIO(content))
     return path
 
 
-def read(path: Path, limits: TarLimits = LIMITS) -> dict[str, bytes]:
+def read(path, limits=LIMITS):
     return dict(read_tar_members(path, lambda name: name.endswith(".txt"), limits))
 
 
-def refused(path: Path, limits: TarLimits = LIMITS) -> str:
+def refused(path, limits=LIMITS):
     with pytest.raises(InputError) as caught:
         read(path, limits)
     text = str(caught.value)

@@ -3,20 +3,19 @@ import io
 import tarfile
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.data import DATASETS, DataSpec, load
+from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.images import BATCHES as NAMES
 from dpzv_audit.data.images import CIFAR_FOLDER, TRAIN_BATCHES, read_cifar10
 
 CIFAR = replace(DATASETS["cifar10"], reader=partial(read_cifar10, 20))
 
 
-def batch(number: int, rows: int = 20) -> np.ndarray:
+def batch(number, rows=20):
     random = np.random.default_rng(number)
     table = random.integers(0, 256, (rows, 3073), dtype=np.uint8)
     table[:, 0] = np.arange(rows) % 10
@@ -27,7 +26,7 @@ BATCHES = {name: batch(number) for number, name in enumerate(NAMES)}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A data folder with six tiny, complete batches."""
     inner = tmp_path / CIFAR_FOLDER
     inner.mkdir()
@@ -36,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def packed(folder: Path, names: tuple[str, ...] = NAMES) -> DataSpec:
+def packed(folder, names=NAMES):
     """Pack the batches into the archive, remove them, and return the data set whose archive it is."""
     inner = folder / CIFAR_FOLDER
     path = inner / "cifar-10-binary.tar.gz"
@@ -53,14 +52,14 @@ def packed(folder: Path, names: tuple[str, ...] = NAMES) -> DataSpec:
     return replace(CIFAR, source=replace(CIFAR.source, remote=remote))
 
 
-def refused(folder: Path, spec: DataSpec = CIFAR, **options: object) -> str:
+def refused(folder, spec=CIFAR, **options):
     with pytest.raises(InputError) as caught:
         spec.load(data_dir=folder, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def images(*names: str) -> np.ndarray:
+def images(*names):
     return np.concatenate([BATCHES[name][:, 1:] for name in names]).reshape(-1, 3, 32, 32)
 
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from dpzv_audit.data import load_csv
 ROWS = 100
 
 
-def write(folder: Path, name: str = "own.csv", rows: int = ROWS, label: str = "n{}") -> Path:
+def write(folder, name="own.csv", rows=ROWS, label="n{}"):
     lines = ["a,b,town,c,y"]
     lines += [f"{n},{n * 10},t{n % 5},{-n},{label.format(n % 3)}" for n in range(rows)]
     path = folder / name
@@ -17,14 +15,14 @@ def write(folder: Path, name: str = "own.csv", rows: int = ROWS, label: str = "n
     return path
 
 
-def refused(path: Path, **options: object) -> str:
+def refused(path, **options):
     with pytest.raises(InputError) as caught:
         load_csv(path, **{"label": "y", "categories": ["town"], **options})
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def together(data: object, client: int) -> np.ndarray:
+def together(data, client):
     return np.concatenate([data.train.features[client], data.test.features[client]])
 
 
@@ -64,7 +62,7 @@ def test_groups_are_one_client_each(tmp_path):
 
 
 def test_rows_read_the_same_whatever_rows_are_beside_them(tmp_path):
-    def rows(count: int) -> dict[int, np.ndarray]:
+    def rows(count):
         data = load_csv(write(tmp_path, rows=count), label="y", categories=["town"], clients=1, scales={"b": 7.0})
         return {int(row[0]): row for row in together(data, 0)}
 
@@ -164,7 +162,7 @@ def test_a_quote_within_a_name_is_no_doubled_one(tmp_path):
     assert 'columns: 5" disk; a "b" c' in load_csv(path, label="y").partition
 
 
-def hinted(folder: Path, columns: dict[str, list[object]], **options: object) -> list[str]:
+def hinted(folder, columns, **options):
     path = folder / "hinted.csv"
     rows = zip(*columns.values(), strict=True)
     path.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows)]) + "\n")

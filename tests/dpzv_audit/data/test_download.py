@@ -2,9 +2,7 @@ import gzip
 import hashlib
 import socket
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +18,7 @@ CONTENT = b"the original file" * 100_000
 class Handler(BaseHTTPRequestHandler):
     """Serves `CONTENT` at /good, and mischief elsewhere; the server's `asked` counts requests."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.server.asked.append(self.path)
         if self.path == "/absent":
             self.send_error(404)
@@ -44,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send(CONTENT)
 
-    def send(self, content: bytes) -> None:
+    def send(self, content):
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -53,12 +51,12 @@ class Handler(BaseHTTPRequestHandler):
         except ConnectionError:
             return  # the client has had enough
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         return
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     made.asked = []
@@ -70,14 +68,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
     thread.join()
 
 
-def tiny(folder: str, *files: RemoteFile) -> DataSpec:
+def tiny(folder, *files):
     """A data set of `files`, which nobody reads."""
     source = Source(folder=folder, holds="files", origin="", names="", remote=files)
     partitions = {"runs": Partition(clients=1, takes="1")}
     return DataSpec(name="tiny", summary="", reader=tiny, partitions=partitions, source=source)
 
 
-def remotes(server: ThreadingHTTPServer, *paths: str, **changes: object) -> DataSpec:
+def remotes(server, *paths, **changes):
     fields = {"size": len(CONTENT), "digest": hashlib.md5(CONTENT, usedforsecurity=False).hexdigest(), **changes}
     files = tuple(
         RemoteFile(url=f"http://127.0.0.1:{server.server_port}{path}", name=f"file{n}.bin", **fields)
@@ -86,7 +84,7 @@ def remotes(server: ThreadingHTTPServer, *paths: str, **changes: object) -> Data
     return tiny("tiny-folder", *files)
 
 
-def failed(folder: Path, table: DataSpec, error: type[AuditError] = AuditError) -> str:
+def failed(folder, table, error=AuditError):
     with pytest.raises(error) as caught:
         download(table, folder)
     assert "\n" not in str(caught.value)
@@ -96,8 +94,8 @@ def failed(folder: Path, table: DataSpec, error: type[AuditError] = AuditError) 
 
 
 def test_files_arrive_whole_with_progress_and_are_not_fetched_again(server, tmp_path):
-    seen: list[tuple[str, int]] = []
-    totals: list[tuple[str, int]] = []
+    seen = []
+    totals = []
 
     def progress(name, total):
         totals.append((name, total))
@@ -228,7 +226,7 @@ def test_the_table_of_sources_is_https_with_whole_digests():
 @pytest.mark.data
 @pytest.mark.parametrize("real", [("mnist/train-images-idx3-ubyte.gz", "adult/adult.data")], indirect=True)
 def test_real_files_are_what_the_table_says_and_are_not_fetched_again(real, monkeypatch):
-    def no_network(*_: object, **__: object) -> None:
+    def no_network(*_, **__):
         raise AssertionError("the network was asked")
 
     monkeypatch.setattr(socket.socket, "connect", no_network)

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,12 +11,12 @@ LABELS = np.repeat(np.arange(8), 10)
 
 
 @pytest.fixture(scope="module")
-def images() -> np.ndarray:
+def images():
     return np.random.default_rng(2).integers(0, 256, (80, 16, 64, 64, 3), dtype=np.uint8)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, images: np.ndarray) -> Path:
+def folder(tmp_path_factory, images):
     """A data folder with a well-formed file of random pixels."""
     inner = tmp_path_factory.mktemp("data") / "eth80"
     inner.mkdir()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.data import DATASETS, VerticalDataset, load
+from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.images import GZIP_MARK, IdxFiles, declared_idx_files, find_idx, read_idx_images
 from dpzv_audit.data.spec import DATA_VARIABLE
 
@@ -22,21 +22,21 @@ DEBIAN = Path("/usr/share/datasets")
 FASHION_FILES, MNIST_FILES = declared_idx_files("fashion-mnist"), declared_idx_files("mnist")
 
 
-def real_folder() -> Path | None:
+def real_folder():
     places = [os.environ.get(DATA_VARIABLE), Path(__file__).parents[4] / "shared" / "data", DEBIAN]
     return next((Path(place) for place in places if place and (Path(place) / "fashion-mnist").is_dir()), None)
 
 
-def load_fashion_mnist(*, files: IdxFiles, **options: object) -> VerticalDataset:
+def load_fashion_mnist(*, files, **options):
     """Fashion-MNIST where its four files are `files`."""
     return replace(DATASETS["fashion-mnist"], reader=partial(read_idx_images, files)).load(**options)
 
 
-def idx(array: np.ndarray) -> bytes:
+def idx(array):
     return struct.pack(f">I{array.ndim}I", 0x0800 | array.ndim, *array.shape) + array.tobytes()
 
 
-def arrays() -> dict[str, np.ndarray]:
+def arrays():
     random = np.random.default_rng(1)
     return {
         "train_images": random.integers(0, 256, (12, 28, 28), dtype=np.uint8),
@@ -46,7 +46,7 @@ def arrays() -> dict[str, np.ndarray]:
     }
 
 
-def written(tmp_path: Path) -> IdxFiles:
+def written(tmp_path):
     folder = tmp_path / "fashion-mnist"
     folder.mkdir()
     files = {}

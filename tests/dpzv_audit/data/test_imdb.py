@@ -3,20 +3,19 @@ import io
 import tarfile
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.data import DATASETS, DataSpec, load
+from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.text import HashTokenizer, read_imdb
 from dpzv_audit.data.vertical import fixed_order
 
 TOKENIZER = HashTokenizer(length=8, vocabulary=300)
 
 
-def reviews(count: int = 6) -> dict[str, bytes]:
+def reviews(count=6):
     files = {"aclImdb/README": b"read me", "aclImdb/train/labeledBow.feat": b"9 0:9"}
     for part in ("train", "test"):
         for side, rating in (("neg", 2), ("pos", 9)):
@@ -27,7 +26,7 @@ def reviews(count: int = 6) -> dict[str, bytes]:
     return files
 
 
-def pack(path: Path, files: dict[str, bytes]) -> Path:
+def pack(path, files):
     with tarfile.open(path, "w:gz") as archive:
         for name, content in files.items():
             info = tarfile.TarInfo(name)
@@ -39,13 +38,13 @@ def pack(path: Path, files: dict[str, bytes]) -> Path:
 IMDB = DATASETS["imdb"]
 
 
-def archive_of(digest: str, complete: int) -> DataSpec:
+def archive_of(digest, complete):
     """IMDb whose original archive has that MD5, and `complete` reviews in each part."""
     source = replace(IMDB.source, remote=(replace(IMDB.remote[0], digest=digest),))
     return replace(IMDB, source=source, reader=partial(read_imdb, complete))
 
 
-def refused(folder: Path, spec: DataSpec = IMDB, **options: object) -> str:
+def refused(folder, spec=IMDB, **options):
     with pytest.raises(InputError) as caught:
         spec.load(data_dir=folder, **options)
     assert "\n" not in str(caught.value)

@@ -1,7 +1,6 @@
 import struct
 import tracemalloc
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,14 +16,12 @@ from ...helpers.refusals import refused
 WIDTHS = (216, 76, 64, 6, 240, 47)
 
 
-def views(rows: int = 2000) -> list[np.ndarray]:
+def views(rows=2000):
     random = np.random.default_rng(3)
     return [random.integers(0, 100, (rows, width)).astype(np.float32) for width in WIDTHS]
 
 
-def write(
-    folder: Path, cells: list[np.ndarray] | None = None, *, compressed: bool = False, **variables: object
-) -> Path:
+def write(folder, cells=None, *, compressed=False, **variables):
     cell = np.empty((1, len(cells if cells is not None else WIDTHS)), dtype=object)
     for place, view in enumerate(views() if cells is None else cells):
         cell[0, place] = view
@@ -34,7 +31,7 @@ def write(
     return path
 
 
-def refusal(folder: Path, **options: object) -> str:
+def refusal(folder, **options):
     with pytest.raises(InputError) as caught:
         load("mfeat", data_dir=folder, **options)
     assert "\n" not in str(caught.value)
@@ -100,11 +97,11 @@ def test_truncated_files_are_refused(tmp_path, keep):
     assert "truncated" in text or "no MATLAB 5 file" in text
 
 
-def element(kind: int, data: bytes) -> bytes:
+def element(kind, data):
     return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
 
 
-def matrix(kind: int, sizes: tuple[int, ...], *content: bytes) -> bytes:
+def matrix(kind, sizes, *content):
     flags = element(6, struct.pack("<II", kind, 0))
     dimensions = element(5, struct.pack(f"<{len(sizes)}i", *sizes))
     return element(14, flags + dimensions + element(1, b"X") + b"".join(content))

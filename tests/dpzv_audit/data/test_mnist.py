@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.data import DATASETS, VerticalDataset, load
+from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.images import GZIP_MARK, IdxFile, IdxFiles, declared_idx_files, find_idx, read_idx, read_idx_images
 from dpzv_audit.data.spec import DATA_VARIABLE
 
@@ -21,7 +21,7 @@ from ...helpers.refusals import refused
 MNIST_FILES = declared_idx_files("mnist")
 
 
-def real_data() -> Path | None:
+def real_data():
     places = [os.environ.get(DATA_VARIABLE), Path(__file__).parents[4] / "shared" / "data"]
     return next((Path(place) for place in places if place and (Path(place) / "mnist").is_dir()), None)
 
@@ -29,21 +29,21 @@ def real_data() -> Path | None:
 needs_data = pytest.mark.skipif(real_data() is None, reason=f"no MNIST in {DATA_VARIABLE} or ../shared/data")
 
 
-def idx_bytes(array: np.ndarray) -> bytes:
+def idx_bytes(array):
     return struct.pack(f">I{array.ndim}I", 0x0800 | array.ndim, *array.shape) + array.tobytes()
 
 
-def expectation(name: str, array: np.ndarray) -> IdxFile:
+def expectation(name, array):
     return IdxFile(name=name, shape=array.shape, md5=hashlib.md5(idx_bytes(array)).hexdigest())
 
 
-def write_gzip(folder: Path, expected: IdxFile, plain: bytes) -> Path:
+def write_gzip(folder, expected, plain):
     path = folder / f"{expected.name}.gz"
     path.write_bytes(gzip.compress(plain, mtime=0))
     return path
 
 
-def arrays() -> dict[str, np.ndarray]:
+def arrays():
     random = np.random.default_rng(0)
     return {
         "train_images": random.integers(0, 256, (20, 28, 28), dtype=np.uint8),
@@ -56,13 +56,13 @@ def arrays() -> dict[str, np.ndarray]:
 FILES = IdxFiles(**{field: expectation(getattr(MNIST_FILES, field).name, array) for field, array in arrays().items()})
 
 
-def load_mnist(files: IdxFiles = FILES, **options: object) -> VerticalDataset:
+def load_mnist(files=FILES, **options):
     """MNIST where its four files are `files`."""
     return replace(DATASETS["mnist"], reader=partial(read_idx_images, files)).load(**options)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A data folder with a tiny, well-formed set of the four files in `mnist/`."""
     inner = tmp_path / "mnist"
     inner.mkdir()
@@ -71,14 +71,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refusal(folder: Path, files: IdxFiles = FILES) -> str:
+def refusal(folder, files=FILES):
     with pytest.raises(InputError) as caught:
         load_mnist(data_dir=folder, files=files)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-def image_file(folder: Path) -> Path:
+def image_file(folder):
     return folder / "mnist" / "train-images-idx3-ubyte.gz"
 
 
@@ -97,11 +97,11 @@ def test_strips_and_runs_reassemble_the_files(folder):
         np.testing.assert_array_equal(getattr(strips, part).labels, labels)
 
 
-def packed_as_debian_does(plain: bytes) -> bytes:
+def packed_as_debian_does(plain):
     return gzip.compress(plain, mtime=0x5EDA0AED)  # `gzip -n`: no name, a time of its own
 
 
-def packed_as_zalando_does(plain: bytes, name: str) -> bytes:
+def packed_as_zalando_does(plain, name):
     stream = io.BytesIO()
     with gzip.GzipFile(name, "wb", fileobj=stream, mtime=0x59A7E9F3, compresslevel=6) as file:
         file.write(plain)

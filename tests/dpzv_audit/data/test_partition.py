@@ -10,7 +10,7 @@ count = st.integers(1, 4)
 few = st.integers(1, 5)
 
 
-def numbered(*shape: int) -> np.ndarray:
+def numbered(*shape):
     return np.arange(np.prod(shape)).reshape(shape)
 
 

@@ -1,6 +1,5 @@
 import struct
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,18 +14,18 @@ from ...helpers.refusals import refused
 VIEWS = 12
 
 
-def picture(seed: int, side: int = 16) -> np.ndarray:
+def picture(seed, side=16):
     return np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
 
 
-def shape(folder: Path, name: str, seed: int, *, views: int = VIEWS, pattern: str = "{}_{:03d}.png") -> None:
+def shape(folder, name, seed, *, views=VIEWS, pattern="{}_{:03d}.png"):
     folder.mkdir(parents=True, exist_ok=True)
     for view in range(1, views + 1):
         Image.fromarray(picture(100 * seed + view)).save(folder / pattern.format(name, view))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Two classes, with two train shapes and one test shape each, in the layout of MVCNN's renders."""
     for label, kind in enumerate(("airplane", "bathtub")):
         shape(tmp_path / kind / "train", f"{kind}_0001", 10 * label + 1)
@@ -35,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refusal(folder: Path, **options: object) -> str:
+def refusal(folder, **options):
     with pytest.raises(InputError) as caught:
         load_views(folder, **{"size": 16, **options})
     assert "\n" not in str(caught.value)
@@ -135,7 +134,7 @@ def test_what_is_no_image_is_refused(folder):
 
 
 def test_a_bomb_of_a_png_is_refused_by_its_header(folder):
-    def chunk(kind: bytes, data: bytes) -> bytes:
+    def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     path = folder / "airplane" / "train" / "airplane_0001_001.png"

@@ -1,5 +1,4 @@
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,13 +26,13 @@ LAYOUT = Layout()
 WIDTH = 7
 
 
-def write(folder: Path, text: str | bytes) -> Path:
+def write(folder, text):
     path = folder / "t.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 
 
-def refusal(path: Path, layout: Layout = LAYOUT) -> str:
+def refusal(path, layout=LAYOUT):
     with pytest.raises(InputError) as caught:
         read_table(path, layout, COLUMNS, "y")
     text = str(caught.value)

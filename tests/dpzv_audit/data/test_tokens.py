@@ -65,7 +65,7 @@ def test_other_lengths_and_clients_are_refused():
     with refused("vocabulary is 1"):
         HashTokenizer(length=5, vocabulary=1)
 
-    def choose(clients: int) -> object:
+    def choose(clients):
         return choose_tokenizer(None, clients=clients, length=10, vocabulary=9)
 
     assert choose(5) == HashTokenizer(length=10, vocabulary=9)

@@ -6,15 +6,15 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from ...helpers.refusals import refused
 
 
-def block(*shape: int) -> np.ndarray:
+def block(*shape):
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-def labels(*values: int) -> np.ndarray:
+def labels(*values):
     return np.array(values, dtype=np.int64)
 
 
-def dataset(train: Records, test: Records, classes: int = 3) -> VerticalDataset:
+def dataset(train, test, classes=3):
     return VerticalDataset(
         name="tiny", train=train, test=test, classes=classes, partition="by hand", digests={"a": "0" * 64}
     )
@@ -100,11 +100,11 @@ def test_one_class_is_no_task():
         dataset(one, one, classes=1)
 
 
-def tokens(*rows: list[int]) -> np.ndarray:
+def tokens(*rows):
     return np.array(rows, dtype=np.int64)
 
 
-def text(ids: np.ndarray, vocabulary: int | None, test_ids: np.ndarray | None = None) -> VerticalDataset:
+def text(ids, vocabulary, test_ids=None):
     train = Records(features=(ids,), labels=np.zeros(len(ids), dtype=np.int64))
     other = ids if test_ids is None else test_ids
     test = Records(features=(other,), labels=np.zeros(len(other), dtype=np.int64))

@@ -1,6 +1,5 @@
 """One protocol for mechanisms: what `audit mechanism` runs `verify` runs too, under one time limit."""
 
-import json
 import logging
 import re
 import signal
@@ -10,7 +9,6 @@ import pytest
 
 from dpzv_audit import verify_claim
 from dpzv_audit.base.errors import AuditError
-from dpzv_audit.cli import main
 
 MODULE = """
 import fractions, time
@@ -66,11 +64,7 @@ def audited(cli, name, factory, flags=""):
 
 
 def verified(cli, name, factory, flags=""):
-    text = f'[[claim]]
-name = "ours"
-mechanism = "{name}:{factory}"
-epsilon = 1.0
-'
+    text = f'[[claim]]\nname = "ours"\nmechanism = "{name}:{factory}"\nepsilon = 1.0\n'
     with open("claims.toml", "w") as file:
         file.write(text)
     return cli(f"verify claims.toml --max-trials 500 --no-cache --trust-code --json {flags}")

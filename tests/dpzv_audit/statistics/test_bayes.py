@@ -6,7 +6,7 @@ from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.fixed import credible_epsilon, mass_allowed
 
 
-def counts(fp: int, fn: int, n: int) -> Counts:
+def counts(fp, fn, n):
     return Counts(false_positives=fp, n_out=n, false_negatives=fn, n_in=n)
 
 

@@ -21,7 +21,7 @@ DELTA = 1e-5
 ONE = np.ones(1)
 
 
-def gaussian_pairs(seed: int, mu: float, n: int) -> tuple[np.ndarray, np.ndarray]:
+def gaussian_pairs(seed, mu, n):
     rng = np.random.default_rng(seed)
     return rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n)
 

@@ -28,33 +28,33 @@ from ...helpers.refusals import refused
 DELTA = 1e-5
 
 
-def gaussian_scores(seed: int, mu: float, n: int = 500) -> tuple[np.ndarray, np.ndarray]:
+def gaussian_scores(seed, mu, n=500):
     rng = np.random.default_rng(seed)
     return rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n)
 
 
-def rounded_scores(seed: int, mu: float) -> tuple[np.ndarray, np.ndarray]:
+def rounded_scores(seed, mu):
     inside, outside = gaussian_scores(seed, mu)
     return np.round(inside), np.round(outside)
 
 
-def paired_scores(seed: int, mu: float) -> tuple[np.ndarray, np.ndarray]:
+def paired_scores(seed, mu):
     noise = np.random.default_rng(seed).normal(size=500)
     return noise + mu, noise
 
 
-def laplace_scores(seed: int, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+def laplace_scores(seed, epsilon):
     rng = np.random.default_rng(seed)
     return rng.laplace(epsilon, 1.0, 500), rng.laplace(0.0, 1.0, 500)
 
 
-def randomised_response(seed: int, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+def randomised_response(seed, epsilon):
     rng = np.random.default_rng(seed)
     truth = np.exp(epsilon) / (1.0 + np.exp(epsilon))
     return (rng.random(500) < truth) * 1.0, (rng.random(500) >= truth) * 1.0
 
 
-def most_exceedances(audits: int, chance: float = 0.05, false_alarm: float = 1e-5) -> int:
+def most_exceedances(audits, chance=0.05, false_alarm=1e-5):
     """The least count that a valid bound passes with probability at most `false_alarm`."""
     return next(k for k in range(audits + 1) if bdtrc(k, audits, chance) <= false_alarm)
 

@@ -7,7 +7,7 @@ from dpzv_audit.statistics.families import FAMILIES, GAUSSIAN, LAPLACE, PURE, ep
 from dpzv_audit.statistics.fixed import largest_ruled_out
 
 
-def exact_masses(n: int, p: float) -> np.ndarray:
+def exact_masses(n, p):
     return np.diff(np.concatenate([[0.0], bdtr(np.arange(n + 1.0), n, p)]))
 
 

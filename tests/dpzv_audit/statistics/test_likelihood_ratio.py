@@ -11,7 +11,7 @@ from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.sequential import ESTIMATED, _largest, evidence_against, likelihood_of
 
 
-def pairs(seed: int, mu: float, n: int) -> tuple[np.ndarray, np.ndarray]:
+def pairs(seed, mu, n):
     rng = np.random.default_rng(seed)
     return rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n)
 

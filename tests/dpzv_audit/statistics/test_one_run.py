@@ -26,17 +26,17 @@ from dpzv_audit.statistics.settings import AuditSettings
 DELTA = 1e-5
 
 
-def masses(r: int, q: float) -> np.ndarray:
+def masses(r, q):
     return np.diff(np.concatenate([[0.0], bdtr(np.arange(r + 1.0), r, q)]))
 
 
-def p_by_the_letter(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
+def p_by_the_letter(m, r, v, epsilon, delta):
     mass = masses(r, 1 / (1 + math.exp(-epsilon)))
     most = max((mass[v - i : v].sum() / i for i in range(1, v + 1)), default=0.0)
     return min(1.0, mass[v:].sum() + 2 * m * delta * most)
 
 
-def refuted_by_the_letter(m: int, made: int, right: int, curve, error: float) -> bool:
+def refuted_by_the_letter(m, made, right, curve, error):
     r, h = {right: error * right / m}, {right: error * (made - right) / m}
     for i in range(right - 1, -1, -1):
         h[i] = max(h[i + 1], float(curve(np.array([1.0 - r[i + 1]]))[0]))

@@ -12,7 +12,7 @@ DELTA = 1e-5
 IN_ORDER = ("sequential", "sequential-gaussian")
 
 
-def drifting(rng: np.random.Generator, n: int, rho: float) -> np.ndarray:
+def drifting(rng, n, rho):
     """AR(1) scores of variance 1."""
     steps = rng.normal(size=n)
     scores = np.empty(n)

@@ -18,13 +18,13 @@ from ...helpers.refusals import refused
 VALUES = np.array([1.5, -2.0, 3e-7])
 
 
-def npy(array: np.ndarray, allow_pickle: bool = False) -> bytes:
+def npy(array, allow_pickle=False):
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=allow_pickle)
     return buffer.getvalue()
 
 
-def npz(**arrays: np.ndarray) -> bytes:
+def npz(**arrays):
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()

@@ -15,11 +15,11 @@ from dpzv_audit.statistics.tradeoff import empirical_tradeoff
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def gaussian_truth(alpha: np.ndarray, mu: float) -> np.ndarray:
+def gaussian_truth(alpha, mu):
     return ndtr(ndtri(1.0 - alpha) - mu)
 
 
-def brute_force(inside: np.ndarray, outside: np.ndarray, alpha: float) -> float:
+def brute_force(inside, outside, alpha):
     cuts = [-np.inf, *inside, *outside, np.inf]
     rates = [(np.mean(outside > t), np.mean(inside <= t)) for t in cuts]
     return min(fnr for fpr, fnr in rates if fpr <= alpha)
