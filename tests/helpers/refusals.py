@@ -13,3 +13,10 @@ def refused(words, error=InputError):
     with pytest.raises(error, match=words) as caught:
         yield caught
     assert "\n" not in str(caught.value)
+
+
+def refusal(function, *arguments, error=InputError, **options):
+    """The one line with which a call is refused."""
+    with refused("", error) as caught:
+        function(*arguments, **options)
+    return str(caught.value)

@@ -4,11 +4,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.spec import declared
 from dpzv_audit.data.table import CategoryColumn, PublishedTable, read_published_set
 from dpzv_audit.data.vertical import fixed_split
+
+from ...helpers.refusals import refusal
 
 ADULT, BANK = (declared(name, "table", PublishedTable) for name in ("adult", "bank"))
 
@@ -44,10 +45,7 @@ def write_bank(folder, rows, name="bank-full.csv"):
 
 
 def refused(name, folder, **options):
-    with pytest.raises(InputError) as caught:
-        load(name, data_dir=folder, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(load, name, data_dir=folder, **options)
 
 
 def test_adult_rows_by_hand(tmp_path):

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.text import CHUNK, HashTokenizer, read_fasttext
 from dpzv_audit.data.vertical import fixed_split
+
+from ...helpers.refusals import refusal
 
 TOKENIZER = HashTokenizer(length=6, vocabulary=500)
 
@@ -20,10 +21,7 @@ def write(folder, name, count):
 
 
 def refused(folder, **options):
-    with pytest.raises(InputError) as caught:
-        load("amazon-polarity", data_dir=folder, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(load, "amazon-polarity", data_dir=folder, **options)
 
 
 def test_a_subset_is_split_in_a_fixed_way_and_cut_into_three_runs(tmp_path):

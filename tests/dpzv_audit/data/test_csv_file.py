@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
-from dpzv_audit.base.errors import InputError, with_options
+from dpzv_audit.base.errors import with_options
 from dpzv_audit.data import load_csv
+
+from ...helpers.refusals import refusal
 
 ROWS = 100
 
@@ -16,10 +18,7 @@ def write(folder, name="own.csv", rows=ROWS, label="n{}"):
 
 
 def refused(path, **options):
-    with pytest.raises(InputError) as caught:
-        load_csv(path, **{"label": "y", "categories": ["town"], **options})
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(load_csv, path, **{"label": "y", "categories": ["town"], **options})
 
 
 def together(data, client):

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load, load_views
 from dpzv_audit.data.views import list_shapes
 
+from ...helpers.refusals import refusal as refusal_of
 from ...helpers.refusals import refused
 
 VIEWS = 12
@@ -35,10 +35,7 @@ def folder(tmp_path):
 
 
 def refusal(folder, **options):
-    with pytest.raises(InputError) as caught:
-        load_views(folder, **{"size": 16, **options})
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal_of(load_views, folder, **{"size": 16, **options})
 
 
 def test_a_view_a_client_in_the_order_of_their_numbers(folder):
