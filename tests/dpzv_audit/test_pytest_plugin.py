@@ -38,8 +38,7 @@ def test_wrong(request):
 def pytest_in(folder, *arguments, ini="[pytest]\ndpzv_audit_alpha = 0.03\n"):
     (folder / "pytest.ini").write_text(ini)
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1"}
-    root = str(Path(__file__).parents[2])
-    environment["PYTHONPATH"] = root
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "dpzv_audit.pytest_plugin", "-p", "xdist", "-q", *arguments],
         cwd=folder,
@@ -145,6 +144,5 @@ def test_the_example_project_passes_its_own_audit(tmp_path):
 def test_all_claims_of_a_session_spend_alpha_and_late_ones_keep_some():
     share = [level_of(call, 0.01 / 4) for call in range(1, 10_001)]
     # What is left for the claims after n lies below the integral of 1 / k^1.4 from n on.
-    left = 0.01 / 4 - sum(share)
-    assert 0.0 < left < 0.01 / 4 * 10_000**-0.4 / 0.4 / 3.1
+    assert 0.0 < 0.01 / 4 - sum(share) < 0.01 / 4 * 10_000**-0.4 / 0.4 / 3.1
     assert share[99] > 5 * 0.01 / 4 / (100 * 101)

@@ -97,8 +97,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, when)
 
 
 def test_a_write_that_the_system_really_refuses_leaves_nothing(tmp_path):
-    resource = pytest.importorskip("resource", reason="needs POSIX resource limits")
-    assert resource
+    assert pytest.importorskip("resource", reason="needs POSIX resource limits")
     # RLIMIT_FSIZE makes the kernel refuse in the middle of a write, as a full disk does
     script = """
         import resource, signal, sys
@@ -166,8 +165,7 @@ def test_an_out_that_is_a_file_is_the_users_mistake(tmp_path, inner):
 @pytest.mark.parametrize("out", ["attacks", "reports", "mechanisms/runs", "dpzv_audit"])
 def test_an_out_named_like_a_package_is_refused(tmp_path, monkeypatch, out):
     monkeypatch.chdir(tmp_path)
-    message = f"out is {out}, must not be a folder named like a package"
-    with refused(message), write_run(Path(out), "run"):
+    with refused(f"out is {out}, must not be a folder named like a package"), write_run(Path(out), "run"):
         pytest.fail("the block ran")
     assert list(tmp_path.iterdir()) == []
 
@@ -211,8 +209,7 @@ def test_run_names_sort_by_time_and_are_in_utc():
     assert run_name("train", "dpzv", "digits", seed=7, now=east) == "20261120-231530-train-dpzv-digits-seed7"
     assert run_name("audit", seed=3, now=now) == "20261120-231530-audit-seed3"
     assert run_name("verify", "pkg.mod:build/../x", seed=3, now=now).endswith("verify-pkg-mod-build-x-seed3")
-    later = run_name("attack", seed=0, now=now + timedelta(hours=1))
-    assert later > name
+    assert run_name("attack", seed=0, now=now + timedelta(hours=1)) > name
     assert slug(name, limit=160) == name
 
 
@@ -233,8 +230,7 @@ def test_json_keeps_the_order_and_the_letters_and_ends_in_a_newline(tmp_path):
     text = '{\n  "z": {\n    "name": "ε",\n    "values": [\n      0.1,\n      2.0\n    ]\n  },\n  "a": null\n}\n'
     assert json_text(value) == text
     with write_run(tmp_path, "run") as folder:
-        path = folder.write("a.json", value)
-        assert path.read_bytes() == text.encode()
+        assert folder.write("a.json", value).read_bytes() == text.encode()
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])

@@ -208,8 +208,7 @@ def test_exact_composes_the_server_and_the_cap():
     capped = release(sampler="shuffled", rounds=200, participation_cap=40, distinct_ids=True)
     assert gdp_exact(capped, "malicious-client", "replace-label", 1e-5).mu == pytest.approx(math.sqrt(40) / z)
     assert gdp_exact(capped, "client", "replace-label", 1e-5).mu == pytest.approx(alone.mu)
-    zero_out = gdp_exact(base, "client", "zero-out", 1e-5)
-    assert zero_out.mu == pytest.approx(alone.mu / 2)
+    assert gdp_exact(base, "client", "zero-out", 1e-5).mu == pytest.approx(alone.mu / 2)
 
 
 def test_a_cap_above_every_count_changes_nothing_and_below_the_mean_fixes_it():
@@ -379,16 +378,14 @@ def test_the_smallest_and_the_largest_deltas_have_finite_bounds(delta, rounds, s
     made = release(sampler=sampler, rounds=rounds, sigma=sigma, padded=True)
     bounds = upper_bounds(made, delta=delta, adversaries=["client", "release"], neighbours=["zero-out"])
     json.dumps(to_jsonable(bounds), allow_nan=False)
-    sound = {bound.accountant for bound in bounds if bound.sound}
-    assert sound >= {"gdp-exact", "prv", "rdp"}
+    assert {bound.accountant for bound in bounds if bound.sound} >= {"gdp-exact", "prv", "rdp"}
     estimates = replace(made, channel="zo-gradient", sigma=0.8)
     assert czofo_theorem(estimates, "release", "zero-out", delta).epsilon is not None
 
 
 @pytest.mark.parametrize("sigma", [1e-45, 1e-10, 1e10, 1e45])
 def test_absurd_noise_gives_finite_answers_or_none(sigma):
-    bounds = upper_bounds(release(sigma=sigma), delta=1e-5)
-    json.dumps(to_jsonable(bounds), allow_nan=False)
+    json.dumps(to_jsonable(upper_bounds(release(sigma=sigma), delta=1e-5)), allow_nan=False)
     exact = gdp_exact(release(sigma=sigma), "client", "replace-label", 1e-5).epsilon
     assert (exact.upper == 0.0) if sigma > 1 else (exact.lower > 1e10)
 
@@ -453,8 +450,7 @@ def test_low_noise_breaks_for_everybody(monkeypatch):
     assert 100.0 < bound.epsilon.lower <= 234 <= bound.epsilon.upper
     monkeypatch.setattr(sys.modules["dpzv_audit.accounting.prv"], "VACUOUS", math.inf)
     prv_composition.cache_clear()
-    composed = prv(made, "release", "add-remove", 1e-3)
-    assert composed.epsilon.estimate == pytest.approx(234, abs=0.5)
+    assert prv(made, "release", "add-remove", 1e-3).epsilon.estimate == pytest.approx(234, abs=0.5)
     prv_composition.cache_clear()
 
 

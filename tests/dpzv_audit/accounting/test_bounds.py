@@ -47,8 +47,7 @@ def test_what_happens_whatever_the_batches_counts_in_every_part():
 
 
 def test_what_no_sampling_amplifies_is_refused():
-    whole = release(sampler="uniform", batch_size=1000)
-    assert isinstance(sampled_view(whole, "release", "zero-out"), Refusal)
+    assert isinstance(sampled_view(release(sampler="uniform", batch_size=1000), "release", "zero-out"), Refusal)
     for changes, words in (
         ({"sampler": "uniform"}, "uniform sampler"),
         ({"participation_cap": 299}, "participation cap"),

@@ -178,8 +178,7 @@ def test_calibrate_then_account_never_exceeds_the_target(
     assert found.reached == (found.value is not None) == (found.bound is not None)
     assert found.reason
     if found.reached:
-        key = unknown.replace("-", "_")
-        made = replace(template, **{key: found.value})
+        made = replace(template, **{unknown.replace("-", "_"): found.value})
         assert made == found.release
         assert accounted(made, adversary, relation, delta) <= epsilon
         assert found.bound.sound

@@ -128,8 +128,7 @@ def test_rdp_of_sampled_rounds_agrees_with_an_independent_accountant():
 
 def test_advanced_composition_by_hand():
     made = release(participations=100, sigma=8.0)
-    z = made.noise_multiplier("replace-label")
-    each = epsilon_from_mu(1 / z, 1e-5 / 2 / 100)
+    each = epsilon_from_mu(1 / made.noise_multiplier("replace-label"), 1e-5 / 2 / 100)
     by_hand = math.sqrt(2 * 100 * math.log(2 / 1e-5)) * each + 100 * each * math.expm1(each)
     assert advanced_composition(made, "client", "replace-label", 1e-5).epsilon.upper == pytest.approx(by_hand)
     # amplified where the ids are secret
@@ -151,8 +150,7 @@ def test_advanced_composition_of_sampled_rounds_beside_a_certain_gaussian_by_han
     made = release(sampler="poisson", sample_rate=0.05, sigma=8.0, server_mu=0.3)
     share = 1e-5 / 2 / 401
     certain = epsilon_from_mu(0.3, share)
-    plain = epsilon_from_mu(0.2 / 8.0, share / 0.05)
-    each = math.log1p(0.05 * math.expm1(plain))
+    each = math.log1p(0.05 * math.expm1(epsilon_from_mu(0.2 / 8.0, share / 0.05)))
     by_hand = math.sqrt(2 * math.log(2 / 1e-5) * (certain**2 + 400 * each**2))
     by_hand += certain * math.expm1(certain) + 400 * each * math.expm1(each)
     found = advanced_composition(made, "release", "add-remove", 1e-5)

@@ -102,8 +102,7 @@ def test_advanced_composition_can_be_checked_by_hand(sampler):
     by_hand = math.sqrt(2 * math.log(2 / 1e-3) * n) * each + n * each * math.expm1(each)
     assert bound.epsilon.upper == pytest.approx(by_hand, rel=1e-4)
     rate = 1.0 if sampler != "poisson" else 128 / 60_000
-    plain = epsilon_from_mu(mu, share / rate)
-    assert each == pytest.approx(math.log1p(rate * math.expm1(plain)), rel=1e-4)
+    assert each == pytest.approx(math.log1p(rate * math.expm1(epsilon_from_mu(mu, share / rate))), rel=1e-4)
     assert n * share == pytest.approx(1e-3 / (4 if sampler == "uniform" else 2), rel=1e-4)
     if sampler == "uniform":  # the other quarter is the chance that a record takes part more often, and hardly less
         assert binom.sf(n, 46_900, 128 / 60_000) <= 1e-3 / 4 < binom.sf(n - 2, 46_900, 128 / 60_000)

@@ -190,8 +190,7 @@ def test_a_composition_rests_on_the_gaps_of_all_it_shows():
     assert gaps_of(protected, "server", "replace-record") == ()
     assert gaps_of(protected, "client", "replace-label") == ("server-state",)
     # the scalars that move a joint-zo server are accounted for beside its gradients
-    beside = Composition((release(), release(channel="gradient")))
-    assert gaps_of(beside, "client", "replace-label") == ()
+    assert gaps_of(Composition((release(), release(channel="gradient"))), "client", "replace-label") == ()
 
 
 def test_every_gap_occurs():

@@ -97,8 +97,7 @@ def test_one_part_that_does_not_fit_refuses_the_whole():
 
 def test_clt_adds_what_is_certain():
     # One record moves a message by c = C/B = 0.1; z = 3, and q = 3 directions count as noise less by sqrt(3).
-    z = 3.0 / math.sqrt(3.0)
-    mu = float(mpmath.exp(clt_mu_by_definition(0.02, 300, z, False)))
+    mu = float(mpmath.exp(clt_mu_by_definition(0.02, 300, 3.0 / math.sqrt(3.0), False)))
     server = 0.7
     found = gdp_clt(public(server_mu=server), "release", "add-remove", 1e-5)
     assert found.mu == pytest.approx(math.hypot(mu, server), rel=1e-9)

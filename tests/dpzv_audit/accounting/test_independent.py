@@ -253,8 +253,7 @@ def certainly_more_than(release, relation, adversary, delta, best):
     found = one_round_epsilon(rate, z if relation != "replace-label" else 2.0 * z, delta)
     if relation == "replace-label" or not 1e-12 <= delta <= 0.1 or rounds > 10_000 or not 1e-2 < best < 60.0:
         return found
-    interval = best / 1000.0 / math.sqrt(rounds)
-    return max(found, pld(rate, z, rounds, delta, False, interval, pessimistic=False))
+    return max(found, pld(rate, z, rounds, delta, False, best / 1000.0 / math.sqrt(rounds), pessimistic=False))
 
 
 SMALL = 12
@@ -283,6 +282,5 @@ def test_no_bound_of_a_random_release_lies_below_independent_values(number):
     delta = float(rng.choice([1e-300, 1e-100, 1e-18, 1e-9, 1e-5, 1e-3, 0.1, 0.9, 1.0 - 1e-12]))
     bounds = upper_bounds(made, delta=delta, adversaries=[adversary], neighbours=[relation])
     json.dumps(to_jsonable(bounds), allow_nan=False)
-    best = tightest_sound(bounds).upper
-    least = certainly_more_than(made, relation, adversary, delta, best)
+    least = certainly_more_than(made, relation, adversary, delta, tightest_sound(bounds).upper)
     assert all(bound.upper >= least * (1.0 - 1e-7) - 1e-12 for bound in bounds if bound.sound), (bounds, least)

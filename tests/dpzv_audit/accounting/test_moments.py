@@ -103,8 +103,7 @@ def test_the_spread_holds_both_tails(kind, tail):
     losses = pair.loss(np.linspace(low, high, 10_001))
     assert (moments.floor, moments.ceiling) == (losses.min(), losses.max())
     b = moments.spread(math.log(tail))
-    beyond = float(pair.cdf(np.array([-b]))[0] + pair.survival(np.array([b]))[0])
-    assert beyond <= 2.0 * tail
+    assert float(pair.cdf(np.array([-b]))[0] + pair.survival(np.array([b]))[0]) <= 2.0 * tail
     assert b <= max(-losses.min(), losses.max())
     # Chernoff is generous, but half as far would not do.
     shorter = 0.5 * b

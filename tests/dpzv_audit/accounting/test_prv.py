@@ -166,8 +166,7 @@ def test_agrees_with_an_independent_accountant(release, replace):
     independent = pld_epsilon(replace, rate, noise, rounds, delta, interval)
     assert max(a.epsilon.lower for a in answers) <= independent
     assert independent <= max(a.epsilon.upper for a in answers) + 2 * interval
-    estimate = max(a.epsilon.estimate for a in answers)
-    assert estimate == pytest.approx(independent, rel=5e-4, abs=interval)
+    assert max(a.epsilon.estimate for a in answers) == pytest.approx(independent, rel=5e-4, abs=interval)
 
 
 @settings(max_examples=12, deadline=None)
@@ -293,8 +292,7 @@ def test_several_parts_compose():
         split = prv_composition(tuple(sampled(kind, 0.01, 1.0, r) for r in (100, 200)), delta=1e-5).epsilon
         assert split.estimate == pytest.approx(whole.estimate, rel=1e-3)
         # another phase costs more, and a Gaussian release beside it too
-        both = prv_composition((one, sampled(kind, 0.05, 2.0, 50)), delta=1e-5).epsilon
-        assert both.lower > whole.upper
+        assert prv_composition((one, sampled(kind, 0.05, 2.0, 50)), delta=1e-5).epsilon.lower > whole.upper
         beside = prv_composition((one,), certain_mu=0.5, delta=1e-5).epsilon
         assert beside.lower > max(whole.upper, epsilon_from_mu(0.5, 1e-5))
 
@@ -325,8 +323,7 @@ def test_heterogeneous_composition_agrees_with_an_independent_accountant(replace
 @settings(max_examples=40, deadline=None)
 @given(pair=pairs, rounds=st.integers(1, 200), delta=st.sampled_from([1e-9, 1e-5, 1e-2]))
 def test_certified_lower_bounds_are_below_certified_upper_ones(pair, rounds, delta):
-    moments = loss_moments(pair, log_outside=math.log(1e-16))
-    upper = composed_moments([(moments, rounds)]).epsilon(delta)
+    upper = composed_moments([(loss_moments(pair, log_outside=math.log(1e-16)), rounds)]).epsilon(delta)
     assert 0.0 <= certified_lower(pair, rounds, delta) <= upper * (1 + 1e-9) + 1e-9
 
 
@@ -340,8 +337,7 @@ def test_enough_composes_only_where_the_certified_bounds_do_not_decide():
     ask = partial(prv_directions, {kind: (sampled(kind, 0.05, 0.6, 400),) for kind in ("remove", "add")}, delta=1e-5)
     fast, whole = ask(fast=True), ask()
     assert fast.epsilon.lower < whole.epsilon.lower <= whole.epsilon.upper < fast.epsilon.upper
-    between = 0.5 * (fast.epsilon.upper + whole.epsilon.upper)
-    assert ask(enough=between) == whole
+    assert ask(enough=0.5 * (fast.epsilon.upper + whole.epsilon.upper)) == whole
     for claimed in (fast.epsilon.upper * 1.01, fast.epsilon.lower * 0.99):
         decided = ask(enough=claimed)
         assert decided.epsilon == fast.epsilon

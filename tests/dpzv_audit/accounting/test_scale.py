@@ -68,8 +68,7 @@ def test_a_hundred_thousand_rounds_in_a_gigabyte(relation):
 @pytest.mark.parametrize("relation", ["replace-label", "add-remove"])
 @pytest.mark.parametrize("delta", [1e-5, 1e-12])
 def test_the_whole_grid_up_to_a_hundred_thousand_rounds(relation, delta):
-    cases = [(relation, z, rounds, delta) for rounds in (1, 100, 10_000, 100_000) for z in NOISE]
-    check(cases, gigabytes=1.0)
+    check([(relation, z, rounds, delta) for rounds in (1, 100, 10_000, 100_000) for z in NOISE], gigabytes=1.0)
 
 
 @pytest.mark.slow
@@ -116,8 +115,7 @@ def test_nothing_is_composed_where_a_certified_bound_decides(monkeypatch):
         best = tightest_sound(bounds).epsilon
         assert (best.upper <= claim) == (claim == 20.0)
         assert (best.lower > claim) == (claim == 5.0)
-    low = release(sigma=0.2, rounds=12_345)
-    assert "vacuous" in prv(low, "release", "replace-label", 1e-5).note
+    assert "vacuous" in prv(release(sigma=0.2, rounds=12_345), "release", "replace-label", 1e-5).note
     with pytest.raises(RuntimeError, match="composed"):
         upper_bounds(made, delta=1e-5, adversaries=["release"], neighbours=["replace-label"])
 
@@ -166,8 +164,7 @@ def test_nothing_is_composed_where_it_could_not_be_sound(monkeypatch):
     sys.modules["dpzv_audit.accounting.prv"].prv_composition.cache_clear()
     for made, adversary in ((release(), "client"), (release(server_update="sgd"), "release")):
         bounds = upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=["replace-label"], enough=5.0)
-        numbers = {b.accountant: b for b in bounds if b.epsilon is not None}
-        assert not numbers["prv"].sound
+        assert not {b.accountant: b for b in bounds if b.epsilon is not None}["prv"].sound
         with pytest.raises(RuntimeError, match="composed"):
             upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=["replace-label"])
 

@@ -42,8 +42,7 @@ def as_before():
 
 
 def origin(name):
-    spec = importlib.util.find_spec(name)
-    return spec.origin
+    return importlib.util.find_spec(name).origin
 
 
 @pytest.mark.parametrize("name", TAKEN)

@@ -27,8 +27,7 @@ def refused(path, most=MOST):
 
 
 def test_arrays_come_back_and_others_are_left_alone(tmp_path):
-    path = saved(tmp_path / "x.npz", **good(), other=np.array([{}], dtype=object))
-    found = read_npz(path, MOST)
+    found = read_npz(saved(tmp_path / "x.npz", **good(), other=np.array([{}], dtype=object)), MOST)
     assert found.keys() == {"a", "b"}
     for key, array in good().items():
         np.testing.assert_array_equal(found[key], array)

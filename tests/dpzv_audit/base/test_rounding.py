@@ -61,8 +61,7 @@ def test_text_table_report_and_json_say_the_same_of_scores(n, tmp_path, cli, mon
     done = cli("verify claims.toml --no-cache")
     assert done.code == 1
     text = " ".join(done.out.split())
-    result = json.loads(next(tmp_path.glob("dpzv-runs/*/result.json")).read_text())
-    (entry,) = result["claims"]
+    (entry,) = json.loads(next(tmp_path.glob("dpzv-runs/*/result.json")).read_text())["claims"]
     page = next(tmp_path.glob("dpzv-runs/*/report.md")).read_text()
     p, lower = p_value(entry["p_value"]), down(entry["epsilon_lower"])
     assert entry["adjusted_p_value"] == entry["p_value"]

@@ -55,8 +55,7 @@ def folder_of(cases, tmp_path, monkeypatch):
     ],
 )
 def test_what_cannot_be_audited_yet_is_one_true_line(folder_of, cli, case, module, words):
-    folder = folder_of("systems", case)
-    (folder / "claims.toml").write_text(CLAIMS.format(module))
+    (folder_of("systems", case) / "claims.toml").write_text(CLAIMS.format(module))
     done = cli(f"{VERIFY} --json --quiet --max-trials 8")
     *_, line = done.err.splitlines()
     assert (done.code, done.out) == (2, "")

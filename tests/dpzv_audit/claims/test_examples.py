@@ -27,8 +27,7 @@ FILES = sorted(path for path in EXAMPLES if path.parent.name not in APART and pa
 
 def parses(arguments):
     """Whether the command line knows every flag of `dpzv-audit ARGUMENTS`."""
-    command = typer.main.get_command(app)
-    context = command.make_context("dpzv-audit", list(arguments))
+    context = typer.main.get_command(app).make_context("dpzv-audit", list(arguments))
     context.command.get_command(context, arguments[0]).make_context(arguments[0], list(arguments[1:]), parent=context)
 
 
@@ -51,8 +50,7 @@ def test_the_flags_of_action_hooks_and_page_exist(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()  # as in the checkout that the hooks run in
     monkeypatch.chdir(tmp_path)
     action = (ROOT / "action.yml").read_text()
-    command = re.search(r"dpzv-audit\" (verify .+?)\\\n", action, flags=re.DOTALL).group(1)
-    parses(shlex.split(command))
+    parses(shlex.split(re.search(r"dpzv-audit\" (verify .+?)\\\n", action, flags=re.DOTALL).group(1)))
     for entry, arguments in re.findall(
         r"entry: dpzv-audit (.+)\n(?:.+\n)*?  args: \[(.+)\]", (ROOT / ".pre-commit-hooks.yaml").read_text()
     ):

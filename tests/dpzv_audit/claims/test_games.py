@@ -21,8 +21,7 @@ def played_on(adversary):
     [("client", "client"), ("malicious-client", "client"), ("all-but-one", "colluding-clients")],
 )
 def test_an_adversary_without_a_game_is_played_by_one_that_knows_no_more(adversary, played):
-    games = played_on(adversary)
-    assert games.facts["game"]["adversary"] == played
+    assert played_on(adversary).facts["game"]["adversary"] == played
 
 
 def test_an_adversary_with_nothing_left_to_tell_has_no_game():

@@ -53,8 +53,7 @@ def test_the_expected_verdicts_are_those_of_the_file_and_of_the_page():
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_every_verdict_is_the_same_for_every_seed(seed):
     file = load_claims(PAPERS)
-    access = Access.of(PAPERS)
-    gate = Gate(file=file, access=access, cache=Cache(None), seed=seed)
+    gate = Gate(file=file, access=Access.of(PAPERS), cache=Cache(None), seed=seed)
     runs = gate.prepare()
     gate.gather(runs)
     found = [run.evidence() for run in runs]

@@ -119,8 +119,7 @@ def verified(tmp_path, monkeypatch, cli):
 
 
 def test_a_warning_names_the_claims_that_can_never_be_refuted(verified):
-    text = claim("few", 8.0, 100) + claim("enough", 4.0, 1000) + claim("fewer", 2.0, 100)
-    warnings, result = verified(text)
+    warnings, result = verified(claim("few", 8.0, 100) + claim("enough", 4.0, 1000) + claim("fewer", 2.0, 100))
     few = result["claims"][0]
     assert few["verdict"] == "not-tested"
     most = down(few["ceiling"])
@@ -131,8 +130,7 @@ def test_a_warning_names_the_claims_that_can_never_be_refuted(verified):
 
 
 def test_the_plan_of_each_claim_is_told_on_a_terminal_before_it_runs(verified, cli, monkeypatch):
-    text = claim("few", 8.0, 100) + claim("enough", 4.0, 1000)
-    assert "plan: " not in "".join(verified(text)[0])
+    assert "plan: " not in "".join(verified(claim("few", 8.0, 100) + claim("enough", 4.0, 1000))[0])
     monkeypatch.setattr("dpzv_audit.cli.verify.shows_bars", lambda stream: True)
     assert "plan: " not in cli("verify claims.toml").err, "both are in the cache"
     done = cli("verify claims.toml --no-cache")
@@ -157,8 +155,7 @@ def test_claims_are_told_as_holm_s_method_decides_on_all_of_them(verified):
 
 
 def test_a_ledger_s_next_look_has_a_level_of_its_own(verified, tmp_path):
-    between = reach_of(apart(100, 100), asked(9.0), LEVEL).most - 0.01
-    text = claim("a", between, 100)
+    text = claim("a", reach_of(apart(100, 100), asked(9.0), LEVEL).most - 0.01, 100)
     assert verified(text)[0] == []
     warnings, result = verified(text, f"--no-cache --ledger {tmp_path}/ledger.jsonl")
     assert len(warnings) == 1

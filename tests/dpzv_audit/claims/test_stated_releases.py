@@ -51,8 +51,7 @@ def test_an_honest_release_supports_its_claim(seed):
 
 @pytest.mark.ci
 def test_noise_in_floating_point_has_a_gap_unless_a_grid_is_stated():
-    stated = {key: value for key, value in TOLD.items() if key != "noise"}
-    entry = judged("", release=stated)
+    entry = judged("", release={key: value for key, value in TOLD.items() if key != "noise"})
     assert entry.judged.word == "overclaimed"
     assert "floating-point" in entry.gap
 
@@ -60,5 +59,4 @@ def test_noise_in_floating_point_has_a_gap_unless_a_grid_is_stated():
 @pytest.mark.slow
 def test_noise_that_cancels_between_two_colluding_clients_is_refuted():
     """The sum of what two clients are sent has no noise, and tells 98.9% of labels."""
-    entry = judged("opposite", adversary="colluding-clients", max_trials=16)
-    assert entry.judged.word == "refuted"
+    assert judged("opposite", adversary="colluding-clients", max_trials=16).judged.word == "refuted"

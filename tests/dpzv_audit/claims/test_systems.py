@@ -281,8 +281,7 @@ def test_what_is_wrong_is_one_line(folder, refusal, keys, words, code):
 
 def test_nothing_is_imported_without_trust_nor_by_a_check(folder, refusal, cli):
     here, name = folder
-    text = attacked("ours", f"{name}:train")
-    said = refusal(text, "")
+    said = refusal(attacked("ours", f"{name}:train"), "")
     assert f"system is '{name}:train', code that verify would import and run: give --trust-code to allow it" in said
     done = cli("verify claims/claims.toml --check")
     assert done.code == 0
@@ -337,8 +336,7 @@ def test_evidence_is_of_the_code_and_of_the_table(folder):
     (here.parent / "customers.csv").write_text(TABLE + "44,north,3,no\n")
     of_data = form_of(ours).key(access)
     (here / f"{name}_later.py").write_text("NOISE = 3.0\n")
-    of_code = form_of(ours).key(access)
-    assert len({before, of_data, of_code}) == 3
+    assert len({before, of_data, form_of(ours).key(access)}) == 3
     with refused(f"system is '{name}:train', code that verify would import"):
         form_of(ours).key(Access.of(here / "claims.toml", root=here.parent))
 
@@ -373,8 +371,7 @@ def leaky(task, record, seed):
 
 
 def arrays():
-    rng = np.random.default_rng(1)
-    return {"features": [rng.normal(size=(60, 2))] * 2, "labels": np.arange(60) % 3 == 0}
+    return {"features": [np.random.default_rng(1).normal(size=(60, 2))] * 2, "labels": np.arange(60) % 3 == 0}
 
 
 @pytest.mark.ci

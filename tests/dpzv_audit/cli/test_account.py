@@ -135,8 +135,7 @@ def test_method_gives_what_its_numbers_give(answer):
 def test_method_accounts_for_dp_sgd_with_random_batches(answer):
     flags = "--method dpzv --dataset-size 1408 --clients 4 --adversary client --neighbours replace-label"
     options = " --set server_update=dp-sgd --set server_noise_multiplier=8 --set sampler=poisson"
-    exact = next(b for b in answer(flags + options)["bounds"] if b["accountant"] == "gdp-exact")
-    assert exact["sound"]
+    assert next(b for b in answer(flags + options)["bounds"] if b["accountant"] == "gdp-exact")["sound"]
 
 
 def test_several_releases_compose(answer, refusal):
@@ -158,8 +157,7 @@ def test_schedule_is_read(tmp_path, answer, refusal):
     path = tmp_path / "batches.npy"
     np.save(path, np.array([[0, 1], [1, 2], [1, 3]]))
     flags = "--batch-size 2 --dataset-size 4 --rounds 3 --clip 1 --sigma 5 --adversary client --neighbours zero-out"
-    found = answer(f"{flags} --schedule {path}")
-    assert found["release"]["participations"] == 3
+    assert answer(f"{flags} --schedule {path}")["release"]["participations"] == 3
     assert "say the same" in refusal(f"{flags} --schedule {path} --participations 3")
     (tmp_path / "text.npy").write_text("0 1")
     assert "has no complete NPY header" in refusal(f"{flags} --schedule {tmp_path / 'text.npy'}")
@@ -180,8 +178,7 @@ def test_formulas_with_brackets_are_printed_as_they_are(run):
 
 def test_out_writes_result_and_figures_whole(tmp_path, monkeypatch, run, cli):
     flags = CLAIM + f" --server-update joint-zo --neighbours replace-label --fast --out {tmp_path}"
-    result = run(flags + " --quiet")
-    folder = Path(result.out.strip())
+    folder = Path(run(flags + " --quiet").out.strip())
     assert {p.name for p in folder.iterdir()} == {
         "result.json",
         "environment.json",
@@ -191,8 +188,7 @@ def test_out_writes_result_and_figures_whole(tmp_path, monkeypatch, run, cli):
     stored = json.loads((folder / "result.json").read_text())
     assert stored["schema"] == "dpzv-audit/account/1"
     lines = stored["figures"]["rounds"]
-    claimed = lines["theorem 5.1, as claimed"]
-    assert claimed[-1] == [46_900, pytest.approx(1.0)]
+    assert lines["theorem 5.1, as claimed"][-1] == [46_900, pytest.approx(1.0)]
     (known,) = [points for name, points in lines.items() if "colluding-clients" in name]
     assert known[-1] == [46_900, pytest.approx(60.95, abs=0.01)]
     assert [t for t, _ in known] == sorted(t for t, _ in known)
@@ -247,8 +243,7 @@ def test_add_remove_needs_a_public_rate_and_says_why(run):
     padded = run(f"--batch-size 16 --sample-rate 0.01 --padded {common} --adversary eavesdropper").out
     assert "2.002 sound *" in padded
     # without a divisor the message is a sum: the same noise against a contribution 16 times as large
-    alone = run(f"--sample-rate 0.01 {common.replace('1.25', '20')} --adversary release").out
-    assert "2.002 sound *" in alone
+    assert "2.002 sound *" in run(f"--sample-rate 0.01 {common.replace('1.25', '20')} --adversary release").out
 
 
 def test_the_papers_theorem_has_no_gap_where_every_batch_holds_all_records(run):
@@ -278,8 +273,7 @@ def test_malicious_client_with_cap(answer):
 
 
 def test_example_of_the_help_runs_as_printed(run):
-    text = " ".join(command.account.__doc__.split("Example:")[1].split())
-    name, sub, *arguments = shlex.split(text)
+    name, sub, *arguments = shlex.split(" ".join(command.account.__doc__.split("Example:")[1].split()))
     assert (name, sub) == ("dpzv-audit", "account")
     assert run(shlex.join([*arguments, "--neighbours", "replace-label"])).code == 0
 
@@ -318,8 +312,7 @@ def test_example_of_the_help_runs_as_printed(run):
     ],
 )
 def test_wrong_flags_are_one_line(arguments, says, refusal):
-    error = refusal(arguments)
-    assert says in error
+    assert says in refusal(arguments)
 
 
 def test_a_setting_that_contradicts_a_flag_is_refused_where_the_sizes_are_given(run, refusal):

@@ -150,8 +150,7 @@ def test_a_mechanism_of_ones_own(answer, cli, tmp_path, monkeypatch):
     result = answer("mechanism mine_here:build --epsilon 1 --runs 300 --jobs 1")
     assert result["privacy"]["verdict"] == "refuted"
     assert result["game"]["mechanism"] == "mine_here:build"
-    unclear = answer("mechanism mine_here:build --epsilon 50 --runs 300")
-    assert unclear["privacy"]["verdict"] == "not-tested"
+    assert answer("mechanism mine_here:build --epsilon 50 --runs 300")["privacy"]["verdict"] == "not-tested"
     line = cli.refusal(f"audit mechanism mine_here:wrong --runs 300 --out {tmp_path}", code=3)
     assert "raised ValueError: no (mine_here.py:8); no run was done before it" in line
 
@@ -229,8 +228,7 @@ def test_where_memory_runs_out_the_scores_are_those_of_one_go_and_it_is_said_onc
 def test_noise_is_that_of_the_deployed_training_whatever_relation_is_audited(activation, answer, tmp_path, cli):
     """The same flags give the schedule and the sound noise of `train` to the game, played or simulated."""
     same = f"--epsilon 2 --batch-size 128 --clients 2 --seed 4 --set activation={activation}"
-    trained = cli.answer(f"train --method dpzv-sound {same} --epochs 1 --out {tmp_path}")
-    deployed = trained["privacy"]["release"]
+    deployed = cli.answer(f"train --method dpzv-sound {same} --epochs 1 --out {tmp_path}")["privacy"]["release"]
     for relation in ("replace-label", "replace-record", "zero-out"):
         game = f"method dpzv-sound {same} --neighbours {relation} --adversary colluding-clients --runs 2"
         size = f"--dataset-size 1408 --rounds {deployed['rounds']}"

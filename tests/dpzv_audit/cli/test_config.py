@@ -61,8 +61,7 @@ def test_every_option_of_every_command_may_stand_in_a_file(name, tmp_path):
 
     def parsed(*arguments):
         GIVEN.set(("dpzv-audit", *name.split(), *arguments))
-        found = command.make_context(name.split()[-1], [*arguments], parent=context)
-        return found.params, sorted(GIVEN.get())
+        return command.make_context(name.split()[-1], [*arguments], parent=context).params, sorted(GIVEN.get())
 
     by_file, given = parsed("--config", str(file))
     by_flags, wanted = parsed(*words)

@@ -46,8 +46,7 @@ def test_a_table_of_ones_own(table):
     assert data.shapes == ((17,), (1,))
     assert data.train.features[1].max() <= 1.0
     assert len(data.train) + len(data.test) == 100
-    by_count = load_data(DataFlags(csv=table, label="y", clients=3, **WORDS))
-    assert by_count.shapes == ((1,), (1,), (16,))
+    assert load_data(DataFlags(csv=table, label="y", clients=3, **WORDS)).shapes == ((1,), (1,), (16,))
     assert load_data(DataFlags(csv=table, label="y", drop=["kind"])).shapes == ((1,), (1,))
 
 
@@ -188,8 +187,7 @@ def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypa
     fetched = []
 
     def fetch(name, data_dir, progress):
-        advance = progress("adult.data", 100)
-        advance(100)
+        progress("adult.data", 100)(100)
         fetched.append((name, data_dir))
 
     monkeypatch.setattr("dpzv_audit.cli.options.download", fetch)
@@ -278,8 +276,7 @@ def test_a_default_batch_fits_the_embedded_sets(name):
 
 def test_names_from_a_file_cannot_break_the_line_or_drive_the_terminal(table, cli):
     table.write_text('"a\n\x1b[31mb",c,y\n1,2,0\n')
-    line = cli.refusal(f"train --csv {table} --label z")
-    assert "a\\n\\x1b[31mb" in line
+    assert "a\\n\\x1b[31mb" in cli.refusal(f"train --csv {table} --label z")
 
 
 def test_a_training_on_data_read_otherwise_is_not_taken_up(table, tmp_path, monkeypatch, cli):

@@ -647,8 +647,7 @@ def test_a_hostile_path_is_one_line(folder, what, capsys, caplog, monkeypatch):
         named = {"the": "summary", "folder": "run", "nowhere": "nowhere/x", "FIFO": "fifo"}
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", next(path for word, path in named.items() if word in what.split()))
     _, run = commanded("", arguments)
-    found = check(folder, run, "path", capsys, caplog, codes=(2,))
-    assert says in found.line
+    assert says in check(folder, run, "path", capsys, caplog, codes=(2,)).line
 
 
 def test_names_that_are_no_text_stand_in_every_report(folder, monkeypatch):
@@ -664,8 +663,7 @@ def test_names_that_are_no_text_stand_in_every_report(folder, monkeypatch):
             Path("claims.toml").rename(claims)
         named = ("--junit", str(folder / "j.xml"), "--sarif", str(folder / "s.sarif"), "--out", str(folder / "runs"))
         assert main(["verify", str(claims), "--no-cache", "--quiet", *named]) in (0, 1)
-        sarif = json.loads((folder / "s.sarif").read_bytes())
-        (result,) = sarif["runs"][0]["results"]
+        (result,) = json.loads((folder / "s.sarif").read_bytes())["runs"][0]["results"]
         assert "%FF" in result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
         assert b"testsuite" in (folder / "j.xml").read_bytes()
         for path in (folder / "runs").iterdir():

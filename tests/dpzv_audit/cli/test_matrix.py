@@ -50,8 +50,7 @@ def test_every_cell_stands_in_the_result_with_a_run_of_its_own(finished):
 
 def test_the_report_links_every_cell_and_shows_the_worst_first(finished):
     page = (finished / "report.html").read_text()
-    result = json.loads((finished / "result.json").read_text())
-    for cell in result["cells"]:
+    for cell in json.loads((finished / "result.json").read_text())["cells"]:
         assert cell["state"] != "measured" or f'href="{cell["run"]}"' in page
     assert "figure-matrix" in page
     text = (finished / "report.md").read_text()
@@ -374,8 +373,7 @@ def test_defences_stand_beside_a_run_without_each_at_every_epsilon_that_it_takes
     assert by["label-rr", 0.5]["success"] < 0.3 < by["label-rr:epsilon=3", None]["success"] < 0.8
     assert cells[1]["bytes"] == cells[0]["bytes"] > 0
     assert 0 < cells[1]["frozen"] < 1
-    page = (next(tmp_path.glob("matrix-*")) / "report.md").read_text()
-    assert "split + label-rr, ε 8" in page
+    assert "split + label-rr, ε 8" in (next(tmp_path.glob("matrix-*")) / "report.md").read_text()
 
 
 def test_a_defence_that_does_not_fit_is_a_dash_with_the_reason(tmp_path, cli):

@@ -67,6 +67,5 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, cli, mon
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(arguments, line, tmp_path, cli):
-    refusal = cli.refusal(f"{arguments} --out {tmp_path / 'runs'}")
-    assert refusal.startswith(f"dpzv-audit: error: {line}")
+    assert cli.refusal(f"{arguments} --out {tmp_path / 'runs'}").startswith(f"dpzv-audit: error: {line}")
     assert not (tmp_path / "runs").exists()

@@ -133,8 +133,7 @@ def test_a_refuted_claim_fails_and_the_others_do_not(folder, verified):
     assert result["schema"] == "dpzv-audit/verify/1"
     assert [entry["verdict"] for entry in result["claims"]] == ["refuted", "inconclusive"]
     assert {word: count for word, count in result["summary"].items() if count} == {"refuted": 1, "inconclusive": 1}
-    stored = load_run(folder / result["run"])
-    assert stored["claims"] == result["claims"]
+    assert load_run(folder / result["run"])["claims"] == result["claims"]
     assert result["noise"] is None  # scores of others: nothing was drawn here
     assert verified("--only 'not refuted'")[0] == 0
     assert verified("--only 'not refuted' --strict")[0] == 1
@@ -334,8 +333,7 @@ def test_junit_holds_every_claim_and_the_failures(folder, verified):
 
 def test_sarif_points_at_the_line_of_the_claim(folder, verified):
     verified("--sarif out.sarif", text=FILE)
-    sarif = json.loads((folder / "out.sarif").read_text())
-    first, second = sarif["runs"][0]["results"]
+    first, second = json.loads((folder / "out.sarif").read_text())["runs"][0]["results"]
     place = first["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "claims.toml"
     line = place["region"]["startLine"]
@@ -596,8 +594,7 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, cli, monkeypa
 
 def test_nothing_runs_when_one_claim_is_wrong(folder, cli):
     write(folder, FILE + '\n[[claim]]\nname = "third"\nmethod = "dpzw"\nepsilon = 1.0\n')
-    line = cli.refusal("verify claims.toml --json")
-    assert "claim 'third': method is 'dpzw': did you mean 'dpzv'?" in line
+    assert "claim 'third': method is 'dpzw': did you mean 'dpzv'?" in cli.refusal("verify claims.toml --json")
     assert not (folder / "dpzv-runs").exists()
 
 

@@ -84,8 +84,7 @@ FORGERIES = {
 def test_an_entry_that_was_edited_with_its_hashes_decides_nothing(folder, verified, what):
     """Whoever writes it knows the digest of the scores, which follow from the claim, and the hashes."""
     assert verified("--ledger ledger.jsonl")[0] == 1
-    book = open_ledger(folder / "ledger.jsonl", 1e-3)
-    (entry,) = book.entries
+    (entry,) = open_ledger(folder / "ledger.jsonl", 1e-3).entries
     ((claim, decision),) = entry.decisions.items()
     forged = replace(entry, decisions={claim: replace(decision, **FORGERIES[what])})
     (folder / "ledger.jsonl").unlink()

@@ -130,8 +130,7 @@ def test_an_interrupt_by_hand_leaves_a_partial_report_and_goes_on_in_workers(fol
 
 
 def test_a_terminal_shows_a_table_while_it_runs(folder):
-    pty = pytest.importorskip("pty", reason="terminals of POSIX")
-    ours, theirs = pty.openpty()
+    ours, theirs = pytest.importorskip("pty", reason="terminals of POSIX").openpty()
     process = started(folder, "--no-cache --only quick", stderr=theirs)
     os.close(theirs)
     process.communicate(timeout=300)

@@ -64,8 +64,7 @@ def test_adult_rows_by_hand(tmp_path):
 
 
 def test_bank_rows_by_hand_without_duration(tmp_path):
-    rows = [BANK_ROW, BANK_ROW.replace('"no"', '"yes"', 1).replace("management", "juggler")]
-    write_bank(tmp_path, rows * 40)
+    write_bank(tmp_path, [BANK_ROW, BANK_ROW.replace('"no"', '"yes"', 1).replace("management", "juggler")] * 40)
     data = load_bank_anyway(tmp_path, 80)
     found = features(BANK, data, tuple(BANK.groups.values()))
     assert "duration" not in found
@@ -88,8 +87,7 @@ def test_what_duration_holds_changes_nothing(tmp_path):
     write_bank(tmp_path, [BANK_ROW] * 4)
     before = load_bank_anyway(tmp_path, 4)
     write_bank(tmp_path, [BANK_ROW.replace("261", "leak")] * 4)
-    after = load_bank_anyway(tmp_path, 4)
-    for one, two in zip(before.train.features, after.train.features, strict=True):
+    for one, two in zip(before.train.features, load_bank_anyway(tmp_path, 4).train.features, strict=True):
         np.testing.assert_array_equal(one, two)
 
 

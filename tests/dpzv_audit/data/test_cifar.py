@@ -17,8 +17,7 @@ CIFAR = replace(DATASETS["cifar10"], reader=partial(read_cifar10, 20))
 
 
 def batch(number, rows=20):
-    random = np.random.default_rng(number)
-    table = random.integers(0, 256, (rows, 3073), dtype=np.uint8)
+    table = np.random.default_rng(number).integers(0, 256, (rows, 3073), dtype=np.uint8)
     table[:, 0] = np.arange(rows) % 10
     return table
 
@@ -49,8 +48,7 @@ def packed(folder, names=NAMES):
     for name in NAMES:
         (inner / name).unlink()
     digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-    remote = (replace(CIFAR.remote[0], digest=digest),)
-    return replace(CIFAR, source=replace(CIFAR.source, remote=remote))
+    return replace(CIFAR, source=replace(CIFAR.source, remote=(replace(CIFAR.remote[0], digest=digest),)))
 
 
 def refused(folder, spec=CIFAR, **options):

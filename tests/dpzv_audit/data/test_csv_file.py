@@ -50,8 +50,7 @@ def test_notes_say_what_is_used_as_it_is(tmp_path):
     )
     assert told.notes == told.fitted == ()
     np.testing.assert_array_equal(told.train.features[0][:, 0], told.train.features[0][:, 1])
-    order = told.train.features[0][:, 0].astype(int)
-    np.testing.assert_array_equal(told.train.labels, (order + 1) % 3)
+    np.testing.assert_array_equal(told.train.labels, (told.train.features[0][:, 0].astype(int) + 1) % 3)
 
 
 def test_groups_are_one_client_each(tmp_path):

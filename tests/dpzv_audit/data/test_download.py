@@ -88,8 +88,7 @@ def failed(folder, table, error=AuditError):
     with pytest.raises(error) as caught:
         download(table, folder)
     assert "\n" not in str(caught.value)
-    left = [path for path in folder.rglob("*") if path.is_file()]
-    assert left == []
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
     return str(caught.value)
 
 
@@ -180,8 +179,7 @@ def test_redirects_to_a_file_are_refused(server, tmp_path):
 
 @pytest.mark.parametrize("url", ["http://example.org/a", "file:///etc/passwd", "ftp://example.org/a", "/etc/passwd"])
 def test_only_https_is_fetched(tmp_path, url):
-    file = RemoteFile(url=url, name="a", size=1, digest="0")
-    text = failed(tmp_path, tiny("tiny", file))
+    text = failed(tmp_path, tiny("tiny", RemoteFile(url=url, name="a", size=1, digest="0")))
     assert "must stay with https" in text
 
 

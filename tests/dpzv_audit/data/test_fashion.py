@@ -65,8 +65,7 @@ def test_it_is_read_from_its_own_folder_as_mnist_is(tmp_path):
     assert (fashion.name, fashion.clients, fashion.classes) == ("fashion-mnist", 7, 10)
     images = np.concatenate(fashion.train.features, axis=2)[:, 0]
     np.testing.assert_array_equal(np.rint(images * 255), arrays()["train_images"])
-    halves = load_fashion_mnist(data_dir=tmp_path, partition="runs", files=files)
-    assert halves.shapes == ((392,), (392,))
+    assert load_fashion_mnist(data_dir=tmp_path, partition="runs", files=files).shapes == ((392,), (392,))
 
 
 def test_mnist_in_its_place_is_told_by_the_md5(tmp_path):

@@ -68,11 +68,9 @@ def test_labelled_reviews_are_read_in_place_and_shuffled(tmp_path):
 def test_the_complete_archive_needs_its_md5_and_counts(tmp_path):
     path = pack(tmp_path / IMDB.remote[0].name, reviews())
     digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-    data = archive_of(digest, 6).load(data_dir=tmp_path)
-    assert data.notes == ()
+    assert archive_of(digest, 6).load(data_dir=tmp_path).notes == ()
     assert f"md5 is {digest}, must be 7c2ac02c03563afcf9b574c7e56c153a" in refused(tmp_path)
-    wrong = refused(tmp_path, archive_of(digest, 7))
-    assert "has 6 train reviews, the original has 7" in wrong
+    assert "has 6 train reviews, the original has 7" in refused(tmp_path, archive_of(digest, 7))
 
 
 @pytest.mark.parametrize(

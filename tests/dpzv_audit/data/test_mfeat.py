@@ -80,8 +80,7 @@ def test_other_contents_are_refused(tmp_path):
     assert "view 'Fourier coefficients' holds nan or inf" in refusal(tmp_path)
     write(tmp_path, Y=np.repeat(np.arange(10, dtype=np.uint8), 200)[None])
     assert "Y must be 1 .. 10, 200 records of each" in refusal(tmp_path)
-    path = tmp_path / MFEAT_FILE
-    savemat(path, {"Y": np.ones((1, 2000))})
+    savemat(tmp_path / MFEAT_FILE, {"Y": np.ones((1, 2000))})
     assert "has no variable 'X'" in refusal(tmp_path)
 
 
@@ -148,8 +147,7 @@ def test_numbers_and_cells_are_those_that_scipy_reads(tmp_path, compressed):
     written = {f"v_{kind}": (100 * random.random((2, 3, 4))).astype(kind) for kind in kinds}
     path = tmp_path / "x.mat"
     savemat(path, {"cell": cell, "small": np.array([[7]], dtype=np.uint8), **written}, do_compression=compressed)
-    names = ("cell", "small", *written)
-    ours, theirs = read_mat5(path, names, 1_000_000), loadmat(path)
+    ours, theirs = read_mat5(path, ("cell", "small", *written), 1_000_000), loadmat(path)
     for name in ("small", *written):
         assert ours[name].dtype == theirs[name].dtype
         np.testing.assert_array_equal(ours[name], theirs[name])

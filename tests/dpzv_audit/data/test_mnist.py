@@ -88,8 +88,7 @@ def test_strips_and_runs_reassemble_the_files(folder):
     for part in ("train", "test"):
         images, labels = arrays()[f"{part}_images"], arrays()[f"{part}_labels"]
         from_strips = np.concatenate(getattr(strips, part).features, axis=2)[:, 0]
-        from_runs = np.concatenate(getattr(runs, part).features, axis=1).reshape(images.shape)
-        for back in (from_strips, from_runs):
+        for back in (from_strips, np.concatenate(getattr(runs, part).features, axis=1).reshape(images.shape)):
             np.testing.assert_array_equal(np.rint(back * 255).astype(np.uint8), images)
         np.testing.assert_array_equal(getattr(strips, part).labels, labels)
 

@@ -22,8 +22,7 @@ def dataset(train, test, classes=3):
 
 def test_clients_and_lengths():
     train = Records(features=(block(3, 2), block(3, 1, 4, 5)), labels=labels(0, 1, 2))
-    test = Records(features=(block(1, 2), block(1, 1, 4, 5)), labels=labels(2))
-    made = dataset(train, test)
+    made = dataset(train, Records(features=(block(1, 2), block(1, 1, 4, 5)), labels=labels(2)))
     assert made.clients == 2
     assert made.shapes == ((2,), (1, 4, 5))
     assert (len(made.train), len(made.test)) == (3, 1)
@@ -88,8 +87,7 @@ def test_labels_out_of_range_are_refused(bad):
 def test_parts_that_differ_in_blocks_are_refused():
     one = Records(features=(block(1, 2),), labels=labels(0))
     wider = Records(features=(block(1, 3),), labels=labels(0))
-    more = Records(features=(block(1, 2), block(1, 2)), labels=labels(0))
-    for other in (wider, more):
+    for other in (wider, Records(features=(block(1, 2), block(1, 2)), labels=labels(0))):
         with refused("must be the same"):
             dataset(one, other)
 

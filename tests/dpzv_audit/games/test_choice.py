@@ -64,8 +64,7 @@ def outcomes(path, *, runs, seed=0, alpha=0.05, delta=1e-5):
     """What `audit mechanism` and `hunt` find with as many tested runs."""
     plan = AuditPlan(runs=runs, confidence=1.0 - alpha)
     audited = mechanism_outcome(path, plan, delta=delta, seed=seed, **GIVEN)
-    hunts = hunted_outcome(path, plan, delta=delta, seed=seed, pilot=40, **GIVEN)
-    return audited, hunts
+    return audited, hunted_outcome(path, plan, delta=delta, seed=seed, pilot=40, **GIVEN)
 
 
 def p_value(outcome, *, delta=1e-5, alpha=0.05):
@@ -149,8 +148,7 @@ def test_hunt_refutes_what_audit_mechanism_finds_at_1e_6(faulty, names, runs):
     assert len(found) > 15
     for name in names or found:
         _, delta, wrong = found[name]
-        path = f"faulty:planted_{name.replace('-', '_')}"
-        audited, hunts = outcomes(path, runs=runs, delta=delta)
+        audited, hunts = outcomes(f"faulty:planted_{name.replace('-', '_')}", runs=runs, delta=delta)
         p = p_value(audited, delta=delta)
         conclusion = hunts.result.privacy.verdict
         print(name, f"p = {p:.1g}", conclusion, hunts.result.game["fitted_score"])

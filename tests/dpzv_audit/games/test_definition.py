@@ -92,16 +92,14 @@ def test_worlds_differ_as_the_relation_says(dataset):
     data = dataset()
 
     def worlds(**options):
-        config = DPZVConfig(**SMALL, **SAMPLING[PUBLIC])
-        return RealTrials(Game(config=config, **options), data).worlds.data
+        return RealTrials(Game(config=DPZVConfig(**SMALL, **SAMPLING[PUBLIC]), **options), data).worlds.data
 
     out, inside = worlds(canary="mislabelled")
     assert out.train.labels[CANARY] == data.train.labels[CANARY] != inside.train.labels[CANARY]
     assert all((a == b).all() for a, b in zip(out.train.features, inside.train.features, strict=True))
     out, inside = worlds(neighbours="replace-record", canary="random")
     assert (out.train.features[0] == inside.train.features[0]).all(), "the client's own block is held fixed"
-    differs = (out.train.features[1] != inside.train.features[1]).any(1)
-    assert differs.nonzero()[0].tolist() == [CANARY]
+    assert (out.train.features[1] != inside.train.features[1]).any(1).nonzero()[0].tolist() == [CANARY]
     out, inside = worlds(neighbours="add-remove", canary="random", adversary="release")
     assert len(out.train) + 1 == len(inside.train) == 12
     out, inside = worlds(canary="state", norm=50.0)

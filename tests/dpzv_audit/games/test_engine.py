@@ -224,8 +224,7 @@ def test_processes_give_the_same_numbers():
 
 
 def test_a_worker_that_dies_costs_its_chunk_alone(tmp_path):
-    trials = Dies(str(tmp_path / "died"), 6)
-    got = collect(trials, 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=2)))
+    got = collect(Dies(str(tmp_path / "died"), 6), 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=2)))
     assert (tmp_path / "died").exists()
     assert (got.arrays["in_scores"] == np.arange(20)).all()
 

@@ -71,8 +71,7 @@ def test_a_bug_is_refuted_in_18_of_20_seeds(name):
 )
 def test_the_choice_refutes_no_true_claim(seeds, pairs):
     """The channel as designed at its own epsilon of 1, alpha 1e-3: of 200 more than 3 come with probability 5.5e-5."""
-    found = refuted(sound_view, range(seeds), pairs=pairs)
-    assert found <= stats.binom.ppf(1 - 1e-4, seeds, ALPHA)
+    assert refuted(sound_view, range(seeds), pairs=pairs) <= stats.binom.ppf(1 - 1e-4, seeds, ALPHA)
 
 
 @pytest.mark.slow
@@ -112,8 +111,7 @@ def test_the_choice_looks_at_the_fitting_part_alone():
 @pytest.mark.parametrize("width", [1, 2, 3, 30, 300])
 def test_views_of_any_width_and_constant_numbers_are_fitted(width):
     """At the least size of a fit; a number that never changes says nothing and breaks nothing."""
-    generator = np.random.default_rng(2)
-    inside, outside = generator.normal(size=(2, 25, width))
+    inside, outside = np.random.default_rng(2).normal(size=(2, 25, width))
     inside[:, 0] = outside[:, 0] = 7.0
     for kind in WORDS:
         scores = fitted_to(inside, outside, kinds=(kind,))

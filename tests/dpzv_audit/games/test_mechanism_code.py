@@ -41,8 +41,7 @@ def test_an_edit_anywhere_in_what_a_mechanism_imports_is_another_digest(project,
 
 def test_where_the_project_lies_changes_nothing(project, tmp_path_factory, monkeypatch):
     before = code_of("own_mechanism:factory")
-    moved = project.rename(tmp_path_factory.mktemp("elsewhere") / "project")
-    monkeypatch.syspath_prepend(str(moved))
+    monkeypatch.syspath_prepend(str(project.rename(tmp_path_factory.mktemp("elsewhere") / "project")))
     assert code_of("own_mechanism:factory") == before
 
 

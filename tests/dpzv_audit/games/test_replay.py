@@ -67,8 +67,7 @@ def test_the_score_is_a_likelihood_ratio(canary, update, dataset):
 def test_joint_zo_keeps_its_full_power_where_every_scalar_is_seen(dataset, play, exactly_gaussian):
     """Others' contributions are known to who plays it again: information (2C/(B s))^2 a participation, exactly."""
     config = DPZVConfig(**SMALL, server_update="joint-zo", server_rate=1e-4)
-    trials = RealTrials(Game(config=config, adversary="colluding-clients"), dataset())
-    arrays = trials(0, 6)
+    arrays = RealTrials(Game(config=config, adversary="colluding-clients"), dataset())(0, 6)
     each = (2 * config.clip / (config.batch_size * config.sigma)) ** 2
     for side in ("in", "out"):
         assert np.allclose(arrays[f"{side}_information"], each * arrays[f"{side}_counts"])
@@ -84,8 +83,7 @@ def test_rounds_without_the_canary_say_nothing_under_joint_zo_and_something_unde
     quiet = play(Game(config=DPZVConfig(**SMALL, **rates, server_update="joint-zo"), **game), dataset(), runs=3)
     assert (quiet.in_scores == 0.0).all()
     assert (quiet.out_scores == 0.0).all()
-    loud = play(Game(config=DPZVConfig(**SMALL, **rates), **game), dataset(), runs=3)
-    assert (loud.in_scores != 0.0).all()
+    assert (play(Game(config=DPZVConfig(**SMALL, **rates), **game), dataset(), runs=3).in_scores != 0.0).all()
 
 
 def test_dp_sgd_draws_noise_that_nobody_sees_and_is_scored_by_a_fit(dataset):

@@ -99,8 +99,7 @@ def test_the_paper_formula_is_refuted_with_known_ids_and_not_without():
     for adversary in ("colluding-clients", "client", "eavesdropper"):
         trials = simulated(config, 1000, 1000, 4, sigma, adversary=adversary)
         runs = 1000 if adversary == "eavesdropper" else 10_000
-        scores = trials.scored(trials(0, runs))
-        bounds = lower_bounds(scores, delta=1e-3, confidence=1 - 1e-5)
+        bounds = lower_bounds(trials.scored(trials(0, runs)), delta=1e-3, confidence=1 - 1e-5)
         found[adversary] = max(bound.epsilon_lower for bound in bounds if bound.assumes == "")
     assert found["colluding-clients"] > found["client"] > 1.0
     assert found["colluding-clients"] > 10.0
@@ -150,7 +149,6 @@ def test_what_cannot_be_simulated_is_one_line(options, changes, words):
 def test_a_cap_ends_what_colluding_clients_see():
     config = DPZVConfig(batch_size=4, participation_cap=3)
     trials = simulated(config, 20, 40, 2, 0.5, adversary="colluding-clients")
-    counts = trials(0, 500)["in_counts"]
-    assert counts.max() == 3
+    assert trials(0, 500)["in_counts"].max() == 3
     assert trials.law.sum() == pytest.approx(1.0)
     assert len(trials.law) == 4

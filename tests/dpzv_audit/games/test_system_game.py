@@ -153,14 +153,11 @@ def test_the_fit_asks_for_no_coin_of_an_audited_training():
 def test_what_is_public_is_drawn_without_coins_and_balanced():
     public = public_labels(1000, 2, stream(0, Purpose.CONTROL, 0))
     assert (public.candidates == [0, 1]).all()
-    given = public.given[public.given >= 0]
-    assert np.bincount(given).tolist() == [50, 50]
+    assert np.bincount(public.given[public.given >= 0]).tolist() == [50, 50]
     many = public_labels(2000, 10, stream(0, Purpose.CONTROL, 0))
     assert (many.candidates[:, 0] < many.candidates[:, 1]).all()
-    pairs = np.unique(many.candidates, axis=0)
-    assert len(pairs) == 45
-    few = public_labels(8, 10, stream(0, Purpose.CONTROL, 0))
-    assert (few.given >= 0).sum() == 4
+    assert len(np.unique(many.candidates, axis=0)) == 45
+    assert (public_labels(8, 10, stream(0, Purpose.CONTROL, 0)).given >= 0).sum() == 4
 
     game = game_of(gaussian)
     public, coins = game.dealt(0)
@@ -198,8 +195,7 @@ def logits(task, record, seed):
     [(partial(gaussian, sigma=0.01), 2), (partial(gaussian, sigma=0.01, rounds=6), 2), (logits, 10)],
 )
 def test_without_noise_the_bound_reaches_its_ceiling(train, classes):
-    game = game_of(train, table(400, classes))
-    bound = certified(system_game(game, trainings=2, fit_trainings=2))
+    bound = certified(system_game(game_of(train, table(400, classes)), trainings=2, fit_trainings=2))
     assert bound.ceiling > 5.0
     # The cut is a score of a pilot: the few scores between it and the gap count as errors.
     assert 0.98 * bound.ceiling < bound.epsilon_lower <= bound.ceiling

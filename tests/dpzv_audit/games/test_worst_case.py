@@ -68,8 +68,7 @@ def both_worlds(play):
         answers = [m for m in messages if m.kind == "scalar"]
         scalars = torch.stack([m.payload for m in answers])
         held = torch.stack([(m.ids[0] == CANARY).any() for m in answers])
-        sizes = torch.stack([(m.ids[0] >= 0).sum() for m in answers])
-        return scalars, held, sizes, messages
+        return scalars, held, torch.stack([(m.ids[0] >= 0).sum() for m in answers]), messages
 
     return played
 
@@ -93,8 +92,7 @@ def test_the_canary_saturates_through_the_real_path(name, others, both_worlds, d
         if name != "joint-zo" or others == "saturated":
             assert torch.allclose(shift[~held], torch.zeros_like(shift[~held]), rtol=0, atol=1e-9 * unit)
             background = (sizes - held.int()) * unit if others == "saturated" else torch.zeros(len(held))
-            middle = scalars.mean(1)
-            assert torch.allclose(middle, background.double(), rtol=0, atol=1e-9 * unit)
+            assert torch.allclose(scalars.mean(1), background.double(), rtol=0, atol=1e-9 * unit)
 
 
 def test_joint_zo_with_zero_others_is_a_mixture_and_says_so(both_worlds, dataset, play, exactly_gaussian):
@@ -107,8 +105,7 @@ def test_joint_zo_with_zero_others_is_a_mixture_and_says_so(both_worlds, dataset
 
 def test_the_worlds_differ_in_the_canarys_label_alone(both_worlds, dataset):
     """Everything sent up is the same in both worlds, and so is every scalar before the first round with the canary."""
-    game = Game(config=DPZVConfig(**SMALL))
-    scalars, held, _, messages = both_worlds(game, dataset())
+    scalars, held, _, messages = both_worlds(Game(config=DPZVConfig(**SMALL)), dataset())
     for message in messages:
         if message.kind != "scalar":
             assert torch.equal(message.payload[0], message.payload[1])
@@ -153,8 +150,7 @@ def test_scores_do_not_depend_on_the_chunk(chunk, adversary, dataset, play):
     assert np.allclose(whole.in_scores, parts.in_scores, rtol=0, atol=1e-10)
     assert np.allclose(whole.out_scores, parts.out_scores, rtol=0, atol=1e-10)
     assert whole.participations == parts.participations
-    more = play(game, dataset(), runs=6, seed=3)
-    assert np.allclose(more.in_scores[:4], whole.in_scores, rtol=0, atol=1e-10)
+    assert np.allclose(play(game, dataset(), runs=6, seed=3).in_scores[:4], whole.in_scores, rtol=0, atol=1e-10)
 
 
 def test_seeds_decide_and_progress_counts(dataset, play):
@@ -223,8 +219,7 @@ def test_random_counts_are_no_gaussian(sampler, dataset, play, exactly_gaussian)
 
 @pytest.mark.parametrize("options", [{"sigma": 0.0}, {"clip_rule": "paper-one-sided"}, {"participation_cap": 2}])
 def test_what_is_not_exactly_gaussian_says_so(options, dataset, play, exactly_gaussian):
-    config = DPZVConfig(**{**SMALL, **options})
-    assert not exactly_gaussian(play(Game(config=config), dataset(), runs=2))
+    assert not exactly_gaussian(play(Game(config=DPZVConfig(**{**SMALL, **options})), dataset(), runs=2))
 
 
 def test_the_one_sided_clip_separates_the_worlds_without_bound(dataset, play):
@@ -295,15 +290,13 @@ def test_a_client_that_is_never_active_cannot_be_scored(dataset, play):
 def test_canary_clients_act_through_uploads_alone():
     """A canary holds no reference to the server, the table or the run: what it knows it was told by `aim`."""
     canary = CanaryClient((0,), "zero")
-    numbers = torch.randn(2, 5, 4), torch.randn(2, 5, 3), torch.zeros(2, 12, dtype=torch.int64)
-    canary.aim(*numbers)
+    canary.aim(*(torch.randn(2, 5, 4), torch.randn(2, 5, 3), torch.zeros(2, 12, dtype=torch.int64)))
     assert all(isinstance(value, torch.Tensor | tuple | str | int) for value in vars(canary).values())
 
 
 def test_a_server_that_undoes_the_canary_is_noticed(dataset, play, exactly_gaussian):
     """At a hundred times the default rate the top model turns so far that the embeddings no longer saturate."""
-    config = DPZVConfig(**{**SMALL, "server_rate": 0.5, "epochs": 40})
-    far = play(Game(config=config), dataset(), runs=4)
+    far = play(Game(config=DPZVConfig(**{**SMALL, "server_rate": 0.5, "epochs": 40})), dataset(), runs=4)
     assert not far.saturated
     assert not exactly_gaussian(far)
     near = play(Game(config=DPZVConfig(**SMALL)), dataset(), runs=4)

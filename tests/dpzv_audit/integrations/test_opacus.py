@@ -35,8 +35,7 @@ def test_a_record_of_ones_own_adds_what_the_adversary_expects():
     data = records(20)
     canary = (10.0 * data[0][0], 1 - data[0][1])
     given = {"canary": canary, "opposite": (data[0][0], data[0][1]), "neighbours": "replace-record"}
-    subject = training(**given, noise_multiplier=1e-3, poisson_sampling=False)
-    out, inside = scores(subject, 3)
+    out, inside = scores(training(**given, noise_multiplier=1e-3, poisson_sampling=False), 3)
     # -+ |g - h|^2 / (2 z^2) of the two clipped gradients, in clips, which do not depend on noise in the first step.
     assert inside == pytest.approx(-out, rel=0.02)
     assert 0.05e6 < inside.min() <= 2e6

@@ -94,8 +94,7 @@ def test_a_target_epsilon_is_what_opacus_makes_of_it(monkeypatch):
     first = subject.run(1, np.random.default_rng(1))
     assert subject.run(1, np.random.default_rng(1)) == first
     (noise,) = (entry[0] for entry in subject._engines[0].accountant.history)
-    known = training(noise_multiplier=noise, epochs=2)
-    assert known.run(1, np.random.default_rng(1)) == pytest.approx(first)
+    assert training(noise_multiplier=noise, epochs=2).run(1, np.random.default_rng(1)) == pytest.approx(first)
     assert asked == [1.0]
 
 

@@ -184,11 +184,9 @@ def test_a_claim_that_holds_is_not_refuted_and_noise_that_is_lacking_is_seen(mon
 
 def test_no_record_depends_on_who_else_is_in_the_batch(text):
     """Each record by itself gives bit for bit what it gives among others."""
-    setting = text()
-    training = _Training(setting, np.random.default_rng(0), 0)
+    training = _Training(text(), np.random.default_rng(0), 0)
     together = training._losses(np.arange(RECORDS))
-    alone = torch.cat([training._losses(np.array([place])) for place in range(RECORDS)])
-    assert torch.equal(together, alone)
+    assert torch.equal(together, torch.cat([training._losses(np.array([place])) for place in range(RECORDS)]))
 
 
 def test_a_language_model_is_trained_in_place_and_learns(text):

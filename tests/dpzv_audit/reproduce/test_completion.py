@@ -87,8 +87,7 @@ def test_the_sentence_says_leak_where_both_baselines_are_beaten_and_only_there(r
     first, second = result.rows
     high, low = [0.81, 0.80, 0.79], [0.52, 0.50, 0.51]
     leaking, aligned = with_rates(first, high, low, low), with_rates(second, high, low, high)
-    said = verdict([leaking, aligned])
-    leak, _, rest = said.partition("; ")
+    leak, _, rest = verdict([leaking, aligned]).partition("; ")
     assert leak.startswith("in every one of 3 seeds training gave the client's bottom model more labels away")
     assert f"{first.label} (+0.290)" in leak
     assert second.label not in leak

@@ -50,8 +50,7 @@ def measured(digits, monkeypatch):
     monkeypatch.setattr(implicit._Measures, "_estimates", spy)
     table = TABLES["czofo-table2"]
     table = dataclasses.replace(table, items=(table.items[0],))
-    row = reproduce(table, Setting(load=digits, epochs=1, seeds=1)).rows[0].to_json()
-    return row, seen
+    return reproduce(table, Setting(load=digits, epochs=1, seeds=1)).rows[0].to_json(), seen
 
 
 def test_estimates_are_of_the_gradient_of_the_summed_loss_and_vary_as_measured(measured):

@@ -58,8 +58,7 @@ def test_every_table_has_every_epsilon_and_every_kind_of_training(name):
 
 
 def test_labels_that_are_private_and_noise_that_is_sound_have_a_bound_and_the_theorem_has_none(result, table):
-    upper = {"private control": 1.0, "sound dpzv": 1.0}
-    for part, epsilon in upper.items():
+    for part, epsilon in {"private control": 1.0, "sound dpzv": 1.0}.items():
         guarantee = row_of(result, part)["guarantee"]
         assert guarantee["sound"]
         assert 0.99 * epsilon < guarantee["epsilon"] <= epsilon

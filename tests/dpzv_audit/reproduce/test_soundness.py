@@ -38,8 +38,7 @@ def result(table, digits):
 
 
 def test_held_out_records_are_training_records_that_are_not_trained_on(digits):
-    dataset = digits({"clients": 4})
-    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+    data = TrainingData.of(digits({"clients": 4}), dtype=torch.float32, device="cpu")
     searching = held_out(data)
     assert searching.records + len(searching.test_labels) == data.records
     assert len(searching.test_labels) == data.records // 6
@@ -153,8 +152,7 @@ def test_the_first_paragraph_says_who_wins_by_the_intervals(sound, verdict, resu
     assert "“best”" in text
     assert "+2.00 points" in text
     assert "other 50.0 [49.9, 50.1]%" in text
-    paragraphs = to_markdown(table, result).split("\n\n")
-    assert paragraphs[1] == search.who_wins(result.rows)
+    assert to_markdown(table, result).split("\n\n")[1] == search.who_wins(result.rows)
 
 
 def test_the_figure_marks_every_setting_and_names_every_row(result, table):

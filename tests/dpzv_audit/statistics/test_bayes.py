@@ -53,8 +53,7 @@ def test_the_ceiling_is_the_bound_of_scores_that_never_overlap():
 
 
 def test_no_error_in_a_million_is_no_trouble():
-    found = credible_epsilon(counts(0, 0, 1_000_000), 1e-9, 0.05)
-    assert 13.5 < found < 14.5
+    assert 13.5 < credible_epsilon(counts(0, 0, 1_000_000), 1e-9, 0.05) < 14.5
     assert credible_epsilon(counts(500, 500, 1000), 1e-5, 0.05) == 0.0
     # Nothing but ties: every score is an error in both worlds.
     assert credible_epsilon(counts(1000, 1000, 1000), 1e-5, 0.05) == 0.0

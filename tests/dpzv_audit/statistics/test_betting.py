@@ -110,8 +110,7 @@ def test_looking_after_every_pair_keeps_the_error(kind):
 
 
 def test_power_and_early_stopping():
-    path = path_of(*gaussian_pairs(2, 3.0, 3000), 0.5, 1.0, 2.0)
-    reached = path >= math.log(20.0)
+    reached = path_of(*gaussian_pairs(2, 3.0, 3000), 0.5, 1.0, 2.0) >= math.log(20.0)
     assert reached.any(axis=0).all()
     first = np.argmax(reached, axis=0)
     assert first[0] < first[1] < first[2] < 1000

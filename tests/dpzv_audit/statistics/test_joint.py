@@ -149,8 +149,7 @@ def test_the_bound_is_valid_by_enumeration(family, theta, exchanged):
         counts = Counts(false_positives=a, n_out=n, false_negatives=b, n_in=m)
         return largest_ruled_out(family, counts.exchanged if exchanged else counts, error)
 
-    bounds = np.array([[bound(a, b) for b in range(m + 1)] for a in range(n + 1)])
-    exceeds = bounds > theta * (1.0 + 1e-9)
+    exceeds = np.array([[bound(a, b) for b in range(m + 1)] for a in range(n + 1)]) > theta * (1.0 + 1e-9)
     assert exceeds.any()
     worst = 0.0
     for alpha in np.linspace(0.0, 1.0, 101):
@@ -190,8 +189,7 @@ def test_a_peak_between_two_points_of_the_search_is_found_at_either_end_too(plac
     largest = float(chance_below(grid, null(grid), counts, seen).max())
     first = np.sin(np.linspace(start, stop, 25)) ** 2
     assert float(chance_below(first, null(first), counts, seen).max()) < 0.97 * largest  # the refinement is needed
-    found = p_value(null, counts, seen, error)
-    assert largest <= found <= 1.03 * largest + CONFINED * error
+    assert largest <= p_value(null, counts, seen, error) <= 1.03 * largest + CONFINED * error
 
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.1, 0.6])

@@ -279,5 +279,4 @@ def test_bets_on_trainings_refute_what_one_training_cannot():
     for few in (0, 1):
         assert coin_test(sharp[:few], delta=DELTA, design_error=1e-3).p_value(0.1) == 1.0
         assert best_coin_test(few, 60, delta=DELTA).ceiling(1e-3) == 0.0
-    alone = [(np.arange(60.0), np.zeros(0))] * 3
-    assert coin_test(alone, delta=DELTA, design_error=1e-3).p_value(0.1) == 1.0
+    assert coin_test([(np.arange(60.0), np.zeros(0))] * 3, delta=DELTA, design_error=1e-3).p_value(0.1) == 1.0

@@ -35,8 +35,7 @@ def test_more_runs_see_more_and_never_more_than_there_is():
 
 @pytest.mark.parametrize(("n_in", "n_out"), [(300, 300), (100, 900), (900, 100)])
 def test_what_is_expected_of_worlds_far_apart_is_the_ceiling(n_in, n_out):
-    worlds = np.full(n_in, 9.0), np.full(n_out, 0.5)
-    (bound,) = audit_scores(*worlds, delta=DELTA, estimators=["joint"])
+    (bound,) = audit_scores(*(np.full(n_in, 9.0), np.full(n_out, 0.5)), delta=DELTA, estimators=["joint"])
     assert expected_bound(300.0, n_in=n_in, n_out=n_out, delta=DELTA) == pytest.approx(bound.ceiling, rel=1e-9)
 
 

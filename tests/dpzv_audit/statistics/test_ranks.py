@@ -125,8 +125,7 @@ def test_rounding_that_differs_by_side_proves_nothing_and_is_said(name, kind):
 def test_ties_go_to_one_answer_and_the_order_of_rows_breaks_none():
     for name in THRESHOLDS + SLOW_THRESHOLDS:
         assert bounds(np.zeros(300), np.zeros(300), [name]) == [0.0]
-    rng = np.random.default_rng(1)
-    inside, outside = (rng.random((400, 2)) < [0.75, 0.25]).T.astype(float)
+    inside, outside = (np.random.default_rng(1).random((400, 2)) < [0.75, 0.25]).T.astype(float)
     for name in ("joint", "clopper-pearson", "bayes"):
         assert 0.5 < bounds(inside, outside, [name])[0] <= np.log(3.0)
 

@@ -315,8 +315,7 @@ def by_the_letter(lines):
     except ValueError:
         return None
     whole = [cell.lstrip("+-").isdigit() or cell == "1e3" for cell in cells]
-    quoted = [row.startswith('"') for row in rows]
-    spelled = list(zip(whole, quoted, strict=True))
+    spelled = list(zip(whole, [row.startswith('"') for row in rows], strict=True))
     if len(rows) > 1 and any(spelled[0]) and spelled[0] not in spelled[1:]:
         return None
     return numbers if np.isfinite(numbers).all() else None

@@ -18,8 +18,7 @@ def leaky(task, record, seed):
     """Send, as a gradient, a number that is the label up to its noise."""
     rng = np.random.default_rng(seed)
     ids = rng.permutation(len(task.labels))
-    up = task.features[0][ids, :2]
-    record.sent(0, 1, 0, "embeddings", up, ids)
+    record.sent(0, 1, 0, "embeddings", task.features[0][ids, :2], ids)
     signs = 2.0 * (task.labels[ids, None] == 1) - 1.0
     record.sent(0, 0, 1, "gradient", signs * (1.0 + rng.random((len(ids), 2))), ids)
 

@@ -41,8 +41,7 @@ def passed(defended, *, scale=1.0, dtype=torch.float32, key=7):
     embeddings = record.cut(1, 0, IDS, scaler=Scaler())(output)
     logits = embeddings @ torch.tensor([[1.0, -1.0], [0.5, 2.0], [-1.0, 0.3], [0.2, 0.1]], dtype=dtype)
     (scale * nn.functional.cross_entropy(logits, torch.from_numpy(TASK.labels[:12]))).backward()
-    sent = {one.kind: record.tensors[one.tensor] for one in record.messages}
-    return sent["gradient"], output.grad / scale
+    return {one.kind: record.tensors[one.tensor] for one in record.messages}["gradient"], output.grad / scale
 
 
 @pytest.mark.parametrize("name", [n for n in AT_CUTS if DEFENCES[n].settings.place == "gradient"])
@@ -157,5 +156,4 @@ def test_marvell_hides_labels_of_a_system_from_who_looks_once_and_not_from_who_l
 def test_trainings_with_other_defences_are_kept_apart():
     blocks = {"features": TASK.features, "test_features": TASK.test_features, "test_labels": TASK.test_labels}
     job = TrialJob(load=lambda: None, classes=2, **blocks)
-    digests = {job.digest} | {replace(job, defended=of(name)).digest for name in AT_CUTS}
-    assert len(digests) == 1 + len(AT_CUTS)
+    assert len({job.digest} | {replace(job, defended=of(name)).digest for name in AT_CUTS}) == 1 + len(AT_CUTS)

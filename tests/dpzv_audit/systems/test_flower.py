@@ -62,8 +62,7 @@ def client_app(flwr, mods=()):
 
     @app.train("descend")
     def descend(request, context):
-        losses = flwr.MetricRecord({"loss": 0.5})
-        return flwr.Message(flwr.RecordDict({"Losses!": losses}), reply_to=request)
+        return flwr.Message(flwr.RecordDict({"Losses!": flwr.MetricRecord({"loss": 0.5})}), reply_to=request)
 
     @app.evaluate("serve")
     def serve(request, context):

@@ -108,8 +108,7 @@ def test_a_hook_of_the_server_acts_before_the_record_and_one_of_the_client_after
 
 def test_what_follows_may_change_its_input_in_place(record):
     bottom, top, x, y = layers()
-    out = record.cut(1, 0, IDS)(bottom(x))
-    loss_of(top, torch.relu_(out), y).backward()
+    loss_of(top, torch.relu_(record.cut(1, 0, IDS)(bottom(x))), y).backward()
     assert (of(record, "embeddings")[0] < 0).any()
     assert np.array_equal(of(record, "gradient")[0], true_gradient(bottom, top, x, y, torch.relu))
 
@@ -168,8 +167,7 @@ def test_accumulated_batches_of_one_round_are_messages_of_their_own(record):
     for half in (slice(0, 2), slice(2, 4)):
         loss_of(top, record.cut(1, 0, IDS[half])(bottom(x[half])), y[half]).backward()
     assert [m.kind for m in record.messages] == ["embeddings", "gradient"] * 2
-    ids = [record.tensors[m.ids].tolist() for m in record.messages]
-    assert ids == [[3, 1], [3, 1], [4, 0], [4, 0]]
+    assert [record.tensors[m.ids].tolist() for m in record.messages] == [[3, 1], [3, 1], [4, 0], [4, 0]]
 
 
 def test_a_second_backward_pass_is_a_second_message(record):
@@ -269,8 +267,7 @@ def test_past_the_stated_memory_tensors_lie_on_disk_and_read_the_same(sizes, mem
     record = Recorder(records=N, clients=1, memory=memory)
     for number, size in enumerate(sizes):
         record.sent(number, 1, 0, "scalar", np.full(size, float(number)))
-    held = sum(values.nbytes for values in record.tensors._here.values())
-    assert held <= memory
+    assert sum(values.nbytes for values in record.tensors._here.values()) <= memory
     for number, one in enumerate(record.messages):
         assert record.tensors[one.tensor].tolist() == [float(number)] * sizes[number]
 

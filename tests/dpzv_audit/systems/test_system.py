@@ -112,14 +112,12 @@ def test_embeddings_with_more_axes_reach_attacks_flattened():
         x, y = task.torch()
         tokens = nn.Sequential(nn.Linear(x[0].shape[1], 12), nn.Unflatten(1, (3, 4)))
         head = nn.Sequential(nn.Flatten(), nn.Linear(12, task.classes))
-        ids = torch.arange(len(y))
-        h = record.cut(1, 0, ids)(tokens(x[0]))
+        h = record.cut(1, 0, torch.arange(len(y)))(tokens(x[0]))
         nn.functional.cross_entropy(head(h), y).backward()
         assert h.shape == (len(y), 3, 4)
 
     system = System("tokens", training)
-    outcome = mounted(system, "label_direction")
-    assert outcome.success.value > 0.99
+    assert mounted(system, "label_direction").success.value > 0.99
     played = [system.play(TASK, seed, "a training").trial for seed in (0, 1)]
     sent = []
     replay(played, SimpleNamespace(send=sent.append, note=None), "tokens")
@@ -166,8 +164,7 @@ def test_the_label_party_is_none_of_the_clients_that_look(adversary, parties):
 
 
 def test_who_exchanges_messages_is_none_of_the_label_party():
-    sent = [Sent(0, 3, 0, "embeddings", "m0", "i0"), Sent(0, 0, 3, "gradient", "m1", "i0")]
-    assert apart(sent, 3) == {1, 2}
+    assert apart([Sent(0, 3, 0, "embeddings", "m0", "i0"), Sent(0, 0, 3, "gradient", "m1", "i0")], 3) == {1, 2}
     assert apart([], 3) == frozenset(), "a transcript without messages says nothing of who is there"
 
 
@@ -180,8 +177,7 @@ def test_an_attack_says_which_line_would_unlock_it():
 
     def one_way(task, record, seed):
         x, y = task.torch()
-        rows = x[0][:, :3] * y[:, None]
-        record.sent(0, 1, 0, "embeddings", rows, range(task.records))
+        record.sent(0, 1, 0, "embeddings", x[0][:, :3] * y[:, None], range(task.records))
 
     with refused(r"its server sends no gradient of a record; record\.cut where embeddings leave"):
         mounted(System("one_way", one_way), "label_norm")
@@ -318,8 +314,7 @@ def test_ids_that_name_other_records_are_refused(named):
     def training(task, record, seed):
         x, y = task.torch()
         bottom, top = nn.Linear(x[0].shape[1], 4), nn.Linear(4, task.classes)
-        order = torch.randperm(len(y))
-        for number, ids in enumerate(order.split(64)):
+        for number, ids in enumerate(torch.randperm(len(y)).split(64)):
             told = {"right": ids, "by place in the batch": torch.arange(len(ids))}.get(named, ids.flip(0))
             nn.functional.cross_entropy(top(record.cut(1, number, told)(bottom(x[0][ids]))), y[ids]).backward()
 
@@ -431,8 +426,7 @@ def test_messages_without_ids_take_those_of_the_round_s_embeddings():
     assert scalar.payload.shape == (1, 1, 1)
     assert torch.equal(scalar.ids, sent[0].ids)
     assert other.ids is None
-    two = rehearse(System("losses", partial(training, batches=2)), TASK, 0)
-    assert two.nameless[1] == {"losses", "scalar"}
+    assert rehearse(System("losses", partial(training, batches=2)), TASK, 0).nameless[1] == {"losses", "scalar"}
 
 
 @pytest.mark.parametrize(("batches", "epochs"), [(1, 3), (2, 1)])

@@ -77,8 +77,7 @@ def test_parts_of_two_parties_merge_to_the_whole(tmp_path):
         part.save(tmp_path / name, classes=2)
     merged = Recorder(records=4, clients=2)
     merged.merge(tmp_path / "server", tmp_path / "two", tmp_path / "one")
-    in_order = sorted(whole.messages, key=lambda m: (m.round, m.receiver != 0, -m.sender))
-    whole.messages[:] = in_order
+    whole.messages[:] = sorted(whole.messages, key=lambda m: (m.round, m.receiver != 0, -m.sender))
     assert same(merged, whole)
 
 
@@ -90,8 +89,7 @@ def test_parts_of_another_training_do_not_merge(tmp_path):
 
 def change(folder, **keys):
     path = folder / MANIFEST
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps(manifest | keys))
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
 
 
 @pytest.mark.parametrize(
@@ -219,8 +217,7 @@ def test_the_published_schema_is_that_of_the_manifest(tmp_path):
     schema = schema_of_transcripts()
     command = "python -m dpzv_audit.systems.transcript > docs/reference/transcript.schema.json"
     assert page.read_text("utf-8") == json.dumps(schema, indent=1) + "\n", f"run: {command}"
-    folder = recorded().save(tmp_path / "run", classes=3, top_model=False)
-    written = json.loads((folder / MANIFEST).read_text())
+    written = json.loads((recorded().save(tmp_path / "run", classes=3, top_model=False) / MANIFEST).read_text())
     validator = Draft202012Validator(schema)
     assert validator.is_valid(written)
     assert written["top_model"] is False
