@@ -16,14 +16,14 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture
-def run(cli, monkeypatch):
+def run(files, cli, monkeypatch):
     """Audits the scores of `files`, or of others, with some flags."""
     monkeypatch.setenv("COLUMNS", "120")
     return lambda flags="", scores=files: cli("audit scores", *scores[:2], *flags.split())
 
 
 @pytest.fixture
-def answer(cli):
+def answer(files, cli):
     """The JSON object of such an audit."""
     return lambda flags="", scores=files: cli.answer("audit scores", *scores[:2], *flags.split())
 

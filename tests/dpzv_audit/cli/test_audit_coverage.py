@@ -21,7 +21,7 @@ def test_the_check_prints_its_rows_and_passes(run):
     flags = "coverage --audits 3 --estimator clopper-pearson --estimator one-run"
     text = run(flags)
     assert text.code == 0, text.err
-    assert text.err.count("clopper-pearson") == text.err.count("one-run") == 6
+    assert text.out.count("clopper-pearson") == text.out.count("one-run") == 6
     result = json.loads(run(f"{flags} --json").out)
     assert result["schema"] == "dpzv-audit/calibrate-check/1"
     assert result["passed"]
@@ -83,7 +83,7 @@ def files(tmp_path_factory):
 
 def test_coin_flips_and_family_reach_the_estimators(files, run):
     names = ["one-run", "one-run-fdp", "curve"]
-    flags = [flag for name in names for flag in ("--estimator", name)]
+    flags = " ".join(f"--estimator {name}" for name in names)
     done = run(f"scores {files[0]} {files[1]} --coin-flips --family laplace {flags} --json")
     assert done.code == 0, done.err
     result = json.loads(done.out)
