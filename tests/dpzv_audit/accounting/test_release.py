@@ -1,5 +1,7 @@
 import math
+import tomllib
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,58 +24,16 @@ release = partial(
     server_update="joint-zo",
 )
 
+REFUSED = tomllib.loads(Path(__file__).with_name("releases.toml").read_text())["refused"]
+
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"batch_size": 1001}, r"batch_size is 1001, must lie in \[1, dataset_size = 1000\]"),
-        ({"dataset_size": -1}, "dataset_size is -1"),
-        ({"rounds": 0}, "rounds is 0"),
-        ({"rounds": 2.5}, "rounds is 2.5"),
-        ({"rounds": math.nan}, "rounds is nan"),
-        ({"rounds": math.inf}, "rounds is inf"),
-        ({"rounds": True}, "rounds is True"),
+        *REFUSED,
         ({"rounds": 10**400}, "must be a whole number of at least 1, at most 1,000,000,000,000,000"),
-        ({"rounds": 1e300}, "rounds is 1e\\+300, must be a whole number of at least 1, at most 1,000,000,000,000,000"),
-        ({"sigma": "one"}, "sigma is 'one', must be a finite number above 0"),
         ({"sigma": None}, "sigma is None"),
         ({"sigma": 10**400}, "sigma is 1000"),
-        ({"clip": True}, "clip is True"),
-        ({"distinct_ids": "no"}, "distinct_ids is 'no', must be true or false"),
-        ({"padded": 1}, "padded is 1, must be true or false"),
-        ({"server_mu": 1e300}, "server_mu is 1e\\+300, must lie between"),
-        ({"server_noise_multiplier": 1e-60}, "server_noise_multiplier is 1e-60, must lie between"),
-        ({"rounds": "many"}, "rounds is 'many'"),
-        ({"clip": 0.0}, "clip is 0"),
-        ({"clip": math.inf}, "clip is inf"),
-        ({"sigma": 0.0}, "sigma is 0"),
-        ({"sigma": -1.0}, "sigma is -1"),
-        ({"sigma": 1e-300}, "sigma is 1e-300, must lie between"),
-        ({"sigma": 1e300}, "sigma is 1e\\+300, must lie between"),
-        ({"sigma": math.nan}, "sigma is nan"),
-        ({"clients": 0}, "clients is 0"),
-        ({"participations": 0}, "participations is 0"),
-        ({"participations": 301}, "participations is 301"),
-        ({"participations": 5, "sampler": "poisson"}, "participations is 5 with sampler 'poisson'"),
-        ({"participation_cap": 0}, "participation_cap is 0"),
-        ({"server_mu": 0.0}, "server_mu is 0"),
-        (
-            {"sampler": "poison"},
-            "sampler is 'poison': did you mean 'poisson'\\? must be one of shuffled",
-        ),
-        ({"clip_rule": "both"}, "clip_rule is 'both'"),
-        ({"server_update": "adam"}, "server_update is 'adam'"),
-        ({"ids": "hidden"}, "ids is 'hidden'"),
-        ({"channel": "vector"}, "channel is 'vector': must be one of scalar, gradient, embedding, zo-gradient"),
-        ({"client_update": "sgd"}, "client_update is 'sgd'"),
-        ({"clip_scope": "layer"}, "clip_scope is 'layer'"),
-        ({"clip_scope": "batch"}, "clip_scope is 'batch', must be 'record'"),
-        ({"directions": 0}, "directions is 0"),
-        ({"whole_data_rounds": -1}, "whole_data_rounds is -1, must be a whole number of at least 0"),
-        ({"server_noise_multiplier": 0.0}, "server_noise_multiplier is 0"),
-        ({"server_noise_multiplier": 1e60}, "server_noise_multiplier is 1e\\+60, must lie between"),
-        ({"server_mu": 1.0, "server_noise_multiplier": 1.0}, "must be one of the two"),
     ],
 )
 def test_impossible_input_names_the_field(changes, says):

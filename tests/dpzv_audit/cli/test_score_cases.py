@@ -2,88 +2,16 @@
 
 import re
 import shutil
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 BOUND = re.compile(r"epsilon is at least ([\d.]+) with")
 HEADERS = ["cjk", "dollar", "hash", "num", "quoted", "unders", "unit", "unnamed"]
-SAME = "Warning: the two files hold the same scores"
-MERGED = "within 4 units in the last place of float64"
-TOO_FINE = "which no double holds exactly"
 
-# The row, the least and the largest right bound, and words of the answer.
-BOUNDS = {
-    "14-jaxp270-null-gdp/null": (0.0, 0.0, ""),
-    "14-jaxp270-null-gdp/small": (0.0, 0.0, ""),
-    "14-jaxp270-null-gdp/rev": (40.0, 42.0, "given Gaussian noise"),
-    "15-leakpro465-ties/rr": (1.0, 1.0986, ""),
-    "15-leakpro465-ties/quant": (1.3, 1.53, ""),
-    "15-leakpro465-ties/tie": (0.0, 0.0, ""),
-    "15-leakpro465-ties/tie4": (0.0, 0.0, ""),
-    "16-leakpro282-outliers/a": (1.3, 4.38, ""),
-    "16-leakpro282-outliers/off0": (2.2, 7.6, ""),
-    "16-leakpro282-outliers/off8": (2.2, 7.6, ""),
-    "16-leakpro282-outliers/sent": (2.2, 7.6, ""),
-    "16-leakpro282-outliers/sent_full": (2.2, 7.6, ""),
-    "16-leakpro282-outliers/n2n": (2.2, 7.6, ""),
-    "16-leakpro282-outliers/lap0": (1.2, 2.0, ""),
-    "16-leakpro282-outliers/lap": (1.2, 2.0, MERGED),
-    "16-leakpro282-outliers/rr8": (1.0, 1.1, ""),
-    "16-leakpro282-outliers/big": (0.0, 0.0, SAME),
-    "17-pmeter25-constant/same": (0.0, 0.0, SAME),
-    "17-pmeter25-constant/sep": (6.2, 6.45, ""),
-    "18-tfp140-reversed/rev": (1.3, 1.8, ""),
-    "20-leakpro461-dtypes/bef8": (1.0, 4.38, ""),
-    "20-leakpro461-dtypes/f2": (1.0, 4.38, ""),
-    "20-leakpro461-dtypes/f4": (1.0, 4.38, ""),
-    "20-leakpro461-dtypes/i8": (1.0, 4.38, ""),
-    "20-leakpro461-dtypes/longdouble": (1.0, 4.38, ""),
-    "21-csv-kinds/cr": (0.4, 4.38, "500 + 500 scores"),
-    "21-csv-kinds/k_npz": (0.4, 4.38, "500 + 500 scores"),
-    "21-csv-kinds/inf": (0.4, 4.38, "500 + 500 scores"),
-    "21-csv-kinds/hdr0": (0.4, 4.38, "'0', is taken for a header"),
-    "22-anonymeter32-perfect/perfect": (6.2, 6.45, ""),
-    "22-anonymeter32-perfect/imb": (0.0, 8.74, ""),
-    "22-anonymeter32-perfect/n1": (0.0, 0.0, ""),
-    "22-anonymeter32-perfect/n3": (0.0, 0.0, ""),
-    "23-adjacent-floats/int": (6.2, 6.45, ""),
-    **{f"23-adjacent-floats/{name}": (0.0, 0.0, MERGED) for name in ("plain", "sat", "soft", "soft_cp", "sub")},
-    "23-adjacent-floats/soft_or": (0.0, 0.0, MERGED),
-    "23-adjacent-floats/soft_seq": (0.0, 0.0, MERGED),
-    "24-steinke-one-run/null": (0.0, 0.0, ""),
-    "24-steinke-one-run/all": (0.0, 3.1, ""),
-    "24-steinke-one-run/rr": (0.9, 1.4, ""),
-    "27-inspire4-same-file/copy": (0.0, 0.0, SAME),
-    "27-inspire4-same-file/same": (0.0, 0.0, SAME),
-    "27-inspire4-same-file/shuf": (0.0, 0.0, SAME),
-    "27-inspire4-same-file/half": (0.0, 0.0, "500 of the 1,000 scores"),
-    "28-pure-dp/d300": (0.9, 1.1, ""),
-}
-REFUSED = {
-    "16-leakpro282-outliers/ns": TOO_FINE,
-    "23-adjacent-floats/i64": TOO_FINE,
-    "23-adjacent-floats/u64": TOO_FINE,
-    "19-leakpro349-lira/npz": "holds 2 arrays, must hold exactly one",
-    "19-leakpro349-lira/twod": "must be one-dimensional",
-    "20-leakpro461-dtypes/bool": "must be real numbers",
-    "20-leakpro461-dtypes/jsonl": 'an object with one under "score"',
-    "20-leakpro461-dtypes/nan": "row 45",
-    "20-leakpro461-dtypes/null": "row 45",
-    "21-csv-kinds/k_in.csv.gz": "unpack it",
-    "21-csv-kinds/k_in.json": "write a number on each line",
-    "21-csv-kinds/k_in.pkl": "write it with numpy.save",
-    "21-csv-kinds/k_in.txt": "may be called .csv",
-    "21-csv-kinds/k_in_hex.csv": "repr(float(x))",
-    "21-csv-kinds/k_in_long.csv": "keep the column of the scores alone",
-    "21-csv-kinds/k_in_pct.csv": "write 0.5 for 50%",
-    "21-csv-kinds/k_in_tensor.csv": "repr(float(x))",
-    "21-csv-kinds/k_in_utf16.csv": "must be UTF-8 text",
-    "21-csv-kinds/k_tsv": "may be called .csv",
-    "21-csv-kinds/pandas": "keep the column of the scores alone",
-    "21-csv-kinds/semi": "write a decimal point for the comma",
-    "28-pure-dp/d0": "for pure DP, which holds at every delta",
-}
+CASES = tomllib.loads(Path(__file__).with_name("score_cases.toml").read_text())
 
 
 @pytest.fixture
@@ -101,19 +29,19 @@ def answer(cases, tmp_path, monkeypatch, cli):
     return run
 
 
-@pytest.mark.parametrize("row", BOUNDS)
+@pytest.mark.parametrize("row", CASES["bounds"])
 def test_scores_give_the_right_bound(answer, row):
-    least, most, words = BOUNDS[row]
+    least, most, words = CASES["bounds"][row]
     code, shown = answer(row)
     assert code == 0
     assert least <= float(BOUND.search(shown)[1]) <= most
     assert words in shown
 
 
-@pytest.mark.parametrize("row", REFUSED)
+@pytest.mark.parametrize("row", CASES["refused"])
 def test_what_is_no_column_of_scores_is_refused_with_a_cure(answer, row):
     code, shown = answer(row)
-    assert (code, REFUSED[row] in shown) == (2, True), shown
+    assert (code, CASES["refused"][row] in shown) == (2, True), shown
     assert shown.count("dpzv-audit: error") == 1
 
 
