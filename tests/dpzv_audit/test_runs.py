@@ -301,12 +301,3 @@ def test_the_environment_says_what_a_result_may_depend_on(monkeypatch):
 def test_a_package_that_is_not_installed_has_no_version(monkeypatch):
     monkeypatch.setattr(runs, "PACKAGES", ("numpy", "no-such-package-here"))
     assert environment()["packages"]["no-such-package-here"] is None
-
-
-def test_importing_runs_and_data_loads_nothing_heavy():
-    code = (
-        "import sys, dpzv_audit.runs, dpzv_audit.data; dpzv_audit.runs.environment(); "
-        "print(sorted({'torch', 'matplotlib', 'sklearn', 'scipy'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
