@@ -17,6 +17,6 @@ def refused(words, error=InputError):
 
 def refusal(function, *arguments, error=InputError, **options):
     """The one line with which a call is refused."""
-    with refused("", error) as caught:
+    with refused(None, error) as caught:
         function(*arguments, **options)
     return str(caught.value)

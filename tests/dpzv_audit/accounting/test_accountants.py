@@ -31,6 +31,7 @@ from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.findings import EpsilonRange, to_jsonable
 
 from ...helpers.refusals import refused
+from ...helpers.releases import row
 
 release = partial(
     Release,
@@ -97,15 +98,14 @@ def test_every_accountant_keeps_the_contract(made, delta):
             assert bound.epsilon is None
     for relation in NEIGHBOURS:
         for adversary in ADVERSARY_NAMES:
-            row = [b for b in bounds if b.adversary == adversary and b.neighbours == relation]
-            best = tightest_sound(row)
-            sound = [b.epsilon.upper for b in row if b.sound]
+            cell = [b for b in bounds if b.adversary == adversary and b.neighbours == relation]
+            best = tightest_sound(cell)
+            sound = [b.epsilon.upper for b in cell if b.sound]
             assert (best.epsilon.upper if best else None) == (min(sound) if sound else None)
 
 
-@pytest.mark.parametrize("change", [{"clip_rule": "paper-one-sided"}])
-def test_one_sided_clip_has_no_number_anywhere(change):
-    for bound in upper_bounds(release(**change), delta=1e-5):
+def test_one_sided_clip_has_no_number_anywhere():
+    for bound in upper_bounds(release(clip_rule="paper-one-sided"), delta=1e-5):
         assert bound.epsilon is None
         assert not bound.sound
 
@@ -130,11 +130,10 @@ def test_no_sound_bound_lies_below_what_another_certifies(made, delta):
     """`gdp-exact` is exact where ids hide nothing; `prv` composes what sampling with secret ids releases at worst."""
     for relation in NEIGHBOURS:
         for adversary in ("client", "eavesdropper", "release"):
-            row = [entry(made, adversary, relation, delta) for name, entry in ACCOUNTANTS.items() if name != "prv"]
-            row.append(prv(made, adversary, relation, delta, fast=True))
+            bounds = row(made, adversary, relation, delta=delta, fast=True)
             by = "prv" if adversary != "client" and made.rate < 1.0 else "gdp-exact"
-            lower = max((b.epsilon.lower for b in row if b.sound and b.accountant == by), default=0.0)
-            for bound in row:
+            lower = max((b.epsilon.lower for b in bounds if b.sound and b.accountant == by), default=0.0)
+            for bound in bounds:
                 assert not bound.sound or bound.epsilon.upper >= lower * (1.0 - 1e-9) - 1e-9
 
 
@@ -175,20 +174,17 @@ def test_a_public_rate_takes_the_place_of_batch_by_data(dataset_size):
 def test_a_sound_bound_below_what_another_certifies_is_an_error(adversary, monkeypatch):
     made = release(sigma=2.0)
     honest = ACCOUNTANTS["rdp"]
-    reference = upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=["replace-label"])
-    best = tightest_sound(reference).epsilon
+    best = tightest_sound(row(made, adversary, "replace-label")).epsilon
 
     def lowered(by):
         number = EpsilonRange(lower=0.0, estimate=0.0, upper=best.lower * by)
         return replace(honest, answer=lambda asked: replace(honest.answer(asked), epsilon=number))
 
-    for by, wrong in ((1.0001, False), (0.999, True)):
-        monkeypatch.setitem(ACCOUNTANTS, "rdp", lowered(by))
-        if not wrong:
-            upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=["replace-label"])
-            continue
-        with pytest.raises(AuditError, match=r"accountants disagree: rdp says epsilon <= .* (prv|gdp-exact) >="):
-            upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=["replace-label"])
+    monkeypatch.setitem(ACCOUNTANTS, "rdp", lowered(1.0001))
+    row(made, adversary, "replace-label")
+    monkeypatch.setitem(ACCOUNTANTS, "rdp", lowered(0.999))
+    with refused(r"accountants disagree: rdp says epsilon <= .* (prv|gdp-exact) >=", AuditError):
+        row(made, adversary, "replace-label")
 
 
 def test_exact_composes_the_server_and_the_cap():
@@ -196,15 +192,10 @@ def test_exact_composes_the_server_and_the_cap():
     z = base.noise_multiplier("replace-label")
     alone = gdp_exact(base, "client", "replace-label", 1e-5)
     assert alone.mu == pytest.approx(math.sqrt(10) / z)
-    server = gdp_exact(
-        release(sampler="shuffled", rounds=200, server_update="dp-sgd", server_mu=0.7),
-        "client",
-        "replace-label",
-        1e-5,
-    )
+    server = gdp_exact(replace(base, server_update="dp-sgd", server_mu=0.7), "client", "replace-label", 1e-5)
     assert server.sound
     assert server.mu == pytest.approx(math.hypot(math.sqrt(10) / z, 0.7))
-    capped = release(sampler="shuffled", rounds=200, participation_cap=40, distinct_ids=True)
+    capped = replace(base, participation_cap=40, distinct_ids=True)
     assert gdp_exact(capped, "malicious-client", "replace-label", 1e-5).mu == pytest.approx(math.sqrt(40) / z)
     assert gdp_exact(capped, "client", "replace-label", 1e-5).mu == pytest.approx(alone.mu)
     assert gdp_exact(base, "client", "zero-out", 1e-5).mu == pytest.approx(alone.mu / 2)
@@ -235,8 +226,7 @@ def test_hiding_the_ids_never_hurts():
         assert hidden.sound
         assert sampled.sound
         assert sampled.epsilon.upper < hidden.epsilon.upper
-        row = upper_bounds(made, delta=1e-5, adversaries=["release"], neighbours=[relation])
-        assert tightest_sound(row).accountant == "prv"
+        assert tightest_sound(row(made, "release", relation)).accountant == "prv"
 
 
 def test_clt_formula_and_its_reach():
@@ -262,13 +252,12 @@ def test_both_directions_count_where_a_record_comes_or_goes():
 def test_add_remove_needs_a_public_rate():
     # The figures that such a rate gives were printed as sound where it was B/D: 2.002 at mu 20 sqrt(T) r / z = 0.5.
     made = release(batch_size=16, dataset_size=1600, rounds=10**6, clip=1.0, sigma=1.25, server_update="frozen")
-    ask = {"delta": 1e-5, "neighbours": ["add-remove"]}
-    assert all(bound.gap == "undefined" for bound in upper_bounds(made, adversaries=["eavesdropper", "release"], **ask))
-    assert not any(bound.sound for bound in upper_bounds(made, **ask))
-    (reason,) = {bound.note for bound in upper_bounds(made, adversaries=["release"], **ask)}
+    assert not any(bound.sound for bound in upper_bounds(made, delta=1e-5, neighbours=["add-remove"]))
+    for adversary in ("eavesdropper", "release"):
+        assert {bound.gap for bound in row(made, adversary, "add-remove")} == {"undefined"}
+    (reason,) = {bound.note for bound in row(made, "release", "add-remove")}
     assert "removing a record moves every other record's rate B/D" in reason
-    defined = replace(made, dataset_size=None, sample_rate=0.01)
-    best = tightest_sound(upper_bounds(defined, adversaries=["release"], **ask))
+    best = tightest_sound(row(replace(made, dataset_size=None, sample_rate=0.01), "release", "add-remove"))
     assert best.accountant == "prv"
     assert best.epsilon.upper == pytest.approx(2.002, abs=5e-4)
 
@@ -277,16 +266,15 @@ def test_a_public_rate_changes_no_other_relation():
     for relation in ("replace-label", "replace-record", "zero-out"):
         for adversary in ("client", "release"):
             rates = (release(), public(), release(sample_rate=0.05))
-            found = [upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=[relation]) for made in rates]
-            assert [[b.epsilon for b in row] for row in found[1:]] == [[b.epsilon for b in found[0]]] * 2
+            drawn, *public_ones = ([b.epsilon for b in row(made, adversary, relation)] for made in rates)
+            assert public_ones == [drawn] * 2
 
 
 def test_fixed_size_batches_amplify_for_a_record_replaced_alone():
     made = release(sampler="uniform")
     for relation in ("replace-label", "replace-record"):
         for adversary in ("release", "eavesdropper"):  # the size of a batch is known: no messages to pad
-            bounds = upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=[relation])
-            best = tightest_sound(bounds)
+            best = tightest_sound(row(made, adversary, relation))
             assert best.accountant == "prv"
             assert best.epsilon.upper < gdp_exact(made, adversary, relation, 1e-5).epsilon.upper
             assert rdp(made, adversary, relation, 1e-5).epsilon.upper > best.epsilon.upper

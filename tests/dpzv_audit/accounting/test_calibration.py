@@ -14,11 +14,11 @@ from dpzv_audit.accounting import (
     sigma_from_paper,
     sigma_sound,
     tightest_sound,
-    upper_bounds,
 )
 from dpzv_audit.base.rounding import up
 
 from ...helpers.refusals import refused
+from ...helpers.releases import row
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,12 @@ def test_wrong_targets_are_named(changes, says):
         sigma_sound(epsilon, delta, **values)
 
 
+def solved(template, **ask):
+    """The noise that gives an epsilon of 1 against a client, or what else is asked for."""
+    plain = {"unknown": "sigma", "epsilon": 1.0, "delta": 1e-5, "adversary": "client", "neighbours": "replace-label"}
+    return calibrate(template, **(plain | ask))
+
+
 def sampled(**changes):
     values = {
         "batch_size": 32,
@@ -127,7 +133,7 @@ def sampled(**changes):
 def test_the_tolerance_that_is_stated_holds_the_truth(epsilon, truth, tolerance):
     """The truth is that of the sampled Gaussian's moments by a contour integral, at the sigma of the answer."""
     made = sampled(dataset_size=1000, sample_rate=0.1, rounds=100, clip=1.0, batch_size=1)
-    found = calibrate(made, unknown="sigma", epsilon=epsilon, delta=1e-5, adversary="release", neighbours="add-remove")
+    found = solved(made, epsilon=epsilon, adversary="release", neighbours="add-remove")
     assert found.at_least <= truth <= found.bound.upper <= epsilon
     assert epsilon * (1.0 - found.tolerance) == pytest.approx(found.at_least)
     assert 0.0 < found.tolerance <= tolerance
@@ -136,16 +142,16 @@ def test_the_tolerance_that_is_stated_holds_the_truth(epsilon, truth, tolerance)
 @pytest.mark.parametrize(("adversary", "exact"), [("client", True), ("release", False)])
 def test_a_closed_form_is_exact_where_the_ids_are_known(adversary, exact):
     made = sampled(sampler="shuffled")
-    found = calibrate(made, unknown="sigma", epsilon=1.0, delta=1e-5, adversary=adversary, neighbours="zero-out")
+    found = solved(made, adversary=adversary, neighbours="zero-out")
     if exact:
         assert found.tolerance < 1e-6
     else:
         assert (found.at_least, found.tolerance) == (None, None)
 
 
-def accounted(made, adversary, relation, delta):
+def accounted(made, adversary="client", relation="replace-label", delta=1e-5):
     """The tightest sound upper epsilon, accounted for from scratch; infinite where there is none."""
-    best = tightest_sound(upper_bounds(made, delta=delta, adversaries=[adversary], neighbours=[relation]))
+    best = tightest_sound(row(made, adversary, relation, delta=delta))
     return float("inf") if best is None else best.epsilon.upper
 
 
@@ -174,7 +180,7 @@ def test_calibrate_then_account_never_exceeds_the_target(
     if sampler == "poisson" and unknown != "batch-size":
         changes = {**changes, "sample_rate": 0.03}
     template = sampled(sampler=sampler, **changes)
-    found = calibrate(template, unknown=unknown, epsilon=epsilon, delta=delta, adversary=adversary, neighbours=relation)
+    found = solved(template, unknown=unknown, epsilon=epsilon, delta=delta, adversary=adversary, neighbours=relation)
     assert found.reached == (found.value is not None) == (found.bound is not None)
     assert found.reason
     if found.reached:
@@ -189,26 +195,18 @@ def test_calibrate_then_account_never_exceeds_the_target(
     [("shuffled", "client", 1e-9), ("uniform", "client", 1e-9), ("poisson", "release", 0.02)],
 )
 def test_calibrated_noise_is_not_more_than_needed(sampler, adversary, slack):
-    found = calibrate(
-        sampled(sampler=sampler),
-        unknown="sigma",
-        epsilon=1.0,
-        delta=1e-5,
-        adversary=adversary,
-        neighbours="replace-label",
-    )
+    found = solved(sampled(sampler=sampler), adversary=adversary)
     less = replace(found.release, sigma=found.value * (1 - slack))
-    assert accounted(less, adversary, "replace-label", 1e-5) > 1.0
+    assert accounted(less, adversary) > 1.0
 
 
 def test_calibrated_rounds_and_batches_are_the_extremes():
     template = sampled(sampler="shuffled", sigma=1.0)
-    ask = {"epsilon": 1.0, "delta": 1e-5, "adversary": "client", "neighbours": "replace-label"}
-    rounds = calibrate(template, unknown="rounds", **ask)
-    assert accounted(replace(template, rounds=rounds.value + 1), "client", "replace-label", 1e-5) > 1.0
-    batch = calibrate(template, unknown="batch-size", **ask)
-    assert accounted(replace(template, batch_size=batch.value - 1), "client", "replace-label", 1e-5) > 1.0
-    assert calibrate(replace(template, sigma=1e5), unknown="rounds", **ask).value == 10**7
+    rounds = solved(template, unknown="rounds")
+    assert accounted(replace(template, rounds=rounds.value + 1)) > 1.0
+    batch = solved(template, unknown="batch-size")
+    assert accounted(replace(template, batch_size=batch.value - 1)) > 1.0
+    assert solved(replace(template, sigma=1e5), unknown="rounds").value == 10**7
 
 
 @pytest.mark.parametrize(
@@ -224,9 +222,7 @@ def test_calibrated_rounds_and_batches_are_the_extremes():
     ],
 )
 def test_what_cannot_be_reached_is_an_answer(changes, unknown, adversary, says):
-    found = calibrate(
-        sampled(**changes), unknown=unknown, epsilon=1.0, delta=1e-5, adversary=adversary, neighbours="replace-label"
-    )
+    found = solved(sampled(**changes), unknown=unknown, adversary=adversary)
     assert (found.reached, found.value, found.release, found.bound) == (False, None, None, None)
     assert found.reason.startswith("cannot be reached")
     assert says in found.reason
@@ -248,13 +244,9 @@ SMALLER_IS_BETTER = [
 def test_a_batch_is_found_where_any_meets_the_target(changes, share):
     """Every batch from 1 to D tried, and the target just below and just above the least epsilon of all."""
     template = sampled(**BATCHES, **changes)
-    costs = {
-        size: accounted(replace(template, batch_size=size), "client", "replace-label", 1e-5) for size in range(1, 61)
-    }
+    costs = {size: accounted(replace(template, batch_size=size)) for size in range(1, 61)}
     target = share * min(costs.values())
-    found = calibrate(
-        template, unknown="batch-size", epsilon=target, delta=1e-5, adversary="client", neighbours="replace-label"
-    )
+    found = solved(template, unknown="batch-size", epsilon=target)
     assert found.reached == (share > 1.0)
     if found.reached:
         assert costs[found.value] <= target
@@ -265,9 +257,7 @@ def test_a_batch_is_found_where_any_meets_the_target(changes, share):
 
 def test_a_gap_of_the_release_is_named_before_an_accountant_that_does_not_apply():
     made = sampled(server_update="sgd", participation_cap=5, distinct_ids=True)
-    found = calibrate(
-        made, unknown="sigma", epsilon=1.0, delta=1e-5, adversary="malicious-client", neighbours="replace-label"
-    )
+    found = solved(made, adversary="malicious-client")
     assert "server-state" in found.reason
     assert "no-accountant" not in found.reason
 
@@ -278,16 +268,14 @@ def test_a_target_that_is_met_exactly_is_met(rounds):
     made = sampled(sampler="shuffled", batch_size=3000, rounds=rounds, sigma=0.1 + rounds**0.5 / 1000)
     # Of `gdp-exact`, which is what calibrate asks: theorem 5.1 says the same here but for rounding.
     target = gdp_exact(made, "client", "replace-label", 1e-5).epsilon.upper
-    found = calibrate(
-        made, unknown="rounds", epsilon=target, delta=1e-5, adversary="client", neighbours="replace-label"
-    )
+    found = solved(made, unknown="rounds", epsilon=target)
     assert found.value == rounds
     assert found.bound.epsilon.upper == target
 
 
 def test_no_noise_is_needed_where_taking_part_is_rarer_than_delta():
     made = sampled(batch_size=1, dataset_size=10**7, rounds=3)
-    found = calibrate(made, unknown="sigma", epsilon=0.1, delta=1e-5, adversary="client", neighbours="replace-label")
+    found = solved(made, epsilon=0.1)
     assert found.reached
     assert 0.0 < found.value < 1e-30
     assert found.bound.epsilon.upper == 0.0
@@ -299,23 +287,21 @@ def test_no_noise_is_needed_where_taking_part_is_rarer_than_delta():
 )
 def test_the_easiest_release_there_is_decides_whether_a_target_can_be_reached(unknown, easiest):
     template = sampled(sampler="shuffled", sigma=0.1, rounds=400, server_mu=0.2)
-    least = accounted(replace(template, **easiest), "client", "replace-label", 1e-5)
-    ask = {"unknown": unknown, "delta": 1e-5, "adversary": "client", "neighbours": "replace-label"}
-    above = calibrate(template, epsilon=least * 1.001, **ask)
-    below = calibrate(template, epsilon=least * 0.999, **ask)
+    least = accounted(replace(template, **easiest))
+    above = solved(template, unknown=unknown, epsilon=least * 1.001)
+    below = solved(template, unknown=unknown, epsilon=least * 0.999)
     assert above.reached
     assert not below.reached
     assert up(least) in below.reason
 
 
 def test_calibration_names_wrong_targets():
-    ask = {"unknown": "sigma", "epsilon": 1.0, "delta": 1e-5, "adversary": "client", "neighbours": "replace-label"}
     for change, says in (
         ({"epsilon": 0.0}, "epsilon is 0"),
         ({"delta": 1.0}, "delta is 1"),
         ({"unknown": "clip"}, "unknown is 'clip'"),
     ):
         with refused(says):
-            calibrate(sampled(), **(ask | change))
+            solved(sampled(), **change)
     with refused("participations is 7, must be left out where rounds is sought"):
-        calibrate(sampled(sampler="shuffled", participations=7), **(ask | {"unknown": "rounds"}))
+        solved(sampled(sampler="shuffled", participations=7), unknown="rounds")

@@ -16,6 +16,8 @@ from dpzv_audit.accounting.release import CHANNELS, NEIGHBOURS, SAMPLERS, Releas
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.findings import ADVERSARIES
 
+from ...helpers.releases import row
+
 TABLE = {cell: treatment(*cell) for cell in product(ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS)}
 
 release = partial(
@@ -154,18 +156,16 @@ def delta_where_lengths_are_seen(epsilon, *, batch, records, rounds, noise):
 
 def test_lengths_that_are_seen_break_the_amplified_bound():
     """The refutation is by quadrature of the very game; the bound for known ids, which lengths follow from, holds."""
-    made = Release(
-        batch_size=8, dataset_size=40, rounds=20, clip=1.0, sigma=2.0 / 8, sampler="poisson", server_update="joint-zo"
-    )
-    ask = {"adversary": "eavesdropper", "neighbours": "replace-label", "delta": 1e-3}
-    amplified, known = prv(made, *ask.values()), gdp_exact(made, *ask.values())
+    made = release(batch_size=8, dataset_size=40, rounds=20, clip=1.0, sigma=2.0 / 8, sampler="poisson")
+    ask = ("eavesdropper", "replace-label", 1e-3)
+    amplified, known = prv(made, *ask), gdp_exact(made, *ask)
     game = {"batch": 8, "records": 40, "rounds": 20, "noise": 2.0}
     assert delta_where_lengths_are_seen(amplified.epsilon.upper, **game) > 1.2e-3
     assert delta_where_lengths_are_seen(known.epsilon.upper, **game) < 1e-3
     assert (amplified.sound, amplified.gap) == (False, "batch-size")
     assert known.sound
-    assert rdp(made, *ask.values()).epsilon.upper > known.epsilon.upper
-    assert prv(replace(made, padded=True), *ask.values()).sound
+    assert rdp(made, *ask).epsilon.upper > known.epsilon.upper
+    assert prv(replace(made, padded=True), *ask).sound
     assert prv(made, "release", "replace-label", 1e-3).sound
 
 
@@ -204,18 +204,11 @@ def test_no_amplified_bound_is_sound_for_who_sees_lengths(relation):
         ("eavesdropper", True, True),
         ("release", False, True),
     ):
-        made = Release(
-            batch_size=8,
-            sample_rate=8 / 400,
-            rounds=20,
-            clip=1.0,
-            sigma=0.3,
-            sampler="poisson",
-            server_update="joint-zo",
-            padded=padded,
+        made = release(
+            batch_size=8, sample_rate=8 / 400, rounds=20, clip=1.0, sigma=0.3, sampler="poisson", padded=padded
         )
         found = prv(made, adversary, relation, 1e-5)
         assert found.sound == sound
         assert found.gap == (None if sound else "batch-size")
-        best = tightest_sound(upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=[relation]))
+        best = tightest_sound(row(made, adversary, relation))
         assert (best is not None and best.accountant == "prv") == sound

@@ -12,6 +12,8 @@ import pytest
 from dpzv_audit.accounting import Release, gdp_exact, prv, tightest_sound, upper_bounds
 from dpzv_audit.base.findings import to_jsonable
 
+from ...helpers.releases import row
+
 MEASURE = """
 import json, pathlib, sys, warnings
 warnings.simplefilter("error")
@@ -93,31 +95,38 @@ release = partial(
 
 
 def test_fast_is_certified_and_not_composed():
-    fast = upper_bounds(release(sigma=2.0), delta=1e-5, fast=True)
-    full = prv(release(sigma=2.0), "release", "replace-label", 1e-5)
-    loose = next(b for b in fast if (b.accountant, b.adversary, b.neighbours) == ("prv", "release", "replace-label"))
+    made = release(sigma=2.0)
+    full = prv(made, "release", "replace-label", 1e-5)
+    (loose,) = row(made, "release", "replace-label", fast=True, accountants=["prv"])
     assert loose.sound
     assert "not composed" in loose.note
     assert full.epsilon.lower <= full.epsilon.upper <= loose.epsilon.upper < 1.5 * full.epsilon.upper
     assert loose.epsilon.lower <= full.epsilon.lower
 
 
-def test_nothing_is_composed_where_a_certified_bound_decides(monkeypatch):
+@pytest.fixture
+def no_composition(monkeypatch):
+    """Whatever composes fails."""
+
     def forbidden(*args, **kwargs):
         raise RuntimeError("composed")
 
-    monkeypatch.setattr(sys.modules["dpzv_audit.accounting.prv"], "compose", forbidden)
-    sys.modules["dpzv_audit.accounting.prv"].prv_composition.cache_clear()
+    module = sys.modules["dpzv_audit.accounting.prv"]
+    monkeypatch.setattr(module, "compose", forbidden)
+    module.prv_composition.cache_clear()
+
+
+@pytest.mark.usefixtures("no_composition")
+def test_nothing_is_composed_where_a_certified_bound_decides():
     made = release(sigma=0.4, rounds=12_345)
     # supported: the certified bound is below the claim; overclaimed: a certified lower one is above it
     for claim in (20.0, 5.0):
-        bounds = upper_bounds(made, delta=1e-5, adversaries=["release"], neighbours=["replace-label"], enough=claim)
-        best = tightest_sound(bounds).epsilon
+        best = tightest_sound(row(made, "release", "replace-label", enough=claim)).epsilon
         assert (best.upper <= claim) == (claim == 20.0)
         assert (best.lower > claim) == (claim == 5.0)
     assert "vacuous" in prv(release(sigma=0.2, rounds=12_345), "release", "replace-label", 1e-5).note
     with pytest.raises(RuntimeError, match="composed"):
-        upper_bounds(made, delta=1e-5, adversaries=["release"], neighbours=["replace-label"])
+        row(made, "release", "replace-label")
 
 
 @pytest.mark.parametrize(
@@ -144,29 +153,21 @@ def test_extremes_give_finite_ordered_numbers_and_no_warning(changes, delta):
             assert 0.0 <= bound.epsilon.lower <= bound.epsilon.estimate <= bound.epsilon.upper < math.inf
 
 
-def test_vacuous_is_said_at_once_in_both_directions(monkeypatch):
+@pytest.mark.usefixtures("no_composition")
+def test_vacuous_is_said_at_once_in_both_directions():
     # the add direction alone is not certainly past 100: what the remove direction certifies must do
-    def forbidden(*args, **kwargs):
-        raise RuntimeError("composed")
-
-    monkeypatch.setattr(sys.modules["dpzv_audit.accounting.prv"], "compose", forbidden)
-    sys.modules["dpzv_audit.accounting.prv"].prv_composition.cache_clear()
     bound = prv(release(sigma=0.5, rounds=10**7, sample_rate=1e-3), "release", "add-remove", 1e-5)
     assert "vacuous (> 100): certified bounds, not composed" in bound.note
     assert 100.0 < bound.epsilon.lower < bound.epsilon.upper
 
 
-def test_nothing_is_composed_where_it_could_not_be_sound(monkeypatch):
-    def forbidden(*args, **kwargs):
-        raise RuntimeError("composed")
-
-    monkeypatch.setattr(sys.modules["dpzv_audit.accounting.prv"], "compose", forbidden)
-    sys.modules["dpzv_audit.accounting.prv"].prv_composition.cache_clear()
+@pytest.mark.usefixtures("no_composition")
+def test_nothing_is_composed_where_it_could_not_be_sound():
     for made, adversary in ((release(), "client"), (release(server_update="sgd"), "release")):
-        bounds = upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=["replace-label"], enough=5.0)
+        bounds = row(made, adversary, "replace-label", enough=5.0)
         assert not {b.accountant: b for b in bounds if b.epsilon is not None}["prv"].sound
         with pytest.raises(RuntimeError, match="composed"):
-            upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=["replace-label"])
+            row(made, adversary, "replace-label")
 
 
 def test_mu_of_two_hundred():

@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from dpzv_audit.claims.access import Access
-from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.file import load_claims
-from dpzv_audit.claims.gate import Gate
 from dpzv_audit.cli import app
+
+from ...helpers.gates import gate_of
 
 ROOT = Path(__file__).parents[3]
 APART = ("extension", "flower")
@@ -34,9 +32,7 @@ def parses(arguments):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name + "/" + path.name)
 def test_every_example_file_is_valid_whole(path, monkeypatch):
     monkeypatch.delitem(sys.modules, "noisy_vfl", raising=False)  # two examples have a module of this name
-    Gate(
-        file=load_claims(path), access=Access.of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None)
-    ).prepare()
+    gate_of(path, trust_code=True).prepare()
 
 
 def test_every_claim_of_the_papers_names_its_source():

@@ -16,9 +16,8 @@ from dpzv_audit.claims import cache as cache_module
 from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.file import load_claims, one_claim
+from dpzv_audit.claims.file import one_claim
 from dpzv_audit.claims.forms import form_of
-from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.mechanism import RUNS_A_BLOCK
 from dpzv_audit.claims.result import shown_path
 from dpzv_audit.data import DATASETS, DataSpec, Partition
@@ -26,6 +25,7 @@ from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, all_at_once, spl
 from dpzv_audit.evidence.verdict import Evidence, Theory, holm
 from dpzv_audit.statistics.success import success_p_value
 
+from ...helpers.gates import gate_on, gathered
 from ...helpers.refusals import refused
 
 SCORES = """
@@ -41,23 +41,8 @@ epsilon = 4.5
 """
 
 
-def gate_of(folder, text, *, cache=None, root=None, **options):
-    path = folder / "claims.toml"
-    path.write_text(text)
-    trust = options.pop("trust_code", False)
-    return Gate(
-        file=load_claims(path),
-        access=Access.of(path, root=root, trust_code=trust, device="cpu"),
-        cache=Cache(cache),
-        **options,
-    )
-
-
-def gathered(folder, text, **options):
-    gate = gate_of(folder, text, **options)
-    runs = gate.prepare()
-    gate.gather(runs)
-    return runs
+def gathered_on(folder, text, **options):
+    return gathered(gate_on(folder, text, **options))
 
 
 def verdicts(runs, alpha=1e-3):
@@ -65,7 +50,7 @@ def verdicts(runs, alpha=1e-3):
 
 
 def test_score_files_refute_what_is_false_alone(claims_folder):
-    runs = gathered(claims_folder, SCORES)
+    runs = gathered_on(claims_folder, SCORES)
     assert verdicts(runs) == (True, False)
     evidence = runs[0].evidence()
     assert 0.5 < evidence.epsilon_lower(1e-3) < 4.4 < evidence.ceiling(1e-3)
@@ -74,14 +59,14 @@ def test_score_files_refute_what_is_false_alone(claims_folder):
 
 def test_a_gaussian_promise_is_used_and_checked(claims_folder):
     text = SCORES.replace('name = "false"', 'name = "false"\nexactly_gaussian = true').replace("0.5", "2.5")
-    run = gathered(claims_folder, text)[0]
+    run = gathered_on(claims_folder, text)[0]
     assert [look.weight for look in run.evidence().looks] == [0.5, 0.5]
     assert run.evidence().given(1e-3) == "given Gaussian noise"
     assert verdicts([run]) == (True,)
     rng = np.random.default_rng(1)
     np.savetxt(claims_folder / "in.csv", rng.laplace(1.0, 1.0, 4000))
     np.savetxt(claims_folder / "out.csv", rng.laplace(0.0, 1.0, 4000))
-    run = gathered(claims_folder, text)[0]
+    run = gathered_on(claims_folder, text)[0]
     assert [look.weight for look in run.evidence().looks] == [0.5, 0.0]
     assert "contradict" in run.evidence().looks[1].assumes
 
@@ -100,9 +85,9 @@ def test_score_files_lie_below_the_claims_file(claims_folder, given):
     (inner / "out.csv").write_text("1\n2\n")
     text = SCORES.replace('in = "in.csv"', f'in = "{given}"')
     with refused(r"claims\.toml:4: claim 'false': scores.in is .* must lie below"):
-        gate_of(inner, text).prepare()
+        gate_on(inner, text).prepare()
     if given != "/etc/passwd":
-        gate_of(inner, text, root=claims_folder).prepare()
+        gate_on(inner, text, root=claims_folder).prepare()
 
 
 def test_a_result_shows_paths_that_do_not_depend_on_where_a_checkout_lies(tmp_path, monkeypatch):
@@ -116,19 +101,19 @@ def test_a_result_shows_paths_that_do_not_depend_on_where_a_checkout_lies(tmp_pa
 def test_an_absent_score_file_is_named(claims_folder):
     (claims_folder / "out.csv").unlink()
     with refused(r"scores\.out is 'out\.csv', which is nothing, must be a regular file"):
-        gate_of(claims_folder, SCORES).prepare()
+        gate_on(claims_folder, SCORES).prepare()
 
 
 def test_unchanged_claims_come_from_the_cache_and_changed_ones_do_not(claims_folder, monkeypatch):
     kept = claims_folder / "cache"
 
     def cached(text=SCORES, **options):
-        return [run.cached for run in gathered(claims_folder, text, cache=kept, **options)]
+        return [run.cached for run in gathered_on(claims_folder, text, cache=kept, **options)]
 
     assert cached() == [False, False]
-    first = [run.evidence() for run in gathered(claims_folder, SCORES)]
+    first = [run.evidence() for run in gathered_on(claims_folder, SCORES)]
     assert cached() == [True, True]
-    again = gathered(claims_folder, SCORES, cache=kept)
+    again = gathered_on(claims_folder, SCORES, cache=kept)
     assert [run.evidence() for run in again] == first
     assert cached("# moved down\n" + SCORES.replace('"true"', '"renamed"')) == [True, True]
     assert cached(SCORES.replace("4.5", "4.6")) == [True, False]
@@ -151,7 +136,7 @@ def test_an_edit_of_what_a_mechanism_imports_is_audited_again(mechanism_folder):
     def verified():
         for module in (f"{name}_own", f"{name}_noise"):
             sys.modules.pop(module, None)  # as in another process
-        (run,) = gathered(folder, mechanism_claim(f"{name}_own"), trust_code=True, cache=folder / "cache")
+        (run,) = gathered_on(folder, mechanism_claim(f"{name}_own"), trust_code=True, cache=folder / "cache")
         return run.cached, verdicts([run])
 
     assert verified() == (False, (True,))
@@ -183,7 +168,7 @@ def test_a_mechanism_is_audited_again_where_a_file_of_data_changes(mechanism_fol
     def verified(sigma):
         data.write_text(f'{{"sigma": {sigma}}}')
         sys.modules.pop(f"{name}_own", None)  # as in another process
-        (run,) = gathered(folder, text, trust_code=True, cache=folder / "cache")
+        (run,) = gathered_on(folder, text, trust_code=True, cache=folder / "cache")
         return run.cached, verdicts([run])
 
     assert verified(6) == (False, (False,))
@@ -197,7 +182,7 @@ def test_what_a_mechanism_depends_on_lies_below_the_root_and_is_there(mechanism_
     for given, says in (("../x", "must lie below"), ("gone.json", "which is nothing, must be a regular file or")):
         text = mechanism_claim(name) + f'depends = ["{given}"]\n'
         with refused(rf"claims\.toml:5: claim 'ours': depends is '{given}'.*{says}"):
-            gate_of(folder, text, trust_code=True).prepare()
+            gate_on(folder, text, trust_code=True).prepare()
 
 
 def test_evidence_on_files_of_which_no_digest_can_be_made_is_not_kept_and_says_so(mechanism_folder, monkeypatch):
@@ -205,7 +190,7 @@ def test_evidence_on_files_of_which_no_digest_can_be_made_is_not_kept_and_says_s
     monkeypatch.setattr("dpzv_audit.base.files.MOST_FILES", 1)
     (folder / name / "noise.json").write_text("{}")
     for _ in range(2):
-        (run,) = gathered(folder, mechanism_claim(name), trust_code=True, cache=folder / "cache", resume=True)
+        (run,) = gathered_on(folder, mechanism_claim(name), trust_code=True, cache=folder / "cache", resume=True)
         assert not run.cached
         assert run.unkept == f"{folder / name} holds more than 1 files"
         assert verdicts([run]) == (True,)
@@ -218,7 +203,7 @@ def test_evidence_on_files_that_changed_meanwhile_is_not_kept(mechanism_folder, 
     folder, name = mechanism_folder
     most = 1600 if how == "cut off" else None
     text = mechanism_claim(name, epsilon=30.0)
-    gate = gate_of(folder, text, trust_code=True, cache=folder / "cache", max_trials=most)
+    gate = gate_on(folder, text, trust_code=True, cache=folder / "cache", max_trials=most)
     runs = gate.prepare()
     if edited:
         (folder / name / "noise.json").write_text("{}")  # by an editor, while the audit runs
@@ -253,7 +238,7 @@ def test_every_data_set_has_a_digest_of_its_own_files(tmp_path, monkeypatch):
 def test_an_unknown_attack_is_one_line_without_a_check_before(tmp_path):
     text = '[[claim]]\nname = "c"\nkind = "attack"\nmethod = "vafl"\nattack = "label-direct"\nsuccess_at_most = 0.5\n'
     with refused("toml:5: claim 'c': attack is 'label-direct': did you mean 'label_direct'"):
-        gate_of(tmp_path, text).prepare()
+        gate_on(tmp_path, text).prepare()
 
 
 def test_a_claim_on_a_data_set_of_one_s_own_is_audited_again_where_its_file_changes(tmp_path, monkeypatch):
@@ -268,7 +253,7 @@ def test_a_claim_on_a_data_set_of_one_s_own_is_audited_again_where_its_file_chan
     )
     monkeypatch.setitem(DATASETS._built_in, "ours", ours)
     keys = 'kind = "attack"\nmethod = "vafl"\nattack = "label_direct"\nsuccess_at_most = 0.9\ndataset = "ours"\n'
-    gate = gate_of(tmp_path, f'[[claim]]\nname = "c"\n{keys}', cache=tmp_path / "cache")
+    gate = gate_on(tmp_path, f'[[claim]]\nname = "c"\n{keys}', cache=tmp_path / "cache")
 
     def key(content):
         numbers.write_bytes(content)
@@ -305,16 +290,12 @@ def test_the_version_of_transformers_is_part_of_the_code(monkeypatch):
 
 def test_a_damaged_cache_counts_as_empty(claims_folder):
     kept = claims_folder / "cache"
-    runs = gathered(claims_folder, SCORES, cache=kept)
+    runs = gathered_on(claims_folder, SCORES, cache=kept)
     for number, path in enumerate(sorted(kept.rglob("evidence.json"))):
         path.write_text("{" if number else '{"p_value": 1}')
-    again = gathered(claims_folder, SCORES, cache=kept)
+    again = gathered_on(claims_folder, SCORES, cache=kept)
     assert [run.cached for run in again] == [False, False]
     assert [run.evidence() for run in again] == [run.evidence() for run in runs]
-
-
-def test_the_code_digest_covers_what_makes_evidence():
-    assert len(cache_module.code_digest()) == 64
 
 
 def mechanism_claim(name, factory="build", epsilon=1.0):
@@ -324,7 +305,7 @@ def mechanism_claim(name, factory="build", epsilon=1.0):
 def test_no_code_is_imported_without_trust(mechanism_folder):
     folder, name = mechanism_folder
     with refused("trust_code"):
-        gate_of(folder, mechanism_claim(name)).prepare()
+        gate_on(folder, mechanism_claim(name)).prepare()
     assert not (folder / "imported").exists()
     assert name not in sys.modules
 
@@ -332,7 +313,7 @@ def test_no_code_is_imported_without_trust(mechanism_folder):
 def test_a_trusted_mechanism_is_audited_from_beside_the_file(mechanism_folder):
     folder, name = mechanism_folder
     path = list(sys.path)
-    (run,) = gathered(folder, mechanism_claim(name), trust_code=True)
+    (run,) = gathered_on(folder, mechanism_claim(name), trust_code=True)
     assert sys.path == path
     assert verdicts([run]) == (True,)
     assert [look.stage for look in run.evidence().looks] == ["sequential, runs"], "the sequential test decides"
@@ -351,20 +332,20 @@ def test_a_trusted_mechanism_is_audited_from_beside_the_file(mechanism_folder):
 def test_what_is_wrong_with_a_mechanism_is_one_line(mechanism_folder, factory, error, says):
     folder, name = mechanism_folder
     with pytest.raises(error, match=says) as caught:
-        gathered(folder, mechanism_claim(name, factory), trust_code=True)
+        gathered_on(folder, mechanism_claim(name, factory), trust_code=True)
     assert "\n" not in str(caught.value)
     assert "claims.toml:3: claim 'ours': " in str(caught.value)
 
 
 def test_an_absent_module_is_an_input_error(tmp_path):
     with refused("no module 'nowhere_at_all'"):
-        gate_of(tmp_path, mechanism_claim("nowhere_at_all.deep"), trust_code=True).prepare()
+        gate_on(tmp_path, mechanism_claim("nowhere_at_all.deep"), trust_code=True).prepare()
 
 
 def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
     folder, name = mechanism_folder
     kept = folder / "cache"
-    (run,) = gathered(
+    (run,) = gathered_on(
         folder,
         mechanism_claim(name, epsilon=30.0),
         trust_code=True,
@@ -379,7 +360,7 @@ def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
 
 def test_a_budget_without_a_training_leaves_the_simulated_transcripts(tmp_path):
     text = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\nconfig = { epochs = 1 }'
-    (run,) = gathered(tmp_path, text, max_trials=1)
+    (run,) = gathered_on(tmp_path, text, max_trials=1)
     assert run.evidence().missing == "the limit of 1 trials ended the sequential test on trainings"
     found = run.evidence()
     assert {look.stage for look in found.looks} == {"sequential, simulated transcripts", "simulated transcripts"}
@@ -393,7 +374,7 @@ def test_claims_on_one_data_set_share_it(tmp_path):
     text = "".join(f'[[claim]]\nname = "{k}"\nmethod = "dpzv-sound"\nepsilon = {k}.5\n' for k in range(3))
     gc.collect()
     before = len(claimed_data._alive)
-    runs = gate_of(tmp_path, text.replace('"dpzv-sound"', '"dpzv-sound"\nclients = 8')).prepare()
+    runs = gate_on(tmp_path, text.replace('"dpzv-sound"', '"dpzv-sound"\nclients = 8')).prepare()
     assert len(claimed_data._alive) == before + 1
     assert all(run.gathering is not None for run in runs)
     del runs
@@ -403,7 +384,7 @@ def test_claims_on_one_data_set_share_it(tmp_path):
 
 def test_no_time_leaves_theory_and_an_answer(mechanism_folder):
     folder, name = mechanism_folder
-    (run,) = gathered(folder, mechanism_claim(name), trust_code=True, max_minutes=1e-9)
+    (run,) = gathered_on(folder, mechanism_claim(name), trust_code=True, max_minutes=1e-9)
     assert run.evidence().missing.startswith("the budget of 1e-09 minutes ended")
     assert run.evidence().p_value == 1.0
 
@@ -411,12 +392,12 @@ def test_no_time_leaves_theory_and_an_answer(mechanism_folder):
 def test_an_interrupted_run_goes_on_to_the_same_evidence(mechanism_folder, monkeypatch):
     folder, name = mechanism_folder
     text, kept = mechanism_claim(name, epsilon=5.0), folder / "cache"
-    (whole,) = gathered(folder, text, trust_code=True)
+    (whole,) = gathered_on(folder, text, trust_code=True)
     module = sys.modules[name]
     module.Mechanism.runs = 0
     pilots = 2 * FIT_PAIRS
     monkeypatch.setattr(sys, "stop_mechanism_at", pilots + 1700, raising=False)
-    gate = gate_of(folder, text, trust_code=True, cache=kept)
+    gate = gate_on(folder, text, trust_code=True, cache=kept)
     runs = gate.prepare()
     with pytest.raises(KeyboardInterrupt):
         gate.gather(runs)
@@ -424,7 +405,7 @@ def test_an_interrupted_run_goes_on_to_the_same_evidence(mechanism_folder, monke
     assert [look.stage for look in runs[0].evidence().looks] == ["sequential, runs"]
     monkeypatch.delattr(sys, "stop_mechanism_at")
     module.Mechanism.runs = 0
-    (resumed,) = gathered(folder, text, trust_code=True, cache=kept, resume=True)
+    (resumed,) = gathered_on(folder, text, trust_code=True, cache=kept, resume=True)
     ended = 1700 // (2 * RUNS_A_BLOCK)
     tested = module.Mechanism.runs - pilots
     assert tested == 2 * RUNS_A_BLOCK * (18 - ended), "the blocks before the interrupt are not run again"
@@ -443,7 +424,7 @@ def test_the_plan_of_every_method_claim_spends_at_most_one_alpha(tmp_path, claim
     config = f"config = {{ epochs = 2, {claim if claim.startswith('sampler') else ''} }}\n"
     more = "" if claim.startswith("sampler") else claim
     text = f'[[claim]]\nname = "c"\nmethod = "dpzv"\nepsilon = 1.0\n{more}{config.replace(",  }", " }")}'
-    (run,) = gate_of(tmp_path, text).prepare()
+    (run,) = gate_on(tmp_path, text).prepare()
     split = split_of(run.gathering.subject.stages)
     assert "sequential test on simulated transcripts" in split
     assert sum(split.values()) == pytest.approx(1.0)
@@ -553,7 +534,7 @@ def test_an_edit_of_a_plug_in_of_any_kind_is_audited_again(tmp_path, monkeypatch
     text = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nrecords = 1000\nepsilon = 1.0\n'
 
     def key():
-        return gate_of(tmp_path, text).prepare()[0].key
+        return gate_on(tmp_path, text).prepare()[0].key
 
     seen = [key(), key()]
     source.write_text("import plugged_in_helper\nTHING = 2\n")
@@ -577,10 +558,10 @@ CHANGES = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_the_key_changes_with_all_that_decides_the_evidence(claims_folder, what):
-    gate = gate_of(claims_folder, SCORES)
+    gate = gate_on(claims_folder, SCORES)
     changed = CHANGES[what](gate)
     placed = gate.file.claims[0]
-    assert gate._key(placed, "data") == gate_of(claims_folder, SCORES)._key(placed, "data")
+    assert gate._key(placed, "data") == gate_on(claims_folder, SCORES)._key(placed, "data")
     assert gate._key(placed, "data") != changed._key(placed, "data")
     assert gate._key(placed, "data") != gate._key(placed, "other data")
     assert gate._key(placed, "data") != gate._key(gate.file.claims[1], "data")
@@ -589,7 +570,7 @@ def test_the_key_changes_with_all_that_decides_the_evidence(claims_folder, what)
 @pytest.mark.parametrize("forged", ["p_value", "look", "both"])
 def test_a_p_value_in_the_cache_that_is_not_that_of_its_tests_is_audited_again(claims_folder, caplog, forged):
     kept = claims_folder / "cache"
-    (run, _) = gathered(claims_folder, SCORES, cache=kept)
+    (run, _) = gathered_on(claims_folder, SCORES, cache=kept)
     true = run.evidence()
     look = replace(true.looks[0], p_value=1.0)
     forgeries = {
@@ -598,15 +579,15 @@ def test_a_p_value_in_the_cache_that_is_not_that_of_its_tests_is_audited_again(c
         "both": replace(true, p_value=1.0, looks=(look,)),
     }
     Cache(kept).keep(run.key, forgeries[forged])
-    again, _ = gathered(claims_folder, SCORES, cache=kept)
+    again, _ = gathered_on(claims_folder, SCORES, cache=kept)
     assert (again.cached, again.evidence()) == (False, true)
     assert "its p-value in the cache is not that of its tests; it is audited again" in caplog.text
-    assert gathered(claims_folder, SCORES, cache=kept)[0].cached
+    assert gathered_on(claims_folder, SCORES, cache=kept)[0].cached
 
 
 def test_a_success_in_the_cache_that_its_trainings_did_not_have_is_audited_again(tmp_path):
     text = '[[claim]]\nname = "c"\nkind = "attack"\nmethod = "vafl"\nattack = "label_direct"\nsuccess_at_most = 0.5\n'
-    gate = gate_of(tmp_path, text, cache=tmp_path / "cache")
+    gate = gate_on(tmp_path, text, cache=tmp_path / "cache")
     (run,) = gate.prepare()
     rates = (0.9, 0.8, 0.95) * 10
     true = Evidence(p_value=success_p_value(rates, 0.5, least=gate.question(run).least_success), rates=rates)

@@ -11,11 +11,10 @@ import pytest
 from dpzv_audit.base.executor import Workers
 from dpzv_audit.base.inputs import CHANGED, begin, inputs_of
 from dpzv_audit.base.loading import importable
-from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.file import load_claims
-from dpzv_audit.claims.gate import Gate
 from dpzv_audit.games.mechanism import mechanism_from
+
+from ...helpers.gates import gate_of, gathered
 
 # The mechanisms leave files open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -230,16 +229,13 @@ def test_a_module_is_imported_from_its_source(own, monkeypatch, where):
 CLAIM = '[[claim]]\nname = "ours"\nmechanism = "{name}:build"\nepsilon = 1.0\n'
 
 
-def audited(own, monkeypatch=None, **options):
+def audited(own, **options):
     """Audit in as few runs as tell: (from the cache, refuted, why it was not kept)."""
     name, home, _ = own
     forget(name)
     (home / "claims.toml").write_text(CLAIM.format(name=name))
-    file = load_claims(home / "claims.toml")
-    cache = Cache(home.parent / "cache")
-    gate = Gate(file=file, access=Access.of(file.path, trust_code=True), cache=cache, **options)
-    (run,) = gate.prepare()
-    gate.gather([run])
+    gate = gate_of(home / "claims.toml", trust_code=True, cache=home.parent / "cache", **options)
+    (run,) = gathered(gate)
     return run.cached, run.evidence().p_value < 1e-3, run.unkept
 
 

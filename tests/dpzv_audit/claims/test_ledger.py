@@ -37,7 +37,7 @@ from dpzv_audit.games.scores import GameScores, GaussianGiven
 from ...helpers.refusals import refused
 
 
-def look(claim, p_value, scores="", *, general_p_value=None, tested=True, split=None):
+def look(claim, p_value=1.0, scores="", *, general_p_value=None, tested=True, split=None):
     evidence = SimpleNamespace(
         scores=scores or f"scores of {claim}",
         p_value=p_value,
@@ -46,6 +46,11 @@ def look(claim, p_value, scores="", *, general_p_value=None, tested=True, split=
         split=split or {},
     )
     return SimpleNamespace(name=f"the claim {claim}", digest=lambda: claim), evidence
+
+
+def enter(path, book, *looks, memory=None):
+    """The ledger with one entry more, that of some looks."""
+    return append_entry(path, book, refuted_over_time(book, looks)[2], memory or LedgerMemory())
 
 
 def test_levels_of_all_runs_sum_to_at_most_alpha():
@@ -66,14 +71,14 @@ def test_late_looks_keep_more_than_they_did(run, times):
 
 
 def test_the_same_scores_decide_nothing_anew_and_spend_nothing():
-    first, _, entry = refuted_over_time(Ledger(0.01), [look("a", 1e-9), look("b", 1.0)])
+    first, _, entry = refuted_over_time(Ledger(0.01), [look("a", 1e-9), look("b")])
     assert first == (True, False)
     ledger = Ledger(0.01, (entry,))
     # A new claim is tested alone, at the second level; the p-value of known scores plays no further part.
-    second, earlier, later = refuted_over_time(ledger, [look("a", 1.0), look("b", 1e-9), look("c", 0.0012)])
+    second, earlier, later = refuted_over_time(ledger, [look("a"), look("b", 1e-9), look("c", 0.0012)])
     assert (second, earlier) == ((True, False, True), (ledger.refuted()["a"], None, None))
     assert set(later.decisions) == {"c"}
-    assert refuted_over_time(ledger, [look("a", 1.0), look("b", 1.0)])[2].decisions == {}
+    assert refuted_over_time(ledger, [look("a"), look("b")])[2].decisions == {}
 
 
 def test_other_scores_of_a_claim_are_another_look_and_a_refutation_stays():
@@ -90,8 +95,7 @@ def test_other_scores_of_a_claim_are_another_look_and_a_refutation_stays():
 @pytest.mark.parametrize(("general", "given"), [(None, ""), (1e-9, ""), (0.5, "given Gaussian noise")])
 def test_a_refutation_keeps_what_it_takes_as_given(tmp_path, general, given):
     path = tmp_path / "ledger.jsonl"
-    *_, entry = refuted_over_time(Ledger(0.01, name="n"), [look("a", 1e-9, general_p_value=general), look("b", 1.0)])
-    append_entry(path, Ledger(0.01, name="n"), entry)
+    enter(path, Ledger(0.01, name="n"), look("a", 1e-9, general_p_value=general), look("b"))
     book = open_ledger(path, 0.01)
     assert (book.refuted()["a"].p_value, book.refuted()["a"].given) == (1e-9, given)
     _, earlier, _ = refuted_over_time(book, [look("a", 1.0, "others")])
@@ -104,9 +108,9 @@ def test_a_ledger_that_kept_no_p_values_is_read_and_gone_on_with(tmp_path):
     append_entry(path, Ledger(0.01, name="n"), old)
     assert not {"p_value", "given"} & set(json.loads(path.read_text().splitlines()[1])["decisions"]["a"])
     book = open_ledger(path, 0.01)
-    refuted, (by,), _ = refuted_over_time(book, [look("a", 1.0)])
+    refuted, (by,), _ = refuted_over_time(book, [look("a")])
     assert (refuted, by.entry, by.scores, by.p_value, by.given) == ((True,), 1, "s", None, None)
-    append_entry(path, book, refuted_over_time(book, [look("b", 1e-9)])[2])
+    enter(path, book, look("b", 1e-9))
     assert [by.p_value for by in open_ledger(path, 0.01).refuted().values()] == [1e-9, None]
 
 
@@ -147,9 +151,7 @@ def kept(tmp_path):
     path, memory = tmp_path / "ledger.jsonl", LedgerMemory(tmp_path / "cache")
     for claim, p_value in (("a", 1.0), ("b", 1e-9), ("c", 1.0)):
         with ledger_lock(path):
-            book = open_ledger(path, 0.01, memory)
-            *_, entry = refuted_over_time(book, [look(claim, p_value, split=SPLIT)])
-            append_entry(path, book, entry, memory)
+            enter(path, open_ledger(path, 0.01, memory), look(claim, p_value, split=SPLIT), memory=memory)
     return path, memory
 
 
@@ -161,7 +163,7 @@ def test_a_ledger_file_reads_back(kept):
     (refutation,) = book.refuted().values()
     assert refutation == Refutation(entry=2, level=level_of(2, 0.01), scores="scores of b", p_value=1e-9, given="")
     assert set(book.refuted()) == {"b"}
-    assert [book.decided_in(claim, look(claim, 1.0)[1], None) for claim in "abcd"] == [1, 2, 3, None]
+    assert [book.decided_in(claim, look(claim)[1], None) for claim in "abcd"] == [1, 2, 3, None]
     assert book.entries[1].decisions["b"].split == SPLIT
     assert "the claim b" in path.read_text(), "people can read it"
     with refused(r"alpha is 0\.02"):
@@ -224,7 +226,7 @@ def test_a_ledger_put_back_to_an_earlier_state_is_refused_by_the_memory(kept, tm
     shutil.copy(path, tmp_path / "older")
     with ledger_lock(path):
         book = open_ledger(path, 0.01, memory)
-        append_entry(path, book, refuted_over_time(book, [look("d", 1.0)])[2], memory)
+        enter(path, book, look("d"), memory=memory)
     shutil.copy(path, tmp_path / "newer")
     shutil.copy(tmp_path / "older", path)
     with refused("holds 3 entries, but held 4 when it was last used; put back the file"):
@@ -239,7 +241,7 @@ def test_a_ledger_put_back_to_an_earlier_state_is_refused_by_the_memory(kept, tm
         shutil.copy(tmp_path / "older", path)
         book = open_ledger(path, 0.01)
         for claim in ("e", "f"):
-            book = append_entry(path, book, refuted_over_time(book, [look(claim, p_value)])[2])
+            book = enter(path, book, look(claim, p_value))
         with refused("another history of the ledger"):
             open_ledger(path, 0.01, memory)
     shutil.copy(tmp_path / "newer", path)
@@ -254,7 +256,7 @@ def test_a_ledger_that_is_gone_is_begun_anew_by_hand_alone(kept, tmp_path):
         open_ledger(path, 0.01, memory)
     book = open_ledger(path, 0.01, memory, new=True)
     assert (book.entries, book.name != first) == ((), True)
-    append_entry(path, book, refuted_over_time(book, [look("a", 1.0)])[2], memory)
+    enter(path, book, look("a"), memory=memory)
     assert len(open_ledger(path, 0.01, memory).entries) == 1
     # The old one in place of the new one is as wrong.
     (tmp_path / "away").replace(path)
@@ -268,7 +270,7 @@ def test_a_memory_that_keeps_nothing_is_asked_all_the_same(kept, tmp_path):
     asked = LedgerMemory(tmp_path / "cache", keeps=False)
     before = sorted((file, file.read_bytes()) for file in (tmp_path / "cache").rglob("*.json"))
     book = open_ledger(path, 0.01, asked)
-    append_entry(path, book, refuted_over_time(book, [look("d", 1.0)])[2], asked)
+    enter(path, book, look("d"), memory=asked)
     assert sorted((file, file.read_bytes()) for file in (tmp_path / "cache").rglob("*.json")) == before
     path.unlink()
     with refused("is gone"):
@@ -285,7 +287,7 @@ def test_a_lock_keeps_others_out_until_it_is_let_go(tmp_path):
             book = open_ledger(path, 0.01, memory)
             inside.set()
             time.sleep(wait)
-            append_entry(path, book, refuted_over_time(book, [look(claim, 1.0)])[2], memory)
+            enter(path, book, look(claim), memory=memory)
             done.append(claim)
 
     first = threading.Thread(target=entered, args=("slow", 0.5))
@@ -307,13 +309,13 @@ def test_an_entry_is_on_the_disk_before_anybody_hears_of_it(kept, monkeypatch):
     )
     book = open_ledger(path, 0.01, memory)
     before = path.read_bytes()
-    append_entry(path, book, refuted_over_time(book, [look("d", 1.0)])[2])
+    enter(path, book, look("d"))
     after = path.read_bytes()
     start = len(before.splitlines(keepends=True)[0])
     assert held == [before[:start] + after[start:], after], "the entry first, and then the first line"
     path.unlink()
     held.clear()
-    append_entry(path, Ledger(0.01, name="n"), refuted_over_time(Ledger(0.01), [look("d", 1.0)])[2])
+    enter(path, Ledger(0.01, name="n"), look("d"))
     assert held == [False, path.read_bytes()], "the file, and the folder that names it"
 
 
@@ -321,7 +323,7 @@ def test_what_a_kill_left_of_a_first_entry_is_removed_by_the_next(tmp_path):
     path = tmp_path / "ledger[1].jsonl"
     (tmp_path / ".ledger[1].jsonl.0123abcd.partial").write_text("{")
     (tmp_path / ".ledger.jsonl.0123abcd.partial").write_text("another's")
-    append_entry(path, Ledger(0.01, name="n"), refuted_over_time(Ledger(0.01), [look("a", 1.0)])[2])
+    enter(path, Ledger(0.01, name="n"), look("a"))
     assert {file.name for file in tmp_path.iterdir()} == {path.name, ".ledger.jsonl.0123abcd.partial"}
 
 
@@ -331,7 +333,7 @@ def test_a_ledger_grows_by_appending(kept, monkeypatch):
     for claim in "defghijk":
         before, file = path.read_bytes(), path.stat().st_ino
         book = open_ledger(path, 0.01, memory)
-        longer = append_entry(path, book, refuted_over_time(book, [look(claim, 1.0)])[2], memory)
+        longer = enter(path, book, look(claim), memory=memory)
         after = path.read_bytes()
         start = before.index(b"\n") + 1
         assert (after[start : len(before)], path.stat().st_ino) == (before[start:], file)
@@ -343,14 +345,14 @@ def test_a_kill_at_any_byte_of_an_append_leaves_the_ledger_before_it_or_after_it
     path, memory = kept
     book = open_ledger(path, 0.01, memory)
     before = path.read_bytes()
-    append_entry(path, book, refuted_over_time(book, [look("d", 1.0)])[2])
+    enter(path, book, look("d"))
     after = path.read_bytes()
     start = after.index(b"\n") + 1
     for end in range(len(before), len(after) + 1):
         path.write_bytes(before[:start] + after[start:end])
         book = open_ledger(path, 0.01, memory)
         assert len(book.entries) == 3 + (end == len(after)), "what has its end was decided"
-        append_entry(path, book, refuted_over_time(book, [look("e", 1.0)])[2])
+        enter(path, book, look("e"))
         found = open_ledger(path, 0.01, memory)
         assert [set(entry.decisions) for entry in found.entries[3:]] == [{"d"}, {"e"}][end < len(after) :]
         assert json.loads(path.read_text().splitlines()[0])["entries"] == len(found.entries)
@@ -363,7 +365,7 @@ def test_a_file_that_cannot_grow_is_written_anew_once(kept, monkeypatch, change)
     path.write_bytes(change(path.read_bytes()))
     for claim in "de":
         book = open_ledger(path, 0.01, memory)
-        append_entry(path, book, refuted_over_time(book, [look(claim, 1.0)])[2])
+        enter(path, book, look(claim))
         monkeypatch.setattr("dpzv_audit.claims.ledger.write_atomically", None)
     assert [set(entry.decisions) for entry in open_ledger(path, 0.01, memory).entries] == [{c} for c in "abcde"]
 
@@ -378,9 +380,8 @@ def test_a_full_ledger_says_so_and_stays_as_it_is(kept, monkeypatch):
         check_room(path, book, 2)
     full = f"is full: 3 entries fill {len(before):,} of {len(before) + 6000:,} bytes"
     assert str(caught.value).startswith(f"ledger {path}: {full}")
-    many = refuted_over_time(book, [look(claim, 1.0) for claim in "de"])[2]
     with refused("is full"):
-        append_entry(path, book, many)
+        enter(path, book, look("d"), look("e"))
     assert path.read_bytes() == before
     monkeypatch.setattr("dpzv_audit.claims.ledger.LARGEST_LEDGER", len(before) - 1)
     with refused(r"is larger than .* bytes, which no ledger is; move it away and give new_ledger"):
@@ -402,7 +403,7 @@ def test_a_disk_that_refuses_leaves_the_ledger_as_it_was(kept, monkeypatch):
     path, memory = kept
     before = path.read_bytes()
     book = open_ledger(path, 0.01, memory)
-    entry = refuted_over_time(book, [look("d", 1.0)])[2]
+    entry = refuted_over_time(book, [look("d")])[2]
 
     def refuses(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -427,7 +428,7 @@ def test_what_was_spent_on_claims_is_that_of_the_looks_at_them(kept):
     [("abc", "m", True, 1), ("abc", "m", False, 2), ("ac", "m", True, 2), ("abc", "n", True, 2)],
 )
 def test_a_run_that_goes_on_is_planned_as_the_look_that_it_was(claims, made, resume, number):
-    *_, entry = refuted_over_time(Ledger(0.01), [look("a", 1.0), look("b", 1.0)], "m")
+    *_, entry = refuted_over_time(Ledger(0.01), [look("a"), look("b")], "m")
     assert Ledger(0.01, (entry,)).look_of(claims, made, resume=resume) == number
     assert Ledger(0.01).look_of(claims, made, resume=resume) == 1
 
@@ -516,8 +517,7 @@ def test_an_entry_that_contradicts_itself_is_refused_though_its_hashes_fit(kept,
 
 def test_a_ledger_that_git_tracks_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "ledger.jsonl"
-    *_, entry = refuted_over_time(Ledger(0.01, name="n"), [look("a", 1.0)])
-    append_entry(path, Ledger(0.01, name="n"), entry)
+    enter(path, Ledger(0.01, name="n"), look("a"))
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     subprocess.run(["git", "init", "-q", tmp_path], check=True)

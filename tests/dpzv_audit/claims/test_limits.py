@@ -15,9 +15,7 @@ import pytest
 from dpzv_audit.base import limits
 from dpzv_audit.base.signals import TimeIsUp, until
 from dpzv_audit.base.toml import LARGEST_FILE
-from dpzv_audit.claims.access import Access
-from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.file import MOST_CLAIMS, parse_claims
+from dpzv_audit.claims.file import MOST_CLAIMS
 from dpzv_audit.claims.gate import Gate
 from dpzv_audit.data import load_csv
 from mechanisms.core.config import check_sizes
@@ -26,6 +24,7 @@ from mechanisms.core.scalars import plan_run
 from mechanisms.methods.czofo import CZOFOConfig
 from mechanisms.methods.dpzv import DPZVConfig
 
+from ...helpers.gates import gate_on
 from ...helpers.refusals import refused
 
 HUGE = 10**12
@@ -97,12 +96,6 @@ LEGAL = {
 }
 
 
-def gate_of(folder, text, **options):
-    path = folder / "claims.toml"
-    access = Access.of(path, root=None, trust_code=options.pop("trust_code", False), device="cpu")
-    return Gate(file=parse_claims(text, path), access=access, cache=Cache(None), **options)
-
-
 @pytest.fixture
 def short_of_memory():
     """500 MB of address space more than the process has: what a size names is not allocated on the way to a refusal."""
@@ -131,7 +124,7 @@ def test_too_large_is_refused_at_once(tmp_path, monkeypatch, cli, short_of_memor
 @pytest.mark.parametrize("key", SWITCHES)
 def test_a_switch_is_no_number_in_a_claims_file(tmp_path, key):
     with refused(rf"claims\.toml:\d+: .*{key} is (True|False)[,:] "):
-        gate_of(tmp_path, SWITCHES[key]).check()
+        gate_on(tmp_path, SWITCHES[key]).check()
 
 
 @pytest.mark.parametrize("key", ["epochs", "clients", "records"])
@@ -231,7 +224,7 @@ def test_a_check_of_any_file_takes_ten_seconds_and_500_mb_at_most(tmp_path, what
 @pytest.mark.parametrize("what", LEGAL)
 def test_a_check_of_the_largest_sizes_plans_nothing(tmp_path, short_of_memory, what):
     started = time.process_time()
-    gate_of(tmp_path, LEGAL[what]).check()
+    gate_on(tmp_path, LEGAL[what]).check()
     assert time.process_time() - started < 5.0
 
 
@@ -252,7 +245,7 @@ def test_a_check_counts_records_and_loads_none(tmp_path, monkeypatch):
     counted = []
     monkeypatch.setattr(method_claims, "_setting", lambda claim, access, **sizes: counted.append(sizes))
     text = METHOD + METHOD.replace('"c"', '"d"') + TABLE + METHOD.replace('"c"', '"e"') + TABLE + 'test_csv = "t.csv"\n'
-    gate_of(tmp_path, text).check()
+    gate_on(tmp_path, text).check()
     whole = {"records": 200, "clients": 2}
     assert counted == [{"records": 1408, "clients": 4}, {"records": 128, "clients": 2}, whole]
     assert load_csv(tmp_path / "t.csv", label="y").train.labels.shape == (128,), "as many as are loaded"
@@ -267,19 +260,19 @@ def test_a_check_tells_what_the_first_line_of_a_table_shows(tmp_path):
         ('label = "y"', "line 3 has 2 columns, must have 3"),
     ):
         with refused(says):
-            gate_of(tmp_path, METHOD + f'csv = "t.csv"\n{keys}\n').check()
+            gate_on(tmp_path, METHOD + f'csv = "t.csv"\n{keys}\n').check()
 
 
 def test_a_check_finds_what_does_not_fit_the_data(tmp_path):
     with refused(r"claims.toml:5: .*config\.batch_size is 5000, must be at most the 1408 reco"):
-        gate_of(tmp_path, METHOD + "config = { batch_size = 5000 }").check()
+        gate_on(tmp_path, METHOD + "config = { batch_size = 5000 }").check()
     with refused("compute_times has 2 entries, must have one for each of the 4 clients"):
-        gate_of(tmp_path, METHOD + "config = { compute_times = [1.0, 2.0] }").check()
+        gate_on(tmp_path, METHOD + "config = { compute_times = [1.0, 2.0] }").check()
     with refused("calibration is 'sound' with sampler 'poisson'"):
-        gate_of(tmp_path, METHOD + "config = { sampler = 'poisson' }").check()
+        gate_on(tmp_path, METHOD + "config = { sampler = 'poisson' }").check()
     with refused("method is 'dpz': did you mean"):
-        gate_of(tmp_path, METHOD.replace("dpzv-sound", "dpz")).check()
-    gate_of(tmp_path, '[[claim]]\nname = "c"\nmechanism = "nowhere.at:all"\nepsilon = 1.0').check()  # needs no code
+        gate_on(tmp_path, METHOD.replace("dpzv-sound", "dpz")).check()
+    gate_on(tmp_path, '[[claim]]\nname = "c"\nmechanism = "nowhere.at:all"\nepsilon = 1.0').check()  # needs no code
 
 
 def test_products_of_legal_sizes_are_refused():
@@ -306,7 +299,7 @@ def test_a_budget_bounds_planning(tmp_path, monkeypatch):
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
     monkeypatch.setattr(MethodForm, "subject", lambda *given: time.sleep(60.0))
-    made = gate_of(tmp_path, METHOD + METHOD.replace('"c"', '"d"').replace("1.0", "2.0"), max_minutes=1e-6)
+    made = gate_on(tmp_path, METHOD + METHOD.replace('"c"', '"d"').replace("1.0", "2.0"), max_minutes=1e-6)
     started = time.monotonic()
     runs = made.prepare()
     made.gather(runs)
@@ -334,7 +327,7 @@ def test_a_budget_bounds_theory_and_each_block(tmp_path, monkeypatch, what):
         return replace(made, pools={name: replace(pool, draw=sleep) for name, pool in made.pools.items()})
 
     monkeypatch.setattr(MethodForm, "subject", slow)
-    made = gate_of(tmp_path, METHOD + "records = 1000", max_minutes=0.05)
+    made = gate_on(tmp_path, METHOD + "records = 1000", max_minutes=0.05)
     started = time.monotonic()
     (run,) = made.prepare()
     made.gather([run])
@@ -403,7 +396,7 @@ def around(tmp_path):
 @pytest.mark.parametrize("check", [True, False])
 def test_folders_lie_below_the_claims_file(around, key, given, check):
     line = f'{DATA}data_dir = "{given}"' if key == "data_dir" else f'{DIGITS}config = {{ transformer = "{given}" }}'
-    made = gate_of(around, line)
+    made = gate_on(around, line)
     with refused(f"claims.toml:.*{key} is .*lies elsewhere, must lie below .*root DIR"):
         made.check() if check else made.prepare()
 
@@ -425,20 +418,18 @@ def test_what_lies_in_a_folder_lies_below_the_claims_file_too(around, text, says
     (around / "claims.toml").write_text("")
     for act in (Gate.check, Gate.prepare):
         with refused(says):
-            act(gate_of(around, text))
+            act(gate_on(around, text))
 
 
 def test_a_model_on_a_hub_needs_trust_to_be_fetched_and_none_to_be_named(around):
-    made = gate_of(around, DIGITS + 'config = { transformer = "some/model" }')
+    made = gate_on(around, DIGITS + 'config = { transformer = "some/model" }')
     made.check()
     with refused("a name on a hub, which is fetched, needs trust_code"):
         made.prepare()
 
 
 def test_the_root_may_be_moved_by_the_user_alone(around, tmp_path):
-    path = around / "claims.toml"
-    access = Access.of(path, root=tmp_path, trust_code=False, device="cpu")
-    made = Gate(file=parse_claims(DATA + 'data_dir = "../outside"', path), access=access, cache=Cache(None))
+    made = gate_on(around, DATA + 'data_dir = "../outside"', root=tmp_path)
     with refused("no such file"):  # it was looked into, and lacks the rest of the data
         made.check()
 
@@ -455,9 +446,7 @@ def test_what_is_no_regular_file_is_refused_without_being_opened(tmp_path, kind)
     given = "dev/zero" if kind == "a device" else "in.csv"
     root = Path("/") if kind == "a device" else tmp_path
     text = f'[[claim]]\nname = "c"\nscores = {{ in = "{given}", out = "{given}" }}\nepsilon = 1.0'
-    path = root / "claims.toml"
-    access = Access.of(path, root=root, trust_code=False, device="cpu")
-    made = Gate(file=parse_claims(text, path), access=access, cache=Cache(None))
+    made = gate_on(root, text, root=root)
     for act in (made.check, made.prepare):
         with refused(f"scores.in is '{given}', which is {kind}, must be a regular file"):
             act()

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.claims.access import Access
-from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import AttackClaim, load_claims
-from dpzv_audit.claims.gate import Gate
 from dpzv_audit.evidence.verdict import decide, holm
+
+from ...helpers.gates import gate_of, gathered
 
 PAPERS = Path(__file__).resolve().parents[3] / "examples" / "papers.toml"
 SEEDS = 5
@@ -53,9 +52,7 @@ def test_the_expected_verdicts_are_those_of_the_file_and_of_the_page():
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_every_verdict_is_the_same_for_every_seed(seed):
     file = load_claims(PAPERS)
-    gate = Gate(file=file, access=Access.of(PAPERS), cache=Cache(None), seed=seed)
-    runs = gate.prepare()
-    gate.gather(runs)
+    runs = gathered(gate_of(file, seed=seed))
     found = [run.evidence() for run in runs]
     refuted = holm([evidence.p_value for evidence in found], file.alpha)
     verdicts = {

@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.claims.access import Access
-from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims, parse_claims
-from dpzv_audit.claims.gate import Gate
 from dpzv_audit.evidence.verdict import decide, holm
 from dpzv_audit.games.planted import PLANTED
 
+from ...helpers.gates import gate_of, gate_on, gathered
 from ...helpers.refusals import refused
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "planted.toml"
@@ -18,9 +16,7 @@ TRAINED = ("planted:server-state",)
 
 
 def verdicts(file):
-    gate = Gate(file=file, access=Access.of(file.path), cache=Cache(None))
-    runs = gate.prepare()
-    gate.gather(runs)
+    runs = gathered(gate_of(file))
     found = [run.evidence() for run in runs]
     return {
         run.placed.claim.mechanism: decide(
@@ -82,8 +78,7 @@ def test_a_wrong_planted_claim_is_one_line(keys, says):
 @pytest.mark.parametrize("name", ["all", "noise-resued"])
 def test_an_unknown_name_is_told_at_its_key_and_not_as_a_flag(name):
     text = f'[[claim]]\nname = "a"\nepsilon = 1.0\nmechanism = "planted:{name}"\n'
-    file = parse_claims(text, Path("claims.toml"))
-    gate = Gate(file=file, access=Access.of(file.path), cache=Cache(None))
+    gate = gate_on(Path(), text)
     with refused(f"claims.toml:4: claim 'a': mechanism planted:NAME is '{name}': ") as caught:
         gate.prepare()
     assert "--" not in str(caught.value)

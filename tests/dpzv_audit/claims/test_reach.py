@@ -8,15 +8,15 @@ import pytest
 
 from dpzv_audit.base.rounding import down
 from dpzv_audit.claims.access import Access
-from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import ClaimsFile, one_claim
-from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.mechanism import mechanism_subject
 from dpzv_audit.claims.reach import MOST_PLANS, Plans, refutable_at
 from dpzv_audit.claims.scores import scores_subject
 from dpzv_audit.evidence.gathering import Pool, Question, Stage, Subject, Success, gather, reach_of
 from dpzv_audit.evidence.trainings import MOST_TRAININGS
 from dpzv_audit.statistics.scores import LoadedScores
+
+from ...helpers.gates import gate_of
 
 LEVEL = 1e-3
 BUDGETS = {"whole": None, "cut in the second stage": 2000, "cut in the first": 600, "one block": 250, "none": 100}
@@ -197,7 +197,7 @@ epsilon = 1.0
     ("flags", "words"),
     [
         # Three claims share 1e-3: 83 trainings are needed for 0.9, 866 for 0.99.
-        ((), ("83 trainings can refute a limit below 90.2%", "866 trainings")),
+        ("", ("83 trainings can refute a limit below 90.2%", "866 trainings")),
         ("--alpha 0.003", ("73 trainings can refute a limit below 90.3%", "757 trainings")),
         ("--max-trials 50", ("50 trainings can refute a limit below 84.", "866 trainings")),
     ],
@@ -221,7 +221,7 @@ def test_a_check_says_at_most_what_the_plan_of_a_method_says_and_nothing_where_a
     keys = {"name": "c", "method": "dpzv", "records": 1000, "epsilon": 1.0, "config": {"batch_size": 50, "epochs": 2}}
     placed = one_claim({**keys, "adversary": "client"})
     said = refutable_at(placed.claim, HERE, LEVEL, None, Plans())
-    gate = Gate(file=ClaimsFile(HERE.folder / "c", LEVEL, (placed,)), access=HERE, cache=Cache(None))
+    gate = gate_of(ClaimsFile(HERE.folder / "c", LEVEL, (placed,)))
     assert said == "16,384 trials can refute any epsilon, given Gaussian noise"
     assert gate.plans(gate.prepare()) == {"c": said}
     hidden = one_claim({**keys, "records": 10**6, "adversary": "eavesdropper", "config": {"batch_size": 1}})

@@ -8,11 +8,9 @@ from dpzv_audit.base import executor
 from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.executor import Workers
 from dpzv_audit.claims import gate as gate_module
-from dpzv_audit.claims.access import Access
-from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.file import load_claims
-from dpzv_audit.claims.gate import Gate
 from dpzv_audit.evidence.gathering import THEORY
+
+from ...helpers.gates import gate_on, gathered
 
 CLAIMS = """
 [[claim]]
@@ -54,33 +52,23 @@ class Cluster:
         pass
 
 
-def gathered(folder, workers=None, minutes=None):
-    path = folder / "claims.toml"
-    path.write_text(CLAIMS)
-    gate = Gate(
-        file=load_claims(path),
-        access=Access.of(path),
-        cache=Cache(None),
-        workers=workers or Workers(),
-        max_minutes=minutes,
-    )
-    runs = gate.prepare()
-    gate.gather(runs)
-    return [run.evidence() for run in runs]
+def evidence_on(folder, workers=None, minutes=None):
+    gate = gate_on(folder, CLAIMS, workers=workers or Workers(), max_minutes=minutes)
+    return [run.evidence() for run in gathered(gate)]
 
 
 @pytest.fixture
 def on_cluster(tmp_path, monkeypatch):
     def verified(made, **options):
         monkeypatch.setattr(executor, "lanes_of", lambda workers, job: made(job))
-        return gathered(tmp_path, Workers(kind="dask", scheduler="tcp://here"), **options)
+        return evidence_on(tmp_path, Workers(kind="dask", scheduler="tcp://here"), **options)
 
     return verified
 
 
 @pytest.mark.slow
 def test_a_task_whose_worker_went_away_is_done_again(on_cluster, tmp_path):
-    assert on_cluster(lambda job: Cluster(job, gone=2)) == gathered(tmp_path)
+    assert on_cluster(lambda job: Cluster(job, gone=2)) == evidence_on(tmp_path)
 
 
 def test_a_task_whose_workers_always_go_away_is_named(on_cluster):
@@ -100,7 +88,7 @@ def test_a_worker_that_joins_takes_part(on_cluster, tmp_path):
                 self.lanes.append(late[0])
             return super().submit(*arguments)
 
-    assert on_cluster(lambda job: Growing(job, gone=0)) == gathered(tmp_path)
+    assert on_cluster(lambda job: Growing(job, gone=0)) == evidence_on(tmp_path)
     assert late[0].tasks > 0
 
 

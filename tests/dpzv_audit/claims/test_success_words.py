@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpzv_audit.claims.access import Access
-from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import ClaimsFile, one_claim
-from dpzv_audit.claims.gate import ClaimRun, Gate
+from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.claims.result import decided, verify_result
 from dpzv_audit.evidence.gathering import Pool, Stage, Subject, Success
 from dpzv_audit.results import GateOptions
+
+from ...helpers.gates import gate_of
 
 ALPHA = 1e-3
 
@@ -22,7 +22,7 @@ def judged(limit, rates, others=None, **options):
         {"name": "c", "kind": "attack", "method": "vafl", "attack": "label_direct", "success_at_most": limit}
     )
     file = ClaimsFile(Path("claims.toml"), ALPHA, (claim,))
-    gate = Gate(file=file, access=Access.of(file.path, root=None), cache=Cache(None), **options)
+    gate = gate_of(file, **options)
 
     def pool(of, words):
         def draw(number):

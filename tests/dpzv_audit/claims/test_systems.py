@@ -10,13 +10,12 @@ import pytest
 
 from dpzv_audit import verify_claim
 from dpzv_audit.claims.access import Access
-from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.file import load_claims, one_claim
+from dpzv_audit.claims.file import one_claim
 from dpzv_audit.claims.forms import form_of
-from dpzv_audit.claims.gate import Gate
 from dpzv_audit.data import load_csv
 from dpzv_audit.games.system import play
 
+from ...helpers.gates import gate_of
 from ...helpers.refusals import refused
 
 MODULE = '''
@@ -310,8 +309,7 @@ def test_a_table_of_one_s_own_is_what_is_trained_on(folder):
         + claim("theirs", method="vafl", kind="attack", attack="label_norm", success_at_most=0.9, **table)
         + claim("noised", method="dpzv-sound", epsilon=1.0, clients=2, **{**table, "columns": []})
     )
-    file = load_claims(here / "claims.toml")
-    gate = Gate(file=file, access=Access.of(file.path, trust_code=True), cache=Cache(None), max_trials=2)
+    gate = gate_of(here / "claims.toml", trust_code=True, max_trials=2)
     gate.check()
     ours, theirs, noised = gate.prepare()
     options = {"categories": ["region"], "scales": table["scales"], "classes": ["no", "yes"]}
@@ -319,7 +317,8 @@ def test_a_table_of_one_s_own_is_what_is_trained_on(folder):
     for run in (ours, theirs):
         assert run.gathering.subject.facts["data"] == {"digests": data.digests, "partition": data.partition}
     assert noised.gathering.subject.facts["records"] == len(data.train)
-    assert "scales" not in file.claims[0].lines or file.claims[0].claim.scales == table["scales"]
+    first = gate.file.claims[0]
+    assert "scales" not in first.lines or first.claim.scales == table["scales"]
 
 
 def test_evidence_is_of_the_code_and_of_the_table(folder):

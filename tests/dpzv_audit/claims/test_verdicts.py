@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from dpzv_audit.base.findings import Void
-from dpzv_audit.claims.access import Access
-from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import ClaimsFile, one_claim
-from dpzv_audit.claims.gate import ClaimRun, Gate
+from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.evidence.gathering import Gathering, Subject
 from dpzv_audit.evidence.verdict import (
     VERDICTS,
@@ -26,6 +24,8 @@ from dpzv_audit.evidence.verdict import (
 )
 from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.fixed import FixedTest, fixed_test
+
+from ...helpers.gates import gate_of
 
 P_VALUES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
 
@@ -210,7 +210,6 @@ def test_a_claim_on_an_attack_that_finds_cosines_bets_on_cosines():
     keys = {"name": "c", "kind": "attack", "method": "dpzv", "success_at_most": 0.05}
     for attack in ("gradient_estimation", "feature_inversion"):
         placed = one_claim({**keys, "attack": attack})
-        file = ClaimsFile(Path("claims.toml"), 1e-3, (placed,))
-        gate = Gate(file=file, access=Access.of(file.path, root=None), cache=Cache(None))
+        gate = gate_of(ClaimsFile(Path("claims.toml"), 1e-3, (placed,)))
         asked = gate.question(ClaimRun(placed, "", seed=0))
         assert Gathering(Subject(), asked, rates=(-0.05, *[0.95] * 15)).p_value < 1e-3
