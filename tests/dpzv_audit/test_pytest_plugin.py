@@ -4,13 +4,14 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from dpzv_audit.claims.ledger import level_of
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "own-mechanism"
+from ..helpers.places import ROOT
+
+EXAMPLE = ROOT / "examples" / "own-mechanism"
 TESTS = """
 def sharp(world, rng):
     return float(world) + 0.01 * rng.normal()
@@ -38,7 +39,7 @@ def test_wrong(request):
 def pytest_in(folder, *arguments, ini="[pytest]\ndpzv_audit_alpha = 0.03\n"):
     (folder / "pytest.ini").write_text(ini)
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "dpzv_audit.pytest_plugin", "-p", "xdist", "-q", *arguments],
         cwd=folder,

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pydantic
@@ -23,6 +22,7 @@ from dpzv_audit.results import (
     schema_of_results,
 )
 
+from ..helpers.places import ROOT
 from ..helpers.refusals import refused
 
 SCHEMA = {"schema": "dpzv-audit/attack/1"}
@@ -79,7 +79,7 @@ def test_a_result_reads_back_to_the_same_text():
     Version(pydantic.VERSION) < Version("2.13"), reason="published as pydantic 2.13 and later describe the same models"
 )
 def test_the_published_schema_is_that_of_the_models():
-    page = Path(__file__).parents[2] / "docs" / "reference" / "results.schema.json"
+    page = ROOT / "docs" / "reference" / "results.schema.json"
     made = json.dumps(schema_of_results(), indent=1) + "\n"
     command = "python -m dpzv_audit.results > docs/reference/results.schema.json"
     assert page.read_text(encoding="utf-8") == made, f"run: {command}"

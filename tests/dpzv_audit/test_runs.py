@@ -16,6 +16,7 @@ from dpzv_audit import runs
 from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.runs import environment, json_text, load_run, run_name, slug, write_run
 
+from ..helpers.places import read_json
 from ..helpers.refusals import refused
 
 RESULT = {"schema": "dpzv-audit/attack/1", "success": {"value": 0.5, "n": 8}}
@@ -236,7 +237,7 @@ def test_json_keeps_the_order_and_the_letters_and_ends_in_a_newline(tmp_path):
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
 def test_json_has_no_nan_and_no_infinity(tmp_path, number):
     with (
-        pytest.raises(AuditError, match=r"result\.json cannot be written as JSON"),
+        refused(r"result\.json cannot be written as JSON", AuditError),
         write_run(tmp_path, "r") as folder,
     ):
         folder.write("result.json", {"epsilon": [number]})
@@ -247,7 +248,7 @@ def test_bytes_of_no_encoding_survive_as_json(tmp_path):
     argument = os.fsdecode(b"caf\xe9") if os.name != "nt" else "caf\udce9"
     with write_run(tmp_path, "run") as folder:
         path = folder.write("environment.json", {"command_line": [argument]})
-        assert json.loads(path.read_bytes()) == {"command_line": ["caf\udce9"]}
+        assert read_json(path) == {"command_line": ["caf\udce9"]}
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from dpzv_audit.accounting import GAPS, Composition, gaps_of, upper_bounds
 from dpzv_audit.accounting.accountants import gdp_exact, prv, rdp, tightest_sound
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, NO_NUMBER, treatment
 from dpzv_audit.accounting.release import CHANNELS, NEIGHBOURS, SAMPLERS, Release
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.findings import ADVERSARIES
 
+from ...helpers.refusals import refused
 from ...helpers.releases import row
 
 TABLE = {cell: treatment(*cell) for cell in product(ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS)}
@@ -128,7 +128,7 @@ def test_unknown_names():
         ("client", "zero", "poisson"),
         ("client", "zero-out", "x"),
     ]:
-        with pytest.raises(InputError, match="must be one of"):
+        with refused("must be one of"):
             treatment(*names)
 
 

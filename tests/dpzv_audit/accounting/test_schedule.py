@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from dpzv_audit.accounting.release import realised_participations
-from dpzv_audit.base.errors import InputError
+
+from ...helpers.refusals import refused
 
 
 def test_the_largest_count_over_records():
@@ -35,5 +36,5 @@ def test_a_shuffled_schedule_has_as_many_as_passes_begun():
     ],
 )
 def test_wrong_schedules_are_named(batches, says):
-    with pytest.raises(InputError, match=says):
+    with refused(says):
         realised_participations(batches, dataset_size=5, rounds=1)

@@ -8,6 +8,8 @@ import pytest
 from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.executor import alongside
 
+from ...helpers.refusals import refused
+
 
 def test_the_answer_comes_from_another_process():
     with alongside(os.getpid) as answer:
@@ -20,7 +22,7 @@ def test_what_the_job_raises_is_raised_where_its_answer_is_asked_for():
 
 
 def test_a_process_that_dies_is_one_line():
-    with alongside(os._exit, 7) as answer, pytest.raises(AuditError, match="a process of this command died"):
+    with alongside(os._exit, 7) as answer, refused("a process of this command died", AuditError):
         answer()
 
 

@@ -15,6 +15,8 @@ from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_run
 from mechanisms.core.checkpoints import run_key
 
+from ...helpers.refusals import refused
+
 SEALED = checksummed({"p": 0.25}).encode()
 DAMAGE = {
     "cut short": (SEALED[:-3], f"its {len(SEALED) - 3} bytes are no digest with a value, or were cut short"),
@@ -88,7 +90,7 @@ def test_damaged_chunks_of_an_audit_are_named_with_their_entry(tmp_path, caplog,
 
 def test_a_damaged_result_is_named_with_its_place(tmp_path):
     (tmp_path / "result.json").write_text('{\n  "schema": "dpzv-audit/attack/1",\n  "success": 0.\n}')
-    with pytest.raises(InputError, match=r"result.json: is not JSON \(.*line 3 column 15 .*must be a result"):
+    with refused(r"result.json: is not JSON \(.*line 3 column 15 .*must be a result"):
         load_run(tmp_path)
 
 

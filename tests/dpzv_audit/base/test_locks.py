@@ -1,19 +1,19 @@
 """Two processes on one unfinished run: the second is told who works on it, and a dead one's lock is no lock."""
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.store import hold
 
-ROOT = Path(__file__).resolve().parents[3]
+from ...helpers.places import ROOT, read_json
+from ...helpers.refusals import refused
+
 HOLDS = """
 import sys, time
 from pathlib import Path
@@ -27,7 +27,7 @@ with hold(Path(sys.argv[1]), "the run"):
 @pytest.fixture
 def holder(tmp_path):
     """A process that holds `tmp_path`/a/run.lock until its input ends."""
-    command = [sys.executable, "-c", HOLDS, str(tmp_path / "a" / "run.lock")]
+    command = [sys.executable, "-c", HOLDS, f"{tmp_path}/a/run.lock"]
     process = subprocess.Popen(
         command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -57,9 +57,9 @@ def test_the_lock_of_a_killed_process_is_taken_over(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     left = tmp_path / "a" / "run.lock"
-    assert json.loads(left.read_text())["process"] == holder.pid
+    assert read_json(left)["process"] == holder.pid
     with held(tmp_path):
-        assert json.loads(left.read_text())["process"] == os.getpid()
+        assert read_json(left)["process"] == os.getpid()
     assert not left.exists()
 
 
@@ -76,7 +76,7 @@ def test_what_stands_in_a_left_lock_does_not_matter(tmp_path, left):
     (tmp_path / "a" / "run.lock").write_text(left)
     with held(tmp_path):
         (tmp_path / "a" / "run.lock").write_text(left)
-        with pytest.raises(AuditError, match="in use by another process"), held(tmp_path):
+        with refused("in use by another process", AuditError), held(tmp_path):
             pytest.fail("both hold it")
 
 
@@ -91,7 +91,7 @@ def test_nothing_is_left_behind_but_what_was_there(tmp_path):
 
 def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path):
     (tmp_path / "a").write_text("a file")
-    with pytest.raises(AuditError, match=r"the run cannot be locked by .*; give another out DIR"), held(tmp_path):
+    with refused(r"the run cannot be locked by .*; give another out DIR", AuditError), held(tmp_path):
         pytest.fail("held nothing")
 
 

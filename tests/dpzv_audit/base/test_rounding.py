@@ -1,6 +1,5 @@
 """What is printed stays true, and equal numbers are printed equally wherever they stand."""
 
-import json
 import math
 import re
 
@@ -10,6 +9,8 @@ from hypothesis import strategies as st
 
 from dpzv_audit.base.rounding import down, interval, p_value, percent_down, percent_up, up
 from reports.text import lower_bound, upper_bound
+
+from ...helpers.places import read_json
 
 
 def read(text):
@@ -61,7 +62,7 @@ def test_text_table_report_and_json_say_the_same_of_scores(n, tmp_path, cli, mon
     done = cli("verify claims.toml --no-cache")
     assert done.code == 1
     text = " ".join(done.out.split())
-    (entry,) = json.loads(next(tmp_path.glob("dpzv-runs/*/result.json")).read_text())["claims"]
+    (entry,) = read_json(next(tmp_path.glob("dpzv-runs/*/result.json")))["claims"]
     page = next(tmp_path.glob("dpzv-runs/*/report.md")).read_text()
     p, lower = p_value(entry["p_value"]), down(entry["epsilon_lower"])
     assert entry["adjusted_p_value"] == entry["p_value"]

@@ -5,8 +5,9 @@ import subprocess
 
 import pytest
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.tracked import tracked_at
+
+from ...helpers.refusals import refused
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git")
 NAMES = ("a", "a.txt", "ab/c.json", "cache/x/evidence.json", "ledger.jsonl", "long/" + "n" * 5000, "ü/ñ", "zz/z/z")
@@ -95,7 +96,7 @@ def test_an_index_that_cannot_be_read_is_told(repository):
     index = repository / ".git" / "index"
     for content in (b"", b"DIRC", index.read_bytes()[:90], b"DIRC" + bytes(7) + b"\xff" * 90):
         index.write_bytes(content)
-        with pytest.raises(InputError, match="is no index of git's that can be read"):
+        with refused("is no index of git's that can be read"):
             tracked_at(repository / "b")
     index.unlink()
     assert not tracked_at(repository / "a")

@@ -31,7 +31,7 @@ def folder_of(cases, tmp_path, monkeypatch):
         folder = tmp_path / parts[-1]
         shutil.copytree(cases.joinpath(*parts), folder)
         monkeypatch.chdir(folder)
-        monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
         return folder
 
     yield copied

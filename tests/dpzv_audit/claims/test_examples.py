@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 import typer
@@ -15,8 +14,8 @@ import typer
 from dpzv_audit.cli import app
 
 from ...helpers.gates import gate_of
+from ...helpers.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 APART = ("extension", "flower")
 EXAMPLES = (ROOT / "examples").rglob("*.toml")
 FILES = sorted(path for path in EXAMPLES if path.parent.name not in APART and path.name != "options.toml")
@@ -89,7 +88,7 @@ def verified(folder, tool, arguments="--strict\n--seed 3"):
     (folder / "env" / "bin" / "dpzv-audit").chmod(0o755)
     (folder / "env" / "bin" / "python").symlink_to(sys.executable)
     settings = {"CLAIMS": "c.toml", "MINUTES": "", "ARGUMENTS": arguments, "LEDGER": "l.jsonl", "PYTHONPATH": "theirs"}
-    places = {"WORK": str(folder), "HOME": str(folder), "ACTION": str(ROOT), "GITHUB_OUTPUT": str(folder / "output")}
+    places = {"WORK": str(folder), "HOME": str(folder), "ACTION": str(ROOT), "GITHUB_OUTPUT": f"{folder}/output"}
     return subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", script],
         env={"PATH": os.environ["PATH"], **settings, **places},
@@ -116,7 +115,7 @@ def test_a_check_on_github_installs_and_imports_nothing_of_the_repository(tmp_pa
     )
     python.chmod(0o755)
     given = {"ACTION": "here", "ARGUMENTS": arguments, "LOCK": "hashes", "REQUIREMENTS": "theirs.txt", "VERSION": ""}
-    given |= {"WHERE": str(tmp_path), "USE": "", "GITHUB_OUTPUT": str(tmp_path / "output")}
+    given |= {"WHERE": str(tmp_path), "USE": "", "GITHUB_OUTPUT": f"{tmp_path}/output"}
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], env={"PATH": path, **given}, check=True)
     asked = (tmp_path / "asked").read_text()

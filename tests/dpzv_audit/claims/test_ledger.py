@@ -410,7 +410,7 @@ def test_a_disk_that_refuses_leaves_the_ledger_as_it_was(kept, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr("dpzv_audit.claims.ledger.os.fsync", refuses)
-        with pytest.raises(AuditError, match=r"cannot be written \(No space left"):
+        with refused(r"cannot be written \(No space left", AuditError):
             append_entry(path, book, entry)
     assert path.read_bytes() == before
     assert len(append_entry(path, book, entry).entries) == 4

@@ -1,15 +1,14 @@
 """What the papers claim gets the same verdicts whatever the seed; full size, since the verdicts are of that size."""
 
-from pathlib import Path
-
 import pytest
 
 from dpzv_audit.claims.file import AttackClaim, load_claims
 from dpzv_audit.evidence.verdict import decide, holm
 
 from ...helpers.gates import gate_of, gathered
+from ...helpers.places import ROOT
 
-PAPERS = Path(__file__).resolve().parents[3] / "examples" / "papers.toml"
+PAPERS = ROOT / "examples" / "papers.toml"
 SEEDS = 5
 VERDICTS = {
     "DPZV, epsilon 0.1, one client": "refuted",

@@ -9,9 +9,10 @@ from dpzv_audit.evidence.verdict import decide, holm
 from dpzv_audit.games.planted import PLANTED
 
 from ...helpers.gates import gate_of, gate_on, gathered
+from ...helpers.places import ROOT
 from ...helpers.refusals import refused
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "planted.toml"
+EXAMPLE = ROOT / "examples" / "planted.toml"
 TRAINED = ("planted:server-state",)
 
 

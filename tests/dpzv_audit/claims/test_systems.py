@@ -88,7 +88,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims" / f"{name}.py").write_text(MODULE % {"name": name})
     (tmp_path / "claims" / f"{name}_later.py").write_text("NOISE = 30.0\n")
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
     monkeypatch.chdir(tmp_path)
     yield tmp_path / "claims", name
     for module in (name, f"{name}_later"):

@@ -1,4 +1,3 @@
-import json
 import math
 import re
 import shlex
@@ -11,6 +10,8 @@ from dpzv_audit.accounting import ACCOUNTANTS, GAPS
 from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.findings import ADVERSARIES
 from dpzv_audit.cli import account as command
+
+from ...helpers.places import ROOT, read_json
 
 BASE = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10"
 CLAIM = BASE + " --epsilon 1 --delta 1e-3"
@@ -160,7 +161,7 @@ def test_schedule_is_read(tmp_path, answer, refusal):
     assert answer(f"{flags} --schedule {path}")["release"]["participations"] == 3
     assert "say the same" in refusal(f"{flags} --schedule {path} --participations 3")
     (tmp_path / "text.npy").write_text("0 1")
-    assert "has no complete NPY header" in refusal(f"{flags} --schedule {tmp_path / 'text.npy'}")
+    assert "has no complete NPY header" in refusal(f"{flags} --schedule {tmp_path}/text.npy")
 
 
 def test_explain_puts_the_numbers_in(run, answer):
@@ -185,7 +186,7 @@ def test_out_writes_result_and_figures_whole(tmp_path, monkeypatch, run, cli):
         "epsilon-rounds.svg",
         "trade-off.svg",
     }
-    stored = json.loads((folder / "result.json").read_text())
+    stored = read_json(folder / "result.json")
     assert stored["schema"] == "dpzv-audit/account/1"
     lines = stored["figures"]["rounds"]
     assert lines["theorem 5.1, as claimed"][-1] == [46_900, pytest.approx(1.0)]
@@ -221,7 +222,7 @@ def test_quiet_leaves_the_tightest_sound_bounds_a_line_each(run, answer):
 
 
 def test_documentation_is_up_to_date(run):
-    page = Path(__file__).parents[3] / "docs" / "accounting-table.md"
+    page = ROOT / "docs" / "accounting-table.md"
     printed = run("--table").out
     assert printed == page.read_text(encoding="utf-8"), "run: dpzv-audit account --table > docs/accounting-table.md"
     for adversary in ADVERSARIES:

@@ -12,7 +12,7 @@ def files(tmp_path_factory):
     inside, outside = rng.normal(1.0, 1.0, 2000), rng.normal(0.0, 1.0, 2000)
     np.savetxt(folder / "in.csv", inside, fmt="%.17g")
     np.save(folder / "out.npy", outside)
-    return str(folder / "in.csv"), str(folder / "out.npy"), inside, outside
+    return f"{folder}/in.csv", f"{folder}/out.npy", inside, outside
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_files_whose_rows_depend_on_each_other_are_said_so(tmp_path, run, answer
     rng = np.random.default_rng(0)
     for name in ("in", "out"):
         np.save(tmp_path / f"{name}.npy", np.sort(rng.normal(size=300)))
-    sorted_files = (str(tmp_path / "in.npy"), str(tmp_path / "out.npy"))
+    sorted_files = (f"{tmp_path}/in.npy", f"{tmp_path}/out.npy")
     (warning,) = answer(scores=sorted_files)["warnings"]
     assert warning.startswith("the scores do not look independent")
     assert "Warning: the scores do not look independent" in " ".join(run(scores=sorted_files).out.split())

@@ -78,7 +78,7 @@ def files(tmp_path_factory):
     scores = rng.laplace(size=2500) + 2.0 * bits
     np.save(folder / "ones.npy", scores[bits])
     np.save(folder / "zeros.npy", scores[~bits])
-    return str(folder / "ones.npy"), str(folder / "zeros.npy"), scores[bits], scores[~bits]
+    return f"{folder}/ones.npy", f"{folder}/zeros.npy", scores[bits], scores[~bits]
 
 
 def test_coin_flips_and_family_reach_the_estimators(files, run):

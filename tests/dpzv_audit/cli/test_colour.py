@@ -1,7 +1,6 @@
 """What refutes a claim is red on a terminal and nowhere else; `NO_COLOR` and `FORCE_COLOR` are honoured."""
 
 import io
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,9 @@ from dpzv_audit.cli.output import coloured, print_table
 from dpzv_audit.cli.summary import table_from
 from dpzv_audit.results import Verdict
 
-SCORES = Path(__file__).parents[3] / "examples" / "scores"
+from ...helpers.places import ROOT
+
+SCORES = ROOT / "examples" / "scores"
 RED = "\x1b[1;31m"
 
 

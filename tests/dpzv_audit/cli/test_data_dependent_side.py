@@ -29,7 +29,7 @@ def table(tmp_path_factory):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_classes_read_off_the_file_leave_no_sound_bound_and_named_ones_do(command, table, tmp_path, cli):
-    data = f"--csv {table} --label y --scales a=7,b=11 --out {tmp_path / 'runs'}"
+    data = f"--csv {table} --label y --scales a=7,b=11 --out {tmp_path}/runs"
     read = cli.answer(f"{COMMANDS[command]} {data}")["privacy"]
     named = cli.answer(f"{COMMANDS[command]} {data} --classes no,yes")["privacy"]
     assert read["upper"] is None

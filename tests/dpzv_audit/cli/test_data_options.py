@@ -306,5 +306,5 @@ def test_an_edited_table_is_another_matrix(table, tmp_path, cli):
     command += f" --csv {table} --label y --categories kind --batch-size 8 --no-self-check"
     for text in (ROWS, ROWS.replace("x", "z"), ROWS):
         table.write_text(text)
-        assert cli(f"{command} --resume --quiet --out {tmp_path / 'runs'}").code == 0
+        assert cli(f"{command} --resume --quiet --out {tmp_path}/runs").code == 0
     assert len([path for path in (tmp_path / "runs").iterdir() if path.is_dir()]) == 2

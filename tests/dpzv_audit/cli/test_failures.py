@@ -11,7 +11,7 @@ import pytest
 
 from dpzv_audit.cli import failures, listing
 
-ROOT = Path(__file__).resolve().parents[3]
+from ...helpers.places import ROOT
 
 
 class Panic(BaseException):
@@ -20,7 +20,7 @@ class Panic(BaseException):
 
 @pytest.fixture
 def logs(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}/state")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "state" / "dpzv-audit"
 
@@ -100,7 +100,7 @@ def test_whatever_a_mechanism_raises_is_one_line_from_workers_too(tmp_path, fork
     )
     (tmp_path / "claims.toml").write_text('[[claim]]\nname = "c"\nmechanism = "trap:build"\nepsilon = 1.0\n')
     command = [*forked, "verify", "claims.toml", "--trust-code", "--no-cache", "--quiet", *jobs]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": f"{tmp_path}/state"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.count("\n") == 1, done.stderr

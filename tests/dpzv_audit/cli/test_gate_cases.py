@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture
 def folder(cases, tmp_path, monkeypatch):
     """Return a function that copies a case to a folder of its own, which then is the current one."""
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
     def copied(name):

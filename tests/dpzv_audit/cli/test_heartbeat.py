@@ -2,7 +2,6 @@
 
 import io
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,9 @@ from dpzv_audit.cli.heartbeat import EVERY_SECONDS, Heartbeat
 from dpzv_audit.cli.output import Output
 from dpzv_audit.cli.verify import live_status
 
-SCORES = Path(__file__).parents[3] / "examples" / "scores"
+from ...helpers.places import ROOT
+
+SCORES = ROOT / "examples" / "scores"
 
 
 @pytest.fixture(autouse=True)

@@ -53,6 +53,7 @@ from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile, run_key
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.dpzv import DPZVRun
 
+from ...helpers.places import read_json
 from ...helpers.refusals import refused
 
 SECONDS = 20
@@ -523,7 +524,7 @@ def valid():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, valid):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}/state")
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     here = tmp_path / "here"
     for name, content in valid.items():
@@ -656,14 +657,14 @@ def test_names_that_are_no_text_stand_in_every_report(folder, monkeypatch):
     os.mkdir(place)
     for name in ("claims.toml", "in.csv", "out.csv"):
         (folder / name).rename(Path(place, name))
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", f"{folder}/summary.md")
     for claims in (Path(place, "claims.toml"), Path(os.fsdecode(b"\xff.toml"))):
         monkeypatch.chdir(place if claims.parent == Path() else folder)
         if claims.parent == Path():
             Path("claims.toml").rename(claims)
-        named = ("--junit", str(folder / "j.xml"), "--sarif", str(folder / "s.sarif"), "--out", str(folder / "runs"))
+        named = ("--junit", f"{folder}/j.xml", "--sarif", f"{folder}/s.sarif", "--out", f"{folder}/runs")
         assert main(["verify", str(claims), "--no-cache", "--quiet", *named]) in (0, 1)
-        (result,) = json.loads((folder / "s.sarif").read_bytes())["runs"][0]["results"]
+        (result,) = read_json(folder / "s.sarif")["runs"][0]["results"]
         assert "%FF" in result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
         assert b"testsuite" in (folder / "j.xml").read_bytes()
         for path in (folder / "runs").iterdir():
@@ -689,7 +690,7 @@ def test_a_lock_is_a_file_of_its_own(folder, kind):
     before = tree(folder)
     with (
         limits(),
-        pytest.raises(AuditError, match=r"the work cannot be locked by .*x\.lock"),
+        refused(r"the work cannot be locked by .*x\.lock", AuditError),
         hold(folder / "x.lock", "the work"),
     ):
         pass
@@ -702,7 +703,7 @@ def test_what_a_link_in_the_place_of_a_key_or_a_lock_leads_to_is_not_written_to(
     before = (folder / "in.csv").read_bytes()
     NoiseKeyFile(folder / "k.noise-key", resume=False).begin("cpu", checkpoint=folder / "k.safetensors")
     assert not (folder / "k.noise-key").is_symlink()
-    with pytest.raises(AuditError, match="cannot be locked"), hold(folder / "x.lock", "the work"):
+    with refused("cannot be locked", AuditError), hold(folder / "x.lock", "the work"):
         pass
     assert (folder / "in.csv").read_bytes() == before
 

@@ -1,7 +1,8 @@
-import json
 import os
 
 import pytest
+
+from ...helpers.places import read_json
 
 HALVED = "Memory ran out: from then on 2 trainings at a time, to the same numbers."
 
@@ -63,7 +64,7 @@ def test_memory_that_runs_out_for_good_is_one_line(error, monkeypatch, cli):
 @pytest.mark.parametrize("command", ["attack", "train", "audit", "matrix", "reproduce"])
 def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(command, monkeypatch, cli, tmp_path):
     monkeypatch.setattr(os, "access", lambda path, mode: not (mode & os.W_OK and str(path) == str(tmp_path)))
-    out = str(tmp_path / "new" / "runs")
+    out = f"{tmp_path}/new/runs"
     what = {"reproduce": "reproduce czofo-table4", "audit": "audit method dpzv"}
     assert cli.refusal(f"{what.get(command, command)} --out {out}", code=3) == (
         f"dpzv-audit: error: --out is {out}, but {tmp_path} cannot be written to (Permission denied); "
@@ -127,18 +128,16 @@ def test_a_training_says_that_memory_did_not_suffice_for_all_trials_at_once(monk
         return federation(data, config, context)
 
     command = "train --method split --trials 5 --epochs 1 --set dtype=float64"
-    done = cli(f"{command} --out {tmp_path / 'whole'}")
+    done = cli(f"{command} --out {tmp_path}/whole")
     assert done.code == 0
     assert "Memory ran out" not in done.out
     monkeypatch.setattr(training, "train", too_small)
     monkeypatch.setattr(controls, "Federation", watched)
-    done = cli(f"{command} --out {tmp_path / 'halved'}")
+    done = cli(f"{command} --out {tmp_path}/halved")
     assert done.code == 0
     assert set(frozen) == {1, 2}
     assert " ".join(done.out.split()).count(HALVED) == 1
-    whole, halved = (
-        json.loads(next((tmp_path / name).glob("*/result.json")).read_text()) for name in ("whole", "halved")
-    )
+    whole, halved = (read_json(next((tmp_path / name).glob("*/result.json"))) for name in ("whole", "halved"))
     assert halved["utility"]["test_accuracy"] == whole["utility"]["test_accuracy"]
     assert halved["utility"]["controls"] == whole["utility"]["controls"]
     assert halved["utility"]["history"][0]["loss"] == pytest.approx(whole["utility"]["history"][0]["loss"], rel=1e-9)

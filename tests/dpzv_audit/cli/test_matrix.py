@@ -1,6 +1,5 @@
 """The matrix command: cells that are run folders, dashes with reasons, failures that are seen, and resumption."""
 
-import json
 from concurrent.futures import BrokenExecutor
 from dataclasses import replace
 
@@ -15,6 +14,8 @@ from dpzv_audit.evidence.choosing import fresh_seed, pilot_seed
 from dpzv_audit.evidence.matrix import matrix_result, measured_cell, negative_controls
 from dpzv_audit.results import AttackResult, Cell, Utility
 
+from ...helpers.places import read_json
+
 SMALL = "matrix --methods dpzv,vafl --attacks label_direct --trials 2 --epochs 1 --quiet"
 
 
@@ -27,7 +28,7 @@ def finished(tmp_path_factory):
 
 
 def test_every_cell_stands_in_the_result_with_a_run_of_its_own(finished):
-    result = json.loads((finished / "result.json").read_text())
+    result = read_json(finished / "result.json")
     assert result["schema"] == "dpzv-audit/matrix/1"
     cells = {(c["method"], c["adversary"]): c for c in result["cells"]}
     by = ("client", "eavesdropper", "colluding-clients")
@@ -50,7 +51,7 @@ def test_every_cell_stands_in_the_result_with_a_run_of_its_own(finished):
 
 def test_the_report_links_every_cell_and_shows_the_worst_first(finished):
     page = (finished / "report.html").read_text()
-    for cell in json.loads((finished / "result.json").read_text())["cells"]:
+    for cell in read_json(finished / "result.json")["cells"]:
         assert cell["state"] != "measured" or f'href="{cell["run"]}"' in page
     assert "figure-matrix" in page
     text = (finished / "report.md").read_text()
@@ -100,7 +101,7 @@ def test_the_strongest_of_an_adversary_is_measured_on_other_trainings(tmp_path, 
         assert head["clients"] == other["clients"]
         assert head["run"] != other["run"]
         assert head["success"] != other["success"]
-        seed = json.loads((folder / head["run"]).with_name("result.json").read_text())["seed"]
+        seed = read_json((folder / head["run"]).with_name("result.json"))["seed"]
         assert seed == fresh_seed(0)
         assert seed not in (0, pilot_seed(0))  # of the cell, and of the pilots that chose its client
         rivals = [
@@ -125,7 +126,7 @@ def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, c
     arguments = "matrix --methods vafl --attacks label_spectral --trials 1 --epochs 1"
     assert cli(f"{arguments} --quiet --out {tmp_path}").code == 0
     (folder,) = tmp_path.iterdir()
-    (check,) = json.loads((folder / "result.json").read_text())["self_checks"]
+    (check,) = read_json(folder / "result.json")["self_checks"]
     assert check["holds"] is None
     assert "must have 2" in check["what"]
     assert "FAILED" not in (folder / "report.html").read_text()

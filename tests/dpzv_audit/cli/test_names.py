@@ -3,14 +3,14 @@
 import ast
 import pickle
 import re
-from pathlib import Path
 
 import pytest
 
 from dpzv_audit.base.errors import InputError, check_count, with_options
 from dpzv_audit.cli.flags import flag, said
 
-ROOT = Path(__file__).parents[3]
+from ...helpers.places import ROOT
+
 FLAG = re.compile(r"(?<![\w-])--[a-z]")
 
 

@@ -1,12 +1,13 @@
 """The command from its arguments to the run folder, on digits in the place of MNIST."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from dpzv_audit.cli import reproduce
 from mechanisms.core.federation import Federation
+
+from ...helpers.places import read_json
 
 ROWS = "--row 'q = 10' --row 'q = 1'"
 SMALL = f"reproduce czofo-table4 {ROWS} --epochs 1 --trials 1"
@@ -23,7 +24,7 @@ def test_the_run_folder_holds_the_result_the_table_and_the_figure(tmp_path, cli)
     folder = Path(printed.pop("run"))
     assert folder.parent == tmp_path
     assert {file.name for file in folder.iterdir()} == {"result.json", "environment.json", "table.md", "figure.svg"}
-    assert json.loads((folder / "result.json").read_text()) == printed
+    assert read_json(folder / "result.json") == printed
     assert printed["schema"] == "dpzv-audit/reproduce/1"
     assert [row["label"] for row in printed["rows"]] == ["q = 10", "q = 1"]
     text = (folder / "table.md").read_text()
@@ -34,7 +35,7 @@ def test_the_run_folder_holds_the_result_the_table_and_the_figure(tmp_path, cli)
 
 
 def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, cli, monkeypatch):
-    whole = cli.answer(f"{SMALL} --out {tmp_path / 'whole'}")
+    whole = cli.answer(f"{SMALL} --out {tmp_path}/whole")
     saved = Federation.epoch_record
     epochs = []
 
@@ -67,5 +68,5 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, cli, mon
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(arguments, line, tmp_path, cli):
-    assert cli.refusal(f"{arguments} --out {tmp_path / 'runs'}").startswith(f"dpzv-audit: error: {line}")
+    assert cli.refusal(f"{arguments} --out {tmp_path}/runs").startswith(f"dpzv-audit: error: {line}")
     assert not (tmp_path / "runs").exists()

@@ -70,7 +70,7 @@ def headed(tmp_path):
 
 def test_a_first_row_is_asked_about_and_the_answer_is_taken(headed, cli):
     folder, claim = headed
-    files = f"audit scores {folder / 'in.csv'} {folder / 'out.csv'} --quiet"
+    files = f"audit scores {folder}/in.csv {folder}/out.csv --quiet"
     error = cli.refusal(files)
     assert "in.csv, row 1: '0' may be a header or a score" in error
     assert "give --header yes or no (in a claims file: header = true or false)" in error
@@ -78,7 +78,7 @@ def test_a_first_row_is_asked_about_and_the_answer_is_taken(headed, cli):
     assert done.code == 0
     assert "with 301 + 300 scores" in done.out
     cli.refusal(f"{files} --header perhaps")
-    verify = f"verify {folder / 'claims.toml'} --out {folder / 'runs'} --no-cache"
+    verify = f"verify {folder}/claims.toml --out {folder}/runs --no-cache"
     (folder / "claims.toml").write_text(claim % "")
     error = cli.refusal(verify)
     assert "claim 'c': scores file" in error
@@ -93,7 +93,7 @@ def test_what_is_taken_for_a_header_and_what_is_the_same_is_said_by_verify(heade
     folder, claim = headed
     (folder / "out.csv").write_text((folder / "in.csv").read_text())
     (folder / "claims.toml").write_text(claim % "")
-    verify = f"verify {folder / 'claims.toml'} --out {folder / 'runs'} --no-cache"
+    verify = f"verify {folder}/claims.toml --out {folder}/runs --no-cache"
     assert cli(f"{verify} --allow not-tested").code == 0
     done = cli(verify)
     assert done.code == 1

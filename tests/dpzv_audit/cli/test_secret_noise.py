@@ -18,6 +18,7 @@ from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzo import DPZORun
 
 from ...helpers import one_bit
+from ...helpers.places import read_json
 from ...helpers.seed_search import parties_of, shown_by
 
 SOUND = "--method dpzv-sound --epochs 2 --no-controls"
@@ -30,7 +31,7 @@ def run(tmp_path, cli):
     """Run a command with --json; its result and its folder."""
 
     def done(command):
-        result = cli.answer(f"{command} --out {tmp_path / 'runs'}")
+        result = cli.answer(f"{command} --out {tmp_path}/runs")
         return result, Path(result["run"])
 
     return done
@@ -113,7 +114,7 @@ def test_stacks_that_memory_made_smaller_leave_no_key(tmp_path, monkeypatch, cli
         return original(*arguments, **options)
 
     monkeypatch.setattr(training, "train", too_small)
-    assert cli(f"train {SOUND} --trials 5 --out {tmp_path / 'runs'} --quiet").code == 0
+    assert cli(f"train {SOUND} --trials 5 --out {tmp_path}/runs --quiet").code == 0
     assert not (tmp_path / "runs" / "checkpoints").exists()
 
 
@@ -138,7 +139,7 @@ def every_part_is_of_one_list(result, folder):
     """Whether a place of a result, or a file beside it, is inside the bound, outside, or of no record: one of them."""
     published = result["published"]
     lists = [published["inside_bound"], published["not_inside"], published["of_no_record"]]
-    stored = json.loads((folder / "result.json").read_text())
+    stored = read_json(folder / "result.json")
     files = [path.name for path in folder.iterdir()]
     for place in (*places(stored), *files):
         named = [
@@ -210,7 +211,7 @@ def test_a_training_whose_bound_counts_on_secret_batches_takes_them_from_the_ope
 
 def numbers_of(published, folder):
     """Every whole number in what may leave: parts about no record and covered ones, and the folder's name."""
-    stored = json.loads((folder / "result.json").read_text())
+    stored = read_json(folder / "result.json")
     allowed = (*published["of_no_record"], *published["inside_bound"])
     texts = [folder.name] if "the folder's name" not in published["not_inside"] else []
     for part in allowed:
@@ -298,7 +299,7 @@ def test_a_page_says_what_protects_where_no_release_is_stated(outside, run, tmp_
         "[[claim]]\nname = 'one bit'\nmethod = 'one-bit'\nepsilon = 1.0\ndelta = 1e-5\n"
         "adversary = 'client'\nneighbours = 'replace-label'\n"
     )
-    assert cli(f"verify {tmp_path / 'claims.toml'} --out {tmp_path / 'verified'} --quiet").code == 1
+    assert cli(f"verify {tmp_path}/claims.toml --out {tmp_path}/verified --quiet").code == 1
     pages = [*folder.glob("report.*"), *(tmp_path / "verified").rglob("report.*")]
     assert len(pages) == 4
     for page in pages:

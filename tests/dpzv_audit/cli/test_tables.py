@@ -115,7 +115,7 @@ def test_a_name_of_several_lines_adds_no_row(tmp_path, cli):
     table = tmp_path / "a\nepsilon at least | 9.\ncsv"
     table.write_text("x,y,label\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(120)))
     data = f"--csv '{table}' --label label --clients 2 --scales x=7,y=5"
-    short = f"--epochs 1 --trials 1 --batch-size 16 --no-controls --out {tmp_path / 'runs'}"
+    short = f"--epochs 1 --trials 1 --batch-size 16 --no-controls --out {tmp_path}/runs"
     done = cli(f"train --method dpzv {data} {short}")
     assert done.code == 0
     assert "csv:a\\nepsilon at least" in done.out

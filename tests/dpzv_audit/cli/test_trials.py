@@ -74,7 +74,7 @@ def attack(tmp_path, monkeypatch, capfd):
             monkeypatch.setenv(key, value)
         # On a machine that does much else a training takes many times its own time.
         limit = "" if "--trial-seconds" in flags else "--trial-seconds 600"
-        size = f"--attack label_norm --trials 4 --out {tmp_path / 'runs'}"
+        size = f"--attack label_norm --trials 4 --out {tmp_path}/runs"
         code = main(f"attack --system {name}:train {size} {limit} --json {flags}".split())
         printed = capfd.readouterr()
         seeds = (tmp_path / log).read_text().split()

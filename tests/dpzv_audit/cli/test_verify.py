@@ -16,6 +16,8 @@ from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.cli import _told, main
 from dpzv_audit.runs import load_run
 
+from ...helpers.places import read_json
+
 HOSTILE = '<script>alert("x")</script> & | `rm`'
 FILE = f"""
 [[claim]]
@@ -104,7 +106,7 @@ def folder(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     np.savetxt(tmp_path / "in.csv", rng.normal(1.0, 1.0, 4000))
     np.savetxt(tmp_path / "out.csv", rng.normal(0.0, 1.0, 4000))
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -189,7 +191,7 @@ def test_results_are_the_same_bytes_in_another_folder_in_workers_and_from_the_ca
         run = here / result["run"]
         assert "mechanism with secret noise" in result["noise"]["words"]
         assert result["noise"]["words"] in (run / "report.html").read_text()
-        assert json.loads((run / "measured.json").read_text()) == result["measured"]
+        assert read_json(run / "measured.json") == result["measured"]
         found.append((run / "result.json").read_bytes())
     assert result["cached"] == ["scores", "ours", "theory"]
     assert found[0] == found[1] == found[2]
@@ -279,7 +281,7 @@ def test_strict_fails_what_a_budget_cut_off(folder, verified):
 
 
 def test_strict_fails_what_was_not_audited(folder, verified, monkeypatch):
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", f"{folder}/summary.md")
     write(folder, UNAUDITED)
     code, result = verified("--allow overclaimed")
     assert (code, result["failed"]) == (0, False)
@@ -291,7 +293,7 @@ def test_strict_fails_what_was_not_audited(folder, verified, monkeypatch):
     suite = ElementTree.parse(folder / "strict.xml").find("testsuite")
     assert (suite.get("failures"), suite.get("skipped")) == ("2", "0")
     assert [case.find("failure").get("type") for case in suite.findall("testcase")] == verdicts
-    results = json.loads((folder / "strict.sarif").read_text())["runs"][0]["results"]
+    results = read_json(folder / "strict.sarif")["runs"][0]["results"]
     assert [(found["level"], found["kind"]) for found in results] == [("error", "fail")] * 2
     assert "- **supported by theory alone**: Not tested: " in (folder / "summary.md").read_text()
 
@@ -306,7 +308,7 @@ def test_what_is_allowed_fails_nowhere(folder, allow, verified):
         assert (element.get("failures"), element.get("errors"), element.get("tests")) == (failures, "0", "2")
     cases = root.findall("testsuite/testcase")
     assert [child.tag for child in cases[0]] == ["system-out" if allow else "failure"]
-    run = json.loads((folder / "o.sarif").read_text())["runs"][0]
+    run = read_json(folder / "o.sarif")["runs"][0]
     assert run["results"][0]["level"] == ("warning" if allow else "error")
     rules = {rule["id"]: rule["defaultConfiguration"]["level"] for rule in run["tool"]["driver"]["rules"]}
     assert rules["claim-overclaimed"] == ("warning" if allow else "error")
@@ -333,7 +335,7 @@ def test_junit_holds_every_claim_and_the_failures(folder, verified):
 
 def test_sarif_points_at_the_line_of_the_claim(folder, verified):
     verified("--sarif out.sarif", text=FILE)
-    first, second = json.loads((folder / "out.sarif").read_text())["runs"][0]["results"]
+    first, second = read_json(folder / "out.sarif")["runs"][0]["results"]
     place = first["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "claims.toml"
     line = place["region"]["startLine"]
@@ -344,7 +346,7 @@ def test_sarif_points_at_the_line_of_the_claim(folder, verified):
 
 
 def test_the_step_summary_is_appended_where_github_asks(folder, verified, monkeypatch):
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", f"{folder}/summary.md")
     (folder / "summary.md").write_text("before\n")
     verified(text=FILE)
     text = (folder / "summary.md").read_text()
@@ -374,9 +376,9 @@ def test_the_report_command_draws_verdicts_again(folder, cli, verified):
     (run / "report.html").unlink()
     assert cli(f"report {run} --format html --format md --format junit --format sarif").code == 0
     assert (run / "report.html").read_text() == page
-    assert json.loads((run / "claims.sarif").read_text())["version"] == "2.1.0"
+    assert read_json(run / "claims.sarif")["version"] == "2.1.0"
     ElementTree.parse(run / "junit.xml")
-    value = json.loads((run / "result.json").read_text())
+    value = read_json(run / "result.json")
     value["claims"][0]["verdict"] = 3
     (run / "result.json").write_text(json.dumps(value))
     assert "run verify again" in cli.refusal(f"report {run}")
@@ -580,7 +582,7 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, cli, monkeypa
     monkeypatch.setattr(forms, "load_score_files", interrupted)
     done = cli("verify claims.toml --json --sarif stopped.sarif")
     assert done.code == 130
-    stopped = json.loads((folder / "stopped.sarif").read_text())["runs"][0]["invocations"]
+    stopped = read_json(folder / "stopped.sarif")["runs"][0]["invocations"]
     assert stopped == [{"executionSuccessful": False}]
     result = done.json
     assert result["interrupted"]
@@ -721,7 +723,7 @@ def test_a_check_needs_no_trust_writes_nothing_and_runs_nothing(folder):
     (folder / "watched.py").write_text(WATCHED)
     write(folder, UNTRUSTED)
     before = sorted(path.name for path in folder.iterdir())
-    env = {**os.environ, "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), "GITHUB_STEP_SUMMARY": "sum.md"}
+    env = {**os.environ, "HOME": str(folder), "XDG_CACHE_HOME": f"{folder}/cache", "GITHUB_STEP_SUMMARY": "sum.md"}
     command = [sys.executable, "-B", "watched.py", "verify", "claims.toml", "--check"]
     command += ["--ledger", "l.jsonl", "--junit", "j.xml", "--sarif", "s.sarif", "--out", "runs"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -805,7 +807,7 @@ def test_a_check_imports_nothing_of_the_repository_nor_what_it_installs(folder, 
         (root / "plugged.py").rename(folder / "site-packages" / "plugged.py")
     flag = {"-m": [], "-P": ["-P"], "PYTHONPATH": ["-P"]}[how]
     env = {**os.environ, "HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    env |= {"-m": {}, "-P": {"PYTHONPATH": str(folder / "site-packages")}, "PYTHONPATH": {"PYTHONPATH": "."}}[how]
+    env |= {"-m": {}, "-P": {"PYTHONPATH": f"{folder}/site-packages"}, "PYTHONPATH": {"PYTHONPATH": "."}}[how]
     command = [sys.executable, *flag, "-B", "-m", "dpzv_audit", "verify", "claims.toml", "--check"]
     done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
     assert not (folder / "executed").exists(), (folder / "executed").read_text()

@@ -7,7 +7,6 @@ published schema itself (`.ci/run` fetches it where it can), that is asked too. 
 Jenkins xunit plugin in the same way.
 """
 
-import json
 import os
 import re
 import tomllib
@@ -23,7 +22,8 @@ from dpzv_audit.cli import main
 from dpzv_audit.results import VerifyResult
 from reports.verification import word_of
 
-ROOT = Path(__file__).resolve().parents[3]
+from ...helpers.places import ROOT, read_json
+
 TEXT = {
     "type": "object",
     "additionalProperties": False,
@@ -173,7 +173,7 @@ def wrong_in_sarif(sarif):
 
 
 def test_sarif_keeps_its_schema_for_every_verdict(folder):
-    sarif = json.loads((folder / "claims.sarif").read_text())
+    sarif = read_json(folder / "claims.sarif")
     assert wrong_in_sarif(sarif) == []
     results = sarif["runs"][0]["results"]
     assert [result["ruleId"] for result in results] == [
@@ -186,11 +186,11 @@ def test_sarif_keeps_its_schema_for_every_verdict(folder):
 
 @pytest.mark.skipif("DPZV_AUDIT_SARIF_SCHEMA" not in os.environ, reason="no DPZV_AUDIT_SARIF_SCHEMA")
 def test_sarif_keeps_the_published_schema(folder):
-    schema = json.loads(Path(os.environ["DPZV_AUDIT_SARIF_SCHEMA"]).read_text())
+    schema = read_json(Path(os.environ["DPZV_AUDIT_SARIF_SCHEMA"]))
     assert "SARIF" in schema["title"]
     assert "2.1.0" in schema["title"]
     published = jsonschema.validators.validator_for(schema)(schema, format_checker=jsonschema.FormatChecker())
-    sarif = json.loads((folder / "claims.sarif").read_text())
+    sarif = read_json(folder / "claims.sarif")
     assert [error.message for error in published.iter_errors(sarif)] == []
     sarif["runs"][0]["results"][0]["line"] = 3
     assert not published.is_valid(sarif)
@@ -211,7 +211,7 @@ def test_sarif_keeps_the_published_schema(folder):
     ],
 )
 def test_what_is_no_sarif_is_found(folder, spoil):
-    sarif = json.loads((folder / "claims.sarif").read_text())
+    sarif = read_json(folder / "claims.sarif")
     spoil(sarif)
     if "runs" not in sarif:
         assert not jsonschema.Draft7Validator(SARIF).is_valid(sarif)

@@ -10,6 +10,8 @@ import pytest
 
 from dpzv_audit.base.toml import LARGEST_FILE
 
+from ...helpers.places import read_json
+
 CLAIM = '[[claim]]\nname = "c"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 1.0\n'
 REFUSED = {
     "a file of 10 MB": (CLAIM + "# " + "x" * 10_000_000, f"is larger than {LARGEST_FILE:,} bytes"),
@@ -119,7 +121,7 @@ def folder(tmp_path, monkeypatch):
     np.savetxt(inner / "out.csv", rng.normal(0.0, 1.0, 500))
     (tmp_path / "in.csv").write_text("1\n")
     (inner / "trap.py").write_text("import pathlib\npathlib.Path('executed').write_text('')\n")
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
     monkeypatch.chdir(inner)
     return inner
 
@@ -140,7 +142,7 @@ def test_what_cannot_be_a_claim_is_one_line(folder, cli, what):
 
 @pytest.mark.ci
 def test_names_are_text_wherever_they_are_shown(folder, cli, monkeypatch):
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", f"{folder}/summary.md")
     monkeypatch.setenv("COLUMNS", "400")
     claims = [CLAIM.replace('"c"', json.dumps(name)) + f"source = {json.dumps(name)}\n" for name in NAMES]
     # True of these scores, whose epsilon is 4.38.
@@ -160,7 +162,7 @@ def test_names_are_text_wherever_they_are_shown(folder, cli, monkeypatch):
     assert not re.search(r"<[^>]*(?:onerror|javascript:)", page), "no tag holds what a name says"
     cases = ElementTree.parse(folder / "junit.xml").iter("testcase")
     assert [case.get("name") for case in cases] == list(NAMES)
-    results = json.loads((folder / "claims.sarif").read_text())["runs"][0]["results"]
+    results = read_json(folder / "claims.sarif")["runs"][0]["results"]
     assert [result["partialFingerprints"]["claimName/v1"] for result in results] == list(NAMES)
     assert results[0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "%5Bclaims%5D%20%3Cb%3E.toml"
     for text in ((folder / "summary.md").read_text(), (run / "report.md").read_text()):
@@ -184,7 +186,7 @@ def test_a_command_for_a_log_is_one(name):
 @pytest.mark.ci
 @pytest.mark.parametrize("columns", ["20", "80", "400"])
 def test_no_name_is_a_command_to_a_service_that_keeps_logs(folder, cli, monkeypatch, columns):
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", f"{folder}/summary.md")
     monkeypatch.setenv("COLUMNS", columns)
     claims = [CLAIM.replace('"c"', json.dumps(name)) + f"source = {json.dumps(name)}\n" for name in COMMANDS]
     (folder / "claims.toml").write_text("\n".join(claims).replace("epsilon = 1.0", "epsilon = 0.01"))
@@ -195,7 +197,7 @@ def test_no_name_is_a_command_to_a_service_that_keeps_logs(folder, cli, monkeypa
     assert [entry["name"] for entry in as_json.json["claims"]] == list(COMMANDS)
     cases = ElementTree.parse(folder / "junit.xml").iter("testcase")
     assert [case.get("name") for case in cases] == list(COMMANDS)
-    results = json.loads((folder / "claims.sarif").read_text())["runs"][0]["results"]
+    results = read_json(folder / "claims.sarif")["runs"][0]["results"]
     assert [result["partialFingerprints"]["claimName/v1"] for result in results] == list(COMMANDS)
     files = [(folder / file).read_text() for file in ("junit.xml", "claims.sarif", "summary.md")]
     for text in (shown.out, shown.err, as_json.out, as_json.err, *files):

@@ -20,7 +20,7 @@ def folder(tmp_path, monkeypatch):
     """A repository of git's with a claim that its scores refute, and a cache beside the repository."""
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
     root = tmp_path / "repository"
     root.mkdir()
     rng = np.random.default_rng(0)
@@ -52,7 +52,7 @@ def test_evidence_that_git_tracks_is_refused_and_ignored_evidence_is_not(folder,
     Cache(folder / "kept").keep(path.parent.name, Evidence(p_value=1.0))
     subprocess.run(["git", "add", "-f", "kept"], check=True)
     for arguments, named in (("--cache kept", "--cache is 'kept'"), ("", "DPZV_AUDIT_CACHE is ")):
-        monkeypatch.setenv("DPZV_AUDIT_CACHE", str(folder / "kept"))
+        monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{folder}/kept")
         error = cli.refusal(f"verify claims.toml {arguments}")
         assert named in error
         assert "where git tracks " in error

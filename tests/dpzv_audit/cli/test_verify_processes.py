@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from dpzv_audit.evidence.gathering import FIT_PAIRS
 from dpzv_audit.games.mechanism import BATCH_RUNS
 
-ROOT = Path(__file__).resolve().parents[3]
+from ...helpers.places import ROOT
+
 MODULE = '''
 """A mechanism of mu = 1 that takes its time and notes every block."""
 import os, pathlib, time

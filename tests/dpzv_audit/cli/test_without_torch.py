@@ -1,16 +1,15 @@
 """Without torch and the rest of what trains (docs/guide/install.md): scores are audited, verified and reported."""
 
-import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from dpzv_audit.cli import LEFT_OUT
 
-ROOT = Path(__file__).parents[3]
+from ...helpers.places import ROOT, read_json
+
 WITHOUT = f"""
 import sys
 
@@ -56,7 +55,7 @@ def test_scores_are_audited_verified_and_reported_without_torch(tmp_path):
     sentence, refuted, checked, folder, failed, *missing = done.stdout.splitlines()
     assert "refutes the claimed epsilon of 0.1" in sentence
     assert (refuted, checked, failed) == ("1", "0", "1")
-    result = json.loads((tmp_path / folder / "result.json").read_text())
+    result = read_json(tmp_path / folder / "result.json")
     assert [claim["verdict"] for claim in result["claims"]] == ["refuted"]
     assert (tmp_path / folder / "report.html").exists()
     assert missing == ["3", "3"]

@@ -133,7 +133,7 @@ def test_labels_that_are_no_classes_are_refused(tmp_path):
 
 
 def test_a_missing_file_is_told(tmp_path):
-    assert f"{tmp_path / 'absent.csv'}: no such file; must be a CSV file" in refused(tmp_path / "absent.csv")
+    assert f"{tmp_path}/absent.csv: no such file; must be a CSV file" in refused(tmp_path / "absent.csv")
 
 
 @pytest.mark.parametrize(

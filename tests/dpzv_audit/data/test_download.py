@@ -153,14 +153,14 @@ def test_a_file_gzipped_anew_is_kept_and_one_that_holds_something_else_replaced(
 def test_what_servers_do_wrong_leaves_nothing_behind(server, tmp_path, path, message):
     text = failed(tmp_path, remotes(server, path))
     assert text.startswith(f"http://127.0.0.1:{server.server_port}{path} {message}")
-    assert f"put the original file0.bin into {tmp_path / 'tiny-folder'} yourself" in text
+    assert f"put the original file0.bin into {tmp_path}/tiny-folder yourself" in text
 
 
 def test_a_failed_download_leaves_what_was_there(server, tmp_path):
     path = tmp_path / "tiny-folder" / "file0.bin"
     path.parent.mkdir()
     path.write_bytes(b"older")
-    with pytest.raises(AuditError, match="sent another file"):
+    with refused("sent another file", AuditError):
         download(remotes(server, "/other"), tmp_path)
     assert path.read_bytes() == b"older"
     assert list(path.parent.iterdir()) == [path]
@@ -187,7 +187,7 @@ def test_a_server_elsewhere_cannot_lead_to_this_machine():
     check_url("https://example.org/b", "https://example.com/a")
     check_url("http://127.0.0.1:80/b", "http://127.0.0.1:80/a")
     for url in ("http://127.0.0.1/b", "http://example.org/b"):
-        with pytest.raises(AuditError, match=f"leads to {url}, must stay with https"):
+        with refused(f"leads to {url}, must stay with https", AuditError):
             check_url(url, "https://example.com/a")
 
 

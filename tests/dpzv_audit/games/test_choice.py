@@ -1,6 +1,5 @@
 """One choice of a score serves `hunt`, `audit mechanism` and `verify`: what it must find, and what it must not."""
 
-import json
 import sys
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,8 @@ from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.games.exact import common_step, low_bits, repeats
 from dpzv_audit.games.fitting import EXACT, fit_score
 from dpzv_audit.statistics.fixed import fixed_test
+
+from ...helpers.places import read_json
 
 GIVEN = {"epsilon": None, "trial_seconds": 30.0}
 FAULTS = ("half", "half_between", "half_scaled", "half_wide", "single", "skipping", "skipping_wide", "few_seeds")
@@ -183,7 +184,7 @@ def test_a_hunt_says_which_score_it_chose_and_on_how_many_runs(faulty, tmp_path,
     assert "low bits: what each number leaves on a coarse grid" in shown
     assert "chosen on 40 further runs in each world" in shown
     (path,) = tmp_path.glob("*/result.json")
-    game = json.loads(path.read_text())["game"]
+    game = read_json(path)["game"]
     assert game["fitted_score"].startswith("low bits: ")
     assert game["fitted_on"] == "40 further runs in each world"
     assert "low bits 3." in game["chosen_by"]

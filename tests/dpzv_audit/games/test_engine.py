@@ -19,7 +19,9 @@ from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.base.executor import Workers, workers_from
 from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect, npz_bytes, run_chunk
 
-ROOT = Path(__file__).resolve().parents[3]
+from ...helpers.places import ROOT
+from ...helpers.refusals import refused
+
 # Workers cannot import tests by name: what they run of this file travels with its code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -107,7 +109,7 @@ def test_a_time_limit_ends_it_with_the_evidence_so_far():
     assert got.stopped == "max-minutes"
     assert 0 < got.pairs < 1000
     assert (got.arrays["in_scores"] == np.arange(got.pairs)).all()
-    with pytest.raises(AuditError, match="over before one chunk"):
+    with refused("over before one chunk", AuditError):
         collect(slow, 10, Effort(chunk=10, max_seconds=1e-9))
 
 
@@ -210,7 +212,7 @@ def test_a_chunk_that_fails_again_and_again_is_taken_up_where_it_ended_last(tmp_
         return fails
 
     for at in (3, 7, 8):
-        with pytest.raises(MechanismFailed, match=f"the {at} pairs of runs before it are kept"):
+        with refused(f"the {at} pairs of runs before it are kept", MechanismFailed):
             collect(failing_at(at), 20, Effort(chunk=10, store=ChunkStore(tmp_path / "key", resume=True)))
     again = Numbers()
     got = collect(again, 20, Effort(chunk=10, store=ChunkStore(tmp_path / "key", resume=True)))
@@ -224,7 +226,7 @@ def test_processes_give_the_same_numbers():
 
 
 def test_a_worker_that_dies_costs_its_chunk_alone(tmp_path):
-    got = collect(Dies(str(tmp_path / "died"), 6), 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=2)))
+    got = collect(Dies(f"{tmp_path}/died", 6), 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=2)))
     assert (tmp_path / "died").exists()
     assert (got.arrays["in_scores"] == np.arange(20)).all()
 
@@ -260,13 +262,13 @@ def test_a_chunk_that_is_cancelled_is_done_again(monkeypatch):
     got = collect(Numbers(), 10, Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here")))
     assert (got.arrays["in_scores"] == np.arange(10)).all()
     monkeypatch.setattr(executor, "lanes_of", lambda workers, job: Cluster(gone=1000))
-    with pytest.raises(AuditError, match="a worker died 3 times on runs 1 to 4"):
+    with refused("a worker died 3 times on runs 1 to 4", AuditError):
         collect(Numbers(), 10, Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here")))
 
 
 def test_a_chunk_on_which_workers_always_die_is_one_line(tmp_path):
-    trials = Dies(str(tmp_path / "died"), 6, always=True)
-    with pytest.raises(AuditError, match="a worker died 3 times on runs 7 to 9") as caught:
+    trials = Dies(f"{tmp_path}/died", 6, always=True)
+    with refused("a worker died 3 times on runs 7 to 9", AuditError) as caught:
         collect(trials, 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=1)))
     assert "\n" not in str(caught.value)
 
@@ -282,7 +284,7 @@ def test_a_chunk_on_which_workers_always_die_is_one_line(tmp_path):
     ],
 )
 def test_workers_that_do_not_go_together_are_one_line(given, words):
-    with pytest.raises(InputError, match=words):
+    with refused(words):
         workers_from(*given)
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.evidence.bounding import lower_bounds
 from dpzv_audit.evidence.verdict import largest_gating
@@ -19,6 +18,8 @@ from dpzv_audit.games.planted import (
 )
 from dpzv_audit.games.scores import scores_of
 from dpzv_audit.games.transcript import World
+
+from ...helpers.refusals import refused
 
 BUGS = {
     "noise-by-label": noise_by_label,
@@ -116,7 +117,7 @@ def test_views_of_any_width_and_constant_numbers_are_fitted(width):
     for kind in WORDS:
         scores = fitted_to(inside, outside, kinds=(kind,))
         assert all(side.shape == (5,) and np.isfinite(side).all() for side in (scores.in_scores, scores.out_scores))
-    with pytest.raises(InputError, match="must be above 20"):
+    with refused("must be above 20"):
         fitted_to(inside[:20], outside[:20])
 
 

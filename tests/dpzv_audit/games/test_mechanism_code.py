@@ -5,8 +5,9 @@ import types
 
 import pytest
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.games.mechanism import code_of
+
+from ...helpers.refusals import refused
 
 
 @pytest.fixture
@@ -130,5 +131,5 @@ def test_a_file_that_is_no_python_counts_by_its_bytes(project):
 @pytest.mark.parametrize("name", ["no_such_module:factory", "own_bare:factory"])
 def test_no_such_module_is_told_in_one_line(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "own_bare", types.ModuleType("own_bare"))  # made by hand: of no file
-    with pytest.raises(InputError, match="there is no module"):
+    with refused("there is no module"):
         code_of(name)

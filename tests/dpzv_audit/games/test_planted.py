@@ -2,12 +2,13 @@
 
 import pytest
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.evidence.auditing import planted_result, planted_row
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.evidence.sentences import said
 from dpzv_audit.games.planted import PLANTED, planted_named
 from dpzv_audit.results import PlantedRow
+
+from ...helpers.refusals import refused
 
 CONFIDENCE = 1.0 - 1e-5
 """A true claim is refuted with this error at most: 5 rows have one, so a false alarm of the table is below 1e-4."""
@@ -107,7 +108,7 @@ def test_the_sentence_names_what_went_wrong():
 
 
 def test_an_unknown_name_is_one_line():
-    with pytest.raises(InputError, match="did you mean 'noise-reused'"):
+    with refused("did you mean 'noise-reused'"):
         planted_named("noise-resued")
 
 

@@ -10,6 +10,8 @@ import pytest
 from dpzv_audit import verify_claim
 from dpzv_audit.base.errors import AuditError
 
+from ...helpers.refusals import refused
+
 MODULE = """
 import fractions, time
 import numpy as np
@@ -117,5 +119,5 @@ def test_a_mechanism_that_is_handed_over_has_the_limit_too():
 
         time.sleep(100)
 
-    with pytest.raises(AuditError, match=r"run 1 of the world '(in|out)' took longer than trial_seconds 0.2"):
+    with refused(r"run 1 of the world '(in|out)' took longer than trial_seconds 0.2", AuditError):
         verify_claim(mechanism=hangs, epsilon=1.0, trial_seconds=0.2)

@@ -6,7 +6,6 @@ Slow forms are of the size that is promised; the others are the same with fewer 
 import json
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +17,10 @@ from dpzv_audit.evidence.auditing import hunted_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.statistics.estimators import audit_scores
 
+from ...helpers.places import ROOT
 from .opacus_trainings import training
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "opacus"
+EXAMPLE = ROOT / "examples" / "opacus"
 CANARIES = 400
 HALVES = {"batch_size": 250, "noise_multiplier": 0.5}
 QUARTERS = {"batch_size": 125, "noise_multiplier": 0.7, "epochs": 2}

@@ -6,10 +6,11 @@ import math
 import pytest
 import torch
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.reproduce import TABLES, Setting, TableParts, implicit, reproduce
 from dpzv_audit.reproduce.implicit import DELTA, claimed_epsilon, composed_epsilon, gaussian_sigma
 from mechanisms.core.replicas import loss_gradient
+
+from ...helpers.refusals import refused
 
 PAPER = {10: (1.61, 20.1, 2.8e-3), 100: (0.15, 7.3, 3.3e-3)}
 
@@ -113,7 +114,7 @@ def test_measures_that_are_damaged_are_one_line(digits, tmp_path, interrupted, s
     table, stage, _ = interrupted
     for path in (tmp_path / "parts").glob("*.json"):
         spoil(path)
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message) as caught:
         reproduce(
             table,
             Setting(load=digits, epochs=2, seeds=1, kept=TableParts(tmp_path / "parts", resume=True), stage=stage),

@@ -2,8 +2,9 @@
 
 import pytest
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.reproduce import Setting, TableParts, reproduce
+
+from ...helpers.refusals import refused
 
 
 def test_a_part_is_computed_once_and_read_back_only_to_resume(tmp_path):
@@ -41,7 +42,7 @@ def test_a_damaged_part_is_one_line(tmp_path):
     TableParts(tmp_path).part({"a": 1}, lambda _: {"value": 1})
     (file,) = tmp_path.iterdir()
     file.write_text('{"value": ')
-    with pytest.raises(InputError, match=r"is damaged: .*; remove it, or start without resume"):
+    with refused(r"is damaged: .*; remove it, or start without resume"):
         TableParts(tmp_path, resume=True).part({"a": 1}, lambda _: {})
 
 

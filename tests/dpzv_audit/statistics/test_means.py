@@ -1,7 +1,6 @@
 """What means of Gaussian scores prove, beside exact laws; and that `gaussian` rests on them only where it may."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +12,8 @@ from dpzv_audit.accounting.gaussian import epsilon_from_mu
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.fixed import ON_MEANS, MeansTest, fixed_test, unseen
 from dpzv_audit.statistics.means import chance_of_means, mu_of_means, standard_errors_apart
+
+from ...helpers.places import ROOT
 
 DELTA = 1e-5
 CELL = 0.02
@@ -177,7 +178,7 @@ def test_no_score_has_seen_the_tails_at_an_ordinary_distance_either(shift, truth
         (bound,) = audit_scores(*scores, delta=DELTA, estimators=["gaussian"], **WORD)
         wrong += can_refute(bound) and bound.epsilon_lower > truth
     assert abs(wrong - said) <= 14
-    page = (Path(__file__).parents[3] / "docs" / "guide" / "statistics.md").read_text()
+    page = (ROOT / "docs" / "guide" / "statistics.md").read_text()
     assert f"in {said} of 60 audits" in " ".join(page.split())
 
 

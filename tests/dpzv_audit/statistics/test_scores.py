@@ -336,7 +336,7 @@ def test_rows_give_what_the_csv_module_gives(tmp_path_factory, lines, end, mark)
 
 
 def test_missing_files_and_folders(tmp_path):
-    with refused(re.escape(f"scores file {tmp_path / 'a.csv'}: there is no such file")):
+    with refused(re.escape(f"scores file {tmp_path}/a.csv: there is no such file")):
         load_scores(tmp_path / "a.csv")
     for suffix in ("csv", "jsonl", "npy", "npz"):
         (tmp_path / f"folder.{suffix}").mkdir()

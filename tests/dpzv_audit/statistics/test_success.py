@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpzv_audit.base.errors import AuditError, InputError
+from dpzv_audit.base.errors import AuditError
 from dpzv_audit.statistics.one_run import Guesses, p_value
 from dpzv_audit.statistics.success import (
     excess_p_value,
@@ -16,6 +16,8 @@ from dpzv_audit.statistics.success import (
     success_upper,
     trainings_needed,
 )
+
+from ...helpers.refusals import refused
 
 LAWS = {
     "0 or 1": lambda rng, n: (rng.random(n) < 0.9) * 1.0,
@@ -30,7 +32,7 @@ def test_bets_on_an_attack_that_succeeds_win_at_once():
     assert success_p_value([1.0] * 8, 0.15) < 1e-5
     assert success_p_value([], 0.15) == 1.0
     assert success_p_value([0.1] * 50, 0.15) == 1.0
-    with pytest.raises(InputError, match=r"success_at_most is 0.5, must be above 0.5, the least success"):
+    with refused(r"success_at_most is 0.5, must be above 0.5, the least success"):
         success_p_value([0.9] * 16, 0.5, least=0.5)
     assert success_p_value([0.3] * 64, 0.15) < 1e-6
 
@@ -58,7 +60,7 @@ def test_a_cosine_below_zero_is_one_poor_training_and_not_the_end_of_the_bets():
 
 @pytest.mark.parametrize("rate", [-0.05, 1.05, math.nan])
 def test_a_success_outside_its_range_is_refused(rate):
-    with pytest.raises(AuditError, match=r"must lie in \[0, 1\]"):
+    with refused(r"must lie in \[0, 1\]", AuditError):
         success_p_value([0.5, rate], 0.15)
 
 

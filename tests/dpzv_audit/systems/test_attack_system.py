@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,9 @@ from typer.testing import CliRunner
 from dpzv_audit import AuditError, InputError, attack_system, load_dataset
 from dpzv_audit.cli import app
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "system"
+from ...helpers.places import ROOT
+
+EXAMPLE = ROOT / "examples" / "system"
 
 
 def leaky(task, record, seed):

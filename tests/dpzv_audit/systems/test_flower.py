@@ -3,7 +3,6 @@
 import difflib
 import importlib
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +10,10 @@ import pytest
 from dpzv_audit.systems import Recorder
 from dpzv_audit.systems.transcript import load
 
+from ...helpers.places import ROOT
 from ...helpers.refusals import refused
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "flower"
+EXAMPLES = ROOT / "examples" / "flower"
 MOST_LINES = 3
 N, M = 6, 2
 IDS = [4, 1, 3]

@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 
 import numpy as np
 import pydantic
@@ -16,6 +15,7 @@ from safetensors.torch import save_file as save_torch
 from dpzv_audit.systems import Recorder
 from dpzv_audit.systems.transcript import MANIFEST, Manifest, load, schema_of_transcripts
 
+from ...helpers.places import ROOT, read_json
 from ...helpers.refusals import refused
 
 IDS = np.array([2, 0])
@@ -89,7 +89,7 @@ def test_parts_of_another_training_do_not_merge(tmp_path):
 
 def change(folder, **keys):
     path = folder / MANIFEST
-    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+    path.write_text(json.dumps(read_json(path) | keys))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_damaged_manifest_is_refused_in_one_line(tmp_path, keys, words):
 )
 def test_a_wrong_message_is_named(tmp_path, entry, words):
     folder = recorded().save(tmp_path / "run", classes=2)
-    messages = json.loads((folder / MANIFEST).read_text())["messages"]
+    messages = read_json(folder / MANIFEST)["messages"]
     change(folder, messages=[messages[0] | entry, *messages[1:]])
     with refused(words):
         load(folder)
@@ -213,11 +213,11 @@ def test_ten_thousand_messages_are_read_in_seconds(tmp_path):
     Version(pydantic.VERSION) < Version("2.13"), reason="published as pydantic 2.13 and later describe the same models"
 )
 def test_the_published_schema_is_that_of_the_manifest(tmp_path):
-    page = Path(__file__).parents[3] / "docs" / "reference" / "transcript.schema.json"
+    page = ROOT / "docs" / "reference" / "transcript.schema.json"
     schema = schema_of_transcripts()
     command = "python -m dpzv_audit.systems.transcript > docs/reference/transcript.schema.json"
     assert page.read_text("utf-8") == json.dumps(schema, indent=1) + "\n", f"run: {command}"
-    written = json.loads((recorded().save(tmp_path / "run", classes=3, top_model=False) / MANIFEST).read_text())
+    written = read_json(recorded().save(tmp_path / "run", classes=3, top_model=False) / MANIFEST)
     validator = Draft202012Validator(schema)
     assert validator.is_valid(written)
     assert written["top_model"] is False

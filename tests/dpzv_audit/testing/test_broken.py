@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +16,9 @@ from mechanisms.core.channel import SERVER, Message
 from mechanisms.methods.dpzo import DPZORun
 
 from ...helpers import one_bit
+from ...helpers.places import ROOT
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "extension"
+EXAMPLE = ROOT / "examples" / "extension"
 
 
 @pytest.fixture

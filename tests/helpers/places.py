@@ -1,0 +1,11 @@
+"""Where things lie in the repository, and how its JSON files are read."""
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def read_json(path):
+    """What a JSON file holds."""
+    return json.loads(path.read_text(encoding="utf-8"))
