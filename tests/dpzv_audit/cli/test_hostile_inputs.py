@@ -53,7 +53,7 @@ from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile, run_key
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.dpzv import DPZVRun
 
-from ...helpers.places import read_json
+from ...helpers.places import read_json, sparse
 from ...helpers.refusals import refused
 
 SECONDS = 20
@@ -199,11 +199,6 @@ def sock(path):
             made.bind(path.name)
     finally:
         os.chdir(here)
-
-
-def sparse(path):
-    with path.open("wb") as file:
-        file.truncate(1 << 36)
 
 
 SPECIAL = {

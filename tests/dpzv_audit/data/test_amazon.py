@@ -5,6 +5,7 @@ from dpzv_audit.data import load
 from dpzv_audit.data.text import CHUNK, HashTokenizer, read_fasttext
 from dpzv_audit.data.vertical import fixed_split
 
+from ...helpers.places import sparse
 from ...helpers.refusals import refusal
 
 TOKENIZER = HashTokenizer(length=6, vocabulary=500)
@@ -85,8 +86,7 @@ def test_empty_huge_and_missing_files_are_refused(tmp_path):
     path = tmp_path / "train.ft.txt"
     path.write_bytes(b"")
     assert f"{path}: is empty, must have a line a review" in refused(tmp_path, subset=True)
-    with path.open("wb") as file:
-        file.truncate(1 << 40)  # sparse
+    sparse(path)
     assert f"{path}: has {1 << 40} bytes" in refused(tmp_path, subset=True)
     assert "test.ft.txt: no such file" in refused(tmp_path)
     assert "clients is 5, must divide the 96 tokens" in refused(tmp_path / "absent", clients=5)

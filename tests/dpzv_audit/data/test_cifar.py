@@ -1,6 +1,3 @@
-import hashlib
-import io
-import tarfile
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +8,9 @@ from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.images import BATCHES as NAMES
 from dpzv_audit.data.images import CIFAR_FOLDER, TRAIN_BATCHES, read_cifar10
 
+from ...helpers.places import sparse
 from ...helpers.refusals import refusal
+from .packed import md5, tar_of
 
 CIFAR = replace(DATASETS["cifar10"], reader=partial(read_cifar10, 20))
 
@@ -39,15 +38,10 @@ def packed(folder, names=NAMES):
     """Pack the batches into the archive, remove them, and return the data set whose archive it is."""
     inner = folder / CIFAR_FOLDER
     path = inner / "cifar-10-binary.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        for name in names:
-            content = (inner / name).read_bytes()
-            info = tarfile.TarInfo(f"{CIFAR_FOLDER}/{name}")
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
+    tar_of(path, {f"{CIFAR_FOLDER}/{name}": (inner / name).read_bytes() for name in names})
     for name in NAMES:
         (inner / name).unlink()
-    digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    digest = md5(path.read_bytes())
     return replace(CIFAR, source=replace(CIFAR.source, remote=(replace(CIFAR.remote[0], digest=digest),)))
 
 
@@ -124,8 +118,7 @@ def test_a_subset_must_still_be_whole_rows(folder, size):
 
 def test_a_longer_file_is_refused_after_a_bounded_read(folder):
     path = folder / CIFAR_FOLDER / "data_batch_1.bin"
-    with path.open("wb") as file:
-        file.truncate(1 << 40)  # sparse
+    sparse(path)
     assert f"has more than {20 * 3073} bytes" in refused(folder, subset=True)
 
 

@@ -1,7 +1,5 @@
 import gzip
-import hashlib
 import os
-import struct
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.images import GZIP_MARK, IdxFiles, declared_idx_files, find_idx, read_idx_images
 from dpzv_audit.data.spec import DATA_VARIABLE
 
-from ...helpers.refusals import refused
+from ...helpers.places import ROOT
+from ...helpers.refusals import refusal, refused
+from .packed import declared_as, idx_arrays, idx_bytes
 
 DEBIAN = Path("/usr/share/datasets")
 """Where Debian's package dataset-fashion-mnist puts the files."""
@@ -23,7 +22,7 @@ FASHION_FILES, MNIST_FILES = declared_idx_files("fashion-mnist"), declared_idx_f
 
 
 def real_folder():
-    places = [os.environ.get(DATA_VARIABLE), Path(__file__).parents[4] / "shared" / "data", DEBIAN]
+    places = [os.environ.get(DATA_VARIABLE), ROOT.parent / "shared" / "data", DEBIAN]
     return next((Path(place) for place in places if place and (Path(place) / "fashion-mnist").is_dir()), None)
 
 
@@ -32,18 +31,8 @@ def load_fashion_mnist(*, files, **options):
     return replace(DATASETS["fashion-mnist"], reader=partial(read_idx_images, files)).load(**options)
 
 
-def idx(array):
-    return struct.pack(f">I{array.ndim}I", 0x0800 | array.ndim, *array.shape) + array.tobytes()
-
-
 def arrays():
-    random = np.random.default_rng(1)
-    return {
-        "train_images": random.integers(0, 256, (12, 28, 28), dtype=np.uint8),
-        "train_labels": random.integers(0, 10, 12, dtype=np.uint8),
-        "test_images": random.integers(0, 256, (4, 28, 28), dtype=np.uint8),
-        "test_labels": random.integers(0, 10, 4, dtype=np.uint8),
-    }
+    return idx_arrays(12, 4)
 
 
 def written(tmp_path):
@@ -51,11 +40,8 @@ def written(tmp_path):
     folder.mkdir()
     files = {}
     for field, array in arrays().items():
-        expected = getattr(FASHION_FILES, field)
-        content = idx(array)
-        (folder / f"{expected.name}.gz").write_bytes(gzip.compress(content, mtime=0))
-        digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        files[field] = replace(expected, shape=array.shape, md5=digest)
+        files[field] = declared_as(getattr(FASHION_FILES, field), array)
+        (folder / f"{files[field].name}.gz").write_bytes(gzip.compress(idx_bytes(array), mtime=0))
     return IdxFiles(**files)
 
 
@@ -70,16 +56,14 @@ def test_it_is_read_from_its_own_folder_as_mnist_is(tmp_path):
 
 def test_mnist_in_its_place_is_told_by_the_md5(tmp_path):
     files = written(tmp_path)
-    other = idx(arrays()["train_images"][::-1].copy())
+    other = idx_bytes(arrays()["train_images"][::-1].copy())
     (tmp_path / "fashion-mnist" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(other))
     with refused(f"must be {files.train_images.md5}"):
         load_fashion_mnist(data_dir=tmp_path, files=files)
 
 
 def test_absent_files_are_told_with_their_source(tmp_path):
-    with pytest.raises(InputError) as caught:
-        load("fashion-mnist", data_dir=tmp_path)
-    text = str(caught.value)
+    text = refusal(load, "fashion-mnist", data_dir=tmp_path)
     assert text.startswith(
         f"{tmp_path}/train-images-idx3-ubyte.gz: no such file; download the four .gz files from http"
     )

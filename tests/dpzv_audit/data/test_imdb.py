@@ -1,6 +1,3 @@
-import hashlib
-import io
-import tarfile
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +9,7 @@ from dpzv_audit.data.text import HashTokenizer, read_imdb
 from dpzv_audit.data.vertical import fixed_order
 
 from ...helpers.refusals import refusal
+from .packed import md5, tar_of
 
 TOKENIZER = HashTokenizer(length=8, vocabulary=300)
 
@@ -25,15 +23,6 @@ def reviews(count=6):
                 files[f"aclImdb/{part}/{side}/{number}_{rating}.txt"] = text.encode()
     files["aclImdb/train/unsup/0_0.txt"] = b"unlabelled"
     return files
-
-
-def pack(path, files):
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return path
 
 
 IMDB = DATASETS["imdb"]
@@ -50,7 +39,7 @@ def refused(folder, spec=IMDB, **options):
 
 
 def test_labelled_reviews_are_read_in_place_and_shuffled(tmp_path):
-    path = pack(tmp_path / "aclImdb_subset.tar.gz", reviews())
+    path = tar_of(tmp_path / "aclImdb_subset.tar.gz", reviews())
     data = load("imdb", data_dir=tmp_path, subset=True, tokenizer=TOKENIZER)
     assert data.shapes == ((8,),)
     assert (len(data.train), len(data.test), data.vocabulary) == (6, 6, 300)
@@ -66,8 +55,8 @@ def test_labelled_reviews_are_read_in_place_and_shuffled(tmp_path):
 
 
 def test_the_complete_archive_needs_its_md5_and_counts(tmp_path):
-    path = pack(tmp_path / IMDB.remote[0].name, reviews())
-    digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    path = tar_of(tmp_path / IMDB.remote[0].name, reviews())
+    digest = md5(path.read_bytes())
     assert archive_of(digest, 6).load(data_dir=tmp_path).notes == ()
     assert f"md5 is {digest}, must be 7c2ac02c03563afcf9b574c7e56c153a" in refused(tmp_path)
     assert "has 6 train reviews, the original has 7" in refused(tmp_path, archive_of(digest, 7))
@@ -85,7 +74,7 @@ def test_the_complete_archive_needs_its_md5_and_counts(tmp_path):
     ],
 )
 def test_malformed_archives_are_refused(tmp_path, change, message):
-    path = pack(tmp_path / "aclImdb_x.tar.gz", {**reviews(), **change})
+    path = tar_of(tmp_path / "aclImdb_x.tar.gz", {**reviews(), **change})
     text = refused(tmp_path, subset=True)
     assert text.startswith(f"{path}: ")
     assert message in text
@@ -93,7 +82,7 @@ def test_malformed_archives_are_refused(tmp_path, change, message):
 
 def test_an_archive_without_a_part_is_refused(tmp_path):
     only = {name: content for name, content in reviews().items() if "/test/" not in name}
-    pack(tmp_path / "aclImdb_x.tar.gz", only)
+    tar_of(tmp_path / "aclImdb_x.tar.gz", only)
     assert "has no aclImdb/test/pos or neg/ID_RATING.txt" in refused(tmp_path, subset=True)
 
 
@@ -102,7 +91,7 @@ def test_absent_archives_are_told_with_their_source(tmp_path):
     assert "aclImdb_v1.tar.gz: no such file; download https://ai.stanford.edu/" in text
     assert "to go into imdb/" in text
     assert "subset" not in text
-    pack(tmp_path / "aclImdb_subset.tar.gz", reviews())
+    tar_of(tmp_path / "aclImdb_subset.tar.gz", reviews())
     assert refused(tmp_path).endswith("give subset to use aclImdb_subset.tar.gz")
     assert "clients is 3, must divide the 256 tokens" in refused(tmp_path, clients=3)
 

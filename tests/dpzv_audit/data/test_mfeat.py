@@ -1,16 +1,15 @@
 import struct
-import tracemalloc
 import zlib
 
 import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from dpzv_audit.data.mfeat import MFEAT_FILE, VIEWS, read_mat5, scaled_view
 from dpzv_audit.data.vertical import fixed_split
 
+from ...helpers.memory import memory_below
 from ...helpers.refusals import refusal as refusal_of
 from ...helpers.refusals import refused
 
@@ -120,6 +119,7 @@ HEADER = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
         (HEADER + matrix(6, (1, 1), element(3647, bytes(8))), "has an array of 1 numbers of type 3647"),  # ended scipy
         (HEADER + matrix(6, (1, 1), element(9, bytes(8)), element(9, bytes(8))), "has an array of complex numbers"),
         (HEADER + matrix(6, (1, 1)), "has an array of 1 numbers of type 0"),
+        (HEADER + matrix(6, (10, 10), element(9, bytes(16))), "has 16 bytes of data for 100 numbers of 8 bytes"),
         (HEADER + element(9, b"12345678"), "has an element of type 9, must have matrices only"),
         (HEADER + element(14, b""), "has a matrix without flags or dimensions"),
         (HEADER + struct.pack("<II", 14, 10**9), "is truncated: an element of 1000000000 bytes"),
@@ -131,10 +131,9 @@ HEADER = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
 def test_hostile_structures_are_refused(tmp_path, content, message):
     path = tmp_path / "x.mat"
     path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        read_mat5(path, ("X",), 1_000_000)
-    assert message in str(caught.value)
-    assert str(caught.value).startswith(f"{path}: ")
+    text = refusal_of(read_mat5, path, ("X",), 1_000_000)
+    assert message in text
+    assert text.startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -159,20 +158,7 @@ def test_numbers_and_cells_are_those_that_scipy_reads(tmp_path, compressed):
 def test_a_bomb_is_never_unpacked_beyond_the_limit(tmp_path):
     path = tmp_path / "x.mat"
     path.write_bytes(HEADER + element(15, zlib.compress(bytes(50_000_000))))
-    tracemalloc.start()
-    try:
-        with refused("unpacks to more than its limit"):
-            read_mat5(path, ("X",), 1_000_000)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 5_000_000
-
-
-def test_a_number_array_without_its_data_is_refused(tmp_path):
-    path = tmp_path / "x.mat"
-    path.write_bytes(HEADER + matrix(6, (10, 10), element(9, bytes(16))))
-    with refused("has 16 bytes of data for 100 numbers of 8 bytes"):
+    with memory_below(5_000_000), refused("unpacks to more than its limit"):
         read_mat5(path, ("X",), 1_000_000)
 
 

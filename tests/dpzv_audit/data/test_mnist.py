@@ -1,40 +1,23 @@
 import gzip
 import hashlib
 import io
-import os
-import struct
-import tracemalloc
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpzv_audit.data import DATASETS, load
-from dpzv_audit.data.images import GZIP_MARK, IdxFile, IdxFiles, declared_idx_files, find_idx, read_idx, read_idx_images
+from dpzv_audit.data.images import GZIP_MARK, IdxFiles, declared_idx_files, find_idx, read_idx, read_idx_images
 from dpzv_audit.data.spec import DATA_VARIABLE
 
+from ...helpers.memory import memory_below
+from ...helpers.places import sparse
 from ...helpers.refusals import refusal as refusal_of
 from ...helpers.refusals import refused
+from .packed import declared_as, idx_arrays, idx_bytes
 
 MNIST_FILES = declared_idx_files("mnist")
-
-
-def real_data():
-    places = [os.environ.get(DATA_VARIABLE), Path(__file__).parents[4] / "shared" / "data"]
-    return next((Path(place) for place in places if place and (Path(place) / "mnist").is_dir()), None)
-
-
-needs_data = pytest.mark.skipif(real_data() is None, reason=f"no MNIST in {DATA_VARIABLE} or ../shared/data")
-
-
-def idx_bytes(array):
-    return struct.pack(f">I{array.ndim}I", 0x0800 | array.ndim, *array.shape) + array.tobytes()
-
-
-def expectation(name, array):
-    return IdxFile(name=name, shape=array.shape, md5=hashlib.md5(idx_bytes(array)).hexdigest())
 
 
 def write_gzip(folder, expected, plain):
@@ -44,16 +27,10 @@ def write_gzip(folder, expected, plain):
 
 
 def arrays():
-    random = np.random.default_rng(0)
-    return {
-        "train_images": random.integers(0, 256, (20, 28, 28), dtype=np.uint8),
-        "train_labels": random.integers(0, 10, 20, dtype=np.uint8),
-        "test_images": random.integers(0, 256, (5, 28, 28), dtype=np.uint8),
-        "test_labels": random.integers(0, 10, 5, dtype=np.uint8),
-    }
+    return idx_arrays(20, 5)
 
 
-FILES = IdxFiles(**{field: expectation(getattr(MNIST_FILES, field).name, array) for field, array in arrays().items()})
+FILES = IdxFiles(**{field: declared_as(getattr(MNIST_FILES, field), array) for field, array in arrays().items()})
 
 
 def load_mnist(files=FILES, **options):
@@ -186,7 +163,7 @@ def test_wrong_contents_are_refused_whether_gzipped_or_not(folder, content, mess
 
 def test_labels_out_of_range_are_refused_even_with_the_right_md5(folder):
     labels = np.full(20, 10, dtype=np.uint8)
-    expected = expectation("train-labels-idx1-ubyte", labels)
+    expected = declared_as(FILES.train_labels, labels)
     write_gzip(folder / "mnist", expected, idx_bytes(labels))
     assert "train labels run from 10 to 10" in refusal(folder, FILES._replace(train_labels=expected))
 
@@ -196,21 +173,14 @@ def test_a_gzip_bomb_is_never_unpacked_beyond_the_right_size(tmp_path):
     bomb = gzip.compress(expected.header + bytes(4_000_000))
     (tmp_path / f"{expected.name}.gz").write_bytes(bomb)
     assert len(bomb) < 4096  # short enough to pass as a file of the right length
-    tracemalloc.start()
-    try:
-        with refused("goes on after its last record"):
-            read_idx(find_idx(tmp_path, expected), expected)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 400_000
+    with memory_below(400_000), refused("goes on after its last record"):
+        read_idx(find_idx(tmp_path, expected), expected)
 
 
 def test_a_huge_file_is_refused_after_a_bounded_read(tmp_path):
     expected = FILES.train_labels
     path = tmp_path / expected.name
-    with path.open("wb") as file:
-        file.truncate(1 << 40)  # sparse: a terabyte that takes no room
+    sparse(path)
     with refused("has more than 4124 bytes"):
         read_idx(path, expected)
 
@@ -258,9 +228,9 @@ def test_wrong_clients_or_partition_are_told_before_any_file_is_read(tmp_path):
 
 
 @pytest.mark.data
-@needs_data
-def test_real_mnist_is_the_published_one():
-    mnist = load("mnist", data_dir=real_data())
+@pytest.mark.parametrize("real", ["mnist"], indirect=True)
+def test_real_mnist_is_the_published_one(real):
+    mnist = load("mnist", data_dir=real)
     assert (len(mnist.train), len(mnist.test), mnist.clients) == (60_000, 10_000, 7)
     assert mnist.shapes == ((1, 4, 28),) * 7
     # class counts and mean grey value of the train images as widely published (mean 0.1307)

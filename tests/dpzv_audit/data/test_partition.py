@@ -3,10 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.vertical import equal_runs, patches, scaled, split_evenly
 
-from ...helpers.refusals import refused
+from ...helpers.refusals import refusal, refused
 
 count = st.integers(1, 4)
 few = st.integers(1, 5)
@@ -40,9 +39,7 @@ def test_a_partition_divides_or_is_refused_with_numbers_that_do(length, clients)
         assert split_evenly(length, clients, name="clients", of="features") == length // clients
         assert len(equal_runs(numbered(2, length), clients)) == clients
         return
-    with pytest.raises(InputError) as caught:
-        split_evenly(length, clients, name="clients", of="features")
-    text = str(caught.value)
+    text = refusal(split_evenly, length, clients, name="clients", of="features")
     assert text.startswith(f"clients is {clients}, must divide the {length} features")
     offered = [int(word) for word in text.rsplit("one of ", 1)[1].split(", ")]
     assert offered == [n for n in range(1, length + 1) if length % n == 0]

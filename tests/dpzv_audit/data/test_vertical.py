@@ -14,6 +14,11 @@ def labels(*values):
     return np.array(values, dtype=np.int64)
 
 
+def records(*shapes, y=(0,)):
+    """Records of blocks of some shapes."""
+    return Records(features=tuple(block(*shape) for shape in shapes), labels=labels(*y))
+
+
 def dataset(train, test, classes=3):
     return VerticalDataset(
         name="tiny", train=train, test=test, classes=classes, partition="by hand", digests={"a": "0" * 64}
@@ -21,8 +26,8 @@ def dataset(train, test, classes=3):
 
 
 def test_clients_and_lengths():
-    train = Records(features=(block(3, 2), block(3, 1, 4, 5)), labels=labels(0, 1, 2))
-    made = dataset(train, Records(features=(block(1, 2), block(1, 1, 4, 5)), labels=labels(2)))
+    train = records((3, 2), (3, 1, 4, 5), y=(0, 1, 2))
+    made = dataset(train, records((1, 2), (1, 1, 4, 5), y=(2,)))
     assert made.clients == 2
     assert made.shapes == ((2,), (1, 4, 5))
     assert (len(made.train), len(made.test)) == (3, 1)
@@ -78,22 +83,22 @@ def test_malformed_records_are_refused(features, y, message):
 
 @pytest.mark.parametrize("bad", [-1, 3])
 def test_labels_out_of_range_are_refused(bad):
-    good = Records(features=(block(1, 2),), labels=labels(0))
-    wrong = Records(features=(block(2, 2),), labels=labels(0, bad))
+    good = records((1, 2))
+    wrong = records((2, 2), y=(0, bad))
     with refused(r"test labels run from .* must lie in 0 \.\. 2"):
         dataset(good, wrong)
 
 
 def test_parts_that_differ_in_blocks_are_refused():
-    one = Records(features=(block(1, 2),), labels=labels(0))
-    wider = Records(features=(block(1, 3),), labels=labels(0))
-    for other in (wider, Records(features=(block(1, 2), block(1, 2)), labels=labels(0))):
+    one = records((1, 2))
+    wider = records((1, 3))
+    for other in (wider, records((1, 2), (1, 2))):
         with refused("must be the same"):
             dataset(one, other)
 
 
 def test_one_class_is_no_task():
-    one = Records(features=(block(1, 2),), labels=labels(0))
+    one = records((1, 2))
     with refused("classes is 1"):
         dataset(one, one, classes=1)
 
@@ -133,5 +138,5 @@ def test_parts_that_differ_in_type_are_refused():
 
 
 def test_data_sets_carry_no_notes_unless_given():
-    one = Records(features=(block(1, 2),), labels=labels(0))
+    one = records((1, 2))
     assert dataset(one, one).notes == ()
