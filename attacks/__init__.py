@@ -6,7 +6,8 @@ Adding one is one file with a `SPEC` and one line in `ATTACKS`, or a package tha
 
 from dpzv_audit.base.registry import Registry
 
-from .core.contract import AttackOutcome, AttackSetting, AttackSpec
+from .core.setting import AttackSetting
+from .core.spec import AttackOutcome, AttackSpec
 from .feature import inversion as feature_inversion
 from .gradient import estimation
 from .label import (

@@ -17,7 +17,7 @@ import torch
 from measuring import products_of, seconds
 from ratios import Row, milliseconds
 
-from attacks.core.contract import AttackSetting
+from attacks.core.setting import AttackSetting
 from attacks.membership.mount import chosen_rows, coins_of, pool_of, train_on_coins
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset

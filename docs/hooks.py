@@ -53,11 +53,11 @@ def attack(name: str) -> str:
     spec = ATTACKS[name]
     rows = {
         "adversary": " or ".join(f"`{one}`" for one in spec.adversaries),
-        "options (`--attack-set`)": keys(spec.options),
-        "queries a batch (`--queries`)": str(spec.queries),
-        "trains with": keys(spec.requires) + (f": {spec.requires_because}" if spec.requires else ""),
-        "unless you say otherwise": keys(spec.suggests),
-        "positive control": spec.positive.what,
+        "options (`--attack-set`)": keys(spec.setup.options),
+        "queries a batch (`--queries`)": str(spec.setup.queries),
+        "trains with": keys(spec.needs.requires) + (f": {spec.needs.requires_because}" if spec.needs.requires else ""),
+        "unless you say otherwise": keys(spec.needs.suggests),
+        "positive control": spec.goal.positive.what,
     }
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {cell(value)} |" for key, value in rows.items())])
 

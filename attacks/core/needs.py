@@ -1,6 +1,7 @@
 """What an attack may need of a setting: each says in one line why it is not there, or None where it is."""
 
-from .contract import COLLUDING, AttackSetting, Need
+from .setting import COLLUDING, AttackSetting
+from .spec import Condition
 
 READ = ("gradient", "prediction")
 """Kinds of messages from a system's server that attacks on labels read."""
@@ -78,7 +79,7 @@ def _unlock(setting: AttackSetting) -> str:
     return f"; the transcript must hold a 'gradient' from 0 to {m}: client {m} is who looks"
 
 
-def downlink(gradient: bool, otherwise: str) -> Need:
+def downlink(gradient: bool, otherwise: str) -> Condition:
     """Need a server that sends gradients, or one that does not: the reason `otherwise`."""
 
     def need(setting: AttackSetting) -> str | None:
@@ -96,4 +97,4 @@ def gradients_of_colluders(setting: AttackSetting) -> str | None:
     return "its server sends scalars, which colluding clients pool in label_scalar"
 
 
-record_gradients: tuple[Need, ...] = (downlink(True, "its server sends no gradient of a record"), one_batch_size)
+record_gradients: tuple[Condition, ...] = (downlink(True, "its server sends no gradient of a record"), one_batch_size)

@@ -21,7 +21,8 @@ from mechanisms.core.channel import Message, View, stacked_ids
 from mechanisms.core.context import ClientBehaviour, Turn
 
 from ..gradient.estimates import forward_difference_error, label_prior_std, ridge
-from .contract import AttackSetting, Knowledge
+from .knowledge import Knowledge
+from .setting import AttackSetting
 
 # Makes gradients (batches, B, c) of directions and scalars.
 Estimator = Callable[[Tensor, Tensor], Tensor]

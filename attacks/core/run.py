@@ -19,16 +19,9 @@ from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.joining import joined
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 
-from .contract import (
-    AttackSetting,
-    AttackSpec,
-    DoesNotApply,
-    FewLabels,
-    Knowledge,
-    OwnParty,
-    Progress,
-    SomeFeatures,
-)
+from .knowledge import FewLabels, Knowledge, OwnParty, SomeFeatures
+from .setting import AttackSetting, Progress
+from .spec import AttackSpec, DoesNotApply
 
 
 @dataclass(frozen=True)
@@ -104,22 +97,22 @@ def attacked_run(
     places = setting.trials * batches * config.batch_size
     check_memory(8 * places, f"batch ids of {setting.trials} trainings")
     data = setting.data(labels)
-    answers = spec.answers or setting.downlink
+    answers = spec.needs.answers or setting.downlink
     attacked = setting.parties if looks.clients or answers in ("gradient", "prediction") else None
-    behaviours = spec.behave(setting)
+    behaviours = spec.setup.behave(setting)
     plan = _plan(setting, behaviours)
     known = public_knowledge(spec, setting, plan)
-    grants = list(spec.grants(data, setting))
-    if spec.few_labels:
+    grants = list(spec.setup.grants(data, setting))
+    if spec.setup.few_labels:
         grants.append(granted or few_labels(spec, data.labels, setting))
 
     def part(one: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], list[Any]]:
-        recorder = ViewRecorder(looks, kinds=spec.reads, senders=spec.reads_of)
+        recorder = ViewRecorder(looks, kinds=spec.needs.reads, senders=spec.needs.reads_of)
         log = BatchLog(answers, attacked)
         some = data.of_replicas(places.start, places.stop)
         watching = [watch(one, some.labels)] if watch else []
         observers = (recorder, log, *watching)
-        trained = one.train(some, behaviours=spec.behave(one), observers=observers)
+        trained = one.train(some, behaviours=spec.setup.behave(one), observers=observers)
         for observer in watching:
             observer.finish()
         return (recorder.view, log, trained), watching
@@ -208,7 +201,7 @@ def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewL
     per_class = spec.count(setting, "labels_per_class")
     classes = setting.dataset.classes
     rows = labels.expand(setting.trials, -1).cpu()
-    among = spec.granted_among(setting).cpu() if spec.granted_among else None
+    among = spec.setup.granted_among(setting).cpu() if spec.setup.granted_among else None
     if among is None:
         most = int(torch.bincount(rows[0], minlength=classes).min())
         rule = f"must be at most {most}: a class has no more records"

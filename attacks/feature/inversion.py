@@ -22,20 +22,13 @@ from mechanisms.core.channel import Message, View
 from mechanisms.core.context import dtype_of
 
 from ..core import needs
-from ..core.contract import (
-    ATTACKER,
-    AttackOutcome,
-    AttackSetting,
-    AttackSpec,
-    Knowledge,
-    Pictures,
-    Positive,
-    SomeFeatures,
-)
 from ..core.controls import at_chance, by_bets
+from ..core.knowledge import Knowledge, SomeFeatures
 from ..core.metrics import over_trainings, t_interval
 from ..core.queries import kept_of
 from ..core.run import attacked_run
+from ..core.setting import ATTACKER, AttackSetting
+from ..core.spec import AttackOutcome, AttackSpec, Goal, Needs, Pictures, Positive, Setup
 
 # Ridge penalty a known record, on standardised inputs.
 PENALTY = 1e-2
@@ -258,14 +251,17 @@ SPEC = AttackSpec(
     adversaries=("server",),
     infer=infer,
     mounted_by=mount_features,
-    positive=Positive("embeddings four times as wide as the features: must be 0.4 at least", wide, 0.4),
-    options={"known_records": 200, "embeddings": "auto"},
-    choices={"embeddings": ("auto", *SENT)},
-    needs=(needs.own_protocol, features_to_fit, needs.one_batch_size),
-    least_success=-1.0,
-    reveals="features",
-    reads=("table", "embeddings"),
-    reads_of=(ATTACKER,),
+    goal=Goal(
+        Positive("embeddings four times as wide as the features: must be 0.4 at least", wide, 0.4),
+        least_success=-1.0,
+        reveals="features",
+    ),
+    needs=Needs(
+        conditions=(needs.own_protocol, features_to_fit, needs.one_batch_size),
+        reads=("table", "embeddings"),
+        reads_of=(ATTACKER,),
+    ),
+    setup=Setup(options={"known_records": 200, "embeddings": "auto"}, choices={"embeddings": ("auto", *SENT)}),
 )
 
 

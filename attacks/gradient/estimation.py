@@ -17,11 +17,13 @@ from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Message, View
 
 from ..core import needs
-from ..core.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
 from ..core.controls import at_chance, by_bets
+from ..core.knowledge import Knowledge
 from ..core.metrics import cosine_interval, cosine_similarity, relative_error
 from ..core.queries import best_ridge, first_pass, kept_of, querying_client
 from ..core.run import AttackedRun, attacked_run, permuted_labels
+from ..core.setting import AttackSetting
+from ..core.spec import AttackOutcome, AttackSpec, Goal, Needs, Positive, Setup
 from .estimates import correlation, expected_cosine, minimum_norm
 
 # Numbers of queries at which estimates are made, as far as the answers reach.
@@ -182,19 +184,22 @@ SPEC = AttackSpec(
     adversaries=("client", "eavesdropper"),
     infer=infer,
     mounted_by=mount_gradients,
-    positive=Positive("twice as many queries as unknowns, no noise: must be 1", exactly, 0.999),
-    requires={"top_model": False},
-    requires_because="the gradient is that at logits that the server only sums",
-    suggests={"batch_size": 8, "epochs": 16},
-    queries=128,
-    needs=(
-        needs.own_protocol,
-        needs.downlink(False, "its server sends the gradient itself, so there is nothing to estimate"),
-        needs.one_batch_size,
+    goal=Goal(
+        Positive("twice as many queries as unknowns, no noise: must be 1", exactly, 0.999),
+        least_success=-1.0,
+        reveals="gradients",
     ),
-    behave=querying_client,
-    least_success=-1.0,
-    reveals="gradients",
+    needs=Needs(
+        requires={"top_model": False},
+        requires_because="the gradient is that at logits that the server only sums",
+        suggests={"batch_size": 8, "epochs": 16},
+        conditions=(
+            needs.own_protocol,
+            needs.downlink(False, "its server sends the gradient itself, so there is nothing to estimate"),
+            needs.one_batch_size,
+        ),
+    ),
+    setup=Setup(queries=128, behave=querying_client),
 )
 
 

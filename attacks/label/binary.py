@@ -19,8 +19,10 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms.core.channel import View
 
 from ..core import needs
-from ..core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
 from ..core.controls import CERTAIN, labels_in_own_features
+from ..core.knowledge import FewLabels, Knowledge, OwnParty
+from ..core.setting import AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .completion import embedded, untrained
 from .direct import cut_layer
 from .mount import mount_binary
@@ -101,9 +103,8 @@ NORM_SPEC = AttackSpec(
     adversaries=("client",),
     infer=by_norm,
     mounted_by=mount_binary,
-    positive=Positive("one label in ten, uninformative features, summed logits: must be 0.95", base_rate_alone, 0.95),
-    needs=(needs.binary_labels, *needs.record_gradients),
-    one_view=True,
+    goal=Goal(Positive("one label in ten, uninformative features, summed logits: must be 0.95", base_rate_alone, 0.95)),
+    needs=Needs(conditions=(needs.binary_labels, *needs.record_gradients), one_view=True),
 )
 
 
@@ -143,11 +144,9 @@ DIRECTION_SPEC = AttackSpec(
     adversaries=("client",),
     infer=by_direction,
     mounted_by=mount_binary,
-    positive=Positive("label_direction on split without a top model: must be 1", on_sums, CERTAIN),
-    options={"labels_per_class": 3},
-    needs=(needs.binary_labels, *needs.record_gradients),
-    one_view=True,
-    few_labels=True,
+    goal=Goal(Positive("label_direction on split without a top model: must be 1", on_sums, CERTAIN)),
+    needs=Needs(conditions=(needs.binary_labels, *needs.record_gradients), one_view=True),
+    setup=Setup(options={"labels_per_class": 3}, few_labels=True),
 )
 
 
@@ -192,9 +191,10 @@ SPECTRAL_SPEC = AttackSpec(
     adversaries=("client",),
     infer=by_spectrum,
     mounted_by=mount_binary,
-    positive=Positive("labels planted in the client's own features: must be 0.95 at least", separated, 0.95),
-    needs=(needs.binary_labels, needs.own_model),
-    one_view=True,
-    baselines=features_alone,
-    unsupervised=True,
+    goal=Goal(
+        Positive("labels planted in the client's own features: must be 0.95 at least", separated, 0.95),
+        baselines=features_alone,
+        unsupervised=True,
+    ),
+    needs=Needs(conditions=(needs.binary_labels, needs.own_model), one_view=True),
 )

@@ -19,9 +19,11 @@ from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour
 
-from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from ..core.knowledge import Knowledge
 from ..core.metrics import Floats
 from ..core.queries import SAME_REORDERED
+from ..core.setting import AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from . import probe
 from .held import Answered, answers_about, held_on_dpzv, holding, least_squares
 from .mount import mount_labels
@@ -82,12 +84,14 @@ SPEC = AttackSpec(
     adversaries=("malicious-client",),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("label_coded on dpzv without noise: must be 0.95 at least", without_noise, 0.95),
-    requires={"top_model": False},
-    requires_because="a code moves the logits of classes, at a server that only sums",
-    suggests={"epochs": 120},
-    options={"rounds_per_record": 10},
-    needs=probe.SPEC.needs,
-    behave=coding_client,
-    baselines=reordered,
+    goal=Goal(
+        Positive("label_coded on dpzv without noise: must be 0.95 at least", without_noise, 0.95), baselines=reordered
+    ),
+    needs=Needs(
+        requires={"top_model": False},
+        requires_because="a code moves the logits of classes, at a server that only sums",
+        suggests={"epochs": 120},
+        conditions=probe.SPEC.needs.conditions,
+    ),
+    setup=Setup(options={"rounds_per_record": 10}, behave=coding_client),
 )

@@ -22,18 +22,10 @@ from mechanisms.core.context import Behaviour
 from mechanisms.core.replicas import ParameterStack, embeddings_of
 
 from ..core import needs
-from ..core.contract import (
-    COLLUDING,
-    AttackSetting,
-    AttackSpec,
-    FewLabels,
-    Knowledge,
-    LabelGuesses,
-    OwnParty,
-    Positive,
-    granted,
-)
 from ..core.controls import labels_in_own_features
+from ..core.knowledge import FewLabels, Knowledge, OwnParty, granted
+from ..core.setting import COLLUDING, AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .learners import best
 from .mount import mount_labels
 
@@ -112,15 +104,12 @@ SPEC = AttackSpec(
     adversaries=("client", COLLUDING),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("labels planted in the client's own features: must be 0.95 at least", planted, 0.95),
-    suggests={"epochs": 20},
-    options={"labels_per_class": 10, "steps": 2000},
-    needs=(needs.own_model,),
-    one_view=True,
-    few_labels=True,
-    reads=(),
-    baselines=without_training,
-    in_pilot={"steps": 200},
+    goal=Goal(
+        Positive("labels planted in the client's own features: must be 0.95 at least", planted, 0.95),
+        baselines=without_training,
+    ),
+    needs=Needs(suggests={"epochs": 20}, conditions=(needs.own_model,), one_view=True, reads=()),
+    setup=Setup(options={"labels_per_class": 10, "steps": 2000}, few_labels=True, in_pilot={"steps": 200}),
 )
 
 
@@ -165,19 +154,28 @@ def scaling_client(setting: AttackSetting) -> Mapping[int, Behaviour]:
 
 ACTIVE_SPEC = replace(
     SPEC,
-    one_view=False,
     name="label_completion_active",
     summary="label_completion by a client that trained with a malicious local optimiser (Fu et al. 2022, active)",
     adversaries=("malicious-client",),
-    positive=replace(
-        SPEC.positive,
-        setting=lambda setting: replace(planted(setting), adversary="malicious-client"),
+    goal=replace(
+        SPEC.goal,
+        positive=replace(
+            SPEC.goal.positive,
+            setting=lambda setting: replace(planted(setting), adversary="malicious-client"),
+        ),
     ),
-    needs=(
-        needs.own_protocol,
-        needs.downlink(True, "its clients step by what they estimate from scalars: there is no gradient to scale"),
+    needs=replace(
+        SPEC.needs,
+        one_view=False,
+        conditions=(
+            needs.own_protocol,
+            needs.downlink(True, "its clients step by what they estimate from scalars: there is no gradient to scale"),
+        ),
     ),
-    options={**SPEC.options, "reading": "gradient"},
-    choices={"reading": READINGS},
-    behave=scaling_client,
+    setup=replace(
+        SPEC.setup,
+        options={**SPEC.setup.options, "reading": "gradient"},
+        choices={"reading": READINGS},
+        behave=scaling_client,
+    ),
 )

@@ -20,9 +20,11 @@ from mechanisms.core.channel import View
 from mechanisms.defences.confusion import ConfusionalAutoencoder
 
 from ..core import needs
-from ..core.contract import COLLUDING, AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive, granted
 from ..core.controls import CERTAIN
+from ..core.knowledge import Knowledge, OwnParty, granted
 from ..core.queries import stacked
+from ..core.setting import COLLUDING, AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive
 from .direct import argmin, on_split
 from .mount import mount_labels
 
@@ -232,9 +234,11 @@ SPEC = AttackSpec(
     adversaries=("client", COLLUDING),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("label_corrected on split without a top model: must be 1", on_split, CERTAIN),
-    requires={"top_model": False},
-    requires_because="it reads the gradient at logits that the server only sums",
-    needs=(*needs.record_gradients, numbers, needs.own_model),
-    one_view=True,
+    goal=Goal(Positive("label_corrected on split without a top model: must be 1", on_split, CERTAIN)),
+    needs=Needs(
+        requires={"top_model": False},
+        requires_because="it reads the gradient at logits that the server only sums",
+        conditions=(*needs.record_gradients, numbers, needs.own_model),
+        one_view=True,
+    ),
 )

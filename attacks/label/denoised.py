@@ -21,8 +21,10 @@ from scipy.special import logsumexp, softmax
 from mechanisms.core.channel import View
 
 from ..core import needs
-from ..core.contract import AttackOutcome, AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, Positive
+from ..core.knowledge import FewLabels, Knowledge
 from ..core.metrics import Floats
+from ..core.setting import AttackSetting
+from ..core.spec import AttackOutcome, AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import mean_by_record, seen_alike
 from .direct import cut_layer
 from .enumeration import Visits, clusters, rounds_of_window, windows_of
@@ -241,11 +243,9 @@ SPEC = AttackSpec(
     adversaries=("client",),
     infer=infer,
     mounted_by=mounted,
-    positive=Positive("label_denoised on split without a top model: must be 0.95 at least", on_sums, 0.95),
-    options={"labels_per_class": 3},
-    needs=needs.record_gradients,
-    one_view=True,
-    few_labels=True,
-    unsupervised=True,
-    reads=("gradient",),
+    goal=Goal(
+        Positive("label_denoised on split without a top model: must be 0.95 at least", on_sums, 0.95), unsupervised=True
+    ),
+    needs=Needs(conditions=needs.record_gradients, one_view=True, reads=("gradient",)),
+    setup=Setup(options={"labels_per_class": 3}, few_labels=True),
 )

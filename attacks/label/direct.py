@@ -15,9 +15,11 @@ from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
 from ..core import needs
-from ..core.contract import COLLUDING, AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
 from ..core.controls import CERTAIN
+from ..core.knowledge import Knowledge, granted
 from ..core.queries import Estimator, answers_of, best_ridge, first_pass, querying_client, stacked
+from ..core.setting import COLLUDING, AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from ..gradient.estimates import checked, correlation, minimum_norm
 from .mount import mount_labels
 
@@ -114,12 +116,16 @@ SPEC = AttackSpec(
     adversaries=("client", "eavesdropper", COLLUDING),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("label_direct on split without a top model: must be 1", on_split, CERTAIN),
-    requires={"top_model": False},
-    requires_because="the attack reads the gradient at logits that the server only sums",
-    options={"rule": "argmin", "estimator": "ridge"},
-    choices={"rule": tuple(RULES), "estimator": tuple(ESTIMATORS)},
-    needs=(needs.one_batch_size, needs.gradients_of_colluders),
-    one_view=True,
-    behave=querying_client,
+    goal=Goal(Positive("label_direct on split without a top model: must be 1", on_split, CERTAIN)),
+    needs=Needs(
+        requires={"top_model": False},
+        requires_because="the attack reads the gradient at logits that the server only sums",
+        conditions=(needs.one_batch_size, needs.gradients_of_colluders),
+        one_view=True,
+    ),
+    setup=Setup(
+        options={"rule": "argmin", "estimator": "ridge"},
+        choices={"rule": tuple(RULES), "estimator": tuple(ESTIMATORS)},
+        behave=querying_client,
+    ),
 )

@@ -26,8 +26,10 @@ from mechanisms.core.federation import architectures_of
 from mechanisms.core.replicas import ParameterStack, loss_gradient, server_of
 
 from ..core import needs
-from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive, ServerStart
+from ..core.knowledge import Knowledge, OwnParty, ServerStart
 from ..core.metrics import Floats
+from ..core.setting import AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import mean_by_record, seen_alike
 from .completion import embedded
 from .direct import cut_layer
@@ -321,12 +323,10 @@ SPEC = AttackSpec(
     adversaries=("client",),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("four classes of 10 to 40% under a top model: must be 0.95 at least", unequal_shares, 0.95),
-    options={"names": "shares"},
-    choices={"names": ("shares", "start")},
-    needs=(known_start, *needs.record_gradients),
-    one_view=True,
-    reads=("gradient",),
-    baselines=without_gradients,
-    grants=server_start,
+    goal=Goal(
+        Positive("four classes of 10 to 40% under a top model: must be 0.95 at least", unequal_shares, 0.95),
+        baselines=without_gradients,
+    ),
+    needs=Needs(conditions=(known_start, *needs.record_gradients), one_view=True, reads=("gradient",)),
+    setup=Setup(options={"names": "shares"}, choices={"names": ("shares", "start")}, grants=server_start),
 )

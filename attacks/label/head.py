@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 
 from dpzv_audit.base.seeds import Purpose, stream
 
-from ..core.contract import FewLabels, Knowledge
+from ..core.knowledge import FewLabels, Knowledge
 
 SHARPENING = 0.8
 MIXUP = 0.75

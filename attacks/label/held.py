@@ -16,9 +16,10 @@ from mechanisms.core.channel import View
 from mechanisms.core.context import Turn, dtype_of
 from mechanisms.core.streams import BatchStream
 
-from ..core.contract import AttackSetting, Knowledge, granted
+from ..core.knowledge import Knowledge, granted
 from ..core.metrics import Floats
 from ..core.queries import answers_of
+from ..core.setting import AttackSetting
 
 
 @dataclass(frozen=True)

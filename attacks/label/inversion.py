@@ -16,7 +16,9 @@ from torch import Tensor
 from mechanisms.core.channel import View
 
 from ..core import needs
-from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive
+from ..core.knowledge import Knowledge, OwnParty
+from ..core.setting import AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .direct import cut_layer
 from .mount import mount_labels
 
@@ -124,11 +126,12 @@ SPEC = AttackSpec(
     adversaries=("client",),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("split in small batches without a top model: must be 0.85 at least", small_batches, 0.85),
-    requires={"top_model": False},
-    requires_because="the client's model then ends at logits that the server only sums",
-    suggests={"batch_size": 16},
-    options={"fit": "labels"},
-    choices={"fit": tuple(FITS)},
-    needs=(needs.own_protocol, linear_model, *needs.record_gradients),
+    goal=Goal(Positive("split in small batches without a top model: must be 0.85 at least", small_batches, 0.85)),
+    needs=Needs(
+        requires={"top_model": False},
+        requires_because="the client's model then ends at logits that the server only sums",
+        suggests={"batch_size": 16},
+        conditions=(needs.own_protocol, linear_model, *needs.record_gradients),
+    ),
+    setup=Setup(options={"fit": "labels"}, choices={"fit": tuple(FITS)}),
 )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpzv_audit.base.seeds import Purpose, stream
 
-from ..core.contract import FewLabels, Knowledge
+from ..core.knowledge import FewLabels, Knowledge
 from ..core.metrics import Floats
 from .head import train_head
 

@@ -21,8 +21,8 @@ from torch import Tensor
 from dpzv_audit.base.findings import Control, Interval
 from dpzv_audit.base.seeds import Purpose, stream
 
-from ..core.contract import SECOND, AttackOutcome, AttackSetting, AttackSpec, CoinGame, FewLabels, LabelGuesses, granted
 from ..core.controls import ENOUGH_TO_BET, ChanceTest, at_chance, by_bets, by_names, by_order, by_permutation
+from ..core.knowledge import FewLabels, granted
 from ..core.metrics import (
     Floats,
     areas_of_one,
@@ -36,6 +36,8 @@ from ..core.metrics import (
     trial_areas,
 )
 from ..core.run import AttackedRun, attacked_run, few_labels, permuted_labels
+from ..core.setting import AttackSetting
+from ..core.spec import SECOND, AttackOutcome, AttackSpec, CoinGame, LabelGuesses
 
 NO_COINS = "fewer than one coin on either side"
 NO_IDS = "its guesses are about places of batches, not about records that it could name: they tell no coin"
@@ -61,14 +63,14 @@ def _attacked(
     run = attacked_run(spec, setting)
     facts: dict[str, Any] = {"trained": run.trained, "plan": run.plan}
     found = _placed(spec.infer(run.view, run.known), run)
-    less = {**spec.baselines(run.view, run.known), **found.less}
+    less = {**spec.goal.baselines(run.view, run.known), **found.less}
     less = {name: _placed(guesses, run) for name, guesses in less.items()}
     if setting.pilot:
         return found, None, less, facts
     if not setting.method.capabilities.repeatable:
         return found, None, less, {**facts, "no_game": RECORDED}
     other = setting.of_control(run.at_once)
-    coins = label_coins(other, spec if spec.few_labels else None)
+    coins = label_coins(other, spec if spec.setup.few_labels else None)
     again = attacked_run(spec, other, labels=coins.labels, granted=coins.granted)
     control = spec.infer(again.view, again.known)
     game, no_game = guess_coins(control, coins)
@@ -136,7 +138,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         controls = {"shuffled_labels": _areas_at_chance(spec, setting, control)}
     elif not setting.pilot:
         controls = {"permuted_labels": _permuted(spec, setting, found, partial(_areas, found))}
-    if spec.unsupervised and control is not None:
+    if spec.goal.unsupervised and control is not None:
         less = {"features alone, trained on permuted labels": control, **less}
     areas = {name: _area(guesses, labels, confidence) for name, guesses in less.items()}
     # A share of the training labels themselves, about which nothing is uncertain.
@@ -184,7 +186,7 @@ def _rates_at_chance(setting: AttackSetting, control: LabelGuesses) -> Control:
 def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGuesses) -> Control:
     """Return the control of scores: by bets, or where features alone may tell labels by another order of them."""
     test: ChanceTest | None
-    if spec.unsupervised:
+    if spec.goal.unsupervised:
         # One permutation per trial: trials that shared one would share its luck.
         labels = permuted_labels(setting.of_control(None))
         test = by_order(*_binary(control, labels))
@@ -207,7 +209,7 @@ def _permuted(
     """
     labels = setting.labels
     guessed = np.unique(_by_replica(granted(found.ids, "ids")))
-    if spec.few_labels:
+    if spec.setup.few_labels:
         few = few_labels(spec, torch.from_numpy(labels), setting)
         guessed = np.setdiff1d(guessed, few.ids.cpu().numpy())
     under_others, test = by_permutation(success, labels, guessed, stream(setting.seed, Purpose.CONTROL, 0, 1))

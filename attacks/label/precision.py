@@ -23,10 +23,12 @@ from mechanisms.core.joining import joined
 from mechanisms.core.scalars import NoisedScalars, scalar_config
 
 from ..core import needs
-from ..core.contract import AllButOne, AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Positive, granted
 from ..core.controls import CERTAIN, at_chance, by_fair_coins, labels_by_heart, reaches
+from ..core.knowledge import AllButOne, Knowledge, granted
 from ..core.metrics import rate_interval
 from ..core.run import public_knowledge
+from ..core.setting import AttackSetting
+from ..core.spec import AttackOutcome, AttackSpec, CoinGame, Goal, Needs, Positive, Setup
 from .mount import NO_COINS
 
 
@@ -201,7 +203,7 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
 def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
     """Return a positive control: whole steps of noise on a sum whose records were not rounded, which betrays it."""
-    where = spec.positive.setting(setting)
+    where = spec.goal.positive.setting(setting)
     config = where.config.model_copy(update={"dtype": "float64"})
     found = _play(spec, replace(where, config=config, progress=None), planted=True)
     return reaches(
@@ -277,15 +279,18 @@ def _round_too_late(setting: AttackSetting, data: TrainingData, recorder: ViewRe
     return unit
 
 
+def rounds_with_replays(spec: AttackSpec, setting: AttackSetting) -> int:
+    """Return the rounds of the attacked trainings and of the control's, each played again under either label."""
+    return 2 * 3 * setting.rounds
+
+
 SPEC = AttackSpec(
     name="label_precision",
     summary="one label by which of two can have led to the released scalars, bit by bit; float noise proves it",
     adversaries=("all-but-one",),
     infer=infer,
     mounted_by=mount_precision,
-    positive=Positive("label_precision on float noise: must be 1", float_noise, CERTAIN),
-    needs=(needs.own_protocol, replayable),
-    # Those of the attacked trainings and of the control's, played again under either label.
-    rounds=lambda spec, setting: 2 * 3 * setting.rounds,
-    trials=24,
+    goal=Goal(Positive("label_precision on float noise: must be 1", float_noise, CERTAIN)),
+    needs=Needs(conditions=(needs.own_protocol, replayable)),
+    setup=Setup(rounds=rounds_with_replays, trials=24),
 )

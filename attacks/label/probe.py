@@ -16,9 +16,11 @@ from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour, Turn
 
 from ..core import needs
-from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
 from ..core.controls import CERTAIN
+from ..core.knowledge import Knowledge, granted
 from ..core.queries import answers_of
+from ..core.setting import AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .mount import mount_labels
 
 # L without a clip: one class's probability is then 1 in one evaluation and 0 in the other.
@@ -137,14 +139,15 @@ SPEC = AttackSpec(
     adversaries=("malicious-client",),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("label_probe on dpzv without noise: must be 1", without_noise, CERTAIN),
-    requires={"top_model": False},
-    requires_because="a probe moves one class's logit, at a server that only sums",
-    options={"repeats": 1, "records": 4},
-    needs=(
-        needs.own_protocol,
-        needs.downlink(False, "its server sends the gradient of every record, so label_direct needs no probes"),
-        own_uploads,
+    goal=Goal(Positive("label_probe on dpzv without noise: must be 1", without_noise, CERTAIN)),
+    needs=Needs(
+        requires={"top_model": False},
+        requires_because="a probe moves one class's logit, at a server that only sums",
+        conditions=(
+            needs.own_protocol,
+            needs.downlink(False, "its server sends the gradient of every record, so label_direct needs no probes"),
+            own_uploads,
+        ),
     ),
-    behave=probing_client,
+    setup=Setup(options={"repeats": 1, "records": 4}, behave=probing_client),
 )

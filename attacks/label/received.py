@@ -9,8 +9,10 @@ from torch.nn.functional import one_hot
 
 from mechanisms.core.channel import View
 
-from ..core.contract import COLLUDING, LABELS, AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
 from ..core.controls import CERTAIN
+from ..core.knowledge import Knowledge
+from ..core.setting import COLLUDING, AttackSetting
+from ..core.spec import LABELS, AttackSpec, Goal, LabelGuesses, Needs, Positive
 from .mount import mount_labels
 
 
@@ -38,7 +40,6 @@ SPEC = AttackSpec(
     adversaries=("client", "eavesdropper", COLLUDING),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("compressed VFL whose clients are sent true labels: must be 1", true_labels, CERTAIN),
-    needs=(labels_sent,),
-    reads=(LABELS,),
+    goal=Goal(Positive("compressed VFL whose clients are sent true labels: must be 1", true_labels, CERTAIN)),
+    needs=Needs(conditions=(labels_sent,), reads=(LABELS,)),
 )

@@ -24,10 +24,12 @@ from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
 from ..core import needs
-from ..core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive, granted
 from ..core.controls import labels_in_own_features
+from ..core.knowledge import Knowledge, OwnParty, granted
 from ..core.metrics import Floats
 from ..core.queries import SAME_REORDERED, answers_of, directions_of, error_of, kept_of
+from ..core.setting import AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .mount import mount_labels
 
 # Random Fourier features (Rahimi and Recht 2007) of Gaussian kernels on the block, and how wide those are: variances
@@ -253,14 +255,16 @@ SPEC = AttackSpec(
     adversaries=("client", "colluding-clients"),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("labels planted in the client's own features, no noise: must be 0.95 at least", planted, 0.95),
-    requires={"top_model": False},
-    requires_because="the gradient is that at logits that the server only sums",
-    suggests={"epochs": 40},
-    options={"scalars": 2000},
-    needs=(
-        needs.own_protocol,
-        needs.downlink(False, "its server sends gradients, not scalars: label_direct reads them"),
-        needs.one_batch_size,
+    goal=Goal(Positive("labels planted in the client's own features, no noise: must be 0.95 at least", planted, 0.95)),
+    needs=Needs(
+        requires={"top_model": False},
+        requires_because="the gradient is that at logits that the server only sums",
+        suggests={"epochs": 40},
+        conditions=(
+            needs.own_protocol,
+            needs.downlink(False, "its server sends gradients, not scalars: label_direct reads them"),
+            needs.one_batch_size,
+        ),
     ),
+    setup=Setup(options={"scalars": 2000}),
 )

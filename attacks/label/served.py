@@ -20,20 +20,13 @@ from dpzv_audit.systems.task import Task
 from mechanisms.core.channel import View
 
 from ..core import needs
-from ..core.contract import (
-    ATTACKER,
-    AttackOutcome,
-    AttackSetting,
-    AttackSpec,
-    DoesNotApply,
-    Knowledge,
-    LabelGuesses,
-    Positive,
-)
 from ..core.controls import CERTAIN
+from ..core.knowledge import Knowledge
 from ..core.metrics import shared_rate
 from ..core.predictions import LEAST, log_odds, log_probabilities
 from ..core.queries import stacked
+from ..core.setting import ATTACKER, AttackSetting
+from ..core.spec import AttackOutcome, AttackSpec, DoesNotApply, Goal, LabelGuesses, Needs, Positive, Setup
 from .mount import mount_labels
 
 HELD_OUT = "what the model says of held-out records"
@@ -118,11 +111,7 @@ SPEC = AttackSpec(
     adversaries=("client", "eavesdropper"),
     infer=infer,
     mounted_by=mount_served,
-    positive=Positive("served by a model that learnt all labels by heart: must be 1", on_labels_by_heart, CERTAIN),
-    options={"servings": "mean"},
-    choices={"servings": ("mean", "last")},
-    needs=(needs.served,),
-    one_view=True,
-    reads=("prediction",),
-    answers="prediction",
+    goal=Goal(Positive("served by a model that learnt all labels by heart: must be 1", on_labels_by_heart, CERTAIN)),
+    needs=Needs(conditions=(needs.served,), one_view=True, reads=("prediction",), answers="prediction"),
+    setup=Setup(options={"servings": "mean"}, choices={"servings": ("mean", "last")}),
 )

@@ -27,9 +27,11 @@ from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour
 
-from ..core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, Positive
+from ..core.knowledge import FewLabels, Knowledge
 from ..core.metrics import Floats
 from ..core.queries import SAME_REORDERED
+from ..core.setting import AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from . import probe
 from .held import Answered, answers_about, held_batch, held_on_dpzv, holding, least_squares
 from .mount import mount_labels
@@ -210,12 +212,14 @@ SPEC = AttackSpec(
     adversaries=("malicious-client",),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("label_signature on dpzv without noise: must be 0.9 at least", without_noise, 0.9),
-    suggests={"epochs": 120},
-    options={"rounds_per_record": 10, "labels_per_class": 1},
-    needs=probe.SPEC.needs,
-    behave=signing_client,
-    few_labels=True,
-    granted_among=held_batch,
-    baselines=reordered,
+    goal=Goal(
+        Positive("label_signature on dpzv without noise: must be 0.9 at least", without_noise, 0.9), baselines=reordered
+    ),
+    needs=Needs(suggests={"epochs": 120}, conditions=probe.SPEC.needs.conditions),
+    setup=Setup(
+        options={"rounds_per_record": 10, "labels_per_class": 1},
+        behave=signing_client,
+        few_labels=True,
+        granted_among=held_batch,
+    ),
 )

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from mechanisms.core.channel import View
 
 from ..core import needs
-from ..core.contract import AttackSetting, AttackSpec, Knowledge, Need, Population, Positive
+from ..core.knowledge import Knowledge, Population
 from ..core.metrics import Booleans, Floats, trial_areas
+from ..core.setting import AttackSetting
+from ..core.spec import AttackSpec, Condition, Goal, Needs, Positive, Setup
 from .mount import half_of_pool, membership_rounds, mount_membership, overfitted
 
 
@@ -32,7 +34,7 @@ def by_loss(view: View, known: Knowledge) -> Floats:
     return np.asarray(-np.logaddexp(0.0, -confidence))
 
 
-def _of(adversary: str, need: Need) -> Need:
+def _of(adversary: str, need: Condition) -> Condition:
     """Need something where this is the adversary."""
     return lambda setting: need(setting) if setting.adversary == adversary else None
 
@@ -51,13 +53,19 @@ LOSS_SPEC = AttackSpec(
     adversaries=("release", "client"),
     infer=by_loss,
     mounted_by=mount_membership,
-    trains_on=half_of_pool,
-    rounds=membership_rounds,
-    positive=Positive("membership_loss on labels learnt by heart, no noise: must be 0.6 at least", overfitted, 0.6),
-    suggests={"epochs": 100},
-    options={"pool": 512, "shadows": 2},
-    reveals="membership",
-    needs=(_of("release", needs.predictions), _of("client", _record_by_record), _of("client", needs.one_batch_size)),
+    goal=Goal(
+        Positive("membership_loss on labels learnt by heart, no noise: must be 0.6 at least", overfitted, 0.6),
+        reveals="membership",
+    ),
+    needs=Needs(
+        suggests={"epochs": 100},
+        conditions=(
+            _of("release", needs.predictions),
+            _of("client", _record_by_record),
+            _of("client", needs.one_batch_size),
+        ),
+    ),
+    setup=Setup(trains_on=half_of_pool, rounds=membership_rounds, options={"pool": 512, "shadows": 2}),
 )
 
 
@@ -179,11 +187,27 @@ LIRA_SPEC = replace(
     name="membership_lira",
     summary="membership by likelihood ratios of shadow models' fits to each record, online or offline (LiRA)",
     infer=by_likelihood,
-    positive=Positive("membership_lira on labels learnt by heart, no noise: must be 0.65 at least", overfitted, 0.65),
-    options={"pool": 512, "shadows": 64, "variant": "auto", "queries_per_record": 1},
-    choices={"variant": ("auto", *VARIANTS)},
-    needs=(_of("release", needs.predictions), _of("client", needs.mail), _of("client", needs.one_batch_size), _copies),
-    in_pilot={"shadows": 16},
+    goal=replace(
+        LOSS_SPEC.goal,
+        positive=Positive(
+            "membership_lira on labels learnt by heart, no noise: must be 0.65 at least", overfitted, 0.65
+        ),
+    ),
+    needs=replace(
+        LOSS_SPEC.needs,
+        conditions=(
+            _of("release", needs.predictions),
+            _of("client", needs.mail),
+            _of("client", needs.one_batch_size),
+            _copies,
+        ),
+    ),
+    setup=replace(
+        LOSS_SPEC.setup,
+        options={"pool": 512, "shadows": 64, "variant": "auto", "queries_per_record": 1},
+        choices={"variant": ("auto", *VARIANTS)},
+        in_pilot={"shadows": 16},
+    ),
 )
 
 
@@ -217,8 +241,12 @@ RMIA_SPEC = replace(
     summary="membership by pairwise likelihood ratios against a population, with offline shadow models (RMIA)",
     adversaries=("release",),
     infer=by_ratios,
-    positive=Positive("membership_rmia on labels learnt by heart, no noise: must be 0.8 at least", overfitted, 0.8),
-    options={"pool": 512, "shadows": 64, "a": 0.3, "gamma": 2.0},
-    in_pilot={"shadows": 16},
-    needs=(needs.predictions,),
+    goal=replace(
+        LOSS_SPEC.goal,
+        positive=Positive("membership_rmia on labels learnt by heart, no noise: must be 0.8 at least", overfitted, 0.8),
+    ),
+    needs=replace(LOSS_SPEC.needs, conditions=(needs.predictions,)),
+    setup=replace(
+        LOSS_SPEC.setup, options={"pool": 512, "shadows": 64, "a": 0.3, "gamma": 2.0}, in_pilot={"shadows": 16}
+    ),
 )

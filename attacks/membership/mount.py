@@ -22,18 +22,12 @@ from mechanisms.core.context import TrainedStack
 from mechanisms.core.federation import logits_of
 from mechanisms.core.joining import joined
 
-from ..core.contract import (
-    SECOND,
-    AttackOutcome,
-    AttackSetting,
-    AttackSpec,
-    CoinGame,
-    DoesNotApply,
-    Population,
-)
 from ..core.controls import at_chance, by_coins, labels_by_heart
+from ..core.knowledge import Population
 from ..core.metrics import auc_interval, low_rates
 from ..core.run import public_knowledge
+from ..core.setting import AttackSetting
+from ..core.spec import SECOND, AttackOutcome, AttackSpec, CoinGame, DoesNotApply
 from .mail import LARGEST, MailReader, sharing_own_block
 
 # How far copies of a record lie from it, in standard deviations of each feature over the records.

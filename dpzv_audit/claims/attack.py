@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attacks.core.contract import DoesNotApply
+from attacks.core.spec import DoesNotApply
 
 from ..base.findings import STRONGEST, Control, Interval
 from ..evidence.choosing import applicable, named, strongest, worst_client
@@ -72,7 +72,7 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, positives: int) ->
         facts={
             "config": setting.config.model_dump(mode="json"),
             "data": facts_of(setting.dataset),
-            "set_up": mounted[0][0].requires_because if not every else "",
+            "set_up": mounted[0][0].needs.requires_because if not every else "",
         },
     )
 
@@ -100,7 +100,7 @@ def success_of(
 
     one = replace(setting, seed=setting.seed + number, with_positive=with_positive)
     settings = [one]
-    if spec.reveals == "membership":
+    if spec.goal.reveals == "membership":
         # Targets of one mount share its shadow models: only one of them is independent of the others.
         first = setting.seed + number * setting.trials
         alone = replace(one, trials=1)

@@ -285,7 +285,7 @@ class Gate:
             return replace(asked, epsilon=claim.epsilon, delta=claim.delta)
         from ..evidence.choosing import named as attacks_named
 
-        least = min(spec.least_success for spec, _ in attacks_named(claim.attack, claim.adversary))
+        least = min(spec.goal.least_success for spec, _ in attacks_named(claim.attack, claim.adversary))
         return replace(asked, success_at_most=claim.success_at_most, least_success=least, stop=self._least_error)
 
     @property

@@ -75,7 +75,7 @@ def least_success(attack: str, adversary: str) -> float:
     """Return the least success that an attack can have."""
     from ..evidence.choosing import named
 
-    return min(spec.least_success for spec, _ in named(attack, adversary))
+    return min(spec.goal.least_success for spec, _ in named(attack, adversary))
 
 
 class Plans:

@@ -149,7 +149,7 @@ def attack(
         return
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
-    own = parsed_settings("attack_set", attack_settings, spec.options)
+    own = parsed_settings("attack_set", attack_settings, spec.setup.options)
     require = partial(spec.check, adversary)
     with ExitStack() as held:
         kept = held.enter_context(kept_trials(how, training.system, run.out, resume=resume and of_system))
@@ -173,15 +173,15 @@ def attack(
             **vars(choice),
             adversary=adversary,
             clients=_clients(clients, adversary, choice.dataset.clients),
-            queries=queries or (spec.queries if asks else 1),
-            trials=trials or spec.trials,
+            queries=queries or (spec.setup.queries if asks else 1),
+            trials=trials or spec.setup.trials,
             seed=run.seed,
             device=choose_device(run.device),
             confidence=confidence,
             options=own,
         )
         if trials is None and choice.method.capabilities.simulated:
-            setting = replace(setting, trials=affordable_trials(spec.trials, setting.rounds))
+            setting = replace(setting, trials=affordable_trials(spec.setup.trials, setting.rounds))
         if self_check:
             _self_check(output, [(spec, setting)])
             return
@@ -211,7 +211,7 @@ def attack(
 
 def _clients(given: tuple[int, ...], adversary: str, count: int) -> tuple[int, ...]:
     """Return the clients that are named, one of an adversary that is one; `InputError` where they cannot look."""
-    from attacks.core.contract import BY_CLIENTS, COLLUDING
+    from attacks.core.setting import BY_CLIENTS, COLLUDING
 
     if not given:
         return given
@@ -251,7 +251,7 @@ def _mount_all(
     What was done is kept until all are, and taken up with `resume`; nothing is where that is None.
     """
     from attacks import ATTACKS, AttackSetting
-    from attacks.core.contract import ALONE, BY_CLIENTS, abilities
+    from attacks.core.setting import ALONE, BY_CLIENTS, abilities
 
     from ..evidence.attacks import attacks_result
     from ..evidence.bounding import AuditPlan
@@ -262,7 +262,7 @@ def _mount_all(
     specs = [ATTACKS[name] for name in ATTACKS]
     if adversary is not None:
         check_names("adversary", [adversary], dict.fromkeys(by for spec in specs for by in spec.adversaries))
-    known = dict.fromkeys(key for spec in specs for key in spec.options)
+    known = dict.fromkeys(key for spec in specs for key in spec.setup.options)
     own = parsed_settings("attack_set", attack_settings, known)
     choice = chosen()
     usual = {} if choice.method.capabilities.simulated else OF_A_SYSTEM
@@ -280,9 +280,9 @@ def _mount_all(
             base,
             adversary=by,
             clients=clients if by in look else (),
-            queries=(asked.queries or spec.queries) if asks else 1,
-            trials=asked.trials or usual.get("trials", spec.trials),
-            options={key: value for key, value in facts.items() if key in spec.options},
+            queries=(asked.queries or spec.setup.queries) if asks else 1,
+            trials=asked.trials or usual.get("trials", spec.setup.trials),
+            options={key: value for key, value in facts.items() if key in spec.setup.options},
         )
 
     reach = {by for spec in specs for by in spec.adversaries}
@@ -375,7 +375,7 @@ def _self_check(output: Output, mounted: "Sequence[tuple[AttackSpec, AttackSetti
     All negative controls share `FALSE_ALARM`. A positive one is judged by its value, which a correct build puts far
     above what it must reach (`attacks.core.controls.Control`). Of several attacks those that do not apply are left out.
     """
-    from attacks.core.contract import DoesNotApply
+    from attacks.core.spec import DoesNotApply
 
     from ..evidence.choosing import lacking, possible
 

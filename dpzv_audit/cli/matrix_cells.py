@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from attacks import AttackSetting, attack_named
-from attacks.core.contract import ALONE, DoesNotApply, abilities
+from attacks.core.setting import ALONE, abilities
+from attacks.core.spec import DoesNotApply
 from mechanisms import method_named
 from mechanisms.core.checkpoints import run_key
 from reports.render import write_report
@@ -135,7 +136,7 @@ def strongest_tasks(tasks: Sequence[CellTask], found: Sequence[Outcome]) -> list
         for task, outcome in zip(tasks, found, strict=True)
         if not task.positive
         and outcome.cell.state == "measured"
-        and attack_named(outcome.cell.attack).reveals != "gradients"
+        and attack_named(outcome.cell.attack).goal.reveals != "gradients"
     ]
     rows = dict.fromkeys((_variant(cell), cell.adversary) for _, cell in measured)
     again = []
@@ -278,7 +279,7 @@ def _setting(task: CellTask) -> AttackSetting:
         **vars(choice),
         adversary=cell.adversary,
         clients=task.clients,
-        queries=spec.queries if choice.asks(cell.adversary) else 1,
+        queries=spec.setup.queries if choice.asks(cell.adversary) else 1,
         trials=flags.seeds,
         seed=flags.seed,
         device=flags.device,

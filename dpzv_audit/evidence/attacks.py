@@ -11,7 +11,8 @@ from pathlib import Path
 
 from attacks import AttackSpec
 from attacks.core import needs
-from attacks.core.contract import AttackSetting, DoesNotApply
+from attacks.core.setting import AttackSetting
+from attacks.core.spec import DoesNotApply
 
 from ..base.files import LARGEST_STATE, read_plain
 from ..base.findings import LEAST_TRAININGS

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from attacks import ATTACKS, AttackSpec, attack_named
-from attacks.core.contract import AttackSetting, DoesNotApply
+from attacks.core.setting import AttackSetting
+from attacks.core.spec import DoesNotApply
 from mechanisms import method_named
 from mechanisms.presets import dataset_defaults
 
@@ -57,12 +58,13 @@ def _mounted(
     spec: AttackSpec, setting: AttackSetting, plan: AuditPlan, store: Store | None
 ) -> Iterator[tuple[Cell, AttackResult]]:
     kept = {name: store and Store(store.folder / name) for name in ("strongest", WITHOUT_NOISE)}
+    plain = replace(setting, clients=(), options={})
     others = [
-        (one, replace(setting, clients=(), options={}, queries=one.queries, trials=min(setting.trials, one.trials)))
+        (one, replace(plain, queries=one.setup.queries, trials=min(setting.trials, one.setup.trials)))
         for one in (ATTACKS[name] for name in ATTACKS)
         if one is not spec
-        and one.reveals == spec.reveals
-        and one.few_labels == spec.few_labels
+        and one.goal.reveals == spec.goal.reveals
+        and one.setup.few_labels == spec.setup.few_labels
         and setting.adversary in one.adversaries
     ]
     try:
@@ -73,8 +75,8 @@ def _mounted(
         found = attacked_result(other, chosen, plan, tried, kept["strongest"])
         yield Cell(attack=other.name, adversary=setting.adversary, method=setting.method.name, chosen=other.name), found
     method = method_named(WITHOUT_NOISE)
-    required = {**spec.requires, "batch_size": setting.config.batch_size}
+    required = {**spec.needs.requires, "batch_size": setting.config.batch_size}
     config = method.configure(**dataset_defaults(setting.dataset.name, method) | required)
-    plain = replace(setting, method=method, config=config, clients=(), queries=1)
+    without = replace(setting, method=method, config=config, clients=(), queries=1)
     cell = Cell(attack=spec.name, adversary=setting.adversary, method=method.name)
-    yield cell, attack_result(spec, plain, plan, kept[WITHOUT_NOISE])
+    yield cell, attack_result(spec, without, plan, kept[WITHOUT_NOISE])

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attacks import ATTACKS, AttackSpec, attack_named
-from attacks.core.contract import ALONE, AttackSetting, DoesNotApply, abilities
 from attacks.core.run import continuous
+from attacks.core.setting import ALONE, AttackSetting, abilities
+from attacks.core.spec import DoesNotApply
 
 from ..base.errors import InputError
 from ..base.findings import STRONGEST, Interval, damage
@@ -35,7 +36,7 @@ def named(attack: str, adversary: str) -> list[tuple[AttackSpec, str]]:
         return [(attack_named(attack), adversary)]
     every = [ATTACKS[name] for name in ATTACKS]
     reach = abilities(adversary)
-    found = [(spec, by) for spec in every for by in reach if by in spec.adversaries and spec.least_success >= 0.0]
+    found = [(spec, by) for spec in every for by in reach if by in spec.adversaries and spec.goal.least_success >= 0.0]
     if not found:
         raise InputError("mounts no attack", "adversary", adversary)
     return found
@@ -51,7 +52,7 @@ def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:
         return [setting]
     among = setting.clients or setting.everyone
     every = [replace(setting, clients=(m,)) for m in among]
-    return [one for one in every if spec.lacks(one) is None] or every[:1]
+    return [one for one in every if spec.needs.unmet(one) is None] or every[:1]
 
 
 def applicable(
@@ -71,7 +72,7 @@ def applicable(
 
 def unfit(spec: AttackSpec, setting: AttackSetting) -> str | None:
     """Return why the strongest attack cannot be this one; None if it can."""
-    if spec.reveals == "gradients":
+    if spec.goal.reveals == "gradients":
         return "it finds gradients, which are about no record by themselves"
     return lacking(spec, setting)
 
@@ -149,10 +150,10 @@ def strongest(
 
 def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
     """Return in one line why an attack does not apply to a training as it is, and what unlocks it; None if it does."""
-    why = spec.lacks(setting)
+    why = spec.needs.unmet(setting)
     if why is not None:
         return why
-    for key, needed in spec.requires.items():
+    for key, needed in spec.needs.requires.items():
         found = getattr(setting.config, key, needed)
         if found != needed:
             if setting.method.capabilities.simulated:
@@ -160,7 +161,7 @@ def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
             else:
                 says = "module" if setting.method.capabilities.repeatable else "manifest"
                 unlock = f"a {says} whose server does so states {key} = {needed}"
-            return f"{key} is {found}, must be {needed}: {spec.requires_because}; {unlock}"
+            return f"{key} is {found}, must be {needed}: {spec.needs.requires_because}; {unlock}"
     return None
 
 
@@ -185,12 +186,12 @@ def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None"
         setting,
         seed=pilot_seed(setting.seed),
         trials=min(PILOT, setting.trials),
-        options={**spec.in_pilot, **setting.options},
+        options={**spec.setup.in_pilot, **setting.options},
         with_positive=False,
         pilot=True,
     )
     if reporter is not None:
-        one = replace(one, progress=continuous(reporter(f"pilot of {spec.name}, {who}", spec.rounds(spec, one))))
+        one = replace(one, progress=continuous(reporter(f"pilot of {spec.name}, {who}", spec.setup.rounds(spec, one))))
     outcome = spec.mount(one)
     return _named(
         spec,

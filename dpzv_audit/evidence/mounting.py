@@ -12,7 +12,8 @@ from typing import Annotated, TypeVar
 import numpy as np
 
 from attacks import AttackSpec
-from attacks.core.contract import AttackOutcome, AttackSetting, CoinGame
+from attacks.core.setting import AttackSetting
+from attacks.core.spec import AttackOutcome, CoinGame
 from mechanisms.controls import frozen_clients
 from mechanisms.core.context import Plan, RunContext
 
@@ -116,7 +117,7 @@ def _found(spec: AttackSpec, setting: AttackSetting, outcome: AttackOutcome) -> 
 
 def _frozen(spec: AttackSpec, setting: AttackSetting, at_once: int | None) -> ControlAccuracy:
     context = RunContext(seed=setting.seed, replicas=range(setting.trials), device=setting.device)
-    data = replace(setting, dataset=spec.trains_on(spec, setting)).data()
+    data = replace(setting, dataset=spec.setup.trains_on(spec, setting)).data()
     control = frozen_clients(data, setting.config, context, rate=setting.config.server_rate, at_once=at_once)
     return control_section(control.server_rate, control.correct, setting.confidence)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from attacks import AttackSpec, attack_named
 from attacks.core import needs
-from attacks.core.contract import AttackSetting
 from attacks.core.run import continuous
+from attacks.core.setting import AttackSetting
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import rates_tried, tuned_frozen_clients
 from mechanisms.core.channel import Message, Observer, StalenessObserver
@@ -228,12 +228,12 @@ def attacked_result(
     store: Store | None = None,
 ) -> AttackResult:
     """Do the same by the clients of the setting, which pilots that were `tried` may have chosen."""
-    done = audit.reporter(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
+    done = audit.reporter(f"attack {setting.method.name} and its control", spec.setup.rounds(spec, setting))
     setting = replace(setting, progress=continuous(done))
     found = mounted(spec, setting, store)
     case = case_of(setting)
     facts = provenance(case, chunk=audit.chunk, at_once=found.at_once)
-    case = replace(case, dataset=spec.trains_on(spec, setting))
+    case = replace(case, dataset=spec.setup.trains_on(spec, setting))
     repeats = setting.queries if setting.adversary == "client" else 1
     if store is not None:
         audit = replace(audit, folder=store.folder / "audit", resume=True)
@@ -245,9 +245,9 @@ def attacked_result(
     if found.reconstructions is not None:
         more["reconstructions"] = found.reconstructions
     set_up = {}
-    if spec.requires:
-        listed = ", ".join(f"{key} {value}" for key, value in spec.requires.items())
-        set_up = {"set_up": f"trained with {listed}: {spec.requires_because}"}
+    if spec.needs.requires:
+        listed = ", ".join(f"{key} {value}" for key, value in spec.needs.requires.items())
+        set_up = {"set_up": f"trained with {listed}: {spec.needs.requires_because}"}
     result = AttackResult(
         attack=spec.name,
         adversary=setting.adversary,

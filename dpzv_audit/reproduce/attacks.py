@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pydantic import AliasPath, Field
 
 from attacks import attack_named
-from attacks.core.contract import AttackSetting
 from attacks.core.metrics import betting_limits, rates_difference
 from attacks.core.run import continuous
+from attacks.core.setting import AttackSetting
 from attacks.label.completion import RAW, UNTRAINED
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment

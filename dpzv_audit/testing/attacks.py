@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from attacks import AttackSetting, AttackSpec
-from attacks.core.contract import DoesNotApply, Knowledge, LabelGuesses, Population
+from attacks.core.knowledge import Knowledge, Population
+from attacks.core.spec import DoesNotApply, LabelGuesses
 from attacks.feature.inversion import Reconstruction
 from attacks.gradient.estimation import GradientEstimates
 from mechanisms import METHODS
@@ -40,7 +41,7 @@ def check_attack(spec: AttackSpec, setting: AttackSetting | None = None) -> None
     _check_declaration(spec)
     setting = replace(_fitting(spec) if setting is None else setting, confidence=CONFIDENCE)
     for method in METHODS:
-        reason = spec.lacks(setting.on(method, {}))
+        reason = spec.needs.unmet(setting.on(method, {}))
         one_line = reason is None or (reason.strip() and "\n" not in reason)
         require(one_line, spec, f"needs must say in one line why not {method}, says {reason!r}")
     outcome = replace(spec, infer=_checked(spec)).mount(setting)
@@ -56,7 +57,7 @@ def check_attack(spec: AttackSpec, setting: AttackSetting | None = None) -> None
             require(tested, spec, few)
         require(control.holds, spec, f"{value}, {rule}")
     require(tested, spec, "must have a negative control, which shows that it reads no truth")
-    low = spec.least_success
+    low = spec.goal.least_success
     found = outcome.success.value
     require(low <= found <= 1.0, spec, f"success is {found}, must be {low} to 1")
 
@@ -65,12 +66,12 @@ def _check_declaration(spec: AttackSpec) -> None:
     unknown = sorted(set(spec.adversaries) - set(ADVERSARIES))
     named = spec.adversaries and not unknown
     require(named, spec, f"adversaries must be of {', '.join(ADVERSARIES)}: {unknown}")
-    explained = bool(spec.requires) == bool(spec.requires_because)
+    explained = bool(spec.needs.requires) == bool(spec.needs.requires_because)
     require(explained, spec, "requires and requires_because go together")
-    within = spec.least_success < spec.positive.least <= 1.0
+    within = spec.goal.least_success < spec.goal.positive.least <= 1.0
     require(within, spec, "positive.least must lie between chance and 1")
-    for key, allowed in spec.choices.items():
-        held = spec.options.get(key) in allowed
+    for key, allowed in spec.setup.choices.items():
+        held = spec.setup.options.get(key) in allowed
         require(held, spec, f"choices of {key} must hold the default of that option")
     refuses(spec, "an adversary that it does not name", lambda: spec.check("nobody", {}))
 
@@ -80,19 +81,19 @@ def _fitting(spec: AttackSpec) -> AttackSetting:
     own = {"dpzv": {"calibration": "none"}, "split": {}}
     for name, (key, quiet) in product(("digits", "breast-cancer"), own.items()):
         method = METHODS[key]
-        options = {**spec.suggests, "batch_size": 32, "epochs": 4, **quiet, **spec.requires}
+        options = {**spec.needs.suggests, "batch_size": 32, "epochs": 4, **quiet, **spec.needs.requires}
         setting = AttackSetting(
             method=method,
             config=method.configure(**options),
             dataset=DATASETS[name].load(),
             adversary=spec.adversaries[0],
-            queries=min(spec.queries, 16),
+            queries=min(spec.setup.queries, 16),
             trials=16,
         )
-        if spec.lacks(setting) is None:
+        if spec.needs.unmet(setting) is None:
             return setting
-    planted = replace(spec.positive.setting(setting), trials=16)
-    if spec.lacks(planted) is None:
+    planted = replace(spec.goal.positive.setting(setting), trials=16)
+    if spec.needs.unmet(planted) is None:
         return planted
     raise DoesNotApply(f"{spec.name} applies to neither digits nor breast-cancer under dpzv or split: give a setting")
 

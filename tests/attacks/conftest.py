@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.contract import AttackSetting
+from attacks.core.setting import AttackSetting
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
@@ -41,7 +41,7 @@ def random_dataset(records=48, clients=3, classes=4, seed=0, held_out=4):
 def small_setting(spec, method="dpzv", data=None, *, options=None, options_of_attack=None, **rest):
     """`spec` on `method`, small, with what the attack requires; no noise unless asked for."""
     method = METHODS[method]
-    base = {"batch_size": 8, "epochs": 6, **spec.requires}
+    base = {"batch_size": 8, "epochs": 6, **spec.needs.requires}
     if method.config is DPZVConfig and "sigma" not in (options or {}):
         base["calibration"] = "none"
     return AttackSetting(

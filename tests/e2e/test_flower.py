@@ -17,7 +17,7 @@ import pytest
 import torch
 from sklearn.datasets import load_breast_cancer
 
-from attacks.core.contract import FewLabels
+from attacks.core.knowledge import FewLabels
 from attacks.label.binary import by_direction
 from dpzv_audit.systems.replay import replay
 from dpzv_audit.systems.transcript import load

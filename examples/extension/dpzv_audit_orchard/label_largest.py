@@ -3,8 +3,9 @@
 At logits that the server sums the gradient is softmax - one-hot: 1 - p in size at the label, p elsewhere.
 """
 
-from attacks.core.contract import AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.core.knowledge import Knowledge
 from attacks.core.needs import record_gradients
+from attacks.core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from attacks.label.direct import cut_layer, on_split
 from attacks.label.mount import mount_labels
 from mechanisms.core.channel import View
@@ -23,9 +24,11 @@ SPEC = AttackSpec(
     adversaries=("client",),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("label_largest on split without a top model: must be 0.95 at least", on_split, 0.95),
-    requires={"top_model": False},
-    requires_because="the attack reads the gradient at logits that the server only sums",
-    needs=record_gradients,
-    trials=16,
+    goal=Goal(Positive("label_largest on split without a top model: must be 0.95 at least", on_split, 0.95)),
+    needs=Needs(
+        requires={"top_model": False},
+        requires_because="the attack reads the gradient at logits that the server only sums",
+        conditions=record_gradients,
+    ),
+    setup=Setup(trials=16),
 )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks.core.contract import DoesNotApply, LabelGuesses
+from attacks.core.spec import DoesNotApply, LabelGuesses, no_baselines
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.findings import ADVERSARIES, Control, Interval
 from dpzv_audit.data import load
@@ -51,15 +51,15 @@ def fitting(name, digits, **rest):
                 method,
                 data,
                 options={"batch_size": 32, "epochs": EPOCHS.get(name, 4), **rest.get("options", {})},
-                queries=spec.queries if spec.queries == 1 else 10,
+                queries=spec.setup.queries if spec.setup.queries == 1 else 10,
                 trials=TRIALS.get(name, 8),
                 options_of_attack=CHEAP.get(name, {}),
                 with_positive=rest.get("with_positive", False),
             )
-            if spec.lacks(setting) is None:
+            if spec.needs.unmet(setting) is None:
                 return spec, setting
-    planted = replace(spec.positive.setting(setting), trials=16)
-    assert spec.lacks(planted) is None, f"{name} applies to nothing"
+    planted = replace(spec.goal.positive.setting(setting), trials=16)
+    assert spec.needs.unmet(planted) is None, f"{name} applies to nothing"
     return spec, planted
 
 
@@ -80,11 +80,11 @@ def test_the_specification_of_an_attack_is_whole(name):
     assert spec.adversaries
     assert set(spec.adversaries) <= set(ADVERSARIES)
     assert "\n" not in spec.summary
-    assert bool(spec.requires) == bool(spec.requires_because)
-    assert (0.3 if name == "feature_inversion" else 0.5) < spec.positive.least <= 1.0  # a correlation: chance is 0
+    assert bool(spec.needs.requires) == bool(spec.needs.requires_because)
+    assert (0.3 if name == "feature_inversion" else 0.5) < spec.goal.positive.least <= 1.0  # a correlation: chance is 0
     with pytest.raises(InputError, match=f"{name} is mounted by"):
         spec.check("nobody", {})
-    for key, value in spec.requires.items():
+    for key, value in spec.needs.requires.items():
         with pytest.raises(DoesNotApply, match=f"{name} does not apply with {key}"):
             spec.check(spec.adversaries[0], {key: not value})
 
@@ -93,7 +93,7 @@ def test_the_specification_of_an_attack_is_whole(name):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_applies_to_a_method_or_says_why_in_one_line(name, method, digits):
     spec = ATTACKS[name]
-    reason = spec.lacks(small_setting(spec, method, digits))
+    reason = spec.needs.unmet(small_setting(spec, method, digits))
     if reason is not None:
         assert reason
         assert "\n" not in reason
@@ -103,7 +103,7 @@ def test_an_attack_applies_to_a_method_or_says_why_in_one_line(name, method, dig
 
 def test_nothing_is_left_to_find_for_those_who_are_sent_the_labels(digits):
     for spec in ATTACKS.values():
-        reason = spec.lacks(small_setting(spec, "compressed", digits, options={"local_gradient": "recomputed"}))
+        reason = spec.needs.unmet(small_setting(spec, "compressed", digits, options={"local_gradient": "recomputed"}))
         told = spec.adversaries[0] not in ("server", "release") and spec.name != "label_received"
         assert ("label_received reads them" in (reason or "")) == told, spec.name
 
@@ -151,7 +151,7 @@ def scores_at_random(spec):
             return generator.random(found.shape)
         return replace(found, scores=torch.from_numpy(generator.random(found.scores.shape)))
 
-    return replace(spec, infer=infer, baselines=lambda view, known: {})
+    return replace(spec, infer=infer, goal=replace(spec.goal, baselines=no_baselines))
 
 
 @pytest.mark.parametrize(

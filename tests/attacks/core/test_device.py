@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from attacks import ATTACKS
-from attacks.core.contract import SomeFeatures
+from attacks.core.knowledge import SomeFeatures
 from attacks.core.run import attacked_run
 from mechanisms import METHODS
 
@@ -32,9 +32,9 @@ def cases():
             for method in sorted(METHODS, key=lambda name: name not in ALWAYS):
                 asks = adversary == "client" and METHODS[method].downlink != "gradient"
                 rest = {"adversary": adversary, "trials": 2, "with_positive": False}
-                rest |= {"queries": min(2, spec.queries) if asks else 1, "options_of_attack": CHEAP.get(name, {})}
+                rest |= {"queries": min(2, spec.setup.queries) if asks else 1, "options_of_attack": CHEAP.get(name, {})}
                 settings = (small_setting(spec, method, random_dataset(classes=c), **rest) for c in (4, 2))
-                setting = next((s for s in settings if spec.lacks(s) is None), None)
+                setting = next((s for s in settings if spec.needs.unmet(s) is None), None)
                 if setting is not None:
                     further = pytest.mark.slow if place or turn % 3 else ()
                     marks = pytest.mark.slow if tried or method not in ALWAYS else further

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks.core import contract
+from attacks.core import setting as setting_module
 from dpzv_audit.base.findings import to_jsonable
 from mechanisms.core.channel import Adversary, Message, View
 from mechanisms.core.joining import joined
@@ -62,7 +62,7 @@ def test_where_memory_runs_out_attacks_train_in_halves_to_the_same_numbers(attac
     )
     whole = ATTACKS[attack].mount(setting)
     assert whole.at_once is None
-    train, stacks = contract.train, []
+    train, stacks = setting_module.train, []
 
     def too_small(*arguments, replicas, **options):
         stacks.append(len(replicas))
@@ -70,7 +70,7 @@ def test_where_memory_runs_out_attacks_train_in_halves_to_the_same_numbers(attac
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return train(*arguments, replicas=replicas, **options)
 
-    monkeypatch.setattr(contract, "train", too_small)
+    monkeypatch.setattr(setting_module, "train", too_small)
     halved = ATTACKS[attack].mount(setting)
     assert halved.at_once == 2
     assert stacks[:7] == [TRIALS, 2, 2, 1, 2, 2, 1]  # the control starts with what fits
@@ -122,7 +122,7 @@ def test_a_poisson_training_that_does_not_fit_is_not_halved(monkeypatch):
         tried.append(len(replicas))
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(contract, "train", full)
+    monkeypatch.setattr(setting_module, "train", full)
     with pytest.raises(torch.OutOfMemoryError):
         spec.mount(setting)
     assert tried == [setting.trials]

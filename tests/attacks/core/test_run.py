@@ -34,7 +34,7 @@ def test_progress_rises_to_the_rounds_that_were_announced(attack, method, option
     )
     spec.mount(setting)
     assert seen == sorted(seen)
-    assert seen[-1] == spec.rounds(spec, setting) > 0
+    assert seen[-1] == spec.setup.rounds(spec, setting) > 0
 
 
 @pytest.mark.parametrize(

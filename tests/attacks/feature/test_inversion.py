@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.contract import DoesNotApply, SomeFeatures
+from attacks.core.knowledge import SomeFeatures
 from attacks.core.run import attacked_run
+from attacks.core.spec import DoesNotApply
 from attacks.feature.inversion import SPEC, Reconstruction, from_jacobians, memory_needed, score, sent_embeddings, ssim
 from dpzv_audit.base.errors import InputError
 
@@ -137,7 +138,7 @@ def test_memory_that_is_not_free_is_told_before_any_training(monkeypatch):
     setting = small_setting(SPEC, "split", random_dataset(), trials=3)
     needed = memory_needed(setting)
     monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: needed - 1)
-    monkeypatch.setattr("attacks.core.contract.train", None)
+    monkeypatch.setattr("attacks.core.setting.train", None)
     with pytest.raises(MemoryError, match=f"feature_inversion over 3 trainings: {needed} bytes, of {needed - 1} that"):
         SPEC.mount(replace(setting, with_positive=False))
 

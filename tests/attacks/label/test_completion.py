@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.contract import DoesNotApply, FewLabels
 from attacks.core.controls import labels_in_own_features
+from attacks.core.knowledge import FewLabels
 from attacks.core.run import attacked_run, permuted_labels
+from attacks.core.spec import DoesNotApply
 from attacks.label.completion import RAW, SPEC, UNTRAINED
 from attacks.label.head import train_head
 from dpzv_audit.base.errors import InputError
@@ -67,7 +68,7 @@ def test_classes_of_few_records_have_a_positive_control_with_as_few_labels():
     setting = small_setting(SPEC, "split", random_dataset(), options_of_attack={"labels_per_class": 2})
     with pytest.raises(DoesNotApply, match="option labels_per_class is 10, must be at most"):
         SPEC.mount(replace(setting, options={}))
-    quicker = replace(SPEC, options={**SPEC.options, "steps": 300})
+    quicker = replace(SPEC, setup=replace(SPEC.setup, options={**SPEC.setup.options, "steps": 300}))
     control = quicker.positive_control(setting)
     assert control.holds
     assert control.n == 400 - 4 * 2, "known records are 400 at least"

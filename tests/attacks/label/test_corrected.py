@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attacks import AttackSetting, attack_named
-from attacks.core.contract import DoesNotApply
+from attacks.core.spec import DoesNotApply
 from attacks.label.corrected import class_logs, mean_gradients, mixture, names, regression
 from dpzv_audit.statistics.estimators import audit_scores
 from mechanisms import METHODS

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from attacks import attack_named
-from attacks.core.contract import LabelGuesses
 from attacks.core.metrics import rate_limits
 from attacks.core.queries import QueryingClient
 from attacks.core.run import public_knowledge
+from attacks.core.spec import LabelGuesses
 from attacks.label.direct import infer
 from attacks.label.mount import correctness, label_measures
 from dpzv_audit.base.errors import InputError

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.contract import DoesNotApply, LabelGuesses
 from attacks.core.run import attacked_run
+from attacks.core.spec import DoesNotApply, LabelGuesses
 from attacks.label.enumeration import SPEC, by_shares, clusters, simulated
 from attacks.label.mount import ORACLE, under_best_names
 from dpzv_audit.data.vertical import Records

@@ -8,9 +8,9 @@ import torch
 from scipy.stats import binom
 
 from attacks import ATTACKS
-from attacks.core.contract import LabelGuesses
 from attacks.core.metrics import prior_baseline
 from attacks.core.run import few_labels
+from attacks.core.spec import LabelGuesses
 from attacks.label.mount import NO_IDS, LabelCoins, blind_success, guess_coins, label_coins
 from dpzv_audit.statistics.estimators import audit_scores
 from dpzv_audit.statistics.families import gaussian_epsilon

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.contract import OwnParty
+from attacks.core.knowledge import OwnParty
 from attacks.core.run import attacked_run
 from attacks.label.binary import base_rate_alone
 from attacks.label.inversion import SPEC, by_labels, by_least_norm, own_gradient, solve

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import one_hot
 
-from attacks.core.contract import FewLabels
+from attacks.core.knowledge import FewLabels
 from attacks.label import learners
 from attacks.label.learners import LEARNERS, best, by_head, folds
 

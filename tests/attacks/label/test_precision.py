@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from attacks.core import contract
-from attacks.core.contract import DoesNotApply
+from attacks.core import setting as setting_module
+from attacks.core.spec import DoesNotApply
 from attacks.label import precision
 from attacks.label.precision import SPEC, by_floats, by_steps, rounded_after_the_sum
 from mechanisms.core.noise import GaussianNoise
@@ -160,7 +160,7 @@ def test_playing_again_draws_no_noise(monkeypatch):
 
 
 def test_noise_from_the_operating_system_is_betrayed_as_that_of_a_seed_is(monkeypatch):
-    monkeypatch.setattr(contract, "train", partial(contract.train, noise_from="os"))
+    monkeypatch.setattr(setting_module, "train", partial(setting_module.train, noise_from="os"))
     options = {"server_update": "sgd", "sigma": 0.05, "batch_size": 24, "epochs": 60, "trials": 8}
     betrayed, kept = (played(noise=noise, **options) for noise in ("float", "grid"))
     assert betrayed.measures["proven"].value == 1.0
@@ -214,7 +214,7 @@ def test_what_cannot_be_played_again_is_refused_in_one_line(method, options, rea
 
 
 def test_where_memory_runs_out_stacks_are_played_again_as_they_were_trained(monkeypatch):
-    train, stacks = contract.train, []
+    train, stacks = setting_module.train, []
 
     def too_small(*arguments, replicas, **options):
         stacks.append(len(replicas))
@@ -222,7 +222,7 @@ def test_where_memory_runs_out_stacks_are_played_again_as_they_were_trained(monk
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return train(*arguments, replicas=replicas, **options)
 
-    monkeypatch.setattr(contract, "train", too_small)
+    monkeypatch.setattr(setting_module, "train", too_small)
     outcome = played(noise="float", server_update="sgd", sigma=0.05, batch_size=24, epochs=60, trials=5)
     assert stacks == [5, 2, 2, 1, 2, 2, 1]
     assert outcome.at_once == 2

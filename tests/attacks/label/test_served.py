@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from attacks import ATTACKS, AttackSetting
-from attacks.core.contract import DoesNotApply
 from attacks.core.predictions import log_odds, log_probabilities
 from attacks.core.run import public_knowledge
+from attacks.core.spec import DoesNotApply
 from attacks.label.served import HELD_OUT
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.systems.run import prepared

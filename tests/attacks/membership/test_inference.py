@@ -9,9 +9,11 @@ import torch
 from scipy.stats import norm
 
 from attacks import ATTACKS
-from attacks.core import contract
-from attacks.core.contract import AttackSetting, DoesNotApply, Population
+from attacks.core import setting as setting_module
+from attacks.core.knowledge import Population
 from attacks.core.metrics import trial_areas
+from attacks.core.setting import AttackSetting
+from attacks.core.spec import DoesNotApply
 from attacks.membership.inference import (
     VARIANTS,
     better_variant,
@@ -109,7 +111,7 @@ def test_the_positive_control_is_part_of_the_outcome(digits):
     outcome = spec.mount(setting)
     assert outcome.controls["positive"].value > 0.65
     assert outcome.controls["positive"].holds
-    assert len(spec.trains_on(spec, setting).train) == 32
+    assert len(spec.setup.trains_on(spec, setting).train) == 32
 
 
 def test_every_record_is_in_half_of_the_replicas_and_each_pair_is_in_once():
@@ -156,14 +158,14 @@ def test_where_memory_runs_out_trainings_are_done_in_halves_to_the_same_numbers(
     pool, coins = pool_of(setting, 20), coins_of(0, range(11), 10)
     whole, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once is None
-    train = contract.train
+    train = setting_module.train
 
     def too_small(*arguments, replicas, **options):
         if len(replicas) > 3:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return train(*arguments, replicas=replicas, **options)
 
-    monkeypatch.setattr(contract, "train", too_small)
+    monkeypatch.setattr(setting_module, "train", too_small)
     halved, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once == 2
     assert np.allclose(halved.confidence, whole.confidence, rtol=1e-4, atol=1e-4)
@@ -377,7 +379,7 @@ def test_numbers_of_numpy_are_options_as_pythons_are():
 @pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5])
 def test_a_confidence_out_of_range_is_named_before_anything_is_trained(confidence, monkeypatch):
     spec = ATTACKS["membership_loss"]
-    monkeypatch.setattr("attacks.core.contract.train", None)
+    monkeypatch.setattr("attacks.core.setting.train", None)
     with pytest.raises(InputError, match=f"confidence is {confidence}, must lie strictly between 0 and 1"):
         spec.mount(replace(small_setting(spec, "split"), confidence=confidence))
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from attacks import ATTACKS, AttackSpec
-from attacks.core.contract import LabelGuesses
+from attacks.core.spec import LabelGuesses
 from dpzv_audit.base.findings import FALSE_ALARM, Control
 from dpzv_audit.base.registry import Registry
 from dpzv_audit.claims import method as method_claims

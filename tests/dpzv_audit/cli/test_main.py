@@ -85,10 +85,10 @@ def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, s
 
 def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_once(monkeypatch, tmp_path, cli):
     """Planted: neither nine trainings nor four fit."""
-    from attacks.core import contract
+    from attacks.core import setting as setting_module
     from mechanisms import controls
 
-    train, asked = contract.train, []
+    train, asked = setting_module.train, []
     federation, frozen = controls.Federation, []
 
     def too_small(*arguments, replicas, **options):
@@ -101,7 +101,7 @@ def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_on
         frozen.append(len(context.replicas))
         return federation(data, config, context)
 
-    monkeypatch.setattr(contract, "train", too_small)
+    monkeypatch.setattr(setting_module, "train", too_small)
     monkeypatch.setattr(controls, "Federation", watched)
     size = "--attack-set pool=128 --attack-set shadows=1 --trials 4 --epochs 1 --runs 0"
     done = cli(f"attack --method split --attack membership_loss {size} --out {tmp_path}")

@@ -32,7 +32,7 @@ def claim_on(attack):
     method, settings = ON.get(attack, DPZV)
     config = {"batch_size": 64, "epochs": 2, **settings}
     known = METHODS[method].config.model_fields
-    config |= {key: value for key, value in ATTACKS[attack].requires.items() if key in known}
+    config |= {key: value for key, value in ATTACKS[attack].needs.requires.items() if key in known}
     keys = {
         "name": attack,
         "kind": "attack",
@@ -54,7 +54,10 @@ def verified(tmp_path, monkeypatch, cli):
     monkeypatch.setattr(method_claims, "TRIALS_A_BLOCK", 2)
 
     def quicker(spec):  # steps of fitting are not what is tested here
-        return replace(spec, options={**spec.options, "steps": 50}) if "steps" in spec.options else spec
+        options = spec.setup.options
+        return (
+            replace(spec, setup=replace(spec.setup, options={**options, "steps": 50})) if "steps" in options else spec
+        )
 
     monkeypatch.setattr("attacks.ATTACKS", Registry(ATTACKS.group, AttackSpec, map(quicker, ATTACKS.values())))
 

@@ -8,7 +8,8 @@ import pytest
 from scipy.stats import binom
 
 from attacks import ATTACKS, AttackOutcome, AttackSetting, attack_named
-from attacks.core.contract import COLLUDING, DoesNotApply
+from attacks.core.setting import COLLUDING
+from attacks.core.spec import DoesNotApply, Needs, Setup
 from dpzv_audit.base.findings import STRONGEST, Interval
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.base.store import Store
@@ -44,7 +45,8 @@ def pretended(name, success, *, chance=0.1, baselines=None, adversaries=("client
         )
 
     base = attack_named("membership_loss")
-    return replace(base, name=name, adversaries=adversaries, needs=(), mounted_by=mount, rounds=lambda spec, setting: 2)
+    setup = Setup(rounds=lambda spec, setting: 2)
+    return replace(base, name=name, adversaries=adversaries, needs=Needs(), setup=setup, mounted_by=mount)
 
 
 def test_the_worst_client_sees_the_middle_of_a_digit(setting):
@@ -96,11 +98,12 @@ def test_of_clients_that_find_as_much_the_first_looks(setting):
 def test_the_strongest_finds_most_of_what_needs_an_attack(setting, tmp_path):
     """One finds more, but no more than its baseline; what a pilot found is kept, and taken up."""
     played = []
+    slope, needy = (pretended(name, lambda setting: 1.0, played=played) for name in ("slope", "needy"))
     specs = [
         pretended("features", lambda setting: 0.9, baselines={"raw": 0.9}, played=played),
         pretended("leak", lambda setting: 0.2 + 0.1 * setting.client, baselines={"same": 0.1}, played=played),
-        replace(pretended("slope", lambda setting: 1.0, played=played), reveals="gradients"),
-        replace(pretended("needy", lambda setting: 1.0, played=played), needs=(lambda setting: "it lacks a key",)),
+        replace(slope, goal=replace(slope.goal, reveals="gradients")),
+        replace(needy, needs=Needs(conditions=(lambda setting: "it lacks a key",))),
     ]
     mounted = [(spec, setting) for spec in specs]
     spec, one, tried = strongest(mounted, store=Store(tmp_path))
@@ -132,7 +135,7 @@ def test_the_strongest_of_an_adversary_is_of_what_it_can_mount():
             (name, by)
             for name in ATTACKS
             for by in reach.get(adversary, (adversary,))
-            if by in ATTACKS[name].adversaries and ATTACKS[name].least_success >= 0
+            if by in ATTACKS[name].adversaries and ATTACKS[name].goal.least_success >= 0
         }
     ((spec, by),) = named("label_direct", COLLUDING)
     assert (spec.name, by) == ("label_direct", COLLUDING)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from attacks.core.contract import AttackOutcome
+from attacks.core.spec import AttackOutcome
 from dpzv_audit.base.findings import LEAST_TRAININGS, Control, Interval, OverTrainings
 from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import NO_NOISE

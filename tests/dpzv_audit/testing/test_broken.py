@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.contract import LabelGuesses
+from attacks.core.spec import LabelGuesses
 from dpzv_audit.data.vertical import Records
 from dpzv_audit.testing import check_attack, check_dataset, check_method
 from dpzv_audit.testing.attacks import _arrays, _fitting

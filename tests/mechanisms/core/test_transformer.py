@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks.core.contract import AttackSetting, OwnParty
+from attacks.core.knowledge import OwnParty
 from attacks.core.run import attacked_run
+from attacks.core.setting import AttackSetting
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli.flags import TrainingFlags
 from dpzv_audit.cli.options import DataFlags, choose

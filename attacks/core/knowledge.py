@@ -1,0 +1,158 @@
+"""What the threat model lets an adversary know beside its view.
+
+Nothing here holds a training label, a membership or another party's feature that the threat model does not grant: the
+truth is used by the metric alone (attacks.md, rules 1 to 5).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from dpzv_audit.base.errors import InputError
+from dpzv_audit.data.vertical import VerticalDataset
+from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.core.method import Differences
+from mechanisms.core.replicas import Evaluator, ParameterStack
+
+from .setting import ATTACKER, Progress
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OwnParty:
+    """What a client has of its own: its feature block, its model before and after training, and how to run it.
+
+    `initial` makes the model before training when it is first asked for: few attacks do; None where nobody knows it.
+    """
+
+    features: Tensor
+    held_out: Tensor
+    evaluator: Evaluator
+    trained: ParameterStack
+    initial: Callable[[], ParameterStack] | None
+
+
+@dataclass(frozen=True)
+class ServerStart:
+    """A server's model before training, where all parties know it: how to run it, and for how many clients."""
+
+    server: Evaluator
+    parameters: ParameterStack
+    clients: int
+
+
+@dataclass(frozen=True)
+class FewLabels:
+    """Labels that the threat model grants: (K, n) record ids of each replica and their labels (K, n)."""
+
+    ids: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class SomeFeatures:
+    """Features (n, ...) at client 1 of records `ids` (n,) that a server is granted, to fit a decoder."""
+
+    ids: Tensor
+    features: Tensor
+
+
+@dataclass(frozen=True)
+class Population:
+    """What an adversary that asks about membership may know of the data: records that may have been trained on.
+
+    `confidence` is what the released models of the targets say of each, log(p / (1 - p)) of its label's probability
+    p, (targets, P); `shadows` the same of the adversary's own shadow models, (S, P), of which `members` (S, P) says
+    who trained on what. `outside` and `shadows_outside` are confidences in records that nobody trained on. `copies`
+    (targets, Q, P) and `shadows_copies` (S, Q, P) are what they say of Q slightly changed copies of each record.
+    """
+
+    confidence: np.ndarray
+    outside: np.ndarray
+    shadows: np.ndarray
+    shadows_outside: np.ndarray
+    members: np.ndarray
+    copies: np.ndarray
+    shadows_copies: np.ndarray
+
+
+@dataclass(frozen=True)
+class AllButOne:
+    """What one has who lacks a single label of each training, and which two labels it may be.
+
+    Of training k that is the label of record `records[k]`, which is `candidates[k, 0]` or `candidates[k, 1]`; the
+    others are those of `dataset`. `unit` is what a step of noise stands for where it comes in whole steps whatever the
+    configuration says (a planted fault), and `progress` hears how many rounds were played again.
+    """
+
+    dataset: VerticalDataset
+    records: np.ndarray
+    candidates: np.ndarray
+    unit: float | None = None
+    progress: Progress = lambda done: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """What the threat model lets an adversary know beside its view: public parameters, and what it owns or is granted.
+
+    `batches` is the number of batches in a pass over the data, `sigma` the standard deviation of the noise on a
+    scalar (0 for methods without), `options` the attack's own with their defaults filled in, `client` the first that
+    looks and `clients` how many take part. `shares`, those of the classes among the training records, are public.
+    `grants` holds an `OwnParty` of each client that looks, and at most one of each of `ServerStart`, `FewLabels`,
+    `SomeFeatures`, `Population` and `AllButOne`.
+    """
+
+    method: MethodSpec
+    config: TrainingConfig
+    classes: int
+    records: int
+    batches: int
+    sigma: float
+    replicas: tuple[int, ...]
+    seed: int
+    queries: int
+    options: Mapping[str, Any]
+    client: int = ATTACKER
+    clients: int = 1
+    shares: tuple[float, ...] = (0.5, 0.5)
+    grants: tuple[object, ...] = ()
+
+    @property
+    def rarer(self) -> int:
+        """Return the class with the fewest records."""
+        return int(np.argmin(self.shares))
+
+    @property
+    def share_of_ones(self) -> float:
+        """Return the share of class 1."""
+        return self.shares[1]
+
+    def granted(self, kind: type[T]) -> T:
+        """Return what of a `kind` the threat model grants; `InputError` where this adversary does not hold it."""
+        return granted(next((one for one in self.grants if isinstance(one, kind)), None), kind.__name__)
+
+    def all_granted(self, kind: type[T]) -> list[T]:
+        """Return all of a `kind` that the threat model grants; `InputError` where this adversary holds none."""
+        found = [one for one in self.grants if isinstance(one, kind)]
+        return found or [self.granted(kind)]
+
+    @property
+    def differences(self) -> Differences:
+        """Return how answers measure a gradient; `InputError` for a method whose answers do not."""
+        found = self.method.differences(self.config)
+        if found is None:
+            rule = "must be one whose answers are differences of losses"
+            raise InputError(rule, "method", self.method.name)
+        return found
+
+
+def granted(what: T | None, words: str) -> T:
+    """Return `what` the threat model grants, in words; `InputError` where this adversary does not hold it."""
+    if what is None:
+        raise InputError(f"the attack needs {words}, which this adversary does not hold")
+    return what

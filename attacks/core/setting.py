@@ -1,0 +1,192 @@
+"""What is attacked and how: one method on one data set, who looks, and all else that a result depends on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dpzv_audit.base.halving import as_share, in_pieces
+from dpzv_audit.data.vertical import VerticalDataset
+from mechanisms import METHODS, MethodSpec, TrainingConfig, train
+from mechanisms.core.capabilities import downlink_of
+from mechanisms.core.channel import Adversary
+from mechanisms.core.config import Downlink, rounds_of
+from mechanisms.core.context import (
+    Behaviour,
+    Deployment,
+    Plan,
+    RunContext,
+    TrainedStack,
+    TrainingData,
+    dtype_of,
+    repeats_of,
+)
+
+T = TypeVar("T")
+Progress = Callable[[int], None]
+# The client that looks where nobody says which.
+ATTACKER = 1
+COLLUDING = "colluding-clients"
+ALONE = ("client", "malicious-client")
+"""Adversaries that are one client, whichever."""
+BY_CLIENTS = (*ALONE, COLLUDING)
+"""Adversaries that are clients."""
+
+
+def abilities(adversary: str) -> tuple[str, ...]:
+    """Return whom an adversary can act as: as itself, and a client that deviates or colludes as one that does not."""
+    return (adversary, "client") if adversary in BY_CLIENTS and adversary != "client" else (adversary,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSetting:
+    """One attack on one method: everything its result depends on.
+
+    `trials` trainings run as replicas of one stack; `queries` is how often a curious client asks about each batch of
+    its first pass; `options` are the attack's own, by the names in its `Setup.options`. Without `with_positive`
+    the positive control, which is the same whatever the method, is left out (a matrix runs it once per attack).
+    A `pilot` is mounted to choose by, without the control that is another training.
+    `first` is the number of the first replica; `at_once` how many trainings at a time are known to fit into memory,
+    None where nothing is known. `clients` are those that look where clients do: by default the first, or of colluding
+    clients all, of those that exchange messages.
+    """
+
+    method: MethodSpec
+    config: TrainingConfig
+    dataset: VerticalDataset
+    adversary: str = "client"
+    public_ids: bool = False
+    queries: int = 1
+    trials: int = 64
+    seed: int = 0
+    device: str = "cpu"
+    confidence: float = 0.95
+    options: Mapping[str, Any] = field(default_factory=dict)
+    with_positive: bool = True
+    pilot: bool = False
+    progress: Progress | None = None
+    first: int = 0
+    at_once: int | None = None
+    clients: tuple[int, ...] = ()
+
+    @property
+    def parties(self) -> tuple[int, ...]:
+        """Return the clients that look where clients do."""
+        return self.clients or (self.everyone if self.adversary == COLLUDING else self.everyone[:1])
+
+    @property
+    def everyone(self) -> tuple[int, ...]:
+        """Return the clients that may look: those that exchange messages."""
+        return self.method.exchanging(self.dataset.clients)
+
+    @property
+    def client(self) -> int:
+        """Return the client that looks, the first of those that do."""
+        return self.parties[0]
+
+    @property
+    def replicas(self) -> range:
+        """Return the numbers of the trainings as replicas."""
+        return range(self.first, self.first + self.trials)
+
+    def of_control(self, at_once: int | None) -> "AttackSetting":
+        """Return the setting of a control, whose trainings must not share the luck of those that are attacked."""
+        return replace(self, first=self.trials, at_once=at_once)
+
+    @property
+    def told(self) -> frozenset[str]:
+        """Return the kinds of messages that a system sends those who look; none for a method, which has a downlink."""
+        return self.method.capabilities.told_to(self.parties if self.adversary in BY_CLIENTS else None)
+
+    @property
+    def downlink(self) -> Downlink:
+        """Return what the server answers those who look with."""
+        return self.method.downlink if self.method.capabilities.simulated else downlink_of(self.told)
+
+    @property
+    def looks(self) -> Adversary:
+        """Return who looks: the curious client where it is one."""
+        plays = self.adversary in BY_CLIENTS
+        public = self.public_ids or self.method.capabilities.public_ids
+        return Adversary(self.adversary, self.parties if plays else (), public)
+
+    @property
+    def records(self) -> int:
+        """Return the number of training records."""
+        return len(self.dataset.train)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Return the true training labels (N,)."""
+        return self.dataset.train.labels
+
+    @property
+    def rounds(self) -> int:
+        """Return the rounds of a training."""
+        return rounds_of(self.config, self.records)
+
+    def plan(self, behaviours: Mapping[int, Behaviour] | None = None) -> Plan | None:
+        """Return schedule and noise of the scalars where some clients deviate; None for methods without scalars."""
+        deployment = Deployment(
+            records=self.records,
+            clients=self.dataset.clients,
+            seed=self.seed,
+            repeats=repeats_of(behaviours or {}),
+        )
+        return self.method.plan(self.config, deployment)
+
+    def data(self, labels: np.ndarray | None = None) -> TrainingData:
+        """Return the data as trainings take them, with `labels` (N,) or (K, N) in the place of the true ones."""
+        return TrainingData.of(self.dataset, dtype=dtype_of(self.config), device=self.device, labels=labels)
+
+    def context(self, **more: Any) -> RunContext:
+        """Return where and for whom a method runs, with `more` of it."""
+        return RunContext(seed=self.seed, replicas=self.replicas, device=self.device, **more)
+
+    def train(self, data: TrainingData, **options: Any) -> TrainedStack:
+        """Return the replicas, trained on `data` as one stack with further `options` of `mechanisms.train`."""
+        return train(
+            self.method,
+            data,
+            self.config,
+            replicas=self.replicas,
+            seed=self.seed,
+            device=self.device,
+            progress=self.progress,
+            **options,
+        )
+
+    def in_stacks(
+        self, work: "Callable[[AttackSetting, slice], T]", rounds: int, *, whole: bool = False
+    ) -> tuple[list[T], int | None]:
+        """Do `work` for all `trials` at once or, where memory runs out, for ever fewer at a time.
+
+        Args:
+            work: Gets the setting of a stack, whose progress goes from 0 to `rounds`, and the places of its trainings.
+            rounds: Rounds that the work on a stack counts.
+            whole: Whether they must be one stack, whatever memory there is.
+
+        Returns:
+            What `work` gave for each stack, and how many at a time memory sufficed for, None where for all.
+        """
+
+        def piece(first: int, last: int) -> T:
+            progress = as_share(self.progress, (first, last), of=self.trials, rounds=rounds)
+            progress(0)
+            one = replace(self, first=self.first + first, trials=last - first, progress=progress)
+            return work(one, slice(first, last))
+
+        if whole:
+            return [piece(0, self.trials)], None
+        found = list(in_pieces(piece, 0, self.trials, self.at_once))
+        return [one for one, _ in found], found[-1][1]
+
+    def on(self, method: str, options: Mapping[str, object], /, **changes: Any) -> "AttackSetting":
+        """Return this setting on another `method` with its `options`, and with `changes` of other fields.
+
+        Batches are as large as here where `options` do not say.
+        """
+        spec = METHODS[method]
+        config = spec.configure(**{"batch_size": self.config.batch_size, **options})
+        return replace(self, method=spec, config=config, clients=(), **changes)
