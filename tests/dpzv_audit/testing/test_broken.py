@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.spec import LabelGuesses
+from attacks.core.spec import LabelGuesses, Needs
 from dpzv_audit.data.vertical import Records
 from dpzv_audit.testing import check_attack, check_dataset, check_method
 from dpzv_audit.testing.attacks import _arrays, _fitting
@@ -173,7 +173,7 @@ def test_an_attack_that_reads_the_truth(largest):
         found = largest.infer(view, known)
         return LabelGuesses(seen["labels"][found.ids], found.ids)
 
-    cheat = replace(largest, needs=(need,), infer=infer)
+    cheat = replace(largest, needs=Needs(conditions=(need,)), infer=infer)
     breaks(check_attack, cheat, "it reads what its adversary may not know", setting=few(largest))
 
 
