@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 from ..base.errors import AuditError, InputError, check_names
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
-from .bounds import LARGEST_EPSILON, NO_NOISE, Accountant, AccountantQuestion, Number, Refusal, SampledView, accountant
+from .bounds import LARGEST_EPSILON, NO_NOISE, Accountant, AccountantQuery, Number, Refusal, SampledView, accountant
 from .gaps import ADVERSARY_NAMES
 from .gaussian import (
     LARGEST_MU,
@@ -33,7 +33,7 @@ from .sampled import ORDERS, PairKind, epsilon_of_moments, log_mix
 
 
 @accountant("numerical composition, sampled with secret batch ids or unsampled, with certified error")
-def prv(asked: AccountantQuestion) -> Number | Refusal:
+def prv(query: AccountantQuery) -> Number | Refusal:
     """PRV accounting of sampling with secret ids: both directions of add-remove, the replace or the fixed-size pair.
 
     `add-remove` and `zero-out` compose both directions and take the larger; the other pairs are symmetric. Where
@@ -41,39 +41,42 @@ def prv(asked: AccountantQuestion) -> Number | Refusal:
 
     Source: Gopi, Lee and Wutschitz (2021), theorem 5.5, on the dominating pairs of Zhu, Dong and Wang (2022).
     """
-    view = asked.sampled
+    view = query.sampled
     if isinstance(view, Refusal):
-        return _unsampled(asked, view)
+        return _unsampled(query, view)
     epsilon, note = prv_directions(
         view.directions,
         certain_mu=math.hypot(*view.certain),
-        delta=asked.delta,
-        fast=asked.fast,
-        enough=asked.enough,
+        delta=query.delta,
+        fast=query.fast,
+        enough=query.enough,
     )
-    return Number(epsilon=epsilon, note=note, own_gaps=asked.own_gaps)
+    return Number(epsilon=epsilon, note=note, own_gaps=query.own_gaps)
 
 
-def _unsampled(asked: AccountantQuestion, unamplified: Refusal) -> Number | Refusal:
-    if unamplified is NO_NOISE or asked.neighbours == "add-remove":
+def _unsampled(query: AccountantQuery, unamplified: Refusal) -> Number | Refusal:
+    if unamplified is NO_NOISE or query.neighbours == "add-remove":
         return unamplified
-    if any(part.fixed is None and part.cap is not None and part.cap < part.rounds for part in asked.counted):
+    if any(
+        participation.fixed is None and participation.cap is not None and participation.cap < participation.rounds
+        for participation in query.counted
+    ):
         return Refusal("a cap makes each round depend on those before it: gdp-exact averages over the counts")
     epsilon, note = prv_known(
-        _participations(asked),
-        certain_mu=math.hypot(*asked.certain),
-        delta=asked.delta,
-        fast=asked.fast or asked.enough is not None,
+        _participations(query),
+        certain_mu=math.hypot(*query.certain),
+        delta=query.delta,
+        fast=query.fast or query.enough is not None,
     )
     return Number(epsilon=epsilon, note=note, shown="known ids")
 
 
-def _participations(asked: AccountantQuestion) -> tuple[Participation, ...]:
+def _participations(query: AccountantQuery) -> tuple[Participation, ...]:
     """Return the participations that are counted; `InputError` where the square of what one costs is no float."""
-    mus = [part.mu for part in asked.counted]
+    mus = [participation.mu for participation in query.counted]
     if min(mus) == 0.0 or max(mus) > 1e50:
         raise InputError("sigma is too far from a record's contribution, must be nearer: its square is no float")
-    return asked.counted
+    return query.counted
 
 
 def paper_mu(release: Release) -> float:
@@ -86,7 +89,7 @@ def paper_mu(release: Release) -> float:
 
 
 @accountant("theorem 5.1 of the DPZV paper as claimed: mu = 2C sqrt(T)/(D sigma); not sound unless B = D")
-def gdp_paper(asked: AccountantQuestion) -> Number | Refusal:
+def gdp_paper(query: AccountantQuery) -> Number | Refusal:
     """Theorem 5.1 of paper 001 as claimed: mu = 2 C sqrt(T) / (D sigma). Not sound unless batches hold all records.
 
     Its proof scales the noise by the sampling rate (theorem C.2), which no adversary who knows the batch ids
@@ -96,22 +99,22 @@ def gdp_paper(asked: AccountantQuestion) -> Number | Refusal:
 
     Source: DPZV paper (001), theorem 5.1.
     """
-    parts = asked.parts
-    whole = all(part.rate == 1.0 for part in parts)
-    if any(part.channel != "scalar" for part in parts):
+    parts = query.parts
+    whole = all(release.rate == 1.0 for release in parts)
+    if any(release.channel != "scalar" for release in parts):
         return Refusal("theorem 5.1 speaks of the scalar channel alone")
-    if whole and (any(asked.certain) or any(part.server_noise_multiplier is not None for part in parts)):
+    if whole and (any(query.certain) or any(release.server_noise_multiplier is not None for release in parts)):
         return Refusal("theorem 5.1 counts the scalars of batches, not what the server's own updates release")
 
-    mus = [paper_mu(part) for part in parts]
+    mus = [paper_mu(release) for release in parts]
     mu = math.hypot(*mus)
     own_gaps: tuple[str, ...] = ()
     why = "every batch holds all records: no sampling to count on"
     if not whole:
         why = "takes mu down by the sampling rate, which needs secret ids and holds only approximately"
-        own_gaps = ("known-ids",) if asked.knows_ids else ("clt",)
+        own_gaps = ("known-ids",) if query.knows_ids else ("clt",)
     return Number(
-        epsilon=exactly(epsilon_from_mu(mu, asked.delta)),
+        epsilon=exactly(epsilon_from_mu(mu, query.delta)),
         mu=mu,
         note=f"theorem 5.1 as claimed; {why}",
         own_gaps=own_gaps,
@@ -148,7 +151,7 @@ def _log_uniform_excess(z: float, power: float) -> float:
 
 
 @accountant("central-limit approximation for Poisson and uniform sampling; not a bound")
-def gdp_clt(asked: AccountantQuestion) -> Number | Refusal:
+def gdp_clt(query: AccountantQuery) -> Number | Refusal:
     """Central-limit approximation of many sampled rounds. Never sound.
 
     The Poisson form is for the relations whose pair is that of add-remove (`add-remove`, `zero-out`), the uniform form
@@ -156,30 +159,30 @@ def gdp_clt(asked: AccountantQuestion) -> Number | Refusal:
 
     Source: Bu, Dong, Long and Su (2020), Deep learning with Gaussian differential privacy.
     """
-    uniform = asked.neighbours in REPLACES
+    uniform = query.neighbours in REPLACES
     wanted = "uniform" if uniform else "poisson"
-    for part in asked.parts:
-        if part.sampler != wanted or part.channel != "scalar" or part.participation_cap is not None:
+    for release in query.parts:
+        if release.sampler != wanted or release.channel != "scalar" or release.participation_cap is not None:
             return Refusal("the forms are for Poisson sampling, add-remove or zero-out, and uniform sampling, replace")
     shown = []
-    for part in asked.parts:
-        z = 1.0 / part.participation_mu(asked.neighbours)
-        log_mu = log_clt_mu(part.rate, part.rounds, z, uniform=uniform)
+    for release in query.parts:
+        z = 1.0 / release.participation_mu(query.neighbours)
+        log_mu = log_clt_mu(release.rate, release.rounds, z, uniform=uniform)
         if log_mu > math.log(LARGEST_MU):
             return Refusal("vacuous (> 100): at so little noise the approximation has no finite value")
-        shown.append((part, z, math.exp(log_mu)))
-    mu = math.hypot(*(mu for _, _, mu in shown), *asked.certain)
+        shown.append((release, z, math.exp(log_mu)))
+    mu = math.hypot(*(mu for _, _, mu in shown), *query.certain)
     return Number(
-        epsilon=exactly(epsilon_from_mu(mu, asked.delta)),
+        epsilon=exactly(epsilon_from_mu(mu, query.delta)),
         mu=mu,
         note="central-limit approximation; an approximation, not a bound",
-        own_gaps=("known-ids", "clt") if asked.knows_ids else ("clt",),
+        own_gaps=("known-ids", "clt") if query.knows_ids else ("clt",),
         shown=shown,
     )
 
 
 @accountant("exact Gaussian DP for known batch ids, fixed or binomial participations")
-def gdp_exact(asked: AccountantQuestion) -> Number | Refusal:
+def gdp_exact(query: AccountantQuery) -> Number | Refusal:
     """Exact for an adversary who knows the batch ids: mu = sqrt(n)/z, or its mixture over n ~ Binomial(T, r).
 
     Sound with secret ids too (hiding the ids is post-processing). A malicious client takes part as often as the cap
@@ -187,26 +190,30 @@ def gdp_exact(asked: AccountantQuestion) -> Number | Refusal:
 
     Source: Dong, Roth and Su (2022), corollary 1, averaged over the number of participations.
     """
-    if asked.neighbours == "add-remove":
+    if query.neighbours == "add-remove":
         return Refusal("known ids show whether the record is there; use prv")
-    if asked.refusal:
-        return asked.refusal
-    counted = _participations(asked)
-    certain_mu = math.hypot(*asked.certain)
-    note = " and ".join(_counted(part) for part in counted)
-    fixed = [math.sqrt(part.fixed) * part.mu for part in counted if part.fixed is not None]
+    if query.refusal:
+        return query.refusal
+    counted = _participations(query)
+    certain_mu = math.hypot(*query.certain)
+    note = " and ".join(_counted(participation) for participation in counted)
+    fixed = [
+        math.sqrt(participation.fixed) * participation.mu
+        for participation in counted
+        if participation.fixed is not None
+    ]
     return Number(
-        epsilon=participations_epsilon(counted, delta=asked.delta, certain_mu=certain_mu),
+        epsilon=participations_epsilon(counted, delta=query.delta, certain_mu=certain_mu),
         mu=math.hypot(certain_mu, *fixed) if len(fixed) == len(counted) else None,
         note=note,
     )
 
 
-def _counted(part: Participation) -> str:
-    if part.fixed is not None:
-        return f"{part.fixed} participations of a record"
-    limit = "" if part.cap is None else f", at most {part.cap}"
-    return f"Binomial({part.rounds}, {part.rate:.6g}) participations{limit}"
+def _counted(participation: Participation) -> str:
+    if participation.fixed is not None:
+        return f"{participation.fixed} participations of a record"
+    limit = "" if participation.cap is None else f", at most {participation.cap}"
+    return f"Binomial({participation.rounds}, {participation.rate:.6g}) participations{limit}"
 
 
 _ORDERS = np.geomspace(1e-6, 1e8, 4000)
@@ -235,24 +242,24 @@ def _sampled_renyi(kind: PairKind, view: SampledView, delta: float) -> _Renyi:
     return _Renyi(epsilon, order, float(moments.log_moment(np.array([order]))[0]), kind)
 
 
-def _known_moments(asked: AccountantQuestion) -> Floats:
+def _known_moments(query: AccountantQuery) -> Floats:
     pair = _ORDERS * (1.0 + _ORDERS) / 2.0
-    total = pair * math.hypot(*asked.certain) ** 2
+    total = pair * math.hypot(*query.certain) ** 2
     with np.errstate(over="ignore"):
-        for part in asked.counted:
-            cost = pair * part.mu**2
-            if part.fixed is not None:
-                total = total + part.fixed * cost
+        for participation in query.counted:
+            cost = pair * participation.mu**2
+            if participation.fixed is not None:
+                total = total + participation.fixed * cost
                 continue
-            sampled = part.rounds * log_mix(part.rate, cost)
-            if part.cap is not None:
-                sampled = np.minimum(sampled, part.cap * cost)
+            sampled = participation.rounds * log_mix(participation.rate, cost)
+            if participation.cap is not None:
+                sampled = np.minimum(sampled, participation.cap * cost)
             total = total + sampled
     return np.asarray(total)
 
 
 @accountant("Renyi DP, known batch ids or sampling with secret ones; sound, looser")
-def rdp(asked: AccountantQuestion) -> Number | Refusal:
+def rdp(query: AccountantQuery) -> Number | Refusal:
     """Renyi DP: sound, and looser than gdp-exact and prv; the smaller of its known-ids and its sampled form.
 
     Known ids: ln E[e^(s L)] = n s (s + 1) mu^2 / 2, averaged over random n. Sampling with secret ids: moments
@@ -260,25 +267,25 @@ def rdp(asked: AccountantQuestion) -> Number | Refusal:
 
     Source: Mironov (2017); conversion by Canonne, Kamath and Steinke (2020), proposition 12.
     """
-    if asked.refusal:
-        return asked.refusal
+    if query.refusal:
+        return query.refusal
     forms = []
-    if asked.neighbours != "add-remove":
-        moments = _known_moments(asked)
-        epsilon, order = epsilon_of_moments(_ORDERS, moments, asked.delta)
+    if query.neighbours != "add-remove":
+        moments = _known_moments(query)
+        epsilon, order = epsilon_of_moments(_ORDERS, moments, query.delta)
         forms.append(_Renyi(epsilon, order, float(moments[np.searchsorted(_ORDERS, order)]), None))
-    view = asked.amplified
+    view = query.amplified
     if isinstance(view, SampledView) and (view.rounds or not forms):
-        answers = [_sampled_renyi(kind, view, asked.delta) for kind in view.directions]
+        answers = [_sampled_renyi(kind, view, query.delta) for kind in view.directions]
         forms.append(max(answers, key=lambda answer: answer.epsilon))
-    found = min(forms, key=lambda answer: answer.epsilon)
-    if not found.epsilon < LARGEST_EPSILON:
+    best = min(forms, key=lambda answer: answer.epsilon)
+    if not best.epsilon < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): at so little noise no order gives a finite value")
 
     how = "sampling with secret ids"
-    if found.kind is None and found.order is not None:
-        how = f"known ids, order {1.0 + found.order:.4g}"
-    return Number(epsilon=exactly(found.epsilon), note=f"Renyi DP, {how}", shown=found)
+    if best.kind is None and best.order is not None:
+        how = f"known ids, order {1.0 + best.order:.4g}"
+    return Number(epsilon=exactly(best.epsilon), note=f"Renyi DP, {how}", shown=best)
 
 
 @dataclass(frozen=True)
@@ -301,24 +308,24 @@ class Steps:
         return plain + math.log(self.rate)
 
 
-def _known_steps(asked: AccountantQuestion) -> list[Steps]:
+def _known_steps(query: AccountantQuery) -> list[Steps]:
     """Return the steps at delta/2 in all; random counts are cut where they are exceeded with delta/4 in all."""
-    random = sum(part.fixed is None for part in asked.counted)
+    random = sum(participation.fixed is None for participation in query.counted)
     mus = []
-    for part in asked.counted:
-        count = part.fixed
+    for participation in query.counted:
+        count = participation.fixed
         if count is None:
-            count = _most(part, asked.delta / (4.0 * random))
+            count = _most(participation, query.delta / (4.0 * random))
         if count > 0:
-            mus.append((part.mu, count))
-    mus += [(mu, 1) for mu in asked.certain if mu > 0.0]
-    share = asked.delta / (4.0 if random else 2.0) / max(1, sum(count for _, count in mus))
+            mus.append((participation.mu, count))
+    mus += [(mu, 1) for mu in query.certain if mu > 0.0]
+    share = query.delta / (4.0 if random else 2.0) / max(1, sum(count for _, count in mus))
     return [Steps(mu, count, share) for mu, count in mus]
 
 
-def _most(part: Participation, tail: float) -> int:
+def _most(participation: Participation, tail: float) -> int:
     """Return a count that is exceeded with probability at most `tail`."""
-    counts = binomial_counts(part.rounds, part.rate, tail=tail / 2.0, cap=part.cap)
+    counts = binomial_counts(participation.rounds, participation.rate, tail=tail / 2.0, cap=participation.cap)
     above = np.cumsum(counts.weights[::-1])[::-1] + counts.above
     return counts.low + int(np.searchsorted(-above[1:], -tail))
 
@@ -340,7 +347,7 @@ def _composed(steps: Sequence[Steps], delta: float) -> float:
 
 
 @accountant("advanced composition of exact Gaussian rounds; sound, very loose")
-def advanced_composition(asked: AccountantQuestion) -> Number | Refusal:
+def advanced_composition(query: AccountantQuery) -> Number | Refusal:
     """Advanced composition of each round's exact Gaussian (epsilon_0, delta_0): sound, and very loose.
 
     epsilon = sqrt(2 ln(1/delta') sum epsilon_0^2) + sum epsilon_0 (e^epsilon_0 - 1) at delta' + sum delta_0, with
@@ -350,16 +357,16 @@ def advanced_composition(asked: AccountantQuestion) -> Number | Refusal:
 
     Source: Dwork and Roth (2014), theorem 3.20; Balle, Barthe and Gaboardi (2018), theorem 8.
     """
-    if asked.refusal:
-        return asked.refusal
+    if query.refusal:
+        return query.refusal
     forms = []
-    if asked.neighbours != "add-remove":
-        forms.append((_known_steps(asked), "known ids"))
-    view = asked.amplified
+    if query.neighbours != "add-remove":
+        forms.append((_known_steps(query), "known ids"))
+    view = query.amplified
     if isinstance(view, SampledView) and "remove" in view.directions and (view.rounds or not forms):
-        forms.append((_sampled_steps(view, asked.delta), "amplified by Poisson sampling"))
-    found = [(_composed(steps, asked.delta), steps, how) for steps, how in forms]
-    epsilon, steps, how = min(found, key=lambda form: form[0])
+        forms.append((_sampled_steps(view, query.delta), "amplified by Poisson sampling"))
+    composed = [(_composed(steps, query.delta), steps, how) for steps, how in forms]
+    epsilon, steps, how = min(composed, key=lambda form: form[0])
     if not epsilon < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): at so little noise advanced composition has no finite value")
     return Number(epsilon=exactly(epsilon), note=f"advanced composition, {how}", shown=steps)
@@ -384,7 +391,7 @@ def czofo_epsilon(*, zeta: float, sigma: float, records: float, delta: float) ->
 
 
 @accountant("theorem 4.1 of the CZOFO paper on gradient estimates hidden by the direction alone; not sound")
-def czofo_theorem(asked: AccountantQuestion) -> Number | Refusal:
+def czofo_theorem(query: AccountantQuery) -> Number | Refusal:
     """Theorem 4.1 of paper 003 on CZOFO's gradient estimates, at delta = T (delta/(2T)) + delta/2. Never sound.
 
     The "noise" is the direction, which every client knows; for others the estimate is Gaussian only in the limit of
@@ -392,12 +399,12 @@ def czofo_theorem(asked: AccountantQuestion) -> Number | Refusal:
 
     Source: CZOFO paper (003), theorem 4.1.
     """
-    part = asked.parts[0]
-    if len(asked.parts) != 1 or part.channel != "zo-gradient":
+    release = query.parts[0]
+    if len(query.parts) != 1 or release.channel != "zo-gradient":
         return Refusal("theorem 4.1 of CZOFO speaks of its gradient estimates alone")
-    each = asked.delta / (2.0 * part.rounds)
-    epsilon = czofo_epsilon(zeta=part.clip, sigma=part.sigma, records=part.nominal_records, delta=each)
-    composed = composed_epsilon(epsilon, part.rounds, asked.delta / 2.0)
+    each = query.delta / (2.0 * release.rounds)
+    epsilon = czofo_epsilon(zeta=release.clip, sigma=release.sigma, records=release.nominal_records, delta=each)
+    composed = composed_epsilon(epsilon, release.rounds, query.delta / 2.0)
     if not composed < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): the formula has no finite value")
     return Number(
@@ -431,22 +438,22 @@ def upper_bounds(
     an unknown accountant, `AuditError` where a sound bound lies below what another accountant certifies from below.
     """
     names = check_names("accountant", accountants, ACCOUNTANTS)
-    found = []
+    bounds = []
     for relation, adversary in product(neighbours, adversaries):
-        asked = AccountantQuestion(release, adversary, relation, delta, fast=fast, enough=enough)
+        query = AccountantQuery(release, adversary, relation, delta, fast=fast, enough=enough)
         row: dict[str, UpperBound] = {}
         for name in sorted(names, key="prv".__eq__):  # the slow one last: it may have nothing left to decide
             if name == "prv" and enough is not None:
-                never_sound = bool(asked.gaps or asked.own_gaps)
+                never_sound = bool(query.gaps or query.own_gaps)
                 met = any(bound.sound and bound.upper <= enough for bound in row.values())
-                asked = replace(asked, fast=fast or never_sound or met)
-            row[name] = ACCOUNTANTS[name].bound(asked)
-        _check_agreement(asked, row)
-        found += [row[name] for name in names]
-    return found
+                query = replace(query, fast=fast or never_sound or met)
+            row[name] = ACCOUNTANTS[name].bound(query)
+        _check_agreement(query, row)
+        bounds += [row[name] for name in names]
+    return bounds
 
 
-def certified_lower(asked: AccountantQuestion, bound: UpperBound) -> float:
+def certified_lower(query: AccountantQuery, bound: UpperBound) -> float:
     """Return what `bound`, an answer to `asked`, certifies from below; 0 where it is from above alone.
 
     prv composes the pair that sampling with secret ids releases at the worst. gdp-exact, and prv where no sampling is
@@ -454,16 +461,16 @@ def certified_lower(asked: AccountantQuestion, bound: UpperBound) -> float:
     """
     if not bound.sound or bound.epsilon is None:
         return 0.0
-    exact = bound.accountant == "prv" and isinstance(asked.sampled, SampledView)
+    exact = bound.accountant == "prv" and isinstance(query.sampled, SampledView)
     if not exact and bound.accountant in ("gdp-exact", "prv"):
-        known = [cell.treatment == "known-ids" for cell in asked.cells]
-        exact = all(shown or part.rate == 1.0 for part, shown in zip(asked.parts, known, strict=True))
+        known = [cell.treatment == "known-ids" for cell in query.cells]
+        exact = all(shown or release.rate == 1.0 for release, shown in zip(query.parts, known, strict=True))
     return bound.epsilon.lower if exact else 0.0
 
 
-def _check_agreement(asked: AccountantQuestion, row: Mapping[str, UpperBound]) -> None:
+def _check_agreement(query: AccountantQuery, row: Mapping[str, UpperBound]) -> None:
     """Raise `AuditError` where a sound bound of `row` lies below what another certifies from below."""
-    certified = [(certified_lower(asked, bound), name) for name, bound in row.items()]
+    certified = [(certified_lower(query, bound), name) for name, bound in row.items()]
     lower, source = max(certified, default=(0.0, ""))
     allowed = lower * (1.0 - AGREE) - AGREE
     for name, answer in row.items():

@@ -46,7 +46,7 @@ NO_NOISE = Refusal("no noise is added to this channel; only czofo-theorem speaks
 
 
 @dataclass(frozen=True)
-class AccountantQuestion:
+class AccountantQuery:
     """What an accountant is asked: an epsilon at `delta` of `release`, against `adversary`, under `neighbours`.
 
     `fast`: certified bounds alone, nothing is composed. `enough`: a claimed epsilon; nothing is composed where
@@ -69,7 +69,7 @@ class AccountantQuestion:
     @cached_property
     def cells(self) -> tuple[GapCell, ...]:
         """Return what a bound can rest on in each of `parts`."""
-        return tuple(cell_of(part, self.adversary, self.neighbours) for part in self.parts)
+        return tuple(cell_of(release, self.adversary, self.neighbours) for release in self.parts)
 
     @cached_property
     def gaps(self) -> tuple[str, ...]:
@@ -86,19 +86,19 @@ class AccountantQuestion:
         """Return how often a record takes part in each of `parts`."""
         return tuple(
             Participation(
-                mu=part.participation_mu(self.neighbours),
-                rounds=part.rounds,
-                rate=part.rate,
-                fixed=fixed_participations(part, self.adversary),
-                cap=part.participation_cap,
+                mu=release.participation_mu(self.neighbours),
+                rounds=release.rounds,
+                rate=release.rate,
+                fixed=fixed_participations(release, self.adversary),
+                cap=release.participation_cap,
             )
-            for part in self.parts
+            for release in self.parts
         )
 
     @cached_property
     def certain(self) -> tuple[float, ...]:
         """Return the mus of what happens in each of `parts` whatever the batches are."""
-        return tuple(part.certain_mu(self.neighbours) for part in self.parts)
+        return tuple(release.certain_mu(self.neighbours) for release in self.parts)
 
     @cached_property
     def sampled(self) -> "SampledView | Refusal":
@@ -115,7 +115,7 @@ class AccountantQuestion:
         """
         parts = self.parts
         neighbours = self.neighbours
-        if any(part.channel == "zo-gradient" for part in parts):
+        if any(release.channel == "zo-gradient" for release in parts):
             return NO_NOISE
         if self.adversary == "malicious-client":
             return Refusal("a malicious client does not sample as it is told")
@@ -124,44 +124,44 @@ class AccountantQuestion:
         directions: dict[PairKind, list[Rounds]] = {kind: [] for kind in kinds}
         certain = []
         amplified = ("poisson", "uniform") if replaced else ("poisson",)
-        if not any(part.sampler in amplified for part in parts):
-            return _no_accountant(part.sampler for part in parts)
-        for part in parts:
-            mu = part.participation_mu(neighbours)
-            count = part.fixed_participations
+        if not any(release.sampler in amplified for release in parts):
+            return _no_accountant(release.sampler for release in parts)
+        for release in parts:
+            mu = release.participation_mu(neighbours)
+            count = release.fixed_participations
             if mu == math.inf:
                 return Refusal("one record has no finite sensitivity")
-            certain.append(part.certain_mu(neighbours))
+            certain.append(release.certain_mu(neighbours))
             if count is not None:
                 certain.append(mu * count**0.5)
-            elif part.sampler not in amplified:
-                return _no_accountant([part.sampler])
-            elif part.channel != "scalar":
+            elif release.sampler not in amplified:
+                return _no_accountant([release.sampler])
+            elif release.channel != "scalar":
                 return Refusal("a record has a row of its own in each message: no sum hides it")
-            elif part.participation_cap is not None and part.participation_cap < part.rounds:
-                return Refusal(f"a participation cap makes the sampling no longer {part.sampler}")
+            elif release.participation_cap is not None and release.participation_cap < release.rounds:
+                return Refusal(f"a participation cap makes the sampling no longer {release.sampler}")
             else:
                 for kind, rounds in directions.items():
-                    of = "fixed-size" if part.sampler == "uniform" else kind
+                    of = "fixed-size" if release.sampler == "uniform" else kind
                     noise = (2.0 if of == "replace" else 1.0) / mu
-                    rounds.append(Rounds(SampledGaussian(kind=of, rate=part.rate, noise=noise), part.rounds))
+                    rounds.append(Rounds(SampledGaussian(kind=of, rate=release.rate, noise=noise), release.rounds))
         return SampledView({kind: tuple(rounds) for kind, rounds in directions.items()}, tuple(certain))
 
     @property
     def own_gaps(self) -> tuple[str, ...]:
         """Return the gaps that a number resting on sampling has besides those of any bound."""
-        if all(part.fixed_participations is not None for part in self.parts):
+        if all(release.fixed_participations is not None for release in self.parts):
             return ()
         if self.knows_ids:
             return ("known-ids",)
         if self.neighbours == "add-remove":
             return ()  # there they are gaps of every bound, and `gaps_of` names them
-        random = [part for part in self.parts if part.fixed_participations is None]
+        random = [release for release in self.parts if release.fixed_participations is None]
         # A fixed size is known in any case.
-        told = any(part.sampler == "poisson" and not part.padded for part in random)
+        size_known = any(release.sampler == "poisson" and not release.padded for release in random)
         present = {
-            "batch-size": self.adversary == "eavesdropper" and told,
-            "secret-batches": any(part.secret_batches for part in random),
+            "batch-size": self.adversary == "eavesdropper" and size_known,
+            "secret-batches": any(release.secret_batches for release in random),
         }
         return tuple(name for name, holds in present.items() if holds)
 
@@ -175,7 +175,7 @@ class AccountantQuestion:
     @property
     def refusal(self) -> Refusal | None:
         """Return why neither known ids nor sampling gives a number, where that is so."""
-        if any(part.channel == "zo-gradient" for part in self.parts):
+        if any(release.channel == "zo-gradient" for release in self.parts):
             return NO_NOISE
         view = self.amplified
         if self.neighbours == "add-remove" and isinstance(view, Refusal):
@@ -194,7 +194,7 @@ class Accountant:
         source: Paper and theorem.
     """
 
-    answer: Callable[[AccountantQuestion], Number | Refusal]
+    answer: Callable[[AccountantQuery], Number | Refusal]
     _: KW_ONLY
     name: str
     summary: str
@@ -210,32 +210,32 @@ class Accountant:
         fast: bool = False,
         enough: float | None = None,
     ) -> UpperBound:
-        """Return the bound; see `AccountantQuestion`."""
-        return self.bound(AccountantQuestion(release, adversary, neighbours, delta, fast=fast, enough=enough))
+        """Return the bound; see `AccountantQuery`."""
+        return self.bound(AccountantQuery(release, adversary, neighbours, delta, fast=fast, enough=enough))
 
-    def bound(self, asked: AccountantQuestion) -> UpperBound:
+    def bound(self, query: AccountantQuery) -> UpperBound:
         """Join the release's gaps with the accountant's own; compute a number unless a gap leaves none."""
-        check_delta("delta", asked.delta)
-        gaps = tuple(gap for gap in asked.gaps if gap in NO_NUMBER)
-        reasons = "; ".join(dict.fromkeys(cell.reason for cell in asked.cells))
+        check_delta("delta", query.delta)
+        gaps = tuple(gap for gap in query.gaps if gap in NO_NUMBER)
+        reasons = "; ".join(dict.fromkeys(cell.reason for cell in query.cells))
         epsilon = mu = None
         if gaps:
             note = reasons
             if not {"undefined", "unprotected-channel"}.intersection(gaps):
                 note = GAPS[gaps[0]]
-        elif isinstance(found := self.answer(asked), Refusal):
+        elif isinstance(answer := self.answer(query), Refusal):
             gaps = ("no-accountant",)
-            note = found.reason
+            note = answer.reason
         else:
-            gaps = (*found.own_gaps, *asked.gaps)
-            epsilon = found.epsilon
-            mu = found.mu
-            note = "; ".join(filter(None, (found.note, reasons)))
+            gaps = (*answer.own_gaps, *query.gaps)
+            epsilon = answer.epsilon
+            mu = answer.mu
+            note = "; ".join(filter(None, (answer.note, reasons)))
         return UpperBound(
             accountant=self.name,
-            adversary=asked.adversary,
-            neighbours=asked.neighbours,
-            delta=asked.delta,
+            adversary=query.adversary,
+            neighbours=query.neighbours,
+            delta=query.delta,
             epsilon=epsilon,
             sound=not gaps,
             gap=",".join(gaps) or None,
@@ -244,10 +244,10 @@ class Accountant:
         )
 
 
-def accountant(summary: str) -> Callable[[Callable[[AccountantQuestion], Number | Refusal]], Accountant]:
-    """Make a function of an `AccountantQuestion` an `Accountant` of its name; its docstring ends with the source."""
+def accountant(summary: str) -> Callable[[Callable[[AccountantQuery], Number | Refusal]], Accountant]:
+    """Make a function of an `AccountantQuery` an `Accountant` of its name; its docstring ends with the source."""
 
-    def made(answer: Callable[[AccountantQuestion], Number | Refusal]) -> Accountant:
+    def made(answer: Callable[[AccountantQuery], Number | Refusal]) -> Accountant:
         source = " ".join((answer.__doc__ or "").rpartition("Source: ")[2].split()).rstrip(".")
         return Accountant(answer, name=answer.__name__.replace("_", "-"), summary=summary, source=source)
 
@@ -256,12 +256,12 @@ def accountant(summary: str) -> Callable[[Callable[[AccountantQuestion], Number 
 
 def meanings(bounds: Iterable[UpperBound]) -> dict[str, str]:
     """Return each gap among `bounds` with what it means; `undefined` means what the bounds that have it say."""
-    found: dict[str, dict[str, None]] = {}
+    by_gap: dict[str, dict[str, None]] = {}
     for answer in bounds:
         for name in answer.gaps:
             meaning = answer.note if name == "undefined" else GAPS[name]
-            found.setdefault(name, {}).setdefault(meaning)
-    return {name: "; ".join(words) for name, words in found.items()}
+            by_gap.setdefault(name, {}).setdefault(meaning)
+    return {name: "; ".join(words) for name, words in by_gap.items()}
 
 
 def fixed_participations(release: Release, adversary: AdversaryName) -> int | None:

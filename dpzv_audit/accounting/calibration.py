@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..base.errors import AuditError, InputError, check_count, check_delta, chec
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
 from ..base.rounding import up
 from .accountants import certified_lower, tightest_sound, upper_bounds
-from .bounds import AccountantQuestion, SampledView, meanings
+from .bounds import AccountantQuery, SampledView, meanings
 from .gaussian import epsilon_from_mu, mu_from_epsilon
 from .release import NEIGHBOURS, Release
 
@@ -149,64 +149,17 @@ def calibrate(
     if unknown != "sigma" and release.participations is not None:
         raise InputError(f"must be left out where {unknown} is sought", "participations", release.participations)
 
-    view = AccountantQuestion(release, adversary, neighbours, delta).amplified
-    amplified = isinstance(view, SampledView) and bool(view.rounds)
-    account = partial(upper_bounds, delta=delta, adversaries=[adversary], neighbours=[neighbours])
-
-    def at(value: float) -> Release:
-        field: dict[str, Any] = {unknown.replace("-", "_"): value}
-        return replace(release, **field)
-
-    def bounds(value: float) -> list[UpperBound]:
-        return account(at(value), accountants=("gdp-exact", "rdp", "prv"), enough=epsilon)
-
-    def meets(value: float) -> bool:
-        return _upper(bounds(value)) <= epsilon
-
-    @cache
-    def cost(value: float) -> float:
-        return _upper(account(at(value), fast=not amplified))
-
-    def answer(value: float | None, reason: str) -> Calibration:
-        rate = (release if value is None else at(value)).rate
-        little = (
-            f"delta is {delta:g}, not below the sampling rate {rate:.6g}: publishing the records of a whole batch "
-            "would meet epsilon 0 at that delta, since a record is seldom in it; choose a delta far below the rate"
-        )
-        checked = [] if value is None else bounds(value)
-        if value is not None and _upper(checked) > epsilon:
-            raise AuditError(f"calibrated {unknown} does not meet epsilon = {epsilon} when checked forward")
-        least = None
-        if value is not None:
-            asked = AccountantQuestion(at(value), adversary, neighbours, delta)
-            # Once more, and composed: bounds that decide need not be close.
-            least = max(certified_lower(asked, bound) for bound in account(at(value), fast=not amplified)) or None
-        return Calibration(
-            unknown=unknown,
-            epsilon=epsilon,
-            delta=delta,
-            adversary=adversary,
-            neighbours=neighbours,
-            reached=value is not None,
-            value=value,
-            release=None if value is None else at(value),
-            bound=tightest_sound(checked),
-            at_least=least,
-            tolerance=None if least is None else max(0.0, 1.0 - least / epsilon),
-            reason=reason,
-            warning=little if delta >= rate else None,
-        )
-
+    search = _Search(release, unknown, epsilon, delta, adversary, neighbours)
     easiest = {"sigma": _MOST_NOISE * release.sigma_unit, "rounds": 1, "batch-size": int(release.records)}[unknown]
-    gapped = bounds(easiest)
+    gapped = search.bounds(easiest)
     if tightest_sound(gapped) is None:
         gaps = meanings(gapped)
         proof = {name: why for name, why in gaps.items() if name != "no-accountant"} or gaps
         words = "; ".join(f"{name}: {why}" for name, why in proof.items())
-        return answer(None, f"cannot be reached: no sound bound exists whatever {unknown} is ({words})")
-    if unknown == "batch-size" and not meets(easiest):
-        easiest = _best_batch(int(release.records), cost)
-    if not meets(easiest):
+        return search.answer(None, f"cannot be reached: no sound bound exists whatever {unknown} is ({words})")
+    if unknown == "batch-size" and not search.meets(easiest):
+        easiest = _best_batch(int(release.records), search.cost)
+    if not search.meets(easiest):
         why = f"with {easiest} records in a batch, the best of the sizes tried,"
         if unknown == "sigma":
             why = f"even with sigma = {easiest:.3g} (what other messages and the server's own updates cost)"
@@ -214,25 +167,106 @@ def calibrate(
             why = "of a single round"
         elif easiest == release.dataset_size:
             why = f"even with all {easiest} records in a batch"
-        if math.isfinite(cost(easiest)):
-            why += f" is {up(cost(easiest))}"
-        return answer(None, f"cannot be reached: the tightest sound epsilon {why}")
-    within = f" by its sound bound (to {_COMPOSED:.1%})" if amplified else ""
-    if unknown == "sigma":
-        unit = release.sigma_unit
-        values = _by_fours(unit, 1e-40 * unit if meets(unit) else easiest)
-        sigma = _turning(values, meets, precision=_COMPOSED if amplified else _EXACT)
-        return answer(sigma, f"the least sigma that meets it{within}")
-    if unknown == "rounds":
-        numbers = (1, *(min(2 * 4**power, MOST_ROUNDS) for power in range(13)))
-        rounds = _turning(numbers, meets, precision=_COMPOSED if amplified else 0.0)
-        more = "; the search went no further" if rounds == MOST_ROUNDS else within
-        return answer(rounds, f"the most rounds that meet it{more}")
-    largest = int(easiest)
-    # A batch of no record meets nothing, and the largest meets the target.
-    sizes = [0, *_spread(1, largest, largest.bit_length() + 1)]
-    batch = _turning(sizes, lambda size: size == largest or (size > 0 and meets(size)))
-    return answer(batch, "the smallest batch that meets it at this sigma and clip")
+        if math.isfinite(search.cost(easiest)):
+            why += f" is {up(search.cost(easiest))}"
+        return search.answer(None, f"cannot be reached: the tightest sound epsilon {why}")
+    return search.answer(*search.turning(easiest))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A search for the value of `unknown` at which the tightest sound bound of `release` is at most `epsilon`."""
+
+    release: Release
+    unknown: Unknown
+    epsilon: float
+    delta: float
+    adversary: AdversaryName
+    neighbours: NeighbourRelation
+
+    def at(self, value: float) -> Release:
+        """Return the release with `value` for the unknown setting."""
+        field: dict[str, Any] = {self.unknown.replace("-", "_"): value}
+        return replace(self.release, **field)
+
+    def account(self, value: float, **options: Any) -> list[UpperBound]:
+        """Return the upper bounds at `value`; `options` are those of `upper_bounds`."""
+        about = {"delta": self.delta, "adversaries": [self.adversary], "neighbours": [self.neighbours]}
+        return upper_bounds(self.at(value), **about, **options)
+
+    def bounds(self, value: float) -> list[UpperBound]:
+        """Return the bounds that decide whether `value` meets the target."""
+        return self.account(value, accountants=("gdp-exact", "rdp", "prv"), enough=self.epsilon)
+
+    def meets(self, value: float) -> bool:
+        """Return whether the target is met at `value`."""
+        return _upper(self.bounds(value)) <= self.epsilon
+
+    @cached_property
+    def amplified(self) -> bool:
+        """Whether bounds count on sampling, and so are composed numerically."""
+        view = AccountantQuery(self.release, self.adversary, self.neighbours, self.delta).amplified
+        return isinstance(view, SampledView) and bool(view.rounds)
+
+    @cached_property
+    def cost(self) -> Callable[[float], float]:
+        """Return the tightest sound epsilon by value, each computed once."""
+        return cache(lambda value: _upper(self.account(value, fast=not self.amplified)))
+
+    def turning(self, easiest: float) -> tuple[float, str]:
+        """Return the value next to which the target is no longer met, and what it is; `easiest` meets the target."""
+        within = f" by its sound bound (to {_COMPOSED:.1%})" if self.amplified else ""
+        if self.unknown == "sigma":
+            unit = self.release.sigma_unit
+            values = _by_fours(unit, 1e-40 * unit if self.meets(unit) else easiest)
+            sigma = _turning(values, self.meets, precision=_COMPOSED if self.amplified else _EXACT)
+            return sigma, f"the least sigma that meets it{within}"
+        if self.unknown == "rounds":
+            numbers = (1, *(min(2 * 4**power, MOST_ROUNDS) for power in range(13)))
+            rounds = _turning(numbers, self.meets, precision=_COMPOSED if self.amplified else 0.0)
+            more = "; the search went no further" if rounds == MOST_ROUNDS else within
+            return rounds, f"the most rounds that meet it{more}"
+        largest = int(easiest)
+        # A batch of no record meets nothing, and the largest meets the target.
+        sizes = [0, *_spread(1, largest, largest.bit_length() + 1)]
+        batch = _turning(sizes, lambda size: size == largest or (size > 0 and self.meets(size)))
+        return batch, "the smallest batch that meets it at this sigma and clip"
+
+    def answer(self, value: float | None, reason: str) -> Calibration:
+        """Return the calibration, checked forward; `value` None where the target cannot be reached."""
+        release = None if value is None else self.at(value)
+        rate = (release or self.release).rate
+        little = (
+            f"delta is {self.delta:g}, not below the sampling rate {rate:.6g}: publishing the records of a whole batch "
+            "would meet epsilon 0 at that delta, since a record is seldom in it; choose a delta far below the rate"
+        )
+        checked: list[UpperBound] = []
+        least = None
+        if value is not None and release is not None:
+            checked = self.bounds(value)
+            if _upper(checked) > self.epsilon:
+                raise AuditError(
+                    f"calibrated {self.unknown} does not meet epsilon = {self.epsilon} when checked forward"
+                )
+            query = AccountantQuery(release, self.adversary, self.neighbours, self.delta)
+            # Once more, and composed: bounds that decide need not be close.
+            composed = self.account(value, fast=not self.amplified)
+            least = max(certified_lower(query, bound) for bound in composed) or None
+        return Calibration(
+            unknown=self.unknown,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adversary=self.adversary,
+            neighbours=self.neighbours,
+            reached=value is not None,
+            value=value,
+            release=release,
+            bound=tightest_sound(checked),
+            at_least=least,
+            tolerance=None if least is None else max(0.0, 1.0 - least / self.epsilon),
+            reason=reason,
+            warning=little if self.delta >= rate else None,
+        )
 
 
 def _upper(bounds: Iterable[UpperBound]) -> float:

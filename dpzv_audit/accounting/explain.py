@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
 from ..base.rounding import down, up
 from .accountants import ACCOUNTANTS, upper_bounds
-from .bounds import AccountantQuestion, SampledView
+from .bounds import AccountantQuery, SampledView
 from .gaps import ADVERSARY_NAMES, GAPS, treatment
 from .release import (
     CHANNELS,
@@ -42,14 +42,14 @@ class Explanation:
 
 def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     """Return the explanation of `bound`, an answer of one of the accountants for `release`."""
-    asked = AccountantQuestion(release, bound.adversary, bound.neighbours, bound.delta, fast=True)
+    query = AccountantQuery(release, bound.adversary, bound.neighbours, bound.delta, fast=True)
     accountant = ACCOUNTANTS[bound.accountant]
-    assumes = _assumptions(asked, bound)
+    assumes = _assumptions(query, bound)
     if bound.epsilon is None:
         return Explanation(formula=(), source=accountant.source, assumes=(bound.note, *assumes))
     formulas = _templates().get_template("formulas.jinja").module
     macro = getattr(formulas, accountant.answer.__name__)
-    text = macro(asked, accountant.answer(asked), bound.epsilon)
+    text = macro(query, accountant.answer(query), bound.epsilon)
     formula = tuple(filter(None, text.splitlines()))
     return Explanation(formula=formula, source=accountant.source, assumes=assumes)
 
@@ -70,40 +70,40 @@ SERVER_ASSUMPTIONS: dict[ServerUpdate, str] = _WORDS["server"]
 """What is assumed of how the server's parameters move, where something can be."""
 
 
-def _assumptions(asked: AccountantQuestion, bound: UpperBound) -> tuple[str, ...]:
-    parts = asked.parts
+def _assumptions(query: AccountantQuery, bound: UpperBound) -> tuple[str, ...]:
+    parts = query.parts
 
     def has(**fields: object) -> bool:
-        return any(all(getattr(part, name) == value for name, value in fields.items()) for part in parts)
+        return any(all(getattr(release, name) == value for name, value in fields.items()) for release in parts)
 
     server = bound.adversary == "server"
-    noised = any(part.channel != "zo-gradient" for part in parts)
+    noised = any(release.channel != "zo-gradient" for release in parts)
     passes = has(sampler="shuffled", participations=None)
-    several = any(part.clients > 1 for part in parts)
-    composed = bound.accountant == "prv" and isinstance(asked.sampled, SampledView)
+    several = any(release.clients > 1 for release in parts)
+    composed = bound.accountant == "prv" and isinstance(query.sampled, SampledView)
     secret = composed or "sampling" in bound.note.split(";")[0]
     holds: dict[str, bool] = {
         "rounds": True,
-        "constants": any(part.sample_rate is not None for part in parts),
+        "constants": any(release.sample_rate is not None for release in parts),
         "fresh": noised and has(seeded_noise=True),
         "secret": noised and not has(seeded_noise=True),
         "grid": has(noise="grid"),
         "clipped": has(channel="scalar"),
-        **{part.server_update: not server for part in parts},
+        **{release.server_update: not server for release in parts},
         "turns": passes and several,
         "passes": passes and not several,
         "poisson": secret and has(sampler="poisson"),
         "uniform": secret and has(sampler="uniform"),
-        "batches": secret and any(part.sampler != "shuffled" and not part.secret_batches for part in parts),
+        "batches": secret and any(release.sampler != "shuffled" and not release.secret_batches for release in parts),
         "block": bound.neighbours == "replace-record" and not server,
         "ids": bound.adversary == "eavesdropper" and has(ids="secret"),
-        "cap": any(part.participation_cap is not None for part in parts),
+        "cap": any(release.participation_cap is not None for release in parts),
         "nothing-else": not has(data_dependent_side=True),
     }
     words = {**_WORDS["assumption"], **SERVER_ASSUMPTIONS}
-    found = [words[name] for name, applies in holds.items() if applies and name in words]
-    found += [f"NOT met, {name}: {GAPS[name]}" for name in bound.gaps]
-    return tuple(found)
+    sentences = [words[name] for name, applies in holds.items() if applies and name in words]
+    sentences += [f"NOT met, {name}: {GAPS[name]}" for name in bound.gaps]
+    return tuple(sentences)
 
 
 def _sound(

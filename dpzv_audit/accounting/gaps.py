@@ -57,8 +57,8 @@ def treatment(
     `public_rate`: the sampling rate and the number of rounds are constants, not B/D and epochs x floor(D/B); it matters
     to `add-remove` alone. Raises `InputError` for an unknown name.
     """
-    asked = {"adversary": adversary, "neighbours": neighbours, "sampler": sampler, "channel": channel}
-    for (name, value), allowed in zip(asked.items(), (ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS, CHANNELS), strict=True):
+    query = {"adversary": adversary, "neighbours": neighbours, "sampler": sampler, "channel": channel}
+    for (name, value), allowed in zip(query.items(), (ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS, CHANNELS), strict=True):
         if value not in allowed:
             raise InputError(f"must be one of {', '.join(allowed)}", name, value)
     known = adversary in _KNOWS_IDS or (adversary == "eavesdropper" and ids == "public")
@@ -110,9 +110,9 @@ def gaps_of(release: AnyRelease, adversary: AdversaryName, neighbours: Neighbour
     """
     parts = relevant_parts(release, adversary)
     # A joint-zo server moves by the scalars: where none is accounted for, neither is what moved it.
-    scalars = any(part.channel == "scalar" for part in parts)
-    found = [_gaps_of_part(part, adversary, neighbours, scalars=scalars) for part in parts]
-    return tuple(dict.fromkeys(name for names in found for name in names))
+    scalars = any(each.channel == "scalar" for each in parts)
+    gaps_of_parts = [_gaps_of_part(each, adversary, neighbours, scalars=scalars) for each in parts]
+    return tuple(dict.fromkeys(name for names in gaps_of_parts for name in names))
 
 
 def _gaps_of_part(
@@ -124,10 +124,10 @@ def _gaps_of_part(
     if cell.treatment == "undefined":
         return ("undefined",)
     # `server_mu` counts the planned participations, which a malicious client does not keep to.
-    given = release.server_mu is not None and adversary != "malicious-client"
+    planned_updates = release.server_mu is not None and adversary != "malicious-client"
     closed = {
         "joint-zo": scalars,
-        "dp-sgd": given or release.server_noise_multiplier is not None,
+        "dp-sgd": planned_updates or release.server_noise_multiplier is not None,
         "released": release.channel != "embedding",
         "frozen": True,
         "none": True,

@@ -269,18 +269,22 @@ def participations_epsilon(parts: Sequence[Participation], *, delta: float, cert
     out. They differ by about 1e-9 relative to delta where one count is random.
     """
     check_probability("delta", delta)
-    fixed = certain_mu**2 + sum(part.fixed * part.mu**2 for part in parts if part.fixed is not None)
-    random = [part for part in parts if part.fixed is None]
+    fixed = certain_mu**2 + sum(
+        participation.fixed * participation.mu**2 for participation in parts if participation.fixed is not None
+    )
+    random = [participation for participation in parts if participation.fixed is None]
     if not random:
         return exactly(epsilon_from_mu(math.sqrt(fixed), delta))
     squares = _Squares(np.zeros(1), np.zeros(1), np.ones(1), np.ones(1))
     above = 0.0
-    for part in random:
-        counts = binomial_counts(part.rounds, part.rate, tail=delta * _TAIL_SHARE, cap=part.cap)
+    for participation in random:
+        counts = binomial_counts(
+            participation.rounds, participation.rate, tail=delta * _TAIL_SHARE, cap=participation.cap
+        )
         n = counts.low + np.arange(float(len(counts.weights)))
         padded = counts.weights.copy()
         padded[0] += counts.below
-        value = n * part.mu**2
+        value = n * participation.mu**2
         squares = _independent(squares, _Squares(value, value, counts.weights, padded))
         above += counts.above
     lower = _solve(np.sqrt(squares.low + fixed), squares.weights, delta)
@@ -291,16 +295,16 @@ def participations_epsilon(parts: Sequence[Participation], *, delta: float, cert
     return EpsilonRange(lower=lower, estimate=middle, upper=max(middle, upper))
 
 
-def _independent(one: _Squares, other: _Squares) -> _Squares:
+def _independent(first: _Squares, other: _Squares) -> _Squares:
     """Return the distribution of the sum, binned outwards where it would have more values than are worth it."""
-    if len(one.weights) * len(other.weights) > _MOST_PRODUCTS:
-        one = _binned(one, _MOST_FACTOR)
+    if len(first.weights) * len(other.weights) > _MOST_PRODUCTS:
+        first = _binned(first, _MOST_FACTOR)
         other = _binned(other, _MOST_FACTOR)
     joint = _Squares(
-        np.add.outer(one.low, other.low).ravel(),
-        np.add.outer(one.high, other.high).ravel(),
-        np.outer(one.weights, other.weights).ravel(),
-        np.outer(one.padded, other.padded).ravel(),
+        np.add.outer(first.low, other.low).ravel(),
+        np.add.outer(first.high, other.high).ravel(),
+        np.outer(first.weights, other.weights).ravel(),
+        np.outer(first.padded, other.padded).ravel(),
     )
     return _binned(joint, _MOST_VALUES)
 

@@ -94,26 +94,26 @@ def prv_directions(
     def answer(kind: PairKind, *, fast: bool) -> PrvAnswer:
         return prv_composition(directions[kind], delta=delta, certain_mu=certain_mu, fast=fast)
 
-    found = {kind: answer(kind, fast=True) for kind in directions}
-    whole = _larger(found.values())
+    answers = {kind: answer(kind, fast=True) for kind in directions}
+    whole = _larger(answers.values())
     if whole.epsilon.lower > VACUOUS:
         return whole._replace(note="vacuous (> 100): certified bounds, not composed")
     if fast:
         return whole
     if enough is not None and (whole.epsilon.upper <= enough or whole.epsilon.lower > enough):
         return whole._replace(note="certified bound, which decides: not composed")
-    for kind in sorted(directions, key=lambda kind: -found[kind].epsilon.upper):
-        if found[kind].epsilon.upper > max(other.epsilon.lower for other in found.values()):
-            found[kind] = answer(kind, fast=False)
-    return _larger(found.values())
+    for kind in sorted(directions, key=lambda kind: -answers[kind].epsilon.upper):
+        if answers[kind].epsilon.upper > max(other.epsilon.lower for other in answers.values()):
+            answers[kind] = answer(kind, fast=False)
+    return _larger(answers.values())
 
 
 def _larger(answers: Iterable[PrvAnswer]) -> PrvAnswer:
-    found, notes = zip(*answers, strict=True)
-    uppers = [epsilon.upper for epsilon in found]
+    ranges, notes = zip(*answers, strict=True)
+    uppers = [epsilon.upper for epsilon in ranges]
     epsilon = EpsilonRange(
-        lower=max(epsilon.lower for epsilon in found),
-        estimate=max(epsilon.estimate for epsilon in found),
+        lower=max(epsilon.lower for epsilon in ranges),
+        estimate=max(epsilon.estimate for epsilon in ranges),
         upper=max(uppers),
     )
     return PrvAnswer(epsilon, notes[uppers.index(epsilon.upper)])
@@ -132,7 +132,7 @@ def prv_composition(
     """
     check_delta("delta", delta)
     mu = math.hypot(certain_mu, *(math.sqrt(count) * pair.certain_mu for pair, count in parts if pair.rate == 1.0))
-    random = tuple(part for part in parts if part.pair.rate < 1.0)
+    random = tuple(sampled for sampled in parts if sampled.pair.rate < 1.0)
     if not random:
         exact = exactly(epsilon_from_mu(mu, delta))
         return PrvAnswer(exact, "every record is in every batch: exact Gaussian")
@@ -159,8 +159,8 @@ def prv_composition(
     least = max(answer.lower, least)
     estimate = max(min(answer.estimate, certified), least)
     vacuous = "vacuous (> 100); " if least > VACUOUS else ""
-    found = EpsilonRange(lower=least, estimate=estimate, upper=min(answer.upper, certified))
-    return PrvAnswer(found, f"{vacuous}composed, error {answer.upper - answer.estimate:.2g}")
+    composed = EpsilonRange(lower=least, estimate=estimate, upper=min(answer.upper, certified))
+    return PrvAnswer(composed, f"{vacuous}composed, error {answer.upper - answer.estimate:.2g}")
 
 
 @lru_cache(maxsize=256)
@@ -178,11 +178,11 @@ def prv_known(
     if fast or not 0.0 < exact.lower <= VACUOUS:
         return PrvAnswer(exact, "known ids: exact Gaussian, not composed")
     known = [
-        KnownRounds(KnownBatch(rate=part.rate, mu=part.mu), part.rounds)
-        if part.fixed is None
-        else KnownRounds(KnownBatch(rate=1.0, mu=part.mu), part.fixed)
-        for part in parts
-        if part.fixed != 0
+        KnownRounds(KnownBatch(rate=participation.rate, mu=participation.mu), participation.rounds)
+        if participation.fixed is None
+        else KnownRounds(KnownBatch(rate=1.0, mu=participation.mu), participation.fixed)
+        for participation in parts
+        if participation.fixed != 0
     ]
     rounds = _with_moments(known, certain_mu, delta)
     assert rounds is not None
@@ -231,26 +231,28 @@ def _with_moments(
     if certain_mu > 0.0:
         parts.append(KnownRounds(KnownBatch(rate=1.0, mu=certain_mu), 1))
     # In logs: so small a share of a small delta would be no float.
-    log_outside = math.log(DELTA_ERROR * delta) - math.log(1e3 * sum(part.rounds for part in parts))
-    found = []
-    for part in parts:
-        pair = part.pair
+    log_outside = math.log(DELTA_ERROR * delta) - math.log(1e3 * sum(rounds.rounds for rounds in parts))
+    with_moments = []
+    for rounds in parts:
+        pair = rounds.pair
         if isinstance(pair, KnownBatch):
             moments: LossMoments | None = pair.moments(log_outside)
         else:
             moments = loss_moments(pair, log_outside=log_outside)
         if moments is None:
             return None
-        found.append((part, moments))
-    return found
+        with_moments.append((rounds, moments))
+    return with_moments
 
 
 def _joint(rounds: Iterable[tuple[AnyRounds, LossMoments]]) -> LossMoments:
-    return composed_moments([(moments, part.rounds) for part, moments in rounds])
+    return composed_moments([(moments, sampled.rounds) for sampled, moments in rounds])
 
 
 def _disagreement(lower: float, upper: float, parts: Sequence[AnyRounds], delta: float) -> AuditError:
-    described = ", ".join(f"{one.kind}, r = {one.rate:.6g}, z = {one.noise:.6g}, T = {count}" for one, count in parts)
+    described = ", ".join(
+        f"{pair.kind}, r = {pair.rate:.6g}, z = {pair.noise:.6g}, T = {count}" for pair, count in parts
+    )
     return AuditError(
         f"accountants disagree: one says epsilon >= {lower:.6g}, a certified bound says <= {upper:.6g} "
         f"({described}, delta = {delta:.3g})"
@@ -339,9 +341,9 @@ def compose(
     """
     delta_error = DELTA_ERROR * delta
     moments = _joint(parts)
-    rounds = sum(part.rounds for part, _ in parts)
+    rounds = sum(sampled.rounds for sampled, _ in parts)
     mesh_per_error = 1.0 / math.sqrt(rounds / 2.0 * math.log(12.0 / delta_error))
-    single = max(abs(loss) for _, one in parts for loss in (one.floor, one.ceiling))
+    single = max(abs(loss) for _, moments_of_one in parts for loss in (moments_of_one.floor, moments_of_one.ceiling))
     scale = certified
     near = certified
     drift = 0.0
@@ -393,15 +395,15 @@ def _tilt(moments: LossMoments, near: float, delta_error: float, rounds: int) ->
     """
     best = int(np.argmin(moments.up - ORDERS * near))
     largest = math.log(delta_error) - math.log(_ROUNDING * rounds) - 1.0
-    found = []
+    tilts = []
     for index in {max(best - step, 0) for step in (0, 2, 4, 8, 12, 20)}:
         order = float(ORDERS[index])
         log_weight = float(moments.up[index]) - order * near
         if index != best and log_weight > largest:
             continue
         log_wrapped = min(math.log(0.5), math.log(1e-4 * delta_error) + min(max(-log_weight, -600.0), 690.0))
-        found.append((moments.spread(log_wrapped, tilt=order), -order, math.exp(log_wrapped)))
-    spread, negative, wrapped = min(found)
+        tilts.append((moments.spread(log_wrapped, tilt=order), -order, math.exp(log_wrapped)))
+    spread, negative, wrapped = min(tilts)
     return -negative, wrapped, spread
 
 

@@ -272,7 +272,7 @@ class Composition:
     def __post_init__(self) -> None:
         if not self.parts:
             raise InputError("a composition has no releases, must have at least one")
-        sizes = sorted({part.dataset_size for part in self.parts if part.dataset_size is not None})
+        sizes = sorted({release.dataset_size for release in self.parts if release.dataset_size is not None})
         if len(sizes) > 1:
             raise InputError(f" in one release and {sizes[-1]} in another, must be equal", "dataset_size", sizes[0])
 
@@ -307,7 +307,7 @@ def relevant_parts(release: AnyRelease, adversary: AdversaryName) -> tuple[Relea
     everybody else it is what the server sends, whatever the embeddings look like.
     """
     parts = parts_of(release)
-    wanted = tuple(part for part in parts if (part.channel == "embedding") == (adversary == "server"))
+    wanted = tuple(candidate for candidate in parts if (candidate.channel == "embedding") == (adversary == "server"))
     return wanted or parts
 
 

@@ -187,8 +187,8 @@ class SampledGaussian:
         pieces = [(start, stop, math.ceil((stop - start) / wanted)) for start, stop in pairwise([low, *bends, high])]
         if sum(panels for _, _, panels in pieces) > _MOST_PANELS:
             return None
-        found = [_gauss_legendre(start, stop, panels) for start, stop, panels in pieces]
-        x, weights = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        rules = [_gauss_legendre(start, stop, panels) for start, stop, panels in pieces]
+        x, weights = (np.concatenate(arrays) for arrays in zip(*rules, strict=True))
         return x, weights * self._density(x), max((stop - start) / panels for start, stop, panels in pieces)
 
     def _density(self, x: Floats) -> Floats:
@@ -305,20 +305,20 @@ class LossMoments:
 def epsilon_of_moments(orders: Floats, log_moments: Floats, delta: float) -> tuple[float, float]:
     """Return the least epsilon >= 0 that moments ln E[e^(s L)] at `orders` s certify at `delta`, and its order."""
     rest = orders * np.log(orders) - (1.0 + orders) * np.log1p(orders)
-    found = (log_moments + rest - math.log(delta)) / orders
-    best = int(np.argmin(found))
-    return max(0.0, float(found[best])), float(orders[best])
+    epsilons = (log_moments + rest - math.log(delta)) / orders
+    best = int(np.argmin(epsilons))
+    return max(0.0, float(epsilons[best])), float(orders[best])
 
 
 def composed_moments(parts: Sequence[tuple[LossMoments, int]]) -> LossMoments:
     """Return the moments of independent losses, each repeated so many rounds: logarithms add."""
     return LossMoments(
-        up=np.sum([n * one.up for one, n in parts], axis=0),
-        down=np.sum([n * one.down for one, n in parts], axis=0),
-        outside=sum(n * one.outside for one, n in parts),
-        ceiling=sum(n * one.ceiling for one, n in parts),
-        floor=sum(n * one.floor for one, n in parts),
-        mean=sum(n * one.mean for one, n in parts),
+        up=np.sum([n * moments.up for moments, n in parts], axis=0),
+        down=np.sum([n * moments.down for moments, n in parts], axis=0),
+        outside=sum(n * moments.outside for moments, n in parts),
+        ceiling=sum(n * moments.ceiling for moments, n in parts),
+        floor=sum(n * moments.floor for moments, n in parts),
+        mean=sum(n * moments.mean for moments, n in parts),
     )
 
 
@@ -386,5 +386,5 @@ def certified_lower(pair: SampledGaussian, rounds: int, delta: float) -> float:
         log_false = np.where(k > rounds * np.exp(log_q), -cost, 0.0)
         # Where P is delta but for rounding, the difference is rounding: lower it by more than that.
         power = bdtrc(k - 1.0, rounds, p) * (1.0 - 1e-9) - delta
-        found = np.log(np.maximum(power, 0.0)) - log_false
-    return max(0.0, float(np.max(found)))
+        bounds = np.log(np.maximum(power, 0.0)) - log_false
+    return max(0.0, float(np.max(bounds)))

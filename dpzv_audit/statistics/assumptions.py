@@ -125,10 +125,10 @@ def kurtosis_p_value(scores: Floats) -> float:
 def residuals(inside: Floats, outside: Floats) -> Floats:
     """Return the (n + m,) scores of both sides less their side's mean, all of one variance where the sides are."""
     scale = unit_of(inside, outside)
-    found = []
+    centred = []
     for side in (inside / scale, outside / scale):
-        found.append((side - side.mean()) * np.sqrt(side.size / (side.size - 1.0)))
-    return np.concatenate(found)
+        centred.append((side - side.mean()) * np.sqrt(side.size / (side.size - 1.0)))
+    return np.concatenate(centred)
 
 
 def normality_p_value(inside: Floats, outside: Floats) -> float:
@@ -214,16 +214,16 @@ def lag_correlation(scores: Floats) -> tuple[float, float]:
     s4 = float(np.sum(ranks**4))
     if n < LEAST_ROWS or s2 == 0.0:
         return 0.0, 1.0
-    found = float(ranks[:-1] @ ranks[1:])
+    products = float(ranks[:-1] @ ranks[1:])
     # Moments over all orders of numbers that sum to 0: pairs of products share both, one or no number.
     mean = -s2 / n
-    both = (s2**2 - s4) / n
-    one = 2.0 * (2.0 * s4 - s2**2) / (n * (n - 1.0))
-    none = (3.0 * s2**2 - 6.0 * s4) / (n * (n - 1.0))
-    variance = both + one + none - mean**2
+    both_shared = (s2**2 - s4) / n
+    one_shared = 2.0 * (2.0 * s4 - s2**2) / (n * (n - 1.0))
+    none_shared = (3.0 * s2**2 - 6.0 * s4) / (n * (n - 1.0))
+    variance = both_shared + one_shared + none_shared - mean**2
     if not variance > 0.0:
         return 0.0, 1.0
-    return found / s2, _two_sided((found - mean) / math.sqrt(variance))
+    return products / s2, _two_sided((products - mean) / math.sqrt(variance))
 
 
 def row_correlation(inside: Floats, outside: Floats) -> tuple[float, float]:
@@ -263,23 +263,23 @@ def remarks(inside: Scores, outside: Scores, called: str = "sides") -> list[str]
 
     `called` is what the two sides are: "sides" or "files".
     """
-    found = []
+    sentences = []
     once, other = (
         values[counts == 1] for values, counts in (np.unique(side, return_counts=True) for side in (inside, outside))
     )
     shared = np.intersect1d(once, other, assume_unique=True).size
     fewer = min(inside.size, outside.size)
     if same := same_scores(inside, outside, called):
-        found.append(same)
+        sentences.append(same)
     elif shared >= max(_LEAST_SHARED, _SHARED * fewer):
-        found.append(f"{shared:,} of the {fewer:,} scores of one side are the same numbers in the two {called}")
+        sentences.append(f"{shared:,} of the {fewer:,} scores of one side are the same numbers in the two {called}")
     count = merged(inside, outside)
     if count:
-        found.append(
+        sentences.append(
             f"{count:,} of the different scores lie within {2 * PLACES:.0f} units in the last place of "
             f"{rounding_of(inside, outside)} of the next one, as rounding may make them: those may count as one"
         )
-    return found
+    return sentences
 
 
 def dependence(inside: Floats, outside: Floats) -> str:

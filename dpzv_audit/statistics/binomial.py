@@ -137,12 +137,12 @@ def p_value(null: Curve, counts: Counts, seen: Curve, error: float) -> float:
 
     # On the arcsine scale a count spreads the same everywhere.
     angles = np.linspace(math.asin(math.sqrt(low)), math.asin(math.sqrt(high)), _COARSE)
-    found = chances(angles)
-    largest = float(found.max())
+    chance = chances(angles)
+    largest = float(chance.max())
     # A curve with a corner has a peak on either side of it.
-    peaks = np.flatnonzero((found >= np.append(found[1:], 0.0)) & (found >= np.append(0.0, found[:-1])))
-    for peak in peaks[np.argsort(found[peaks])[-_PEAKS:]]:
-        if found[peak] >= _LEAST_PEAK * largest:
+    peaks = np.flatnonzero((chance >= np.append(chance[1:], 0.0)) & (chance >= np.append(0.0, chance[:-1])))
+    for peak in peaks[np.argsort(chance[peaks])[-_PEAKS:]]:
+        if chance[peak] >= _LEAST_PEAK * largest:
             largest = max(largest, _refined(chances, angles, int(peak)))
     return min(1.0, _SAFETY * largest + confined)
 
@@ -152,7 +152,7 @@ def _refined(chances: Callable[[Floats], Floats], angles: Floats, best: int) -> 
     largest = 0.0
     for _ in range(3):
         angles = np.linspace(angles[max(best - 1, 0)], angles[min(best + 1, angles.size - 1)], _FINE)
-        found = chances(angles)
-        best = int(np.argmax(found))
-        largest = max(largest, float(found[best]))
+        chance = chances(angles)
+        best = int(np.argmax(chance))
+        largest = max(largest, float(chance[best]))
     return largest

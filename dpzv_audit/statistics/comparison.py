@@ -19,35 +19,35 @@ class Comparison:
     of_these: bool
 
 
-def compared(found: Interval, other: Interval | float) -> Comparison:
-    """Return on which side of `other` the measurement `found` lies; intervals that overlap show neither.
+def compared(measured: Interval, other: Interval | float) -> Comparison:
+    """Return on which side of `other` the measurement `measured` lies; intervals that overlap show neither.
 
     Compares first all of these trainings, each of them and by their records; where that shows neither side and both
     have intervals over further trainings, compares those.
     """
-    side = _side(of_these_trainings(found), of_these_trainings(other))
-    if side is not None or found.over_trainings is None:
-        return Comparison(side=side, of_these=found.over_trainings is not None)
-    further = over_further_trainings(found)
+    side = _side(of_these_trainings(measured), of_these_trainings(other))
+    if side is not None or measured.over_trainings is None:
+        return Comparison(side=side, of_these=measured.over_trainings is not None)
+    further = over_further_trainings(measured)
     others = over_further_trainings(other)
     return Comparison(side=_side(further, others) if further and others else None, of_these=False)
 
 
-def of_these_trainings(found: Interval | float) -> tuple[float, float]:
+def of_these_trainings(measured: Interval | float) -> tuple[float, float]:
     """Return the limits of a measurement by its trainings' records and by each of these trainings, the wider ones."""
-    if not isinstance(found, Interval):
-        return found, found
-    trainings = found.over_trainings
+    if not isinstance(measured, Interval):
+        return measured, measured
+    trainings = measured.over_trainings
     if trainings is None:
-        return found.low, found.high
-    return min(found.low, trainings.least), max(found.high, trainings.most)
+        return measured.low, measured.high
+    return min(measured.low, trainings.least), max(measured.high, trainings.most)
 
 
-def over_further_trainings(found: Interval | float) -> tuple[float, float] | None:
+def over_further_trainings(measured: Interval | float) -> tuple[float, float] | None:
     """Return the limits of a measurement over further trainings; None where its trainings are too few to tell."""
-    if not isinstance(found, Interval) or found.over_trainings is None:
-        return of_these_trainings(found)
-    trainings = found.over_trainings
+    if not isinstance(measured, Interval) or measured.over_trainings is None:
+        return of_these_trainings(measured)
+    trainings = measured.over_trainings
     if trainings.low is None or trainings.high is None:
         return None
     return (trainings.low, trainings.high)

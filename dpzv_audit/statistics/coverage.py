@@ -98,10 +98,10 @@ def four_point_mechanism(epsilon: float, delta: float) -> KnownMechanism:
         inside, outside = response.draw(rng, n)
         return np.where(rng.random(n) < delta, 2.0, inside), np.where(rng.random(n) < delta, -1.0, outside)
 
-    def truth(asked: float) -> float:
+    def truth(at: float) -> float:
         # Below the delta with which it tells the world no epsilon holds.
-        if asked >= delta:
-            return PURE.epsilon(epsilon, (asked - delta) / (1.0 - delta))
+        if at >= delta:
+            return PURE.epsilon(epsilon, (at - delta) / (1.0 - delta))
         return math.inf
 
     return KnownMechanism(
@@ -194,7 +194,7 @@ def coverage_check(
     rows = []
     for mechanism, name in cells:
         truth = mechanism.epsilon(delta)
-        found = np.empty(audits)
+        bounds = np.empty(audits)
         for audit in range(audits):
             (bound,) = audit_scores(
                 *mechanism.draw(stream(seed, Purpose.CONTROL, audit), n),
@@ -207,17 +207,17 @@ def coverage_check(
                 family=mechanism.family,
                 seed=seed * audits + audit,
             )
-            found[audit] = bound.epsilon_lower
+            bounds[audit] = bound.epsilon_lower
         row = CheckRow(
             mechanism=mechanism.name,
             estimator=name,
             truth=truth,
             audits=audits,
             n=n,
-            exceeded=int(np.count_nonzero(found > truth + 1e-9)),
+            exceeded=int(np.count_nonzero(bounds > truth + 1e-9)),
             allowed=allowed if ESTIMATORS[name].refutes else None,
-            mean=float(found.mean()),
-            standard_error=float(found.std(ddof=1) / math.sqrt(audits)),
+            mean=float(bounds.mean()),
+            standard_error=float(bounds.std(ddof=1) / math.sqrt(audits)),
         )
         rows.append(row)
         if progress is not None:

@@ -132,6 +132,6 @@ def audit_scores(
     check_names("estimator", estimators, ESTIMATORS)
     inside = check_scores("in_scores", in_scores)
     outside = check_scores("out_scores", out_scores)
-    said = "".join(f"; {remark}" for remark in remarks(inside, outside))
+    suffix = "".join(f"; {remark}" for remark in remarks(inside, outside))
     bounds = [ESTIMATORS[name].bound(name, inside, outside, settings) for name in estimators]
-    return tuple(replace(bound, threshold_rule=bound.threshold_rule + said) for bound in bounds)
+    return tuple(replace(bound, threshold_rule=bound.threshold_rule + suffix) for bound in bounds)

@@ -189,7 +189,7 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
         return np.interp(alpha, *composed_corners(pair, rate, 1.0 / theta, rounds))
 
     def epsilon(theta: float, delta: float) -> float:
-        return max(found.lower for found in sampled_epsilons(pair, rate, 1.0 / theta, rounds, delta))
+        return max(answer.lower for answer in sampled_epsilons(pair, rate, 1.0 / theta, rounds, delta))
 
     return CurveFamily(
         name=f"sampled-gaussian(rate={rate:g}, rounds={rounds}, pair={pair})",
@@ -207,8 +207,8 @@ def sampled_epsilons(pair: str, rate: float, noise: float, rounds: int, delta: f
     from ..accounting.prv import prv_epsilon
 
     kinds: tuple[str, ...] = ("remove", "add") if pair == "remove" else ("replace",)
-    given = {"rate": rate, "noise": noise, "rounds": rounds, "delta": delta}
-    return tuple(prv_epsilon(kind=kind, **given).epsilon for kind in kinds)  # type: ignore[arg-type]
+    settings = {"rate": rate, "noise": noise, "rounds": rounds, "delta": delta}
+    return tuple(prv_epsilon(kind=kind, **settings).epsilon for kind in kinds)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=256)
@@ -250,7 +250,7 @@ def _one_round(pair: str, rate: float, noise: float) -> tuple[Floats, Floats, Fl
     mesh = _CELL * spread
     edges: Floats = np.multiply(mesh, np.arange(math.floor(loss[0] / mesh), math.ceil(loss[-1] / mesh) + 1))
     z = np.concatenate([[-np.inf], round_.inverse(edges[1:-1]), [np.inf]])
-    p, q = (sum(w * masses_between((z - mean) / noise) for mean, w in part) for part in means)
+    p, q = (sum(w * masses_between((z - mean) / noise) for mean, w in mixture) for mixture in means)
     # Of each cell's Q mass, `upper` goes to its upper edge: then the P mass e^loss Q comes out right as well.
     share = np.clip((p * np.exp(-edges[:-1]) - q) / math.expm1(mesh), 0.0, q)
     q_mesh = np.append(q - share, 0.0) + np.append(0.0, share)

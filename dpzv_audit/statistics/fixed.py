@@ -248,10 +248,10 @@ class MeansTest(FixedTest):
 
     def proved(self, error: float) -> float:
         """Return the mu that counts or means prove at `error`, 0 for none."""
-        found = self.counts_prove((1.0 - ON_MEANS) * error)
+        by_counts = self.counts_prove((1.0 - ON_MEANS) * error)
         if self.n_in == 0 or self.apart is None:
-            return found
-        return max(found, min(mu_of_means(self.apart, *self.scores, ON_MEANS * error), self.family.most))
+            return by_counts
+        return max(by_counts, min(mu_of_means(self.apart, *self.scores, ON_MEANS * error), self.family.most))
 
     def provable(self, error: float) -> float:
         """Return the largest mu that as many scores prove: with means the largest that is looked for."""
@@ -266,11 +266,11 @@ class MeansTest(FixedTest):
 
     def p_value(self, epsilon: float) -> float:
         """Return the least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none is."""
-        found = super().p_value(epsilon) / (1.0 - ON_MEANS)
+        least = super().p_value(epsilon) / (1.0 - ON_MEANS)
         mu = self.claimed(epsilon)
         if self.n_in > 0 and self.apart and mu < self.family.most:
-            found = min(found, chance_of_means(self.apart, mu, *self.scores) / ON_MEANS)
-        return min(1.0, found)
+            least = min(least, chance_of_means(self.apart, mu, *self.scores) / ON_MEANS)
+        return min(1.0, least)
 
     @property
     def rule(self) -> str:
@@ -459,7 +459,7 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
     fpr = ndtr(-t)
     fnr = ndtr(t - mu)
     seen = levels(family, *_limits(rest_out * fpr, rest_out, rest_in * fnr, rest_in, error))
-    found = []
+    proved = []
     for strict_on_fpr in (True, False):
         best = int(np.argmax(np.where((fpr < fnr) == strict_on_fpr, seen, -1.0)))
         counts = Counts(
@@ -469,8 +469,8 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
             n_in=rest_in,
             strict_on_fpr=strict_on_fpr,
         )
-        found.append(largest_ruled_out(family, oriented(family, counts), error))
-    return max(found)
+        proved.append(largest_ruled_out(family, oriented(family, counts), error))
+    return max(proved)
 
 
 _COARSE_PLACES = 64
@@ -486,13 +486,13 @@ def levels(family: CurveFamily, fpr: Floats, fnr: Floats) -> Floats:
     """
     if family.through is not None:
         return family.through(fpr, fnr)
-    found = _interpolated(family, fpr, fnr, np.linspace(0, family.steps, _COARSE_PLACES))
-    top = float(found.max())
+    thetas = _interpolated(family, fpr, fnr, np.linspace(0, family.steps, _COARSE_PLACES))
+    top = float(thetas.max())
     if top == 0.0:
-        return found
+        return thetas
     middle = math.log(top / family.least) / math.log(family.ratio)
     reach = family.steps / (_COARSE_PLACES - 1.0)
-    return _interpolated(family, fpr, fnr, middle + np.linspace(-reach, reach, _FINE_PLACES), found)
+    return _interpolated(family, fpr, fnr, middle + np.linspace(-reach, reach, _FINE_PLACES), thetas)
 
 
 def _interpolated(
@@ -510,10 +510,10 @@ def _interpolated(
     gap = above - table[high, columns]
     falls = gap > 0.0
     share = np.where(falls, np.clip((above - fnr) / np.where(falls, gap, 1.0), 0.0, 1.0), 0.0)
-    found = thetas[low] * (thetas[high] / thetas[low]) ** share
+    between = thetas[low] * (thetas[high] / thetas[low]) ** share
     if otherwise is None:
-        return np.where(last < 0, 0.0, found)
-    return np.where((last < 0) | (last == thetas.size - 1), otherwise, found)
+        return np.where(last < 0, 0.0, between)
+    return np.where((last < 0) | (last == thetas.size - 1), otherwise, between)
 
 
 def choose_joint_rule(pilot: Pilot, error: float, *, family: CurveFamily) -> Rule:

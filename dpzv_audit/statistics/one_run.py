@@ -171,7 +171,7 @@ def draw_canaries(in_scores: Floats, out_scores: Floats, settings: AuditSettings
         bits = order < in_scores.size
         pilot = scores[:size]
         known = bits[:size]
-        found = Canaries(scores[size:], bits[size:], pilot[known], pilot[~known])
+        canaries = Canaries(scores[size:], bits[size:], pilot[known], pilot[~known])
     else:
         fewer = min(in_scores.size, out_scores.size)
         if fewer < LEAST_A_SIDE:
@@ -184,9 +184,9 @@ def draw_canaries(in_scores: Floats, out_scores: Floats, settings: AuditSettings
         inside, outside = (side[rng.permutation(side.size)] for side in (in_scores, out_scores))
         scores = np.empty(size)
         scores[bits], scores[~bits] = inside[:ones], outside[: size - ones]
-        found = Canaries(scores, bits, inside[ones:], outside[size - ones :])
-    if min(found.pilot_in.size, found.pilot_out.size) >= 2 and found.scores.size > 0:
-        return found
+        canaries = Canaries(scores, bits, inside[ones:], outside[size - ones :])
+    if min(canaries.pilot_in.size, canaries.pilot_out.size) >= 2 and canaries.scores.size > 0:
+        return canaries
     return None
 
 
@@ -268,7 +268,7 @@ def _options(canaries: Canaries) -> tuple[list[_Option], float]:
         return _Option(rule, wrong, i < none and j >= 0, *expected[0], expected[1])
 
     of_out = np.append(fpr, 0.0)
-    found = []
+    rules = []
     for wrong in _WRONG.tolist():
         a = int(np.argmax(of_out <= wrong))
         b = int(np.max(np.flatnonzero(fnr <= wrong), initial=-1))
@@ -278,11 +278,11 @@ def _options(canaries: Canaries) -> tuple[list[_Option], float]:
         if a < b:
             # Sides so far apart that the cut of each lies beyond that of the other: one between for both.
             pairs.append(((a + b) // 2, (a + b) // 2))
-        found += [option(wrong, i, j) for i, j in pairs]
-    if not found:
+        rules += [option(wrong, i, j) for i, j in pairs]
+    if not rules:
         cut = int(np.argmin(fpr + fnr))
-        found = [option(0.5, cut, cut)]
-    return found, rates.trust
+        rules = [option(0.5, cut, cut)]
+    return rules, rates.trust
 
 
 def count_guesses(canaries: Canaries, rule: GuessRule) -> Guesses:
@@ -322,7 +322,7 @@ class CoinTest:
 
     def p_value(self, epsilon: float) -> float:
         """Return 1 over the largest wealth against (`epsilon`, delta) after any training, at most 1."""
-        logs = np.log([max(LEAST_P, p_value(one, epsilon, self.delta)) for one in self.guesses])
+        logs = np.log([max(LEAST_P, p_value(guess, epsilon, self.delta)) for guess in self.guesses])
         wealth = np.cumsum(np.log(_POWERS)[:, None] + (_POWERS[:, None] - 1.0) * logs, axis=1)
         largest = np.max(np.logaddexp.reduce(wealth, axis=0), initial=-math.inf) - math.log(_POWERS.size)
         return max(LEAST_P, math.exp(-max(0.0, float(largest))))
@@ -333,13 +333,13 @@ class CoinTest:
 
     def ceiling(self, error: float) -> float:
         """Return the largest epsilon that as many coins could have proved at `error`: all of them guessed right."""
-        every = tuple(Guesses(one.canaries, one.canaries, one.canaries) for one in self.guesses)
+        every = tuple(Guesses(guess.canaries, guess.canaries, guess.canaries) for guess in self.guesses)
         return replace(self, guesses=every).epsilon_lower(error)
 
     @property
     def rule(self) -> str:
         """What was guessed and how it was tested, as one sentence."""
-        canaries, made, right = (sum(getattr(one, name) for one in self.guesses) for name in _COUNTS)
+        canaries, made, right = (sum(getattr(guess, name) for guess in self.guesses) for name in _COUNTS)
         return (
             f"{right:,} of {made:,} guesses right about {canaries:,} fair coins of {len(self.guesses)} trainings, each "
             "by a rule chosen on the coins of those before it; bets on each training's p-value"
@@ -358,13 +358,13 @@ def coin_test(trainings: Sequence[tuple[Floats, Floats]], *, delta: float, desig
     for number in range(1, len(trainings)):
         inside, outside = trainings[number]
         before = [np.concatenate(side) for side in zip(*trainings[:number], strict=True)]
-        found = Guesses(inside.size + outside.size, 0, 0)
-        if min(map(len, before)) >= 2 and found.canaries:
-            bits = np.arange(found.canaries) < inside.size
+        guessed = Guesses(inside.size + outside.size, 0, 0)
+        if min(map(len, before)) >= 2 and guessed.canaries:
+            bits = np.arange(guessed.canaries) < inside.size
             canaries = Canaries(np.concatenate([inside, outside]), bits, *before)
-            found = count_guesses(canaries, surest_guesses(canaries, design_error))
-        guesses.append(found)
-    n_in, n_out = (sum(one[side].size for one in trainings) for side in (0, 1))
+            guessed = count_guesses(canaries, surest_guesses(canaries, design_error))
+        guesses.append(guessed)
+    n_in, n_out = (sum(training[side].size for training in trainings) for side in (0, 1))
     return CoinTest(delta=delta, n_in=n_in, n_out=n_out, guesses=tuple(guesses))
 
 

@@ -101,16 +101,16 @@ def load_score_files(in_path: Path, out_path: Path, header: bool | None = None) 
     where = f"row {first.row} of both files, {first.cell!r},"
     if first.unlike and other.unlike and min(inside.size, outside.size) > 1:
         why = "no other row is spelled like it (header no, or header = false in a claims file, makes it a score)"
-        told = f"{where} is taken for a header: {why}"
-        return LoadedScores(inside[1:], outside[1:], (told,))
+        message = f"{where} is taken for a header: {why}"
+        return LoadedScores(inside[1:], outside[1:], (message,))
     if first.unlike or other.unlike:
         raise _asked(in_path, first, "it is spelled unlike the other rows of one file")
     rows = min(inside.size, outside.size)
     alone = inside[0] not in inside[1:] and inside[0] not in outside[1:]
     if rows >= _LEAST_ROWS and alone and not np.any(inside[1:rows] == outside[1:rows]):
         raise _asked(in_path, first, f"{out_path} begins with it too, and the files share no other row")
-    told = f"{where} is taken for a score (header yes, or header = true in a claims file, makes it a header)"
-    return LoadedScores(inside, outside, (told,))
+    message = f"{where} is taken for a score (header yes, or header = true in a claims file, makes it a header)"
+    return LoadedScores(inside, outside, (message,))
 
 
 def _asked(path: Path, first: _First, why: str) -> InputError:
@@ -167,8 +167,8 @@ def _numbers(path: Path, rows: Rows, number: Callable[[str], float], right: str 
             raise InputError(f"{path}, row {row}: found {shown!r}, {wrong}{_cure(text)}")
         whole = whole and isinstance(value, int)
         values.append(value)
-    found = np.frombuffer(values)
-    return found.astype(np.int64) if whole and np.all(np.abs(found) < 2.0**62) else found
+    numbers = np.frombuffer(values)
+    return numbers.astype(np.int64) if whole and np.all(np.abs(numbers) < 2.0**62) else numbers
 
 
 def _cure(text: str) -> str:
@@ -209,7 +209,7 @@ def _cells(path: Path) -> Iterator[tuple[int, str, bool]]:
             except csv.Error as error:
                 raise InputError(f"{path}, row {row}: is no CSV ({error}), must be one number") from error
             if len(cells) != 1:
-                comma = all(re.fullmatch(r"[-+]?\d+", part.strip()) for part in cells) and len(cells) == 2
+                comma = all(re.fullmatch(r"[-+]?\d+", number.strip()) for number in cells) and len(cells) == 2
                 cure = "write a decimal point for the comma" if comma else "keep the column of the scores alone"
                 raise InputError(f"{path}, row {row}: found {len(cells)} columns, must be one number: {cure}")
             cell = cells[0].strip()
@@ -279,13 +279,13 @@ def _csv_number(text: str) -> float:
 
 
 def _json_number(text: str) -> float:
-    found = json.loads(text, parse_float=_real)
-    if isinstance(found, dict):
-        found = found.get("score")
+    value = json.loads(text, parse_float=_real)
+    if isinstance(value, dict):
+        value = value.get("score")
     # bool is an int to Python, and true is no score.
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
-    return _whole(found) if isinstance(found, int) else found
+    return _whole(value) if isinstance(value, int) else value
 
 
 def _read_json_lines(path: Path, _header: bool | None) -> tuple[NDArray[np.generic], None]:

@@ -207,16 +207,16 @@ def _largest_refuted(inside: Floats, outside: Floats, confidence: float) -> int:
 
     Refuting a mu refutes every smaller one at the same pair, so it is searched for: 16 claims at once, thrice.
     """
-    found = -1
+    largest = -1
     step = (_MUS.size - 1) // (_AT_ONCE - 1)
-    while step >= 1 and found < _MUS.size - 1:
-        places = max(found, 0) + step * np.arange(_AT_ONCE)
+    while step >= 1 and largest < _MUS.size - 1:
+        places = max(largest, 0) + step * np.arange(_AT_ONCE)
         refuted = evidence_against(_MUS[places], inside, outside) >= -math.log(1.0 - confidence)
         if not refuted.any():
             break
-        found = int(places[refuted].max())
+        largest = int(places[refuted].max())
         step //= _AT_ONCE - 1
-    return found
+    return largest
 
 
 def sequential(inside: Floats, outside: Floats, settings: AuditSettings) -> Proof:

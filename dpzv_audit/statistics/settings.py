@@ -82,23 +82,23 @@ class Estimator:
 
     def bound(self, name: str, inside: Floats, outside: Floats, settings: AuditSettings) -> EmpiricalBound:
         """Return what the estimator, called `name`, proves from (n,) and (m,) finite scores."""
-        found = self.function(inside, outside, settings)
-        family = found.family or epsilon_delta_family(settings.delta)
-        assumes = settings.assumption(family, inside, outside) if found.assumes is None else found.assumes
+        proof = self.function(inside, outside, settings)
+        family = proof.family or epsilon_delta_family(settings.delta)
+        assumes = settings.assumption(family, inside, outside) if proof.assumes is None else proof.assumes
         return EmpiricalBound(
             name=name,
-            epsilon_lower=family.proves(found.proved, settings.delta),
+            epsilon_lower=family.proves(proof.proved, settings.delta),
             delta=settings.delta,
             confidence=settings.confidence,
             claim_kind=family.claim_kind,
             assumes=assumes,
-            mu_lower=found.proved if family.name == GAUSSIAN.name else None,
-            threshold_rule=found.rule,
-            directions=found.looks if found.directions is None else found.directions,
-            looks=found.looks,
+            mu_lower=proof.proved if family.name == GAUSSIAN.name else None,
+            threshold_rule=proof.rule,
+            directions=proof.looks if proof.directions is None else proof.directions,
+            looks=proof.looks,
             n_in=inside.size,
             n_out=outside.size,
-            ceiling=family.proves(found.provable, settings.delta),
+            ceiling=family.proves(proof.provable, settings.delta),
         )
 
 

@@ -325,7 +325,7 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
     spent = np.array(shares)[:, None]
 
     def promise(errors: Errors, n_in: int, n_out: int) -> Floats:
-        found = []
+        promises = []
         for in_is_high, strict_on_fpr in _TAILS:
             fpr, fnr = errors[in_is_high]
             sides = ((fpr, n_out), (fnr, n_in))
@@ -335,8 +335,8 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
                 upper_limit(n_other * other, n_other, error * (1.0 - spent)),
             )
             # What is worse than a coin proves nothing.
-            found.append(np.where(fpr + fnr < 1.0, np.maximum(value, _WORST), _WORST))
-        return np.stack(found)
+            promises.append(np.where(fpr + fnr < 1.0, np.maximum(value, _WORST), _WORST))
+        return np.stack(promises)
 
     worth = pilot.worth(rates, promise)
     # Symmetrical worlds tie: the smallest strict rate decides, then the order of the ways, never the last digit.

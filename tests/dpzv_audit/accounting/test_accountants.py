@@ -22,7 +22,7 @@ from dpzv_audit.accounting import (
     upper_bounds,
 )
 from dpzv_audit.accounting.accountants import czofo_theorem, gdp_clt, rdp
-from dpzv_audit.accounting.bounds import AccountantQuestion
+from dpzv_audit.accounting.bounds import AccountantQuery
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, NO_NUMBER
 from dpzv_audit.accounting.gaussian import participations_epsilon
 from dpzv_audit.accounting.prv import prv_composition
@@ -244,9 +244,9 @@ def test_clt_formula_and_its_reach():
 
 def test_both_directions_count_where_a_record_comes_or_goes():
     for relation in ("add-remove", "zero-out"):
-        assert AccountantQuestion(release(), "release", relation, 1e-5).sampled.directions.keys() == {"remove", "add"}
+        assert AccountantQuery(release(), "release", relation, 1e-5).sampled.directions.keys() == {"remove", "add"}
     for relation in ("replace-label", "replace-record"):
-        assert AccountantQuestion(release(), "release", relation, 1e-5).sampled.directions.keys() == {"replace"}
+        assert AccountantQuery(release(), "release", relation, 1e-5).sampled.directions.keys() == {"replace"}
 
 
 def test_add_remove_needs_a_public_rate():

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from dpzv_audit.accounting.bounds import AccountantQuestion, Refusal, fixed_participations
+from dpzv_audit.accounting.bounds import AccountantQuery, Refusal, fixed_participations
 from dpzv_audit.accounting.release import Composition, Release
 
 release = partial(
@@ -21,7 +21,7 @@ release = partial(
 
 
 def sampled_view(release, adversary, neighbours):
-    return AccountantQuestion(release, adversary, neighbours, 1e-5).sampled
+    return AccountantQuery(release, adversary, neighbours, 1e-5).sampled
 
 
 @pytest.mark.parametrize("count", [1, 4, 9])
@@ -67,7 +67,7 @@ def test_a_malicious_client_takes_part_as_often_as_the_cap_allows():
     assert fixed_participations(capped, "client") == 5
     assert fixed_participations(release(participation_cap=400), "malicious-client") == 300
     assert fixed_participations(release(), "malicious-client") is None
-    asked = AccountantQuestion(capped, "malicious-client", "replace-record", 1e-5)
+    asked = AccountantQuery(capped, "malicious-client", "replace-record", 1e-5)
     (counted,) = asked.counted
     assert (counted.fixed, counted.rounds, counted.rate, counted.cap) == (40, 300, 0.02, 40)
     assert counted.mu == pytest.approx(1.0 / 1.5, rel=1e-14)
