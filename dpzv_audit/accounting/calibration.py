@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -189,14 +189,19 @@ class _Search:
         field: dict[str, Any] = {self.unknown.replace("-", "_"): value}
         return replace(self.release, **field)
 
-    def account(self, value: float, **options: Any) -> list[UpperBound]:
-        """Return the upper bounds at `value`; `options` are those of `upper_bounds`."""
-        about = {"delta": self.delta, "adversaries": [self.adversary], "neighbours": [self.neighbours]}
-        return upper_bounds(self.at(value), **about, **options)
+    def account(self, value: float) -> Callable[..., list[UpperBound]]:
+        """Return `upper_bounds` of the release with `value`; what is left open are its options."""
+        return partial(
+            upper_bounds,
+            self.at(value),
+            delta=self.delta,
+            adversaries=[self.adversary],
+            neighbours=[self.neighbours],
+        )
 
     def bounds(self, value: float) -> list[UpperBound]:
         """Return the bounds that decide whether `value` meets the target."""
-        return self.account(value, accountants=("gdp-exact", "rdp", "prv"), enough=self.epsilon)
+        return self.account(value)(accountants=("gdp-exact", "rdp", "prv"), enough=self.epsilon)
 
     def meets(self, value: float) -> bool:
         """Return whether the target is met at `value`."""
@@ -211,7 +216,7 @@ class _Search:
     @cached_property
     def cost(self) -> Callable[[float], float]:
         """Return the tightest sound epsilon by value, each computed once."""
-        return cache(lambda value: _upper(self.account(value, fast=not self.amplified)))
+        return cache(lambda value: _upper(self.account(value)(fast=not self.amplified)))
 
     def turning(self, easiest: float) -> tuple[float, str]:
         """Return the value next to which the target is no longer met, and what it is; `easiest` meets the target."""
@@ -250,7 +255,7 @@ class _Search:
                 )
             query = AccountantQuery(release, self.adversary, self.neighbours, self.delta)
             # Once more, and composed: bounds that decide need not be close.
-            composed = self.account(value, fast=not self.amplified)
+            composed = self.account(value)(fast=not self.amplified)
             least = max(certified_lower(query, bound) for bound in composed) or None
         return Calibration(
             unknown=self.unknown,
