@@ -9,7 +9,7 @@ PACKAGES = ("dpzv_audit", "mechanisms", "attacks", "reports")
 LOOSE = ("dict[str, Any]", "Mapping[str, Any]")
 
 
-def aliases(tree: ast.Module) -> set[str]:
+def aliases(tree):
     """Return the names that a module gives to dictionaries of anything, such as `Row = Mapping[str, Any]`."""
     values = {
         ast.unparse(target): ast.unparse(node.value)
@@ -32,7 +32,7 @@ ALIASES = {
 }
 
 
-def loose(tree: ast.Module) -> set[str]:
+def loose(tree):
     """Return the public functions and methods of a module that take or give a dictionary of anything, or an alias."""
     imported = {
         each.asname or each.name

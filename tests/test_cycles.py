@@ -9,14 +9,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("attacks", "dpzv_audit", "mechanisms", "reports")
 
 
-def modules() -> dict[str, Path]:
+def modules():
     """Return every module by its dotted name, packages by theirs."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     named = {path: path.relative_to(ROOT).with_suffix("").parts for path in files}
     return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): path for path, parts in named.items()}
 
 
-def imported(name: str, path: Path, known: set[str]) -> set[str]:
+def imported(name, path, known):
     """Return the modules that `name` imports, inside its functions too; what is for types alone is left out."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     tree = ast.parse(path.read_text("utf-8"))
@@ -40,7 +40,7 @@ def imported(name: str, path: Path, known: set[str]) -> set[str]:
     return found & known
 
 
-def cycle(imports: dict[str, set[str]]) -> list[str]:
+def cycle(imports):
     """Return the names along one cycle, none where there is none."""
     try:
         TopologicalSorter(imports).prepare()

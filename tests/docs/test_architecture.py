@@ -17,12 +17,12 @@ STOPS = re.compile(
 """Files that a claim passes; all commands share the others."""
 
 
-def named_paths(text: str) -> list[str]:
+def named_paths(text):
     """Return what stands between backticks and looks like a file or a folder."""
     return [found for found in re.findall(r"`([^`\s]+)`", text) if found.endswith((".py", "/"))]
 
 
-def exists(name: str) -> bool:
+def exists(name):
     """Say whether `name` is a path from the root, or of a module in one of the folders that the page describes."""
     places = (
         "",

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -45,7 +44,7 @@ REPEATED = {
 """Pages whose commands run always elsewhere: `reproduce` and `matrix`, on other pages and in tests of these."""
 
 
-def sized(name: str) -> Any:
+def sized(name):
     """Return the parameter of a page by how long its commands take."""
     if name in REPEATED:
         return pytest.param(name, marks=pytest.mark.slow)

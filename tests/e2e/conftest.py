@@ -21,7 +21,7 @@ SMALL = ("--runs", "200", "--trials", "4", "--epochs", "8", "--seed", "0")
 """The main command at a size that takes seconds; the same options in the same order stand in the result."""
 
 
-def without_heartbeat(said: str) -> str:
+def without_heartbeat(said):
     """Return what a process said on stderr without the lines that say on a slow machine how far it is."""
     return re.sub(r"dpzv-audit: \d+:\d\d:\d\d: .*\n", "", said)
 
@@ -34,13 +34,13 @@ class Tool:
     forked: tuple[str, ...]
 
     @property
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         """One thread a process, no data folder, and nothing of the checkout on the import path."""
         kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "DPZV_AUDIT_DATA", "COLUMNS")}
         return {**kept, "OMP_NUM_THREADS": "1", "MPLCONFIGDIR": str(self.cache)}
 
     @property
-    def command(self) -> list[str]:
+    def command(self):
         """The console script, as a list to which arguments can be added."""
         return [str(SCRIPT)]
 

@@ -36,7 +36,7 @@ def scores(tmp_path_factory):
     return folder
 
 
-def examples(text: str) -> list[list[str]]:
+def examples(text):
     """Arguments of every example in a help text; lines are joined as a reader would join them."""
     found = re.findall(r"Example:\s+dpzv-audit (.+?)(?=\n\s*\n|\Z)", text, flags=re.DOTALL)
     return [shlex.split(re.sub(r"(?<=\w)-\n\s+", "-", example)) for example in found]

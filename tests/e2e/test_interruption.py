@@ -37,7 +37,7 @@ def ordinary_interrupt():
         signal.signal(number, signal.SIG_DFL)
 
 
-def started(tool, *arguments: str, **options) -> subprocess.Popen:
+def started(tool, *arguments, **options):
     """The command on its way, to be interrupted."""
     return subprocess.Popen(
         [*tool.command, *arguments],
@@ -50,7 +50,7 @@ def started(tool, *arguments: str, **options) -> subprocess.Popen:
     )
 
 
-def communicated(process: subprocess.Popen) -> tuple[str, str]:
+def communicated(process):
     """Return what the process printed and said, once it has ended."""
     printed, said = process.communicate(timeout=60)
     return printed, without_heartbeat(said)
@@ -198,7 +198,7 @@ def test_nohup_is_kept(tool, tmp_path):
     assert process.returncode == 143, said
 
 
-def assert_ended(process: subprocess.Popen) -> None:
+def assert_ended(process):
     """No process of the session that `process` led is left."""
     limit = time.monotonic() + 20
     while True:
@@ -210,7 +210,7 @@ def assert_ended(process: subprocess.Popen) -> None:
         time.sleep(0.1)
 
 
-def wait_for_checkpoint(process: subprocess.Popen, out: Path, pattern: str = "checkpoints/*.safetensors") -> None:
+def wait_for_checkpoint(process, out, pattern="checkpoints/*.safetensors"):
     """Return once what `process` does has saved itself under `out`."""
     limit = time.monotonic() + 300
     while not list(out.glob(pattern)):
@@ -219,7 +219,7 @@ def wait_for_checkpoint(process: subprocess.Popen, out: Path, pattern: str = "ch
         time.sleep(0.05)
 
 
-def wait_for_training(process: subprocess.Popen) -> None:
+def wait_for_training(process):
     """Return a second and a half after the process has loaded torch (where that can be seen; else after 8 s)."""
     maps = Path(f"/proc/{process.pid}/maps")
     limit = time.monotonic() + 60

@@ -6,7 +6,6 @@ import operator
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -48,14 +47,14 @@ sys.exit(code)
 """
 
 
-def limited(tool, large: Sequence[str], kilobytes: int, out: Path) -> subprocess.CompletedProcess:
+def limited(tool, large, kilobytes, out):
     """`large` in a process that gets no more than this beside its libraries, 0 for all; says last what it took."""
     warm = " ".join(WARM[large[0]])
     command = [sys.executable, "-P", "-c", LIMITED, str(kilobytes), warm, *large, "--out", str(out)]
     return subprocess.run(command, capture_output=True, text=True, env=tool.environment, timeout=300, check=False)
 
 
-def whole_and_halved(tool, large: Sequence[str], tmp_path: Path) -> tuple[dict, dict]:
+def whole_and_halved(tool, large, tmp_path):
     """The results of `large` with all the memory that it takes, and with half of that."""
     whole = limited(tool, large, 0, tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr

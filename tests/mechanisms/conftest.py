@@ -1,7 +1,5 @@
 """Small data, a log of everything that is sent, and one thread, for the tests of the training methods."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms.core.context import RunContext, TrainingData, dtype_of
 from mechanisms.core.models import default_architectures, initial_parameters, layout_of
 from mechanisms.core.streams import BatchStream
-from mechanisms.methods.dpzv import DPZVConfig, DPZVRun
+from mechanisms.methods.dpzv import DPZVRun
 
 from ..helpers.built_in import new_run
 
@@ -34,7 +32,7 @@ def _seeded():
 class MessageLog:
     """Every message and note of a run: payloads as sent, and copies made at that moment."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.messages = []
         self.copies = []
         self.notes = []
@@ -56,7 +54,7 @@ def message_log():
 
 
 @pytest.fixture(scope="session")
-def make_dataset() -> Callable[..., VerticalDataset]:
+def make_dataset():
     """A function: random features in [-1, 1] and random labels, `clients` blocks of `width` features."""
 
     def make(*, records=24, clients=3, width=3, classes=3, test=9, seed=0):
@@ -75,9 +73,7 @@ def make_dataset() -> Callable[..., VerticalDataset]:
 def make_run(make_dataset):
     """A function: (DPZVRun not yet stepped, its MessageLog) for a config and options of the random data."""
 
-    def make(
-        config: DPZVConfig, *, seed=0, replicas=(0,), behaviours=None, labels=None, dataset=None, noised=None, **options
-    ):
+    def make(config, *, seed=0, replicas=(0,), behaviours=None, labels=None, dataset=None, noised=None, **options):
         dataset = dataset or make_dataset(**options)
         data = TrainingData.of(dataset, dtype=dtype_of(config), device="cpu", labels=labels)
         log = MessageLog()

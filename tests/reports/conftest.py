@@ -3,10 +3,7 @@
 import copy
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
 from statistics import NormalDist
-from typing import Any
 
 import pytest
 
@@ -17,22 +14,22 @@ MARK = "Fixture for rendering, from no real run: "
 NORMAL = NormalDist()
 
 
-def interval(value: float, low: float, high: float, n: int, **more: object) -> dict[str, Any]:
+def interval(value, low, high, n, **more):
     return {"value": value, "low": low, "high": high, "n": n, "confidence": 0.95, **more}
 
 
-def gaussian_curve(mu: float, alpha: list[float]) -> list[float]:
+def gaussian_curve(mu, alpha):
     inner = [1.0 if a <= 0 else 0.0 if a >= 1 else NORMAL.cdf(NORMAL.inv_cdf(1 - a) - mu) for a in alpha]
     return [round(b, 6) for b in inner]
 
 
-def claimed_curve(epsilon: float, delta: float, alpha: list[float]) -> list[float]:
+def claimed_curve(epsilon, delta, alpha):
     steep = [1 - delta - math.exp(epsilon) * a for a in alpha]
     flat = [math.exp(-epsilon) * (1 - delta - a) for a in alpha]
     return [round(max(0.0, s, f), 6) for s, f in zip(steep, flat, strict=True)]
 
 
-def tradeoff() -> dict[str, Any]:
+def tradeoff():
     alpha = [round(i / 200, 6) for i in range(201)]
     measured = gaussian_curve(1.13, alpha)
     spread = [
@@ -51,9 +48,7 @@ def tradeoff() -> dict[str, Any]:
     }
 
 
-def bound(
-    accountant: str, adversary: str, epsilon: tuple[float, float, float] | None, **more: object
-) -> dict[str, Any]:
+def bound(accountant, adversary, epsilon, **more):
     return {
         "accountant": accountant,
         "adversary": adversary,
@@ -68,7 +63,7 @@ def bound(
     }
 
 
-def privacy() -> dict[str, Any]:
+def privacy():
     estimator = {
         "name": "clopper-pearson",
         "epsilon_lower": 2.1374,
@@ -134,7 +129,7 @@ def privacy() -> dict[str, Any]:
     }
 
 
-def judged(privacy: dict[str, Any], *, theory: bool = True) -> dict[str, Any]:
+def judged(privacy, *, theory=True):
     """Return a privacy section with the verdict that its numbers give."""
     unjudged = {key: value for key, value in privacy.items() if key not in ("verdict", "judged")}
     found = on_privacy(Privacy.model_validate(unjudged), theory=theory)
@@ -142,7 +137,7 @@ def judged(privacy: dict[str, Any], *, theory: bool = True) -> dict[str, Any]:
     return {**unjudged, "verdict": found.verdict, "judged": found.judged.to_json()}
 
 
-ATTACK: dict[str, Any] = {
+ATTACK = {
     "schema": "dpzv-audit/attack/1",
     "method": "dpzv",
     "dataset": "digits",
@@ -192,7 +187,7 @@ ATTACK: dict[str, Any] = {
     "versions": {"dpzv-audit": "0.1.0", "python": "3.11.2", "torch": "2.13.0", "numpy": "2.3.4"},
 }
 
-TRAIN: dict[str, Any] = {
+TRAIN = {
     "schema": "dpzv-audit/train/1",
     "method": "vafl",
     "dataset": "digits",
@@ -230,7 +225,7 @@ TRAIN: dict[str, Any] = {
     "seed": 3,
 }
 
-AUDIT: dict[str, Any] = {
+AUDIT = {
     "schema": "dpzv-audit/audit/1",
     "method": "dpzv-sound",
     "dataset": "digits",
@@ -250,7 +245,7 @@ AUDIT: dict[str, Any] = {
     "seed": 1,
 }
 
-SCORES: dict[str, Any] = {
+SCORES = {
     "schema": "dpzv-audit/audit-scores/1",
     "estimators": [
         estimator | {"verdict": verdict}
@@ -270,25 +265,25 @@ RESULTS = {"attack": ATTACK, "train": TRAIN, "audit": AUDIT, "audit-scores": SCO
 
 
 @pytest.fixture(scope="session")
-def of_each_schema() -> dict[str, dict[str, Any]]:
+def of_each_schema():
     """Return one result of each schema, to be left as it is."""
     return RESULTS
 
 
 @pytest.fixture
-def judge() -> Callable[..., dict[str, Any]]:
+def judge():
     """Return what puts the verdict into a privacy section."""
     return judged
 
 
 @pytest.fixture
-def results() -> dict[str, dict[str, Any]]:
+def results():
     """Return one result of each schema, fresh for each test."""
     return copy.deepcopy(RESULTS)
 
 
 @pytest.fixture
-def run_folder(tmp_path: Path) -> Path:
+def run_folder(tmp_path):
     """Return a run folder that holds the attack's result."""
     folder = tmp_path / "run"
     folder.mkdir()

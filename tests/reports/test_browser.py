@@ -84,12 +84,12 @@ def verified(tmp_path_factory):
     return (run / "report.html").read_text()
 
 
-def in_scheme(page: str, scheme: str) -> str:
+def in_scheme(page, scheme):
     """Return a page as it is in a scheme where the browser's own is light."""
     return page if scheme == "light" else re.sub("prefers-color-scheme: ?dark", "prefers-color-scheme:light", page)
 
 
-def looked_at(pages, folder: Path):
+def looked_at(pages, folder):
     """Return what a browser says of pages in all widths and schemes, by (page, width, scheme), and its console."""
     places = [(name, width, scheme) for name in pages for width in WIDTHS for scheme in SCHEMES]
     frames = "".join(FRAME.format(width=w, page=html.escape(in_scheme(pages[name], s))) for name, w, s in places)

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 import typer
@@ -13,13 +12,13 @@ RUNNER = CliRunner()
 
 
 @pytest.fixture
-def app() -> typer.Typer:
+def app():
     made = typer.Typer(rich_markup_mode=None)
     made.command("report")(report)
     return made
 
 
-def test_report_writes_html_and_markdown(app: typer.Typer, run_folder: Path) -> None:
+def test_report_writes_html_and_markdown(app, run_folder):
     outcome = RUNNER.invoke(app, [str(run_folder)])
     assert outcome.exit_code == 0, outcome.output
     assert str(run_folder / "report.html") in outcome.stdout
@@ -27,7 +26,7 @@ def test_report_writes_html_and_markdown(app: typer.Typer, run_folder: Path) -> 
     assert (run_folder / "figure-success.svg").is_file()
 
 
-def test_json_is_one_object_and_nothing_else(app: typer.Typer, run_folder: Path) -> None:
+def test_json_is_one_object_and_nothing_else(app, run_folder):
     outcome = RUNNER.invoke(app, [str(run_folder), "--json", "--format", "json", "--format", "html"])
     files = [str(run_folder / "report.html"), str(run_folder / "result.json")]
     assert json.loads(outcome.stdout) == {
@@ -37,7 +36,7 @@ def test_json_is_one_object_and_nothing_else(app: typer.Typer, run_folder: Path)
     assert not (run_folder / "report.md").exists()
 
 
-def test_quiet_prints_one_path_a_run(app: typer.Typer, run_folder: Path) -> None:
+def test_quiet_prints_one_path_a_run(app, run_folder):
     outcome = RUNNER.invoke(app, [str(run_folder), "--quiet"])
     assert outcome.stdout.splitlines() == [str(run_folder / "report.html")]
 
@@ -52,9 +51,7 @@ def test_quiet_prints_one_path_a_run(app: typer.Typer, run_folder: Path) -> None
         ('{"schema": "dpzv-audit/other/1"}', "must be one of dpzv-audit/attack/1"),
     ],
 )
-def test_a_run_that_cannot_be_read_is_one_line_and_nothing_is_written(
-    app: typer.Typer, run_folder: Path, tmp_path: Path, content: str | None, words: str
-) -> None:
+def test_a_run_that_cannot_be_read_is_one_line_and_nothing_is_written(app, run_folder, tmp_path, content, words):
     broken = tmp_path / "broken"
     broken.mkdir()
     if content is not None:
@@ -68,7 +65,7 @@ def test_a_run_that_cannot_be_read_is_one_line_and_nothing_is_written(
     assert not (run_folder / "report.html").exists()
 
 
-def test_a_missing_folder_and_a_wrong_format_are_one_line(app: typer.Typer, run_folder: Path) -> None:
+def test_a_missing_folder_and_a_wrong_format_are_one_line(app, run_folder):
     missing = RUNNER.invoke(app, [str(run_folder / "none")])
     assert isinstance(missing.exception, InputError)
     wrong = RUNNER.invoke(app, [str(run_folder), "--format", "pdf"])

@@ -1,5 +1,4 @@
 import xml.etree.ElementTree as ElementTree
-from typing import Any
 
 import pytest
 
@@ -8,7 +7,7 @@ from reports import curves, figures
 from reports.svg import ACCENT, BAND, label_of
 
 
-def success_figure(result: dict[str, Any]) -> str:
+def success_figure(result):
     attack = read(result)[0]
     assert isinstance(attack, AttackResult)
     return figures.success_figure(
@@ -16,26 +15,26 @@ def success_figure(result: dict[str, Any]) -> str:
     )
 
 
-def epsilon_figure(result: dict[str, Any]) -> str:
+def epsilon_figure(result):
     privacy = read(result)[0].privacy
     return figures.epsilon_figure(privacy.claimed, privacy.empirical_lower, privacy.upper)
 
 
-def tradeoff_figure(result: dict[str, Any]) -> str:
+def tradeoff_figure(result):
     return curves.tradeoff_figure(read(result)[0].tradeoff)
 
 
-def accuracy_figure(result: dict[str, Any]) -> str:
+def accuracy_figure(result):
     trained = read(result)[0]
     return curves.accuracy_figure(trained.utility, trained.method)
 
 
-def bytes_figure(result: dict[str, Any]) -> str:
+def bytes_figure(result):
     trained = read(result)[0]
     return curves.accuracy_figure(trained.utility, trained.method, by_bytes=True)
 
 
-def staleness_figure(result: dict[str, Any]) -> str:
+def staleness_figure(result):
     trained = read(result)[0]
     assert isinstance(trained, TrainResult)
     return "" if trained.staleness is None else figures.staleness_figure(trained.staleness.distribution)
@@ -48,15 +47,13 @@ FIGURES = {
 }
 
 
-def words_of(svg: str) -> str:
+def words_of(svg):
     root = ElementTree.fromstring(svg)
     return " ".join(e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}text"))
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_figures_are_well_formed_transparent_and_the_same_every_time(
-    name: str, results: dict[str, dict[str, Any]]
-) -> None:
+def test_figures_are_well_formed_transparent_and_the_same_every_time(name, results):
     for figure in FIGURES[name]:
         svg = figure(results[name])
         assert svg == figure(results[name])
@@ -69,14 +66,14 @@ def test_figures_are_well_formed_transparent_and_the_same_every_time(
         assert "<script" not in svg
 
 
-def test_success_figure_prints_every_value(results: dict[str, dict[str, Any]]) -> None:
+def test_success_figure_prints_every_value(results):
     result = results["attack"]
     shown = words_of(success_figure(result))
     for number in ("0.121", "[0.104, 0.139]", "0.104", "0.100", "0.099", "[0.083, 0.116]", "1.000"):
         assert number in shown
 
 
-def test_success_figure_moves_with_the_value(results: dict[str, dict[str, Any]]) -> None:
+def test_success_figure_moves_with_the_value(results):
     before = success_figure(results["attack"])
     results["attack"]["success"] |= {"value": 0.5, "low": 0.45, "high": 0.55}
     after = success_figure(results["attack"])
@@ -84,13 +81,13 @@ def test_success_figure_moves_with_the_value(results: dict[str, dict[str, Any]])
     assert "0.500" in label_of(after)
 
 
-def test_a_cosine_below_zero_is_drawn(results: dict[str, dict[str, Any]]) -> None:
+def test_a_cosine_below_zero_is_drawn(results):
     result = results["attack"]
     result["controls"]["shuffled_labels"] |= {"value": -0.021, "low": -0.05, "high": 0.01}
     assert "-0.021  [-0.050, 0.010]" in words_of(success_figure(result))
 
 
-def test_tradeoff_figure_draws_what_there_is(results: dict[str, dict[str, Any]]) -> None:
+def test_tradeoff_figure_draws_what_there_is(results):
     result = results["attack"]
     svg = tradeoff_figure(result)
     assert BAND in svg.split("</style>", 1)[1]
@@ -110,19 +107,19 @@ def test_tradeoff_figure_draws_what_there_is(results: dict[str, dict[str, Any]])
     assert BAND not in fewer.split("</style>", 1)[1]
 
 
-def test_epsilon_figure_shows_an_upper_bound_off_the_scale(results: dict[str, dict[str, Any]]) -> None:
+def test_epsilon_figure_shows_an_upper_bound_off_the_scale(results):
     result = results["attack"]
     result["privacy"]["upper"] = 4321.9
     assert "ε ≤ 4,322" in words_of(epsilon_figure(result))
 
 
-def test_accuracy_figure_names_its_controls(results: dict[str, dict[str, Any]]) -> None:
+def test_accuracy_figure_names_its_controls(results):
     shown = words_of(accuracy_figure(results["train"]))
     assert "frozen-clients 0.861" in shown
     assert "majority 0.104" in shown
 
 
-def test_bytes_figure_adds_both_directions(results: dict[str, dict[str, Any]]) -> None:
+def test_bytes_figure_adds_both_directions(results):
     result = results["train"]
     svg = bytes_figure(result)
     last = result["utility"]["history"][-1]
@@ -134,18 +131,18 @@ def test_bytes_figure_adds_both_directions(results: dict[str, dict[str, Any]]) -
     assert bytes_figure(result) == ""
 
 
-def test_staleness_figure_prints_every_share(results: dict[str, dict[str, Any]]) -> None:
+def test_staleness_figure_prints_every_share(results):
     shown = words_of(staleness_figure(results["train"]))
     for words in ("1", "2 to 3", "4 to 5", "62.5%", "37.5%", "less than 0.1%"):
         assert words in shown
 
 
 @pytest.mark.parametrize(("name", "figure"), [(name, figure) for name in FIGURES for figure in FIGURES[name]])
-def test_a_result_without_the_numbers_has_no_figure(name: str, figure: Any) -> None:
+def test_a_result_without_the_numbers_has_no_figure(name, figure):
     assert figure({"schema": f"dpzv-audit/{name}/1"}) == ""
 
 
-def test_hostile_names_stay_text(results: dict[str, dict[str, Any]]) -> None:
+def test_hostile_names_stay_text(results):
     result = results["attack"]
     name = '</text><script>$\\frac$\x1b漢 "'
     result["attack"] = name
@@ -155,13 +152,13 @@ def test_hostile_names_stay_text(results: dict[str, dict[str, Any]]) -> None:
     assert "\\u001b" in words_of(svg)
 
 
-def place_of(svg: str, word: str) -> tuple[float, float]:
+def place_of(svg, word):
     root = ElementTree.fromstring(svg)
     found = next(e for e in root.iter("{http://www.w3.org/2000/svg}text") if e.text == word)
     return float(found.get("x", "nan")), float(found.get("y", "nan"))
 
 
-def test_the_legend_of_a_tradeoff_leaves_a_band_in_its_corner_free(results: dict[str, dict[str, Any]]) -> None:
+def test_the_legend_of_a_tradeoff_leaves_a_band_in_its_corner_free(results):
     result = results["attack"]
     inside = tradeoff_figure(result)
     assert place_of(inside, "no information")[0] > place_of(inside, "false positive rate")[0]
@@ -171,7 +168,7 @@ def test_the_legend_of_a_tradeoff_leaves_a_band_in_its_corner_free(results: dict
     assert place_of(above, "measured")[1] < place_of(above, "0.75")[1]
 
 
-def test_a_long_metric_is_written_whole_and_an_axis_below_zero_has_ticks(results: dict[str, dict[str, Any]]) -> None:
+def test_a_long_metric_is_written_whole_and_an_axis_below_zero_has_ticks(results):
     result = results["attack"]
     result["metric"] = "correlation of reconstructed with true features, about the mean record"
     result["controls"]["shuffled_labels"] |= {"value": -0.1, "low": -0.6, "high": 0.4}

@@ -4,8 +4,6 @@ import json
 import operator
 import re
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,19 +25,19 @@ VOID = {"meta", "br", "img", "link", "input", "hr", "col"}
 class Page(HTMLParser):
     """Reads a page: checks that elements close in order, collects text, tags, ids and references."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source):
         super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.ids: list[str] = []
-        self.references: list[str] = []
-        self.attributes: set[str] = set()
-        self.words: list[str] = []
+        self.open = []
+        self.tags = []
+        self.ids = []
+        self.references = []
+        self.attributes = set()
+        self.words = []
         self.feed(source)
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         for name, value in attrs:
             self.attributes.add(name)
@@ -50,38 +48,38 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.handle_starttag(tag, attrs)
         if tag not in VOID:
             self.open.pop()
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if not self.open or self.open[-1] != "style":
             self.words.append(data)
 
     @property
-    def text(self) -> str:
+    def text(self):
         return " ".join(self.words)
 
 
-def render_html(result: dict[str, Any]) -> str:
+def render_html(result):
     return to_html(report_content(*read(result)))
 
 
-def render_markdown(result: dict[str, Any]) -> str:
+def render_markdown(result):
     return to_markdown(report_content(*read(result)))
 
 
-def both(result: dict[str, Any]) -> tuple[str, str]:
+def both(result):
     """Return the words of the page and the Markdown, from one drawing of the figures."""
     content = report_content(*read(result))
     return Page(to_html(content)).text, to_markdown(content)
 
 
-def numbers_in(value: Any, path: tuple[str, ...] = ()) -> list[float]:
+def numbers_in(value, path=()):
     """Return every number of a result but those of curves and training history, which tables thin out."""
     if isinstance(value, bool) or path in (("tradeoff",), ("utility", "history")):
         return [value["confidence"]] if path == ("tradeoff",) and value else []
@@ -92,14 +90,14 @@ def numbers_in(value: Any, path: tuple[str, ...] = ()) -> list[float]:
     return [value] if isinstance(value, int | float) else []
 
 
-def printed(text: str) -> list[float]:
+def printed(text):
     """Return the numbers a reader sees in `text`, a percentage as a proportion."""
     found = re.findall(r"(?<![\w.])-?[\d,]*\.?\d+(?:e-?\d+)?%?", text.replace("\\", ""))
     return [float(x.rstrip("%").replace(",", "")) / (100 if x.endswith("%") else 1) for x in found]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_number_is_printed(name: str, results: dict[str, dict[str, Any]]) -> None:
+def test_every_number_is_printed(name, results):
     result = results[name]
     expected = numbers_in(result)
     assert len(expected) > 10
@@ -110,7 +108,7 @@ def test_every_number_is_printed(name: str, results: dict[str, dict[str, Any]]) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_stands_alone(name: str, results: dict[str, dict[str, Any]]) -> None:
+def test_the_page_stands_alone(name, results):
     source = render_html(results[name])
     page = Page(source)
     assert "script" not in page.tags
@@ -126,7 +124,7 @@ def test_the_page_stands_alone(name: str, results: dict[str, dict[str, Any]]) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rendering_is_deterministic_and_leaves_the_result_alone(name: str, results: dict[str, dict[str, Any]]) -> None:
+def test_rendering_is_deterministic_and_leaves_the_result_alone(name, results):
     result = results[name]
     before = json.dumps(result)
     assert render_html(result) == render_html(result)
@@ -134,7 +132,7 @@ def test_rendering_is_deterministic_and_leaves_the_result_alone(name: str, resul
     assert json.dumps(result) == before
 
 
-def test_verdicts_use_their_own_words(results: dict[str, dict[str, Any]]) -> None:
+def test_verdicts_use_their_own_words(results):
     html, markdown = render_html(results["attack"]), render_markdown(results["attack"])
     assert '<strong class="word alarming">refuted: ε ≤ 1 against the client</strong>' in html
     assert (
@@ -146,7 +144,7 @@ def test_verdicts_use_their_own_words(results: dict[str, dict[str, Any]]) -> Non
     assert "passed" not in html + markdown
 
 
-def test_a_verdict_that_does_not_exist_is_not_shown_as_one(results: dict[str, dict[str, Any]]) -> None:
+def test_a_verdict_that_does_not_exist_is_not_shown_as_one(results):
     results["audit"]["privacy"]["verdict"] = "passed"
     html, markdown = render_html(results["audit"]), render_markdown(results["audit"])
     assert '<strong class="word">not judged: ε ≤ 1 against the client</strong>' in html
@@ -155,7 +153,7 @@ def test_a_verdict_that_does_not_exist_is_not_shown_as_one(results: dict[str, di
     assert "Everything else" in markdown
 
 
-def test_an_upper_bound_that_rests_on_a_gap_says_so(results: dict[str, dict[str, Any]]) -> None:
+def test_an_upper_bound_that_rests_on_a_gap_says_so(results):
     result = results["attack"]
     result["privacy"] |= {"upper": None, "gap": "server-state"}
     for drawn in both(result):
@@ -184,7 +182,7 @@ OPTIONAL = (
 
 
 @pytest.mark.parametrize("drop", OPTIONAL)
-def test_parts_may_be_missing(drop: tuple[str, ...], results: dict[str, dict[str, Any]]) -> None:
+def test_parts_may_be_missing(drop, results):
     place = results["attack"] if len(drop) == 1 else results["attack"][drop[0]]
     del place[drop[-1]]
     page, markdown = both(results["attack"])
@@ -192,7 +190,7 @@ def test_parts_may_be_missing(drop: tuple[str, ...], results: dict[str, dict[str
     assert "None" not in markdown
 
 
-def test_parts_may_be_null(results: dict[str, dict[str, Any]]) -> None:
+def test_parts_may_be_null(results):
     result = results["attack"]
     for size in (2, 1):
         for drop in (drop for drop in OPTIONAL if len(drop) == size):
@@ -202,7 +200,7 @@ def test_parts_may_be_null(results: dict[str, dict[str, Any]]) -> None:
         assert "None" not in markdown
 
 
-def spoil(value: Any) -> Any:
+def spoil(value):
     """Return `value` with hostile text in the place of every key and string but the ones a result needs."""
     if isinstance(value, dict):
         return {k: spoil(v) for k, v in value.items()}
@@ -211,7 +209,7 @@ def spoil(value: Any) -> Any:
     return HOSTILE if isinstance(value, str) else value
 
 
-def test_hostile_text_is_inert_everywhere(results: dict[str, dict[str, Any]]) -> None:
+def test_hostile_text_is_inert_everywhere(results):
     for result in results.values():
         hostile = spoil(result) | {"schema": result["schema"]}
         for key in ("config", "controls", "baselines", "versions", "more"):
@@ -238,7 +236,7 @@ def test_hostile_text_is_inert_everywhere(results: dict[str, dict[str, Any]]) ->
             assert len(set(bars)) == 1
 
 
-def test_unknown_keys_are_kept_as_json(results: dict[str, dict[str, Any]]) -> None:
+def test_unknown_keys_are_kept_as_json(results):
     result = results["attack"]
     result["surprise"] = {"deep": [1, {"text": "</code><b>"}]}
     result["privacy"]["new"] = 0.777
@@ -250,15 +248,15 @@ def test_unknown_keys_are_kept_as_json(results: dict[str, dict[str, Any]]) -> No
     assert "Everything else" not in render_html(results["train"])
 
 
-def test_deeply_nested_extras_do_not_break_the_report(results: dict[str, dict[str, Any]]) -> None:
-    deep: Any = 1
+def test_deeply_nested_extras_do_not_break_the_report(results):
+    deep = 1
     for _ in range(20_000):
         deep = [deep]
     assert "nested too deeply" in render_html(results["train"] | {"deep": deep})
 
 
 @pytest.mark.parametrize("schema", [None, 7, "dpzv-audit/attack/99", "<b>\x1b"])
-def test_an_unknown_schema_is_one_line(schema: object) -> None:
+def test_an_unknown_schema_is_one_line(schema):
     with pytest.raises(InputError, match="must be one of dpzv-audit/attack/1") as caught:
         render_html({"schema": schema})
     assert "\n" not in str(caught.value)
@@ -268,7 +266,7 @@ def test_an_unknown_schema_is_one_line(schema: object) -> None:
 ODD = st.sampled_from([None, True, -1, 10**400, float("nan"), float("inf"), 1e308, "x", [], {}, [1], {"a": {}}, [[{}]]])
 
 
-def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def _places(value, path=()):
     """Return the path of every value in a result, of the first two in a list."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [
@@ -284,9 +282,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     changes=st.lists(st.tuples(st.integers(0, 10**6), ODD), min_size=1, max_size=3),
 )
 @pytest.mark.ci
-def test_any_value_in_any_place_renders(
-    name: str, changes: list[tuple[int, Any]], results: dict[str, dict[str, Any]]
-) -> None:
+def test_any_value_in_any_place_renders(name, changes, results):
     result = copy.deepcopy(results[name])
     for index, odd in changes:
         places = [place for place in _places(result) if place != ("schema",)]
@@ -297,7 +293,7 @@ def test_any_value_in_any_place_renders(
     assert markdown
 
 
-def test_write_report_writes_page_markdown_and_figures(run_folder: Path) -> None:
+def test_write_report_writes_page_markdown_and_figures(run_folder):
     before = (run_folder / "result.json").read_bytes()
     files = write_report(run_folder)
     names = {"report.html", "report.md", "figure-success.svg", "figure-tradeoff.svg", "figure-epsilon.svg"}
@@ -311,10 +307,10 @@ def test_write_report_writes_page_markdown_and_figures(run_folder: Path) -> None
     assert {file: file.read_bytes() for file in files} == first
 
 
-def test_write_report_leaves_nothing_half_written(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_report_leaves_nothing_half_written(run_folder, monkeypatch):
     (run_folder / "report.html").write_text("old", encoding="utf-8")
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)
@@ -324,7 +320,7 @@ def test_write_report_leaves_nothing_half_written(run_folder: Path, monkeypatch:
     assert (run_folder / "report.html").read_text("utf-8") == "old"
 
 
-def test_importing_reports_loads_no_matplotlib() -> None:
+def test_importing_reports_loads_no_matplotlib():
     import subprocess
     import sys
 

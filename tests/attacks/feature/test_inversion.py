@@ -118,7 +118,7 @@ def test_what_is_held_at_once_is_one_training_and_a_block_of_records(monkeypatch
     monkeypatch.setattr("attacks.feature.inversion.ROWS", 5)
     solve, solved = torch.linalg.solve, []
     monkeypatch.setattr(torch.linalg, "solve", lambda a, b: solved.append(len(a) if a.dim() == 3 else 0) or solve(a, b))
-    alive: list[weakref.ref[torch.Tensor]] = []
+    alive = []
     found = SPEC.infer(run.view, run.known)
 
     def decoded(k):

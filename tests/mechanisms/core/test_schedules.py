@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mechanisms.core.streams import (
-    Batch,
     BatchStream,
     by_compute_times,
     cyclic,
@@ -31,7 +30,7 @@ def batches(sampler, *, records=20, batch_size=6, seed=0, client=1, replicas=(0,
     )
 
 
-def members(batch: Batch, replica=0):
+def members(batch, replica=0):
     """Ids that count, of one replica."""
     ids = batch.ids[replica]
     return ids if batch.weights is None else ids[batch.weights[replica].bool()]
