@@ -46,18 +46,51 @@ from ..conftest import CONFIDENCE, random_dataset, small_setting
 def mounted(
     name, data, *, method="split", confidence=CONFIDENCE, trials=16, options=None, adversary="release", **config
 ):
-    spec = ATTACKS[name]
     setting = AttackSetting(
-        method=METHODS[method],
-        config=METHODS[method].configure(**config),
-        dataset=data,
+        METHODS[method],
+        METHODS[method].configure(**config),
+        data,
         adversary=adversary,
         trials=trials,
         confidence=confidence,
         options=options or {},
         with_positive=False,
     )
-    return spec.mount(setting)
+    return ATTACKS[name].mount(setting)
+
+
+def one_run_bound(game):
+    (bound,) = audit_scores(game.on_one, game.on_zero, delta=1e-5, estimators=("one-run",), coin_flips=True)
+    return bound.epsilon_lower
+
+
+def of_twenty(method="split", *, trials=4, adversary=None, **options):
+    """A setting on 20 records of which half are trained on, and the pool of these records."""
+    spec = ATTACKS["membership_loss"]
+    rest = {} if adversary is None else {"adversary": adversary}
+    setting = small_setting(
+        spec, method, random_dataset(records=20), options={"batch_size": 5, **options}, trials=trials, **rest
+    )
+    return setting, pool_of(setting, 20)
+
+
+def gradient_of(round_, payload):
+    return Message(round_, SERVER, 1, "gradient", payload, torch.tensor([[0, 1]]))
+
+
+def losses_of(round_, value, record):
+    return Message(round_, SERVER, 1, "losses", torch.tensor([[value, 0.9]]), torch.tensor([[record]]))
+
+
+def read(*messages):
+    """The confidence of client 1 of two clients about candidates of labels 0, 1 and 1, 1, by these messages."""
+    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
+    for message in messages:
+        reader.on_message(message)
+    return reader.confidence()
+
+
+GRADIENT = torch.tensor([[[0.0, 2.0], [0.0, 1.0]]])
 
 
 @pytest.mark.parametrize(
@@ -76,14 +109,10 @@ def test_an_overfitted_run_gives_its_members_away(name, options, least, digits):
     )
     assert outcome.success.low > least
     assert outcome.controls["other_members"].holds
-    one_percent = outcome.measures["true positive rate at 1% false positives"]
-    if name == "membership_lira":
-        assert one_percent.low > 0.01  # more than the false positives themselves
+    if name == "membership_lira":  # more than the false positives themselves
+        assert outcome.measures["true positive rate at 1% false positives"].low > 0.01
     assert len(outcome.game.on_one) + len(outcome.game.on_zero) == 16 * 128
-    (bound,) = audit_scores(
-        outcome.game.on_one, outcome.game.on_zero, delta=1e-5, estimators=("one-run",), coin_flips=True
-    )
-    assert bound.epsilon_lower > 0.05
+    assert one_run_bound(outcome.game) > 0.05
 
 
 @pytest.mark.ci
@@ -126,10 +155,7 @@ def test_every_record_is_in_half_of_the_replicas_and_each_pair_is_in_once():
 
 def test_members_are_what_a_replica_trained_on():
     """A replica's released model depends on the records that `members` names and on no other."""
-    data = random_dataset(records=20)
-    spec = ATTACKS["membership_loss"]
-    setting = small_setting(spec, "split", data, options={"batch_size": 5, "epochs": 2}, trials=3)
-    pool = pool_of(setting, 20)
+    setting, pool = of_twenty(trials=3, epochs=2)
     coins = coins_of(0, range(3), 10)
     run = train_on_coins(pool, setting, coins)
     changed = replace(pool, train=replace(pool.train, labels=(pool.train.labels + ~run.members[1]) % 4))
@@ -152,10 +178,8 @@ def test_where_memory_runs_out_trainings_are_done_in_halves_to_the_same_numbers(
     method, adversary, options, monkeypatch
 ):
     """Planted: no more than three trainings fit. Only sums of another order may differ, in their last digits."""
-    data = random_dataset(records=20)
-    options = {"batch_size": 5, "epochs": 2, **options}
-    setting = replace(small_setting(ATTACKS["membership_loss"], method, data, options=options), adversary=adversary)
-    pool, coins = pool_of(setting, 20), coins_of(0, range(11), 10)
+    setting, pool = of_twenty(method, adversary=adversary, epochs=2, **options)
+    coins = coins_of(0, range(11), 10)
     whole, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once is None
     train = setting_module.train
@@ -184,10 +208,7 @@ def test_coins_that_memory_cannot_hold_are_refused_before_they_are_drawn(monkeyp
 
 
 def test_confidence_is_the_log_odds_of_the_label():
-    data = random_dataset(records=20)
-    options = {"top_model": False, "batch_size": 5}
-    setting = small_setting(ATTACKS["membership_loss"], "split", data, options=options, trials=2)
-    pool = pool_of(setting, 20)
+    setting, pool = of_twenty(trials=2, top_model=False)
     run = train_on_coins(pool, setting, coins_of(0, range(2), 10))
     logits = np.zeros((2, 20, 4))
     for client, block in zip(run.trained.clients, pool.train.features, strict=True):
@@ -236,9 +257,14 @@ def test_fits_of_no_or_one_model_are_finite():
 
 def population_of(confidence, shadows, members):
     """What LiRA knows where each record was asked about once."""
-    copies = (np.zeros((len(each), 0, each.shape[1])) for each in (confidence, shadows))
-    names = ("confidence", "shadows", "members", "copies", "shadows_copies")
-    return SimpleNamespace(**dict(zip(names, (confidence, shadows, members, *copies), strict=True)))
+    copies, shadows_copies = (np.zeros((len(each), 0, each.shape[1])) for each in (confidence, shadows))
+    return SimpleNamespace(
+        confidence=confidence, shadows=shadows, members=members, copies=copies, shadows_copies=shadows_copies
+    )
+
+
+def likelihoods(population, variant):
+    return by_likelihood(None, SimpleNamespace(granted={Population: population}.get, options={"variant": variant}))
 
 
 def test_scores_are_log_likelihood_ratios_of_the_fitted_gaussians():
@@ -248,18 +274,12 @@ def test_scores_are_log_likelihood_ratios_of_the_fitted_gaussians():
     shadows = generator.standard_normal((400, 3)) * np.where(members, 0.2, 3.0)
     confidence = np.array([[0.0, 1.5, -4.0], [0.1, 0.8, 0.0]])
     population = population_of(confidence, shadows, members)
-    inside, outside = fits(shadows, members), fits(shadows, ~members)
-    for variant in ("online", "offline"):
-        scores = by_likelihood(
-            None, SimpleNamespace(granted={Population: population}.get, options={"variant": variant})
-        )
-        ratio = norm.logpdf(confidence, inside[0], inside[1] ** 0.5) - norm.logpdf(
-            confidence, outside[0], outside[1] ** 0.5
-        )
-        distance = (confidence - outside[0]) / outside[1] ** 0.5
-        assert np.allclose(scores, ratio if variant == "online" else distance, rtol=1e-12)
-        if variant == "online":
-            assert (scores > 0).tolist() == [[True, False, False], [True, False, True]]
+    (mean_in, variance_in), (mean_out, variance_out) = fits(shadows, members), fits(shadows, ~members)
+    online, offline = (likelihoods(population, variant) for variant in ("online", "offline"))
+    ratio = norm.logpdf(confidence, mean_in, variance_in**0.5) - norm.logpdf(confidence, mean_out, variance_out**0.5)
+    assert np.allclose(online, ratio, rtol=1e-12)
+    assert np.allclose(offline, (confidence - mean_out) / variance_out**0.5, rtol=1e-12)
+    assert (online > 0).tolist() == [[True, False, False], [True, False, True]]
 
 
 @pytest.mark.parametrize("variant", ["online", "offline"])
@@ -268,21 +288,15 @@ def test_ratios_of_several_queries_add_up(variant):
     generator = np.random.default_rng(0)
     members = generator.random((30, 5)) < 0.5
     asked, shadows = generator.standard_normal((2, 3, 5)), generator.standard_normal((2, 30, 5))
-
-    def scores(population):
-        known = SimpleNamespace(granted={Population: population}.get, options={"variant": variant})
-        return by_likelihood(None, known)
-
-    each = [scores(population_of(*pair, members)) for pair in zip(asked, shadows, strict=True)]
-    both = population_of(asked[0], shadows[0], members)
-    both.copies, both.shadows_copies = asked[1][:, None], shadows[1][:, None]
-    assert np.allclose(scores(both), sum(each))
+    first, second = (population_of(*pair, members) for pair in zip(asked, shadows, strict=True))
+    total = likelihoods(first, variant) + likelihoods(second, variant)
+    first.copies, first.shadows_copies = asked[1][:, None], shadows[1][:, None]
+    assert np.allclose(likelihoods(first, variant), total)
 
 
 def test_copies_of_records_lie_near_them_and_are_the_same_for_all_models():
-    data = random_dataset(records=20)
-    setting = small_setting(ATTACKS["membership_loss"], "split", data, options={"batch_size": 5}, trials=3)
-    pool, coins = pool_of(setting, 20), coins_of(0, range(3), 10)
+    setting, pool = of_twenty(trials=3)
+    coins = coins_of(0, range(3), 10)
     run = train_on_coins(pool, setting, coins, copies=2)
     assert run.copies.shape == (3, 2, 20)
     assert not np.array_equal(run.copies[:, 0], run.copies[:, 1])
@@ -306,14 +320,11 @@ def test_the_variant_is_the_one_that_tells_members_of_shadow_models_apart(fitted
     targets, shadows = confidence[:100], confidence[100:]
     population = population_of(targets, shadows, members[100:])
 
-    def scores(name):
-        return by_likelihood(None, SimpleNamespace(granted={Population: population}.get, options={"variant": name}))
-
-    areas = {name: trial_areas(scores(name), members[:100]).mean() for name in VARIANTS}
+    areas = {name: trial_areas(likelihoods(population, name), members[:100]).mean() for name in VARIANTS}
     assert max(areas, key=areas.get) == variant
-    assert np.array_equal(scores("auto"), scores(variant))
-    population.confidence = -targets
-    assert np.array_equal(scores("auto"), scores(variant))
+    for confidence in (targets, -targets):
+        population.confidence = confidence
+        assert np.array_equal(likelihoods(population, "auto"), likelihoods(population, variant))
 
 
 def test_one_shadow_model_leaves_nothing_to_choose_a_variant_by():
@@ -349,26 +360,21 @@ def test_every_pair_of_every_target_plays_the_game():
 
 
 @pytest.mark.parametrize(
-    ("options", "config", "message"),
+    ("options", "config", "adversary", "message"),
     [
-        ({"pool": 10}, {}, "option pool gives 5 records to train on, must be at least the batch of 8"),
-        ({"variant": "onlin"}, {}, "option variant of membership_lira is 'onlin': did you mean 'online'"),
-        ({"shadow": 3}, {}, "did you mean 'shadows'"),
-        ({"queries_per_record": 0}, {}, "option queries_per_record of membership_lira is 0, must be"),
+        ({"pool": 10}, {}, "release", "option pool gives 5 records to train on, must be at least the batch of 8"),
+        ({"variant": "onlin"}, {}, "release", "option variant of membership_lira is 'onlin': did you mean 'online'"),
+        ({"shadow": 3}, {}, "release", "did you mean 'shadows'"),
+        ({"queries_per_record": 0}, {}, "release", "option queries_per_record of membership_lira is 0, must be"),
+        ({"queries_per_record": 4}, {}, "client", "option queries_per_record must be 1: there is no released model"),
     ],
 )
-def test_what_does_not_apply_is_one_line(options, config, message):
+def test_what_does_not_apply_is_one_line(options, config, adversary, message):
     spec = ATTACKS["membership_lira"]
-    with pytest.raises(InputError, match=message) as caught:
-        spec.mount(small_setting(spec, "split", options=config, options_of_attack=options))
+    setting = small_setting(spec, "split", options=config, options_of_attack=options, adversary=adversary)
+    with pytest.raises(DoesNotApply if adversary == "client" else InputError, match=message) as caught:
+        spec.mount(setting)
     assert "\n" not in str(caught.value)
-
-
-def test_a_client_has_no_model_to_ask_about_copies():
-    spec = ATTACKS["membership_lira"]
-    setting = small_setting(spec, "split", options_of_attack={"queries_per_record": 4})
-    with pytest.raises(DoesNotApply, match="option queries_per_record must be 1: there is no released model"):
-        spec.mount(replace(setting, adversary="client"))
 
 
 def test_numbers_of_numpy_are_options_as_pythons_are():
@@ -394,17 +400,15 @@ def test_a_clients_mail_of_gradients_tells_which_record_stands_behind_an_id(name
     outcome = mounted(name, digits, method=method, options=options, **BY_MAIL)
     assert outcome.success.low > 0.7
     assert outcome.controls["other_members"].holds
-    (bound,) = audit_scores(
-        outcome.game.on_one, outcome.game.on_zero, delta=1e-5, estimators=("one-run",), coin_flips=True
-    )
-    assert bound.epsilon_lower > 1.0
+    assert one_run_bound(outcome.game) > 1.0
 
 
-@pytest.mark.parametrize("config", [{"method": "dpzv-sound", "epsilon": 1.0}, {"method": "vafl", "dp": "gradient"}])
+@pytest.mark.parametrize(
+    "config", [{"method": "dpzv-sound", "epsilon": 1.0}, {"method": "vafl", "dp": "gradient", "dp_sigma": 50.0}]
+)
 def test_noise_on_a_clients_mail_hides_the_record(config, digits):
-    more = {"dp_sigma": 50.0} if "dp" in config else {}
     options = {"pool": 256, "shadows": 32}
-    outcome = mounted("membership_lira", digits, options=options, **{**BY_MAIL, "trials": 32}, **config, **more)
+    outcome = mounted("membership_lira", digits, options=options, **{**BY_MAIL, "trials": 32}, **config)
     assert outcome.success.low <= 0.5 <= outcome.success.high
     assert outcome.success.high - outcome.success.low < 0.15
 
@@ -427,42 +431,28 @@ def test_both_candidates_have_the_clients_own_block_and_nothing_else_is_changed(
 
 
 def test_a_client_reads_no_mail_but_its_own():
-    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
-    ids = torch.tensor([[0, 1]])
-    up = Message(0, 1, SERVER, "embeddings", torch.ones(1, 2, 2), ids)
-    for message in (up, Message(0, SERVER, 2, "gradient", torch.ones(1, 2, 2), ids)):
-        reader.on_message(message)
-    assert not reader.confidence().any()
+    ids, ones = torch.tensor([[0, 1]]), torch.ones(1, 2, 2)
+    others = [Message(0, 1, SERVER, "embeddings", ones, ids), Message(0, SERVER, 2, "gradient", ones, ids)]
+    assert not read(*others).any()
     # Id 1 has label 1 whoever stands behind it; from the second round on it is what gradients are compared with.
-    gradient = torch.tensor([[[0.0, 2.0], [0.0, 1.0]]])
-    for round_ in range(2):
-        reader.on_message(Message(round_, SERVER, 1, "gradient", gradient, ids))
-    assert reader.confidence() == pytest.approx(np.array([[0.0, 0.5, 0.5, 0.5]]))
+    confidence = read(*others, gradient_of(0, GRADIENT), gradient_of(1, GRADIENT))
+    assert confidence == pytest.approx(np.array([[0.0, 0.5, 0.5, 0.5]]))
 
 
 def test_a_number_a_batch_says_the_same_of_both_candidates():
-    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
-    reader.on_message(Message(0, SERVER, 1, "losses", torch.tensor([[0.7, 0.9]]), torch.tensor([[0]])))
-    reader.on_message(Message(1, SERVER, 1, "losses", torch.tensor([[0.3, 0.9]]), torch.tensor([[1]])))
-    assert reader.confidence() == pytest.approx(np.array([[-0.7, -0.7, -0.3, -0.3]]))
+    confidence = read(losses_of(0, 0.7, 0), losses_of(1, 0.3, 1))
+    assert confidence == pytest.approx(np.array([[-0.7, -0.7, -0.3, -0.3]]))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_mail_of_a_model_that_diverged_tells_nothing(bad):
-    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
-    ids = torch.tensor([[0, 1]])
-    gradient = torch.tensor([[[0.0, 2.0], [0.0, 1.0]]])
-    worse = gradient.clone()
+    worse = GRADIENT.clone()
     worse[0, 1, 0] = bad
-    for round_, payload in enumerate((gradient, worse, gradient)):
-        reader.on_message(Message(round_, SERVER, 1, "gradient", payload, ids))
+    confidence = read(*(gradient_of(round_, payload) for round_, payload in enumerate((GRADIENT, worse, GRADIENT))))
     # Id 0 is told of in all three rounds, id 1 not in the second.
-    assert reader.confidence() == pytest.approx(np.array([[0.0, 2 / 3, 0.5, 0.5]]))
-
-    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
-    for round_, loss in enumerate((0.5, bad, 1e30)):
-        reader.on_message(Message(round_, SERVER, 1, "losses", torch.tensor([[loss, 0.0]]), torch.tensor([[0]])))
-    assert reader.confidence()[0] == pytest.approx([-(LARGEST + 0.5) / 2] * 2 + [0.0, 0.0])
+    assert confidence == pytest.approx(np.array([[0.0, 2 / 3, 0.5, 0.5]]))
+    confidence = read(*(losses_of(round_, loss, 0) for round_, loss in enumerate((0.5, bad, 1e30))))
+    assert confidence[0] == pytest.approx([-(LARGEST + 0.5) / 2] * 2 + [0.0, 0.0])
 
 
 def test_overfitting_is_without_noise():
