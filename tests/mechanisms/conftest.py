@@ -8,10 +8,9 @@ from torch.nn import functional
 
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from mechanisms.core.context import RunContext, TrainingData, dtype_of
+from mechanisms.core.context import TrainingData, dtype_of
 from mechanisms.core.models import default_architectures, initial_parameters, layout_of
 from mechanisms.core.streams import BatchStream
-from mechanisms.methods.dpzv import DPZVRun
 
 from ..helpers.built_in import new_run
 
@@ -46,70 +45,6 @@ class MessageLog:
 
     def payloads(self, kind):
         return [m.payload for m in self.messages if m.kind == kind]
-
-
-@pytest.fixture
-def message_log():
-    return MessageLog()
-
-
-@pytest.fixture(scope="session")
-def make_dataset():
-    """A function: random features in [-1, 1] and random labels, `clients` blocks of `width` features."""
-
-    def make(*, records=24, clients=3, width=3, classes=3, test=9, seed=0):
-        generator = np.random.default_rng(seed)
-
-        def part(count):
-            blocks = tuple(generator.uniform(-1, 1, (count, width)).astype(np.float32) for _ in range(clients))
-            return Records(features=blocks, labels=generator.integers(classes, size=count))
-
-        return VerticalDataset("random", part(records), part(test), classes, "random blocks", {})
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def make_run(make_dataset):
-    """A function: (DPZVRun not yet stepped, its MessageLog) for a config and options of the random data."""
-
-    def make(config, *, seed=0, replicas=(0,), behaviours=None, labels=None, dataset=None, noised=None, **options):
-        dataset = dataset or make_dataset(**options)
-        data = TrainingData.of(dataset, dtype=dtype_of(config), device="cpu", labels=labels)
-        log = MessageLog()
-        with torch.no_grad():
-            own = {"behaviours": behaviours or {}, "observers": (log,), "noised": noised}
-            run = DPZVRun(data, config, RunContext(seed=seed, replicas=replicas, **own))
-        return run, log
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def steps():
-    """A function that runs the next `count` rounds of a run, or all that are planned."""
-
-    def step(run, count=None):
-        with torch.no_grad():
-            for _ in range(len(run.plan.active) if count is None else count):
-                run.step()
-        return run
-
-    return step
-
-
-@pytest.fixture(scope="session")
-def start_run(make_dataset):
-    """A function: (run not yet stepped, its MessageLog) for the config of any method but DPZV."""
-
-    def make(config, *, seed=0, replicas=(0,), behaviours=None, labels=None, dataset=None, **options):
-        data = TrainingData.of(dataset or make_dataset(**options), dtype=dtype_of(config), device="cpu", labels=labels)
-        log = MessageLog()
-        with torch.no_grad():
-            run = new_run(data, config, seed=seed, replicas=replicas, behaviours=behaviours or {}, observers=(log,))
-        return run, log
-
-    return make
 
 
 def vector(module):
@@ -265,38 +200,59 @@ class Parties:
                 self.table.update({(m, i): h for i, h in sent.items()})
 
 
-@pytest.fixture(scope="session")
-def parties():
-    """The class `Parties`."""
-    return Parties
+@pytest.fixture
+def message_log():
+    return MessageLog()
 
 
-@pytest.fixture(scope="session")
-def agree():
-    """A function that asserts that place `place` of a run is where a slow reference is: models, and table if any."""
+def random_dataset(*, records=24, clients=3, width=3, classes=3, test=9, seed=0):
+    """Random features in [-1, 1] and random labels, `clients` blocks of `width` features."""
+    generator = np.random.default_rng(seed)
 
-    def check(run, place, reference, *, atol=1e-9):
-        fed = run.federation
-        for m in reference.m:
-            got = fed.clients[m - 1].parameters.flat[place]
-            assert torch.allclose(got, vector(reference.modules[m]), rtol=0, atol=atol), f"client {m}"
-        if reference.modules[0] is not None:
-            got = fed.server_parameters.flat[place]
-            assert torch.allclose(got, vector(reference.modules[0]), rtol=0, atol=atol), "server"
-        if reference.table:
-            table = fed.table[:-1].view(fed.stack, fed.records, len(fed.clients), fed.width)[place]
-            for (m, i), row in reference.table.items():
-                assert torch.allclose(table[i, m - 1], row, rtol=0, atol=atol), "a stale or wrong row"
+    def part(count):
+        blocks = tuple(generator.uniform(-1, 1, (count, width)).astype(np.float32) for _ in range(clients))
+        return Records(features=blocks, labels=generator.integers(classes, size=count))
 
-    return check
+    return VerticalDataset("random", part(records), part(test), classes, "random blocks", {})
 
 
-@pytest.fixture(scope="session")
-def received():
-    """A function: {i: row} of the members of a message's payload (K, B, n) at one place of the stack."""
+def training_data(dataset=None, *, dtype=torch.float64, labels=None, **options):
+    """What methods train on: `dataset`, or random data of these options."""
+    dataset = random_dataset(**options) if dataset is None else dataset
+    return TrainingData.of(dataset, dtype=dtype, device="cpu", labels=labels)
 
-    def rows(message, place):
-        ids = message.ids[place].tolist()
-        return {i: row for i, row in zip(ids, message.payload[place], strict=True) if i >= 0}
 
-    return rows
+def start_run(config, *, seed=0, replicas=(0,), behaviours=None, labels=None, dataset=None, noised=None, **options):
+    """(run not yet stepped, its MessageLog) for a config and options of the random data."""
+    data = training_data(dataset, dtype=dtype_of(config), labels=labels, **options)
+    log = MessageLog()
+    context = {"seed": seed, "replicas": replicas, "behaviours": behaviours or {}, "observers": (log,)}
+    with torch.no_grad():
+        return new_run(data, config, **context, noised=noised), log
+
+
+def steps(run, count=None):
+    """Run the next `count` rounds, or all that are planned."""
+    with torch.no_grad():
+        for _ in range(len(run.plan.active) if count is None else count):
+            run.step()
+    return run
+
+
+def agree(run, place, reference, *, atol=1e-9):
+    """Assert that place `place` of a run is where a slow reference is: models, and table if any."""
+    fed = run.federation
+    for m, module in reference.modules.items():
+        if module is not None:
+            got = fed.clients[m - 1].parameters if m else fed.server_parameters
+            assert torch.allclose(got.flat[place], vector(module), rtol=0, atol=atol), f"party {m}"
+    if reference.table:
+        table = fed.table[:-1].view(fed.stack, fed.records, len(fed.clients), fed.width)[place]
+        for (m, i), row in reference.table.items():
+            assert torch.allclose(table[i, m - 1], row, rtol=0, atol=atol), "a stale or wrong row"
+
+
+def received(message, place):
+    """{i: row} of the members of a message's payload (K, B, n) at one place of the stack."""
+    ids = message.ids[place].tolist()
+    return {i: row for i, row in zip(ids, message.payload[place], strict=True) if i >= 0}

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import torch
 
 from mechanisms.controls import RATE_GRID, frozen_clients, tuned_frozen_clients
 from mechanisms.core.context import RunContext, TrainingData
@@ -8,13 +7,14 @@ from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ..helpers.built_in import train
+from .conftest import random_dataset, training_data
 
 SMALL = {"batch_size": 6, "epochs": 6, "embedding": 4, "hidden": 6, "dtype": "float64"}
 
 
 @pytest.fixture
-def data(make_dataset):
-    return TrainingData.of(make_dataset(records=30, test=50), dtype=torch.float64, device="cpu")
+def data():
+    return training_data(records=30, test=50)
 
 
 def test_frozen_clients_is_dpzv_whose_clients_do_not_move(data):
@@ -40,11 +40,11 @@ def test_the_tuned_control_is_the_best_in_training_of_its_grid(config, data):
     assert done == list(range(1, len(rates) + 1))
 
 
-def test_test_labels_choose_nothing(make_dataset):
-    dataset = make_dataset(records=30, test=50)
+def test_test_labels_choose_nothing():
+    dataset = random_dataset(records=30, test=50)
     chosen = []
     for shift in (0, 1):
-        data = TrainingData.of(dataset, dtype=torch.float64, device="cpu")
+        data = training_data(dataset)
         data = TrainingData(
             data.features, data.labels, data.test_features, (data.test_labels + shift) % 3, data.classes
         )
@@ -52,13 +52,13 @@ def test_test_labels_choose_nothing(make_dataset):
     assert chosen[0] == chosen[1]
 
 
-def test_train_accuracy_is_of_the_training_labels(make_dataset):
-    dataset = make_dataset(records=30)
+def test_train_accuracy_is_of_the_training_labels():
+    dataset = random_dataset(records=30)
     labels = np.stack([dataset.train.labels, np.zeros(30, dtype=np.int64)])
-    data = TrainingData.of(dataset, dtype=torch.float64, device="cpu", labels=labels)
+    data = training_data(dataset, labels=labels)
     config = DPZVConfig(**{**SMALL, "epochs": 60})
     constant = frozen_clients(data, config, RunContext(seed=0, replicas=(0, 1)), rate=0.2)
-    one = TrainingData.of(dataset, dtype=torch.float64, device="cpu")
+    one = training_data(dataset)
     alone = frozen_clients(one, config, RunContext(seed=0), rate=0.2)
     # The replica whose labels are all 0 learns them all, so the mean of both follows from the other alone.
     assert constant.train_accuracy == pytest.approx((1.0 + alone.train_accuracy) / 2)
@@ -71,11 +71,11 @@ def test_without_a_top_model_nothing_is_trained(data):
 
 
 @pytest.mark.ci
-def test_the_best_rate_is_not_always_the_largest_or_the_last(make_dataset):
+def test_the_best_rate_is_not_always_the_largest_or_the_last():
     """Rates tried last would pass for best ones in the test above if the largest always won."""
     best = set()
     for seed in range(6):
-        data = TrainingData.of(make_dataset(records=30, seed=seed), dtype=torch.float64, device="cpu")
+        data = training_data(records=30, seed=seed)
         _, tuned = tuned_frozen_clients(data, DPZVConfig(**{**SMALL, "epochs": 20}), RunContext(seed=seed))
         rates = (0.005, *RATE_GRID)
         tried = {

@@ -8,13 +8,15 @@ from mechanisms.controls import (
     control_sigma,
     private_frozen_clients,
 )
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 from mechanisms.core.noise import GaussianNoise, Grid, unit_steps
+
+from .conftest import steps, training_data
 
 
 @pytest.fixture
-def data(make_dataset):
-    return TrainingData.of(make_dataset(records=40, test=60), dtype=torch.float32, device="cpu")
+def data():
+    return training_data(records=40, test=60, dtype=torch.float32)
 
 
 def config(**options):
@@ -72,7 +74,7 @@ def test_a_replaced_record_moves_the_sum_by_the_sensitivity_that_the_noise_is_fo
 
 
 @pytest.mark.parametrize(("steps", "clip"), [(1, 1.0), (100, 0.3)])
-def test_all_steps_together_meet_the_target(steps, clip):
+def test_all_steps_together_meet_the_target(clip):
     sigma = control_sigma(config(steps=steps, clip=clip))
     assert epsilon_from_mu(2 * clip * steps**0.5 / sigma, 1e-5) == pytest.approx(1.0, rel=1e-9)
 
@@ -101,7 +103,7 @@ def test_a_replica_is_the_same_in_any_stack_and_other_replicas_differ(data):
 def test_it_learns_where_epsilon_is_large_and_not_where_it_is_tiny():
     from dpzv_audit.data import load
 
-    digits = TrainingData.of(load("digits", clients=4), dtype=torch.float32, device="cpu")
+    digits = training_data(load("digits", clients=4), dtype=torch.float32)
     accuracy = {}
     for epsilon in (100.0, 1e-3):
         asked = config(epsilon=epsilon, embedding=32, steps=60, feature_scale=1.0)

@@ -47,9 +47,9 @@ def mounted(
     name, data, *, method="split", confidence=CONFIDENCE, trials=16, options=None, adversary="release", **config
 ):
     setting = AttackSetting(
-        METHODS[method],
-        METHODS[method].configure(**config),
-        data,
+        method=METHODS[method],
+        config=METHODS[method].configure(**config),
+        dataset=data,
         adversary=adversary,
         trials=trials,
         confidence=confidence,

@@ -15,9 +15,10 @@ from dpzv_audit.evidence.training import train_result
 from mechanisms import METHODS, ProtectedConfig
 from mechanisms.core.baselines import calibrated, channel_release
 from mechanisms.core.channel import SERVER, Channel
-from mechanisms.core.context import Deployment, TrainingData
+from mechanisms.core.context import Deployment
 
 from ...helpers.built_in import train
+from ..conftest import random_dataset, training_data
 
 RECORDS, CLIENTS = 24, 3
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 3, "hidden": 4, "dtype": "float64", "dp_clip": 0.2}
@@ -124,9 +125,9 @@ def test_float_noise_leaves_a_sound_bound_without_soundness():
         calibrated(configure("vafl", **options, noise="float", calibration="sound"), Deployment(**SHAPE))
 
 
-def worlds(make_dataset, method, config, monkeypatch):
+def worlds(method, config, monkeypatch):
     """Messages of two noiseless trainings whose record 3 has other features, every answer replaced by a fixed one."""
-    dataset = make_dataset(records=RECORDS, clients=CLIENTS)
+    dataset = random_dataset(records=RECORDS, clients=CLIENTS)
     send = Channel.send
 
     def deliver(channel, message):
@@ -154,7 +155,7 @@ def worlds(make_dataset, method, config, monkeypatch):
                 if message.receiver == SERVER:
                     self.kept.append(message)
 
-        data = TrainingData.of(changed, dtype=torch.float64, device="cpu")
+        data = training_data(changed)
         train(data, config, seed=0, observers=(Log(log),))
         found.append(log)
     return found
@@ -162,10 +163,10 @@ def worlds(make_dataset, method, config, monkeypatch):
 
 @pytest.mark.parametrize("method", ZEROTH)
 @pytest.mark.parametrize("dp", ["embedding", "embedding-batch"])
-def test_one_record_moves_all_messages_by_no_more_than_the_calibration_counts(method, dp, make_dataset, monkeypatch):
+def test_one_record_moves_all_messages_by_no_more_than_the_calibration_counts(method, dp, monkeypatch):
     """Squared distance of two views, given the answers: at most messages x (2C)^2; a row clip: in its rows alone."""
     config = configure(method, dp=dp)
-    one, two = worlds(make_dataset, method, config, monkeypatch)
+    one, two = worlds(method, config, monkeypatch)
     total = 0.0
     for a, b in zip(one, two, strict=True):
         gap = a.payload - b.payload
@@ -183,9 +184,9 @@ def test_one_record_moves_all_messages_by_no_more_than_the_calibration_counts(me
 
 @pytest.mark.parametrize("method", ["vafl", "czofo"])
 @pytest.mark.parametrize("embeddings", ["stale", "fresh"])
-def test_as_many_messages_are_accounted_as_are_sent_about_a_record(method, embeddings, make_dataset):
+def test_as_many_messages_are_accounted_as_are_sent_about_a_record(method, embeddings):
     config = configure(method, dp="embedding", dp_sigma=1.0, embeddings=embeddings)
-    data = TrainingData.of(make_dataset(records=RECORDS, clients=CLIENTS), dtype=torch.float64, device="cpu")
+    data = training_data(records=RECORDS, clients=CLIENTS)
     about = torch.zeros(RECORDS, dtype=torch.int64)
 
     class Counter:
@@ -200,9 +201,9 @@ def test_as_many_messages_are_accounted_as_are_sent_about_a_record(method, embed
 
 
 @pytest.mark.parametrize("method", ["vafl", "czofo", "split"])
-def test_first_order_clients_do_leak_past_their_noised_rows(method, make_dataset, monkeypatch):
+def test_first_order_clients_do_leak_past_their_noised_rows(method, monkeypatch):
     """The gap client-state is real: given equal answers, a record's features move rows of OTHER records later."""
-    one, two = worlds(make_dataset, method, configure(method, dp="embedding", dp_clip=10.0), monkeypatch)
+    one, two = worlds(method, configure(method, dp="embedding", dp_clip=10.0), monkeypatch)
     others = [
         float((a.payload - b.payload)[:, (a.ids != 3)[0]].abs().max())
         for a, b in zip(one, two, strict=True)
@@ -219,8 +220,8 @@ def test_noise_is_the_same_wherever_it_is_drawn_and_whatever_else_is_published(c
 
 
 @pytest.mark.parametrize("method", PROTECTED)
-def test_training_uses_the_calibrated_noise(method, make_dataset):
-    data = TrainingData.of(make_dataset(records=RECORDS, clients=CLIENTS), dtype=torch.float64, device="cpu")
+def test_training_uses_the_calibrated_noise(method):
+    data = training_data(records=RECORDS, clients=CLIENTS)
     config = configure(method, dp="embedding", epsilon=2.0)
     sigma = calibrated(config, Deployment(**SHAPE)).dp_sigma
     assert sigma > 0
@@ -266,9 +267,9 @@ def test_what_is_not_noised_is_not_released():
         ("compressed", {"dp": "gradient"}, "client", False),
     ],
 )
-def test_a_result_says_whom_the_noise_faces_and_what_it_is_worth(method, options, adversary, sound, make_dataset):
+def test_a_result_says_whom_the_noise_faces_and_what_it_is_worth(method, options, adversary, sound):
     config = configure(method, **options, epsilon=3.0)
-    result, _ = train_result(METHODS[method], config, make_dataset(records=RECORDS, clients=CLIENTS), controls=False)
+    result, _ = train_result(METHODS[method], config, random_dataset(records=RECORDS, clients=CLIENTS), controls=False)
     privacy = result.privacy
     assert (privacy.claimed, privacy.adversary) == (3.0, adversary)
     assert privacy.neighbours == ("replace-label" if options["dp"] == "gradient" else "replace-record")

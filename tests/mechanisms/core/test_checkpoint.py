@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
-import torch
 
 from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.channel import StalenessObserver
 from mechanisms.core.checkpoints import FileCheckpoints, run_key
-from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import train
+from ..conftest import training_data
 
 SMALL = {"batch_size": 5, "epochs": 4, "embedding": 4, "hidden": 6, "dtype": "float64"}
 VARIANTS = [
@@ -50,8 +49,8 @@ class StopsAfter:
 
 
 @pytest.fixture
-def data(make_dataset):
-    return TrainingData.of(make_dataset(records=23), dtype=torch.float64, device="cpu")
+def data():
+    return training_data(records=23)
 
 
 def numbers(trained):

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS, method_named
 from mechanisms.core.config import build_config
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 from mechanisms.core.federation import Federation
 from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
 from mechanisms.methods.vafl import VAFLConfig
+
+from ..conftest import training_data
 
 WRONG = {
     "client_model": ["cnn", 3],
@@ -156,9 +158,9 @@ class OwnRun:
 
 
 @pytest.mark.parametrize(("kind", "beside"), [(NarrowDPZVConfig, "dpzv"), (VAFLConfig, "vafl")])
-def test_a_run_is_found_by_its_method_whatever_the_type_of_the_configuration(kind, beside, make_dataset):
+def test_a_run_is_found_by_its_method_whatever_the_type_of_the_configuration(kind, beside):
     """A method that extends another's configuration, or shares it, has its own run and replaces nobody's."""
-    data = TrainingData.of(make_dataset(), dtype=torch.float32, device="cpu")
+    data = training_data(dtype=torch.float32)
     planted = replace(METHODS[beside], name="planted", config=kind, run=OwnRun)
     small, context = {"batch_size": 4, "epochs": 1}, RunContext(seed=0)
     assert type(planted.start(data, planted.configure(**small), context)) is OwnRun

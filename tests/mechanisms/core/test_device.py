@@ -12,6 +12,7 @@ from mechanisms.core.context import RunContext, TrainingData, dtype_of
 
 from ...helpers.built_in import new_run, train
 from ...helpers.pretended import OnDevice, pretended_cuda
+from ..conftest import random_dataset
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 5}
 
@@ -47,8 +48,8 @@ def check_same_on_both(dataset, config, *, atol=0.0, **rest):
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS, ids=str)
-def test_a_method_trains_on_a_device(method, options, make_dataset):
-    check_same_on_both(make_dataset(), METHODS[method].configure(**{**SMALL, **options}))
+def test_a_method_trains_on_a_device(method, options):
+    check_same_on_both(random_dataset(), METHODS[method].configure(**{**SMALL, **options}))
 
 
 def blocks(shape, kind=np.float32, most=1):
@@ -88,8 +89,8 @@ def test_tokens_train_on_a_device(method):
     check_same_on_both(dataset, METHODS[method].configure(**SMALL), replicas=(0,))
 
 
-def test_controls_train_on_a_device(make_dataset):
-    dataset = make_dataset()
+def test_controls_train_on_a_device():
+    dataset = random_dataset()
     config = METHODS["vafl"].configure(**SMALL)
     private = PrivateControlConfig(epsilon=1.0, delta=1e-5, steps=3)
 
@@ -108,10 +109,10 @@ def test_controls_train_on_a_device(make_dataset):
 
 @torch.no_grad()
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_is_saved_from_a_device_and_taken_up_on_it(method, make_dataset):
+def test_a_run_is_saved_from_a_device_and_taken_up_on_it(method):
     config = METHODS[method].configure(**SMALL)
     with pretended_cuda():
-        data = TrainingData.of(make_dataset(), dtype=dtype_of(config), device="cuda")
+        data = TrainingData.of(random_dataset(), dtype=dtype_of(config), device="cuda")
         first, second = (new_run(data, config, seed=0, replicas=(0,), device="cuda") for _ in range(2))
         first.step()
         load_checkpoint(second, save_checkpoint(first, [], "key"), "key")

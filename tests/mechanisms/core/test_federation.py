@@ -6,23 +6,24 @@ import torch
 
 from dpzv_audit.base.errors import InputError
 from mechanisms.core.config import TrainingConfig, rounds_of
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 from mechanisms.core.federation import Federation
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import module_of
+from ..conftest import random_dataset, training_data
 
 CONFIG = TrainingConfig(batch_size=5, embedding=2, hidden=3, dtype="float64")
 
 
 @pytest.fixture
-def dataset(make_dataset):
-    return make_dataset(records=23)
+def dataset():
+    return random_dataset(records=23)
 
 
 @pytest.fixture
 def data(dataset):
-    return TrainingData.of(dataset, dtype=torch.float64, device="cpu")
+    return training_data(dataset)
 
 
 @pytest.fixture
@@ -104,10 +105,10 @@ def test_inputs_are_the_features_of_the_batch(federation, data):
 def test_batch_labels_shared_and_by_replica(federation, dataset):
     batch = federation.clients[0].batches.next()
     truth = torch.from_numpy(dataset.train.labels)
-    shared = TrainingData.of(dataset, dtype=torch.float64, device="cpu")
+    shared = training_data(dataset)
     assert torch.equal(shared.batch_labels(batch), truth[batch.ids])
     rows = np.stack([dataset.train.labels, (dataset.train.labels + 1) % 3])
-    own = TrainingData.of(dataset, dtype=torch.float64, device="cpu", labels=rows)
+    own = training_data(dataset, labels=rows)
     assert torch.equal(own.batch_labels(batch)[0], truth[batch.ids[0]])
     assert torch.equal(own.batch_labels(batch)[1], (truth[batch.ids[1]] + 1) % 3)
 
@@ -123,7 +124,7 @@ def test_a_clients_first_batches_serve_as_often_as_it_asks(federation):
 
 
 def test_training_data_is_a_copy(dataset):
-    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu", labels=dataset.train.labels.copy())
+    data = training_data(dataset, dtype=torch.float32, labels=dataset.train.labels.copy())
     assert data.features[0].dtype == torch.float32
     assert data.classes == 3
     assert data.labels.dtype == torch.int64

@@ -21,6 +21,8 @@ from mechanisms.core.noise import (
 )
 from mechanisms.methods.dpzv import DPZVConfig
 
+from ..conftest import start_run
+
 repeatable = settings(derandomize=True, deadline=None)
 dtypes = st.sampled_from([torch.float32, torch.float64])
 floats = st.floats(width=32, allow_nan=True, allow_infinity=True)
@@ -219,13 +221,13 @@ def test_the_sum_of_a_batch_stays_exact_in_float64(records, bits):
     assert float(most - 1) != float(most)
 
 
-def test_a_dp_sgd_server_takes_a_grid_for_its_batch(make_run, monkeypatch):
+def test_a_dp_sgd_server_takes_a_grid_for_its_batch(monkeypatch):
     """As if float64 held 2^20 alone: a batch of 16 leaves 2^16 steps to the clip."""
     fitted = []
     fit = Grid.fit
     monkeypatch.setattr("mechanisms.core.noise._LARGEST_SUM", 20)
     monkeypatch.setattr(Grid, "fit", lambda *given, **options: fitted.append(fit(*given, **options)) or fitted[-1])
-    make_run(DPZVConfig(batch_size=16, server_update="dp-sgd", server_noise_multiplier=1.0, sigma=1.0))
+    start_run(DPZVConfig(batch_size=16, server_update="dp-sgd", server_noise_multiplier=1.0, sigma=1.0))
     assert 16 in [grid.bits for grid in fitted]
 
 

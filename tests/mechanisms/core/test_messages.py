@@ -3,12 +3,12 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, ByteLedger, Channel, Message
-from mechanisms.core.context import TrainingData
 from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import train
 from ...helpers.built_in import train as train_split
+from ..conftest import training_data
 
 
 def message(sender=1, receiver=SERVER, kind="embeddings", shape=(3, 2, 5, 4), dtype=torch.float32):
@@ -53,11 +53,11 @@ def test_channel_delivers_counts_and_shows(message_log):
 
 @pytest.mark.parametrize("replicas", [(0,), (0, 1, 2)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_dpzv_bytes_of_an_mnist_shaped_epoch(make_dataset, replicas, dtype):
+def test_dpzv_bytes_of_an_mnist_shaped_epoch(replicas, dtype):
     """7 clients, d_h = 60: N d_h 4 bytes twice up an epoch, 4 bytes down a round, and the table once (methods.md)."""
     records, clients, epochs, batch, width = 48, 7, 3, 8, 60
     config = DPZVConfig(batch_size=batch, epochs=epochs, embedding=width, hidden=4, sigma=0.1, dtype=dtype)
-    data = TrainingData.of(make_dataset(records=records, clients=clients), dtype=getattr(torch, dtype), device="cpu")
+    data = training_data(records=records, clients=clients, dtype=getattr(torch, dtype))
     ledger = train(data, config, seed=0, replicas=replicas).ledger
     rounds = epochs * records // batch
     assert ledger.bytes_up == {
@@ -68,10 +68,10 @@ def test_dpzv_bytes_of_an_mnist_shaped_epoch(make_dataset, replicas, dtype):
     assert ledger.messages == clients + 2 * rounds
 
 
-def test_split_bytes(make_dataset):
+def test_split_bytes():
     """Each round B d_h 4 bytes up and as many down for each client, and no table."""
     config = SplitConfig(batch_size=8, epochs=2, embedding=5, hidden=4)
-    data = TrainingData.of(make_dataset(records=24, clients=3), dtype=torch.float32, device="cpu")
+    data = training_data(records=24, clients=3, dtype=torch.float32)
     ledger = train_split(data, config, seed=0, replicas=(0, 1)).ledger
     assert ledger.bytes_up == {"embeddings": 2 * 24 * 5 * 4 * 3}
     assert ledger.bytes_down == {"gradient": 2 * 24 * 5 * 4 * 3}
@@ -88,11 +88,9 @@ MNIST_MB = {"table": 100.8, "dpzv": 576.0, "vafl": 1209.6, "czofo": 4492.8}
 
 
 @pytest.fixture(scope="module")
-def mnist_rows(make_dataset):
+def mnist_rows():
     """As many records and clients as MNIST in strips; what is in a strip costs no bytes."""
-    return TrainingData.of(
-        make_dataset(records=60_000, clients=7, width=1, classes=10), dtype=torch.float32, device="cpu"
-    )
+    return training_data(records=60000, clients=7, width=1, classes=10, dtype=torch.float32)
 
 
 @pytest.mark.parametrize(

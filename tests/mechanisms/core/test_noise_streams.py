@@ -17,10 +17,10 @@ from scipy import stats
 import dpzv_audit.base.seeds as seeds
 from dpzv_audit.base.seeds import PRIVATE, Purpose, stream
 from mechanisms import METHODS
-from mechanisms.core.context import TrainingData
 from mechanisms.core.noise import GaussianNoise, SecretBits, normal_of
 
 from ...helpers.built_in import train
+from ..conftest import training_data
 
 # Workers cannot import tests by name: what they run of this file travels with its code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -47,8 +47,8 @@ MAKERS_OF_NOISE = {"mechanisms.core.noise"}
 
 
 @pytest.fixture
-def data(make_dataset):
-    return TrainingData.of(make_dataset(records=23), dtype=torch.float32, device="cpu")
+def data():
+    return training_data(records=23, dtype=torch.float32)
 
 
 @pytest.fixture

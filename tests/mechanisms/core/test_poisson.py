@@ -6,11 +6,11 @@ import torch
 
 from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS
-from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import ledger_of, train
 from ...helpers.worlds import SMALL as NOISELESS
+from ..conftest import start_run, steps, training_data
 
 SMALL = {"batch_size": 4, "epochs": 3, "embedding": 2, "hidden": 3, "sampler": "poisson", "dtype": "float64"}
 RECORD_ROWS = {"embeddings", "gradient"}
@@ -48,19 +48,19 @@ class Log:
         self.messages.append(message)
 
 
-def trained(make_dataset, method, replicas, **options):
-    data = TrainingData.of(make_dataset(records=16), dtype=torch.float64, device="cpu")
+def trained(method, replicas, **options):
+    data = training_data(records=16)
     log = Log()
     return train(data, configure(method, **options), seed=0, replicas=replicas, observers=(log,)), log.messages
 
 
 @pytest.mark.parametrize("update", ["sgd", "zo", "joint-zo", "dp-sgd"])
-def test_a_dpzv_replica_that_diverges_leaves_the_others_alone(update, make_run, steps):
+def test_a_dpzv_replica_that_diverges_leaves_the_others_alone(update):
     """Replicas share the table's scratch row, where padding is written: it must not carry one's nan to another."""
     options = {"server_update": update, "server_noise_multiplier": 1.0 if update == "dp-sgd" else 0.0}
     config = configure("dpzv", **options)
-    run, _ = make_run(config, replicas=(0, 1), records=16)
-    other, _ = make_run(config, replicas=(0, 1), records=16)
+    run, _ = start_run(config, replicas=(0, 1), records=16)
+    other, _ = start_run(config, replicas=(0, 1), records=16)
     run.federation.clients[0].parameters.flat[1] = float("nan")
     steps(run, 8)
     steps(other, 8)
@@ -72,8 +72,8 @@ def test_a_dpzv_replica_that_diverges_leaves_the_others_alone(update, make_run, 
 
 
 @pytest.mark.parametrize("method", METHODS_WITH_POISSON)
-def test_padding_carries_nothing(method, make_dataset):
-    _, messages = trained(make_dataset, method, (0, 1))
+def test_padding_carries_nothing(method):
+    _, messages = trained(method, (0, 1))
     padded = 0
     for message in messages:
         if message.ids is None or message.kind not in RECORD_ROWS:
@@ -86,12 +86,12 @@ def test_padding_carries_nothing(method, make_dataset):
 
 
 @pytest.mark.parametrize("method", METHODS_WITH_POISSON)
-def test_bytes_count_records_not_padding(method, make_dataset):
+def test_bytes_count_records_not_padding(method):
     """Each replica's own records at 4 bytes a number, whatever stack it is in."""
     stack = (0, 3, 1)
-    together, messages = trained(make_dataset, method, stack)
+    together, messages = trained(method, stack)
     for place, replica in enumerate(stack):
-        apart, _ = trained(make_dataset, method, (replica,))
+        apart, _ = trained(method, (replica,))
         up = down = 0
         for message in messages:
             numbers = message.payload[place].numel()
@@ -106,7 +106,7 @@ def test_bytes_count_records_not_padding(method, make_dataset):
     assert together.ledger.up == round(sum(ledger_of(together, place).up for place in range(3)) / 3)
 
 
-def test_poisson_padding_touches_neither_table_nor_counts_nor_scalar(make_run, make_dataset, steps):
+def test_poisson_padding_touches_neither_table_nor_counts_nor_scalar():
     """Padded ids are real records that were not drawn: poison their places, and nothing that counts may change."""
     options = {**NOISELESS, "sampler": "poisson", "participation_cap": 100, "client_rate": 0.0, "server_update": "sgd"}
 
@@ -124,7 +124,7 @@ def test_poisson_padding_touches_neither_table_nor_counts_nor_scalar(make_run, m
     results = []
     for value in (0.0, 1e3):
         behaviours = {m: Poison(value) for m in (1, 2, 3)}
-        run, log = make_run(DPZVConfig(**options), records=8, behaviours=behaviours)
+        run, log = start_run(DPZVConfig(**options), records=8, behaviours=behaviours)
         steps(run)
         fed = run.federation
         scalars = torch.stack(log.payloads("scalar"))
@@ -136,7 +136,7 @@ def test_poisson_padding_touches_neither_table_nor_counts_nor_scalar(make_run, m
     assert int(results[0][2].sum()) == drawn
 
 
-def test_the_poisson_divisor_is_b_whatever_the_size(make_run, steps):
+def test_the_poisson_divisor_is_b_whatever_the_size():
     """Every record saturates at +C, so the scalar is (size of the batch) C / B."""
 
     class AllUp:
@@ -149,7 +149,7 @@ def test_the_poisson_divisor_is_b_whatever_the_size(make_run, steps):
 
     config = DPZVConfig(**{**NOISELESS, "sampler": "poisson", "top_model": False, "epochs": 20})
     labels = np.zeros(8, dtype=np.int64)
-    run, log = make_run(config, records=8, labels=labels, behaviours={m: AllUp() for m in (1, 2, 3)})
+    run, log = start_run(config, records=8, labels=labels, behaviours={m: AllUp() for m in (1, 2, 3)})
     steps(run)
     sizes = torch.stack([(m.ids >= 0).sum(1) for m in log.messages if m.kind == "scalar"])
     scalars = torch.stack(log.payloads("scalar"))

@@ -17,6 +17,8 @@ from mechanisms.methods.czofo import CZOFOConfig
 from mechanisms.methods.vafl import VAFLConfig
 from mechanisms.methods.zoo import ZerothOrderConfig
 
+from ..conftest import start_run, steps
+
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
 SMALL = {"batch_size": 6, "epochs": 3, "embedding": 2, "hidden": 4, "dtype": "float64"}
@@ -139,15 +141,13 @@ def test_noise_shares_no_stream_with_what_clients_know():
                 assert not np.isin(stream(0, purpose, *key).standard_normal(200), drawn.numpy()).any()
 
 
-def differences(start_run, kind, dp, sigma, rounds=120, **options):
+def differences(kind, dp, sigma, rounds=120, **options):
     """{kind: noisy less noiseless payloads} of runs whose parties are frozen."""
     logs = []
     for std in (sigma, 0.0):
         config = kind(**{**SMALL, "client_rate": 0.0, "server_rate": 0.0, "dp": dp, "dp_sigma": std, **options})
         run, log = start_run(config, replicas=(0, 1))
-        with torch.no_grad():
-            for _ in range(rounds):
-                run.step()
+        steps(run, rounds)
         logs.append(log)
     found = {}
     for noisy, quiet in zip(logs[0].messages, logs[1].messages, strict=True):
@@ -157,9 +157,9 @@ def differences(start_run, kind, dp, sigma, rounds=120, **options):
 
 @pytest.mark.parametrize("kind", [VAFLConfig, CZOFOConfig, SplitConfig, ZerothOrderConfig])
 @pytest.mark.parametrize("dp", EMBEDDING_KINDS)
-def test_embedding_noise_is_on_every_upload_and_on_the_table(kind, dp, start_run):
+def test_embedding_noise_is_on_every_upload_and_on_the_table(kind, dp):
     """Chi-square on what was added to embeddings, and to the initial table: level 1e-4 each, two-sided."""
-    found = differences(start_run, kind, dp, 0.4, dp_clip=0.5)
+    found = differences(kind, dp, 0.4, dp_clip=0.5)
     assert ("table" in found) == (kind is not SplitConfig)
     for name in ("table", "embeddings"):
         if name in found:
@@ -170,9 +170,9 @@ def test_embedding_noise_is_on_every_upload_and_on_the_table(kind, dp, start_run
 
 
 @pytest.mark.parametrize("kind", [VAFLConfig, SplitConfig])
-def test_gradient_noise_is_on_gradients_and_nowhere_else(kind, start_run):
+def test_gradient_noise_is_on_gradients_and_nowhere_else(kind):
     """Chi-square on what was added to B times what comes down: level 1e-4, two-sided."""
-    found = differences(start_run, kind, "gradient", 0.4, dp_clip=0.1)
+    found = differences(kind, "gradient", 0.4, dp_clip=0.1)
     z = found.pop("gradient") * SMALL["batch_size"] / 0.4
     low, high = stats.chi2.ppf([LEVEL / 2, 1 - LEVEL / 2], z.size)
     assert low < (z**2).sum() < high
@@ -180,7 +180,7 @@ def test_gradient_noise_is_on_gradients_and_nowhere_else(kind, start_run):
     assert all((values == 0).all() for values in found.values())
 
 
-def test_the_table_is_clipped_too(start_run):
+def test_the_table_is_clipped_too():
     run, log = start_run(VAFLConfig(**SMALL, dp="embedding", dp_clip=0.1))
     tables = log.payloads("table")
     assert len(tables) == 3

@@ -8,10 +8,11 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.controls import frozen_clients
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 from mechanisms.core.federation import moved
 
 from ...helpers.built_in import new_run, train
+from ..conftest import steps, training_data
 
 RESPONSE = {"name": "label-rr", "epsilon": 4.0}
 
@@ -28,9 +29,7 @@ def pictures(shape=(1, 4, 6), clients=2):
         blocks = tuple(generator.random((count, *shape)).astype(np.float32) for _ in range(clients))
         return Records(features=blocks, labels=generator.integers(3, size=count))
 
-    return TrainingData.of(
-        VerticalDataset("pictures", part(40), part(9), 3, "rows", {}), dtype=torch.float32, device="cpu"
-    )
+    return training_data(VerticalDataset("pictures", part(40), part(9), 3, "rows", {}), dtype=torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +47,9 @@ def test_rates_fall_to_nothing_where_labels_are_privatised_or_it_is_asked_for(op
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if "rate_schedule" in METHODS[name].config.model_fields])
-def test_every_method_steps_at_the_rates_of_its_rounds(method, make_dataset):
+def test_every_method_steps_at_the_rates_of_its_rounds(method):
     """The last of 1,000 rounds moves hardly anything: a thousandth of what it moves at a constant rate."""
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+    data = training_data()
     moves = {}
     for schedule in ("constant", "linear"):
         options = {"batch_size": 24, "epochs": 1000, "rate_schedule": schedule, "dtype": "float64"}
@@ -59,8 +58,7 @@ def test_every_method_steps_at_the_rates_of_its_rounds(method, make_dataset):
         run.skip_to(999)
         parameters = [optimizer.parameters.flat for optimizer in run.federation.optimizers]
         before = [flat.clone() for flat in parameters]
-        with torch.no_grad():
-            run.step()
+        steps(run, 1)
         moves[schedule] = sum(float((new - old).norm()) for new, old in zip(parameters, before, strict=True))
     assert moves["constant"] > 0
     assert moves["linear"] == pytest.approx(moves["constant"] / 1000, rel=1e-3)
@@ -112,8 +110,8 @@ def test_pictures_of_frozen_clients_do_not_move():
 
 
 @pytest.mark.parametrize("data", ["rows of a table", "pictures of two widths"])
-def test_only_pictures_of_one_width_move(data, make_dataset):
-    given = TrainingData.of(make_dataset(), dtype=torch.float32, device="cpu")
+def test_only_pictures_of_one_width_move(data):
+    given = training_data(dtype=torch.float32)
     if data == "pictures of two widths":
         given = pictures()
         given.features[1].data = given.features[1][..., :3]

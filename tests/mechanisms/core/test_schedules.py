@@ -18,6 +18,8 @@ from mechanisms.core.streams import (
     random_activation,
 )
 
+from ..conftest import steps
+
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
 
@@ -178,9 +180,9 @@ def brute_force(rounds, steps, repeats):
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.integers(0, 60), st.integers(1, 7), st.integers(1, 5))
-def test_largest_participation_is_what_is_counted(rounds, steps, repeats):
+def test_largest_participation_is_what_is_counted(rounds, repeats):
     got = largest_participation(rounds, steps_per_pass=steps, first_pass_repeats=repeats)
-    assert got == brute_force(rounds, steps, repeats)
+    assert got == brute_force(rounds, repeats)
 
 
 def test_cyclic_takes_turns():

@@ -19,6 +19,7 @@ from mechanisms.core.secret import SAMPLING, SecretBits, generator
 from mechanisms.core.streams import BatchStream, Directions
 
 from ...helpers.seed_search import parties_of, shown_by
+from ..conftest import training_data
 
 KEYS = bytes(range(32)), bytes(32)
 LEVEL = 1e-4
@@ -56,10 +57,10 @@ class Trained:
     messages: list
 
 
-def trained(make_dataset, case, *, records=40, key=None, noise_from="os", seed=3, **more):
+def trained(case, *, records=40, key=None, noise_from="os", seed=3, **more):
     method, options = LEANING[case] if isinstance(case, str) else case
     config = METHODS[method].configure(**{**SMALL, **options, **more})
-    data = TrainingData.of(make_dataset(records=records), dtype=getattr(torch, config.dtype), device="cpu")
+    data = training_data(records=records, dtype=getattr(torch, config.dtype))
     messages = []
 
     class Log:
@@ -86,8 +87,8 @@ def test_every_method_with_noise_and_random_batches_is_among_the_cases():
 
 
 @pytest.mark.parametrize("case", LEANING)
-def test_batches_follow_from_the_key_and_not_from_the_seed(case, make_dataset):
-    runs = [trained(make_dataset, case, key=key, seed=seed) for key, seed in ((KEYS[0], 3), (KEYS[0], 4), (KEYS[1], 3))]
+def test_batches_follow_from_the_key_and_not_from_the_seed(case):
+    runs = [trained(case, key=key, seed=seed) for key, seed in ((KEYS[0], 3), (KEYS[0], 4), (KEYS[1], 3))]
     same, other, another = (run.ids for run in runs)
     if METHODS[LEANING[case][0]].configure(**SMALL, **LEANING[case][1]).activation == "cyclic":
         assert all(map(torch.equal, same, other))
@@ -117,23 +118,23 @@ def found_by(run, seeds, *, most=2):
 
 
 @pytest.mark.parametrize("case", LEANING)
-def test_what_leaves_shows_no_seed_and_no_seed_gives_a_batch(case, make_dataset):
+def test_what_leaves_shows_no_seed_and_no_seed_gives_a_batch(case):
     """The run's own seed, 3, and 60 others; `test_ten_thousand_seeds_are_not_found` tries the rest."""
-    assert found_by(trained(make_dataset, case, key=KEYS[0], **LARGE), range(61)) == (set(), set())
+    assert found_by(trained(case, key=KEYS[0], **LARGE), range(61)) == (set(), set())
 
 
 @pytest.mark.parametrize("case", ["dp-zo", "dpzv", "vafl", "split"])
-def test_the_same_search_finds_a_seed_that_is_there(case, make_dataset):
+def test_the_same_search_finds_a_seed_that_is_there(case):
     """What the test above is for: a simulation, whose batches, directions and starts follow from its seed."""
-    run = trained(make_dataset, case, noise_from=0, **LARGE)
+    run = trained(case, noise_from=0, **LARGE)
     assert found_by(run, range(8)) == ({3}, {3})
     assert (run.models.secret_noise, run.models.secret_draws) == (False, frozenset())
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("case", LEANING)
-def test_ten_thousand_seeds_are_not_found(case, make_dataset):
-    assert found_by(trained(make_dataset, case, key=KEYS[0], **LARGE), range(10_001), most=1) == (set(), set())
+def test_ten_thousand_seeds_are_not_found(case):
+    assert found_by(trained(case, key=KEYS[0], **LARGE), range(10_001), most=1) == (set(), set())
 
 
 def test_a_generator_of_secret_bits_is_philox_with_a_key_of_shake_256():
@@ -208,13 +209,13 @@ def secret_normals(scale, count, key, *place):
     ],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
-def test_noise_in_a_training_has_the_size_that_is_stated(case, kind, make_dataset):
+def test_noise_in_a_training_has_the_size_that_is_stated(case, kind):
     """Draw by draw, from the key by hand: noise that is 1% too small fails in every message.
 
     Models stand still, so that under one start the difference of two keys' messages is that of their noise.
     """
     still = {"client_rate": 0.0, "server_rate": 0.0, "dtype": "float64", "sampler": "shuffled", "batch_size": 8}
-    runs = [trained(make_dataset, case, key=key, **still) for key in KEYS]
+    runs = [trained(case, key=key, **still) for key in KEYS]
     config = runs[0].config
     clip = getattr(config, "dp_clip", None) or config.clip
     sigma = getattr(config, "dp_sigma", None) or config.sigma

@@ -13,6 +13,7 @@ from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.training import train_in_stacks
 
 from ...helpers.built_in import train
+from ..conftest import training_data
 
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 4, "hidden": 6, "dtype": "float64"}
 TRIALS = 5
@@ -20,8 +21,8 @@ FULL = "CUDA out of memory. Tried to allocate 20.00 MiB."
 
 
 @pytest.fixture
-def data(make_dataset):
-    return TrainingData.of(make_dataset(records=23), dtype=torch.float64, device="cpu")
+def data():
+    return training_data(records=23)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms.core.channel import StalenessObserver
-from mechanisms.core.context import TrainingData
 from mechanisms.methods.vafl import VAFLConfig
 
 from ...helpers.built_in import train
+from ..conftest import random_dataset, training_data
 
 SMALL = {"batch_size": 5, "epochs": 6, "embedding": 3, "hidden": 4}
 
@@ -34,16 +34,16 @@ class SlowCount:
         pass
 
 
-def observed(make_dataset, **options):
-    dataset = make_dataset(records=20)
-    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+def observed(**options):
+    dataset = random_dataset(records=20)
+    data = training_data(dataset, dtype=torch.float32)
     fast, slow = StalenessObserver(20, 3, 24), SlowCount(20, 3)
     train(data, VAFLConfig(**SMALL, **options), seed=0, observers=(fast, slow))
     return fast.summary().to_json(), slow.ages
 
 
-def test_ages_are_those_of_a_slow_count(make_dataset):
-    summary, ages = observed(make_dataset, activation="random")
+def test_ages_are_those_of_a_slow_count():
+    summary, ages = observed(activation="random")
     assert summary["mean"] == pytest.approx(sum(ages) / len(ages))
     assert summary["largest"] == max(ages)
     ordered = sorted(ages)
@@ -51,14 +51,14 @@ def test_ages_are_those_of_a_slow_count(make_dataset):
         assert summary[name] in (ordered[int(share * len(ages)) - 1], ordered[int(share * len(ages))])
 
 
-def test_a_slow_client_makes_the_table_older(make_dataset):
-    even, _ = observed(make_dataset)
-    slow, _ = observed(make_dataset, compute_times=(1.0, 1.0, 12.0))
+def test_a_slow_client_makes_the_table_older():
+    even, _ = observed()
+    slow, _ = observed(compute_times=(1.0, 1.0, 12.0))
     assert slow["mean"] > even["mean"]
 
 
-def test_the_distribution_and_the_means_by_client_are_those_of_a_slow_count(make_dataset):
-    summary, ages = observed(make_dataset, compute_times=(1.0, 2.0, 5.0))
+def test_the_distribution_and_the_means_by_client_are_those_of_a_slow_count():
+    summary, ages = observed(compute_times=(1.0, 2.0, 5.0))
     ranges = summary["distribution"]
     assert [row["from"] for row in ranges] == [2**k for k in range(len(ranges))]
     assert [row["to"] + 1 for row in ranges[:-1]] == [row["from"] for row in ranges[1:]]
@@ -72,8 +72,8 @@ def test_the_distribution_and_the_means_by_client_are_those_of_a_slow_count(make
 
 
 @pytest.mark.parametrize("method", ["split", "compressed", "syn-zoo-vfl"])
-def test_no_row_is_stale_where_all_clients_take_part(method, make_dataset):
-    data = TrainingData.of(make_dataset(records=20), dtype=torch.float32, device="cpu")
+def test_no_row_is_stale_where_all_clients_take_part(method):
+    data = training_data(records=20, dtype=torch.float32)
     ages = StalenessObserver(20, 3, 24)
     train(data, METHODS[method].configure(**SMALL), seed=0, observers=(ages,))
     assert ages.summary() is None

@@ -21,6 +21,8 @@ from mechanisms.core.method import MethodSpec, Protection, no_noise
 from mechanisms.core.noise import gaussian
 from mechanisms.methods.vafl import SPEC
 
+from ..conftest import random_dataset
+
 DEPLOYMENT = Deployment(records=100, clients=3)
 
 
@@ -50,9 +52,9 @@ def test_noise_without_a_release_is_an_error_that_names_the_method(method):
     assert "\n" not in str(error.value)
 
 
-def test_train_does_not_call_it_a_method_without_noise(make_dataset):
+def test_train_does_not_call_it_a_method_without_noise():
     with pytest.raises(InputError, match="'planted', which draws noise and states no release"):
-        train_result(PLANTED, PLANTED.configure(batch_size=4, epochs=1), make_dataset(), controls=False)
+        train_result(PLANTED, PLANTED.configure(batch_size=4, epochs=1), random_dataset(), controls=False)
 
 
 def test_verify_refuses_the_claim_in_place_of_a_verdict(monkeypatch):
@@ -101,9 +103,9 @@ def test_more_releases_than_every_command_accounts_are_an_error():
         twice.releases(config, DEPLOYMENT)
 
 
-def test_a_method_on_scalars_that_states_another_release_is_accounted_by_what_it_states(make_dataset):
+def test_a_method_on_scalars_that_states_another_release_is_accounted_by_what_it_states():
     """It extends DPZV, whose games and accounting speak of DPZV's own scalars: neither may stand for it."""
-    dpzv, dataset = METHODS["dpzv"], make_dataset()
+    dpzv, dataset = METHODS["dpzv"], random_dataset()
     config = dpzv.configure(batch_size=4, epochs=1, sigma=0.5)
     deployment = Deployment(records=len(dataset.train), clients=dataset.clients)
     (own,) = dpzv.releases(config, deployment)

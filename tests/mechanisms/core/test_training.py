@@ -11,11 +11,12 @@ from dpzv_audit.evidence.training import train_result
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Channel
 from mechanisms.core.config import AsyncConfig, BaselineConfig, TrainingConfig
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 from mechanisms.core.models import dimension, layout_of
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import architectures, train
+from ..conftest import random_dataset, training_data
 
 TOLERANCE = 1e-10
 SMALL = {
@@ -80,9 +81,9 @@ ANSWERED = [method for method, spec in METHODS.items() if spec.downlink != "none
 CASES = [(m, v) for m in METHODS for v in VARIANTS if accepted(m, options_of(m, v))]
 
 
-def run(make_dataset, method, *, seed=0, replicas=(0,), labels=None, observers=(), **options):
-    dataset = make_dataset()
-    data = TrainingData.of(dataset, dtype=torch.float64, device="cpu", labels=labels)
+def run(method, *, seed=0, replicas=(0,), labels=None, observers=(), **options):
+    dataset = random_dataset()
+    data = training_data(dataset, labels=labels)
     return train(data, configure(method, **options), seed=seed, replicas=replicas, observers=observers)
 
 
@@ -101,12 +102,12 @@ def test_every_method_is_tried_in_its_main_variants():
 
 
 @pytest.mark.parametrize(("method", "variant"), CASES)
-def test_a_replica_is_the_same_run_alone(method, variant, make_dataset):
+def test_a_replica_is_the_same_run_alone(method, variant):
     options = options_of(method, variant)
     stack = (4, 0, 3, 1, 2)
-    together = run(make_dataset, method, replicas=stack, **options)
+    together = run(method, replicas=stack, **options)
     for chunk in ((2,), (1, 3)):
-        apart = run(make_dataset, method, replicas=chunk, **options)
+        apart = run(method, replicas=chunk, **options)
         for place, replica in enumerate(chunk):
             where = stack.index(replica)
             for got, want in zip(flats(together), flats(apart), strict=True):
@@ -120,8 +121,8 @@ def test_a_replica_is_the_same_run_alone(method, variant, make_dataset):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_equal_seeds_give_identical_results_and_others_do_not(method, make_dataset):
-    first, again, other = (run(make_dataset, method, seed=seed, replicas=(0, 1)) for seed in (7, 7, 8))
+def test_equal_seeds_give_identical_results_and_others_do_not(method):
+    first, again, other = (run(method, seed=seed, replicas=(0, 1)) for seed in (7, 7, 8))
     assert all(torch.equal(a, b) for a, b in zip(flats(first), flats(again), strict=True))
     drawn = slice(None) if method in ANSWERED else slice(-1, None)
     assert not any(torch.isclose(a, b).all() for a, b in zip(flats(first)[drawn], flats(other)[drawn], strict=True))
@@ -140,13 +141,13 @@ class Log:
         self.notes.append((party, round_, name, value.clone()))
 
 
-def two_worlds(make_dataset, method, options):
+def two_worlds(method, options):
     """Logs and results of two trainings whose labels all differ."""
-    truth = make_dataset().train.labels
+    truth = random_dataset().train.labels
     worlds = []
     for labels in (truth, (truth + 1) % 3):
         log = Log()
-        worlds.append((log, run(make_dataset, method, labels=labels, observers=(log,), **options)))
+        worlds.append((log, run(method, labels=labels, observers=(log,), **options)))
     return worlds
 
 
@@ -164,8 +165,8 @@ LABEL_CASES = [(m, v) for m, v in CASES if v in (*ON_LABELS, "a record") and m i
 
 
 @pytest.mark.parametrize(("method", "variant"), LABEL_CASES)
-def test_before_the_servers_first_answer_nothing_depends_on_labels(method, variant, make_dataset):
-    (one, _), (two, _) = two_worlds(make_dataset, method, options_of(method, variant))
+def test_before_the_servers_first_answer_nothing_depends_on_labels(method, variant):
+    (one, _), (two, _) = two_worlds(method, options_of(method, variant))
     assert len(one.messages) == len(two.messages)
     answer = next(i for i, m in enumerate(one.messages) if m.sender == SERVER)
     assert answer > 0
@@ -188,7 +189,7 @@ def test_before_the_servers_first_answer_nothing_depends_on_labels(method, varia
 
 
 @pytest.mark.parametrize(("method", "variant"), LABEL_CASES)
-def test_labels_reach_a_client_through_messages_alone(method, variant, make_dataset, monkeypatch):
+def test_labels_reach_a_client_through_messages_alone(method, variant, monkeypatch):
     """If what comes back is made equal in both worlds, clients and all they send stay equal for ever."""
     send, censored = Channel.send, []
 
@@ -200,9 +201,9 @@ def test_labels_reach_a_client_through_messages_alone(method, variant, make_data
         return torch.linspace(-0.3, 0.5, received.numel(), dtype=received.dtype).view(received.shape)
 
     options = options_of(method, variant)
-    open_worlds = two_worlds(make_dataset, method, options)
+    open_worlds = two_worlds(method, options)
     monkeypatch.setattr(Channel, "send", deliver)
-    closed_worlds = two_worlds(make_dataset, method, options)
+    closed_worlds = two_worlds(method, options)
     assert censored
     for worlds, equal in ((open_worlds, False), (closed_worlds, True)):
         (one, first), (two, second) = worlds
@@ -211,21 +212,21 @@ def test_labels_reach_a_client_through_messages_alone(method, variant, make_data
         uploads = [[m.payload for m in log.messages if m.sender != SERVER] for log in (one, two)]
         assert all(torch.equal(a, b) for a, b in zip(*uploads, strict=True)) == equal
     # Clients did train on what they were handed instead.
-    start = run(make_dataset, method, **{**options, "client_rate": 0.0}).clients
+    start = run(method, **{**options, "client_rate": 0.0}).clients
     assert not any(torch.equal(a.flat, b.flat) for a, b in zip(start, closed_worlds[0][1].clients, strict=True))
 
 
 @pytest.mark.parametrize(("method", "variant"), LABEL_CASES)
-def test_payloads_are_never_written_to_after_sending(method, variant, make_dataset):
+def test_payloads_are_never_written_to_after_sending(method, variant):
     log = Log()
-    run(make_dataset, method, observers=(log,), replicas=(0, 1), **options_of(method, variant))
+    run(method, observers=(log,), replicas=(0, 1), **options_of(method, variant))
     assert all(torch.equal(m.payload, copy) for m, copy in zip(log.messages, log.copies, strict=True))
 
 
 @pytest.mark.parametrize("method", ANSWERED)
-def test_a_round_has_one_client_or_all_of_them_on_one_batch(method, make_dataset):
+def test_a_round_has_one_client_or_all_of_them_on_one_batch(method):
     log = Log()
-    trained = run(make_dataset, method, observers=(log,))
+    trained = run(method, observers=(log,))
     synchronous = method in ("split", "compressed", "syn-zoo-vfl", "dp-zo")
     for round_ in range(trained.rounds):
         own = [m for m in log.messages if m.round == round_]
@@ -241,9 +242,9 @@ def test_a_round_has_one_client_or_all_of_them_on_one_batch(method, make_dataset
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_progress_and_history(method, make_dataset):
+def test_progress_and_history(method):
     done = []
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+    data = training_data()
     trained = train(data, configure(method), seed=0, progress=done.append, evaluate_epochs=True)
     assert done == [4, 8, 12]
     assert [epoch for epoch, _, _ in trained.history] == [1, 2, 3]
@@ -251,10 +252,10 @@ def test_progress_and_history(method, make_dataset):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_learns(method, make_dataset):
+def test_every_method_learns(method):
     """Without noise, on data that a linear rule separates, training at tuned rates beats a guess by far."""
     generator = np.random.default_rng(0)
-    dataset = make_dataset(records=256, test=200, classes=2, clients=2)
+    dataset = random_dataset(records=256, test=200, classes=2, clients=2)
     teacher = generator.standard_normal((2, 3))
     for part in (dataset.train, dataset.test):
         part.labels[:] = sum(block @ row for block, row in zip(part.features, teacher, strict=True)) > 0
@@ -269,7 +270,7 @@ def test_every_method_learns(method, make_dataset):
         options["clip"] = 10.0
     if METHODS[method].defaults.get("defences"):
         options["defences"] = ()
-    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+    data = training_data(dataset, dtype=torch.float32)
     trained = train(data, METHODS[method].configure(**options), seed=0, replicas=range(3))
     assert trained.accuracy.mean() > 0.8
     assert trained.loss.mean() < 0.8 * math.log(2)
@@ -281,9 +282,9 @@ DIVERGING += [(m, {"top_model": False}) for m in ANSWERED]
 
 
 @pytest.mark.parametrize(("method", "options"), DIVERGING, ids=str)
-def test_a_diverging_training_ends_with_a_result(method, options, make_dataset):
+def test_a_diverging_training_ends_with_a_result(method, options):
     """No warning (warnings are errors here) and no traceback: accuracy is a share, the loss any number or none."""
-    data = TrainingData.of(make_dataset(), dtype=getattr(torch, options.get("dtype", "float64")), device="cpu")
+    data = training_data(dtype=getattr(torch, options.get("dtype", "float64")))
     huge = {"client_rate": 1e30, "server_rate": 1e30, "epochs": 6}
     config = configure(method, **{**huge, **options})
     trained = train(data, config, seed=0, replicas=(0, 1), evaluate_epochs=True)
@@ -292,17 +293,17 @@ def test_a_diverging_training_ends_with_a_result(method, options, make_dataset):
     assert len(trained.history) == 6
 
 
-def test_a_confidence_out_of_range_is_named_before_anything_is_trained(make_dataset, monkeypatch):
+def test_a_confidence_out_of_range_is_named_before_anything_is_trained(monkeypatch):
     monkeypatch.setattr("dpzv_audit.evidence.training.train_in_stacks", None)
     with pytest.raises(InputError, match=r"confidence is 1\.5, must lie strictly between 0 and 1"):
-        train_result(METHODS["split"], configure("split"), make_dataset(), confidence=1.5)
+        train_result(METHODS["split"], configure("split"), random_dataset(), confidence=1.5)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_diverging_training_is_reported(method, make_dataset):
+def test_a_diverging_training_is_reported(method):
     config = configure(method, client_rate=1e30, server_rate=1e30, dtype="float32", epochs=6)
     result, _ = train_result(
-        METHODS[method], config, make_dataset(), seed=0, trials=1, controls=False, device="cpu", confidence=0.95
+        METHODS[method], config, random_dataset(), seed=0, trials=1, controls=False, device="cpu", confidence=0.95
     )
     loss = result.utility.final_loss
     assert loss is None or loss > 10
@@ -351,12 +352,12 @@ def test_wrong_options_are_one_line(method, options, message):
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if issubclass(METHODS[m].config, AsyncConfig)])
-def test_a_schedule_for_another_number_of_clients_is_one_line(method, make_dataset):
+def test_a_schedule_for_another_number_of_clients_is_one_line(method):
     if accepted(method, {"compute_times": (1.0, 2.0)}):
         with pytest.raises(InputError, match="compute_times has 2 entries, must have one for each of the 3 clients"):
-            run(make_dataset, method, compute_times=(1.0, 2.0))
+            run(method, compute_times=(1.0, 2.0))
     with pytest.raises(InputError, match="batch_size is 25, must be at most the 24 training records"):
-        run(make_dataset, method, batch_size=25)
+        run(method, batch_size=25)
 
 
 def parameters(shapes, classes, **options):
@@ -385,8 +386,8 @@ class Silent:
 
 
 @pytest.mark.parametrize("kind", [TrainingConfig, AsyncConfig, BaselineConfig, DPZVConfig])
-def test_a_configuration_of_another_method_is_one_line(kind, make_dataset):
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+def test_a_configuration_of_another_method_is_one_line(kind):
+    data = training_data()
     config = kind(batch_size=5, epochs=1)
     with pytest.raises(
         InputError, match=rf"^config is a {kind.__name__}, must be a VAFLConfig for method vafl"
@@ -396,9 +397,9 @@ def test_a_configuration_of_another_method_is_one_line(kind, make_dataset):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_behaviours_are_followed_or_refused_in_one_line(method, make_dataset):
+def test_behaviours_are_followed_or_refused_in_one_line(method):
     """Clients that deviate choose the two uploads of a zeroth-order client; methods with one upload refuse them."""
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+    data = training_data()
     config = configure(method)
     if METHODS[method].deviation == "uploads":
         client = Silent()
@@ -412,7 +413,7 @@ def test_behaviours_are_followed_or_refused_in_one_line(method, make_dataset):
 
 @pytest.mark.parametrize("method", ["dpzv", "zoo-vfl"])
 @pytest.mark.parametrize("number", [0, 4])
-def test_behaviours_of_a_client_that_is_not_there_are_one_line(method, number, make_dataset):
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+def test_behaviours_of_a_client_that_is_not_there_are_one_line(method, number):
+    data = training_data()
     with pytest.raises(InputError, match=f"^behaviours are given for client {number}, must be for clients 1 to 3"):
         train(data, configure(method), seed=0, behaviours={number: Silent()})

@@ -5,10 +5,10 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.findings import ADVERSARIES
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Adversary, BatchLog, Shelf, ViewRecorder
-from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import ledger_of, train
+from ..conftest import random_dataset, training_data
 
 CLIENT = Adversary("client", (2,))
 COLLUDING = Adversary("colluding-clients", (1, 2, 3))
@@ -22,7 +22,7 @@ EVERYBODY = [CLIENT, COLLUDING, ALL_BUT_ONE, MALICIOUS, OUTSIDER, OUTSIDER_WITH_
 
 
 @pytest.fixture(scope="module")
-def recorded(make_dataset):
+def recorded():
     """Views of everybody in one run of two replicas, the full log of messages, and a batch log."""
     recorders = {adversary: ViewRecorder(adversary) for adversary in EVERYBODY}
 
@@ -38,7 +38,7 @@ def recorded(make_dataset):
 
     everything, batches = Everything(), BatchLog("scalar")
     config = DPZVConfig(batch_size=6, epochs=3, embedding=2, hidden=3, sigma=0.1)
-    data = TrainingData.of(make_dataset(), dtype=torch.float32, device="cpu")
+    data = training_data(dtype=torch.float32)
     train(data, config, seed=0, replicas=(0, 1), observers=(*recorders.values(), everything, batches))
     return {a: r.view for a, r in recorders.items()}, everything, batches
 
@@ -87,11 +87,11 @@ def test_an_eavesdropper_sees_scalars_without_ids_and_no_notes(recorded):
     ],
     ids=["compressed answers", "batches of any size", "one client at a time"],
 )
-def test_what_an_eavesdropper_sees_weighs_what_was_sent(method, options, make_dataset):
+def test_what_an_eavesdropper_sees_weighs_what_was_sent(method, options):
     """Ids travel beside messages and cost nothing: without them a message has the same bytes, replica by replica."""
     recorder, everything = ViewRecorder(OUTSIDER), ViewRecorder(SERVER_ITSELF)
     config = METHODS[method].configure(batch_size=6, epochs=2, embedding=2, hidden=3, **options)
-    data = TrainingData.of(make_dataset(), dtype=torch.float32, device="cpu")
+    data = training_data(dtype=torch.float32)
     trained = train(data, config, seed=0, replicas=(0, 1), observers=(recorder, everything))
     sent = [m for m in everything.view.messages if m.sender == SERVER]
     assert all(m.ids is None for m in recorder.view.messages)
@@ -142,21 +142,21 @@ def test_accessors_agree_with_the_log(recorded):
         view.noted(1, "direction")
 
 
-def test_kinds_keep_only_those(make_dataset):
+def test_kinds_keep_only_those():
     recorder = ViewRecorder(COLLUDING, kinds=("scalar",))
     config = DPZVConfig(batch_size=6, epochs=1, embedding=2, hidden=3, sigma=0.1)
-    data = TrainingData.of(make_dataset(), dtype=torch.float32, device="cpu")
+    data = training_data(dtype=torch.float32)
     train(data, config, seed=0, observers=(recorder,))
     assert {m.kind for m in recorder.view.messages} == {"scalar"}
     assert recorder.view.notes == {}
 
 
-def test_poisson_batches_show_who_took_part_and_no_one_else(make_dataset):
+def test_poisson_batches_show_who_took_part_and_no_one_else():
     """Batches of different blocks differ in width; places that are padding hold -1 in every view and log."""
     recorder, log = ViewRecorder(Adversary("client", (1,))), BatchLog("scalar", (1,))
     config = DPZVConfig(batch_size=4, epochs=70, embedding=2, hidden=3, sigma=0.1, sampler="poisson", top_model=False)
-    dataset = make_dataset(clients=1)
-    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+    dataset = random_dataset(clients=1)
+    data = training_data(dataset, dtype=torch.float32)
     train(data, config, seed=0, replicas=(0, 1), observers=(recorder, log))
     ids = recorder.view.batches()
     assert torch.equal(ids, log.stacked())
@@ -169,7 +169,7 @@ def test_poisson_batches_show_who_took_part_and_no_one_else(make_dataset):
             assert len(kept) == len(set(kept))
 
 
-def test_batch_log_keeps_the_logged_clients_alone(recorded, make_dataset):
+def test_batch_log_keeps_the_logged_clients_alone(recorded):
     log = BatchLog("scalar", (3,))
     _, everything, _ = recorded
     for message in everything.messages:

@@ -10,18 +10,20 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from mechanisms import METHODS, train
 from mechanisms.core.capabilities import Capabilities
-from mechanisms.core.context import LabelDecoder, RunContext, TrainingData
+from mechanisms.core.context import LabelDecoder, RunContext
 from mechanisms.core.defence import defended
 from mechanisms.defences import confusion, defence_of
 from mechanisms.defences.confusion import autoencoder
+
+from ..conftest import training_data
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 6}
 NAME = "confusional-autoencoder"
 
 
 @pytest.fixture
-def data(make_dataset):
-    return TrainingData.of(make_dataset(records=64, clients=2), dtype=torch.float32, device="cpu")
+def data():
+    return training_data(records=64, clients=2, dtype=torch.float32)
 
 
 def generators(count, seed=0):
@@ -71,7 +73,7 @@ def test_each_replica_has_an_autoencoder_of_its_own_whatever_the_stack(data):
 
 
 def test_accuracy_is_counted_after_decoding():
-    data = TrainingData.of(load("digits"), dtype=torch.float32, device="cpu")
+    data = training_data(load("digits"), dtype=torch.float32)
     config = METHODS["split"].configure(epochs=12, defences={"name": NAME, "entropy": 0.1})
     trained = train(METHODS["split"], data, config, seed=0)
     assert trained.accuracy.mean() > 0.6

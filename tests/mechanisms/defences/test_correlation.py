@@ -8,17 +8,18 @@ from attacks import AttackSetting, attack_named
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from mechanisms import METHODS, train
-from mechanisms.core.context import TrainingData
 from mechanisms.core.defence import penalised
 from mechanisms.defences import defence_of
 from mechanisms.defences.correlation import distance_correlation
+
+from ..conftest import training_data
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 6}
 
 
 @pytest.fixture
-def data(make_dataset):
-    return TrainingData.of(make_dataset(records=64, clients=2), dtype=torch.float32, device="cpu")
+def data():
+    return training_data(records=64, clients=2, dtype=torch.float32)
 
 
 def by_definition(first, second):

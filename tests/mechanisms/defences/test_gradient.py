@@ -12,19 +12,21 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 from mechanisms import METHODS, train
 from mechanisms.core.channel import Adversary, ViewRecorder
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 from mechanisms.core.defence import GradientDraws, defended, label_release
 from mechanisms.defences import defence_of
 from mechanisms.defences.marvell import Problem, optimal, sum_kl
+
+from ..conftest import training_data
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 6}
 AT_GRADIENTS = ["max-norm", "marvell", "sparsify", "discretise"]
 
 
 @pytest.fixture
-def data(make_dataset):
+def data():
     """Four clients' data of 64 records of two classes."""
-    return TrainingData.of(make_dataset(records=64, clients=4, classes=2), dtype=torch.float32, device="cpu")
+    return training_data(records=64, clients=4, classes=2, dtype=torch.float32)
 
 
 def draws(number=0, replicas=(0,), seed=3):
@@ -253,7 +255,7 @@ def test_recomputed_gradients_are_not_sent_either():
 
 @pytest.mark.parametrize("name", ["max-norm", "marvell"])
 def test_more_classes_than_two_are_refused(name):
-    digits = TrainingData.of(load("digits"), dtype=torch.float32, device="cpu")
+    digits = training_data(load("digits"), dtype=torch.float32)
     with pytest.raises(InputError, match=f"defence is '{name}', must be left out: it is for 2 classes, and there are"):
         defended(digits, [defence_of(name)], RunContext(seed=0))
 

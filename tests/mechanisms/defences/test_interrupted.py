@@ -6,9 +6,11 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 from mechanisms.core.noise import SecretBits
 from mechanisms.defences import DEFENCES
+
+from ..conftest import training_data
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 6}
 WHERE = {
@@ -21,8 +23,8 @@ CASES = [(name, method) for name, spec in DEFENCES.items() for method in WHERE[s
 
 @torch.no_grad()
 @pytest.mark.parametrize(("name", "method"), CASES)
-def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_happened(name, method, make_dataset):
-    data = TrainingData.of(make_dataset(records=64, clients=2, classes=2), dtype=torch.float32, device="cpu")
+def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_happened(name, method):
+    data = training_data(records=64, clients=2, classes=2, dtype=torch.float32)
     spec = METHODS[method]
     config = spec.configure(**SMALL, defences={"name": name})
     key = SecretBits().key

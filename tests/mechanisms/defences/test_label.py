@@ -18,19 +18,21 @@ from dpzv_audit.evidence.privacy import privacy_sections
 from dpzv_audit.evidence.sections import Case
 from mechanisms import METHODS, train
 from mechanisms.core.channel import Adversary, Channel, ViewRecorder
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 from mechanisms.core.defence import defended, label_release
 from mechanisms.core.noise import SecretBits
 from mechanisms.defences import DEFENCES, defence_of
+
+from ..conftest import training_data
 
 AT_LABELS = [name for name in DEFENCES if name.startswith("label-")]
 SMALL = {"batch_size": 8, "epochs": 3, "embedding": 4, "hidden": 6}
 
 
 @pytest.fixture
-def data(make_dataset):
+def data():
     """Four clients' data of 64 records, of which a client's first feature tells the class."""
-    made = TrainingData.of(make_dataset(records=64, clients=4), dtype=torch.float32, device="cpu")
+    made = training_data(records=64, clients=4, dtype=torch.float32)
     first = made.features[0].clone()
     first[:, 0] = 10.0 * made.labels
     return replace(made, features=(first, *made.features[1:]))

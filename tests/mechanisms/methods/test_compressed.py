@@ -6,10 +6,10 @@ import torch
 from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER
-from mechanisms.core.context import TrainingData
 from mechanisms.methods.compressed import CompressedConfig
 
 from ...helpers.built_in import train
+from ..conftest import Parties, agree, random_dataset, received, start_run, steps, training_data
 
 SMALL = {
     "batch_size": 5,
@@ -90,13 +90,12 @@ def reference_round(parties):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_rounds_are_those_of_the_reference(name, start_run, parties, agree, received):
+def test_rounds_are_those_of_the_reference(name):
     config = CompressedConfig(**{**SMALL, **VARIANTS[name]})
     run, log = start_run(config, seed=3, replicas=(1, 2), records=16)
-    reference = parties(run.federation.data, config, seed=3, replica=2)
+    reference = Parties(run.federation.data, config, seed=3, replica=2)
     for round_ in range(6):
-        with torch.no_grad():
-            run.step()
+        steps(run, 1)
         ids, up, down = reference_round(reference)
         new = [m for m in log.messages if m.round == round_]
         assert [(m.sender, m.receiver) for m in new] == [(m, SERVER) for m in (1, 2, 3)] + [
@@ -143,17 +142,16 @@ def reference_recomputed_round(parties):
 
 
 @pytest.mark.parametrize("name", RECOMPUTED)
-def test_recomputed_rounds_are_those_of_the_reference(name, start_run, parties, agree, received):
+def test_recomputed_rounds_are_those_of_the_reference(name):
     config = CompressedConfig(**{**SMALL, **RECOMPUTED[name]}, local_gradient="recomputed")
     run, log = start_run(config, seed=3, replicas=(1, 2), records=16)
     labels = run.federation.data.labels
     given = [m for m in log.messages if m.round < 0]
     assert [(m.sender, m.receiver, m.kind) for m in given] == [(SERVER, m, "labels") for m in (1, 2, 3)]
     assert all(torch.equal(m.payload[1], labels) for m in given)
-    reference = parties(run.federation.data, config, seed=3, replica=2)
+    reference = Parties(run.federation.data, config, seed=3, replica=2)
     for round_ in range(6):
-        with torch.no_grad():
-            run.step()
+        steps(run, 1)
         ids, up, model = reference_recomputed_round(reference)
         new = [m for m in log.messages if m.round == round_]
         down = [m for m in new if m.sender == SERVER]
@@ -171,8 +169,8 @@ def test_recomputed_rounds_are_those_of_the_reference(name, start_run, parties, 
         agree(run, 1, reference)
 
 
-def test_one_recomputed_step_without_compression_is_split_learning(make_dataset):
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+def test_one_recomputed_step_without_compression_is_split_learning():
+    data = training_data()
     given, own = (
         train(data, CompressedConfig(**SMALL, local_gradient=kind), seed=0) for kind in ("received", "recomputed")
     )
@@ -180,9 +178,9 @@ def test_one_recomputed_step_without_compression_is_split_learning(make_dataset)
     assert all(torch.allclose(a.flat, b.flat, rtol=0, atol=1e-10) for a, b in pairs)
 
 
-def test_recomputed_gradients_cost_embeddings_the_model_and_once_the_labels(make_dataset):
+def test_recomputed_gradients_cost_embeddings_the_model_and_once_the_labels():
     """Down to each of 2 clients: 48 labels once; in a round 16 x 8 values of the other and the weights in 4 bits."""
-    data = TrainingData.of(make_dataset(records=48, clients=2, width=3), dtype=torch.float32, device="cpu")
+    data = training_data(records=48, clients=2, width=3, dtype=torch.float32)
     sizes = {"batch_size": 16, "epochs": 1, "embedding": 8, "hidden": 4, "local_steps": 5}
     trained = train(data, CompressedConfig(**sizes, forward_bits=4, local_gradient="recomputed"), seed=0)
     weights = trained.server.flat.shape[1]
@@ -201,8 +199,8 @@ def test_noise_does_not_go_with_recomputed_gradients():
             METHODS["compressed"].configure(dp=dp, local_gradient="recomputed")
 
 
-def test_split_learning_is_compressed_vfl_without_compression(make_dataset):
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+def test_split_learning_is_compressed_vfl_without_compression():
+    data = training_data()
     same = {**SMALL, "momentum": 0.9, "server_momentum": 0.9}
     split, compressed = (
         train(data, METHODS[name].configure(**same, **options), seed=0)
@@ -213,18 +211,18 @@ def test_split_learning_is_compressed_vfl_without_compression(make_dataset):
     assert METHODS["split"].configure().forward_bits is None
 
 
-def test_local_steps_send_nothing(make_dataset):
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+def test_local_steps_send_nothing():
+    data = training_data()
     one, five = (train(data, CompressedConfig(**SMALL, local_steps=q), seed=0) for q in (1, 5))
     assert one.ledger == five.ledger
     assert not torch.isclose(one.clients[0].flat, five.clients[0].flat).all()
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8, None])
-def test_bytes_of_003s_mnist(bits, make_dataset):
+def test_bytes_of_003s_mnist(bits):
     """64 x 64 values of each of two clients: a 64-bit header and `bits` a value up, floats down, no table."""
-    dataset = make_dataset(records=64, clients=2, width=392, classes=10)
-    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+    dataset = random_dataset(records=64, clients=2, width=392, classes=10)
+    data = training_data(dataset, dtype=torch.float32)
     config = CompressedConfig(batch_size=64, epochs=1, embedding=64, hidden=128, forward_bits=bits)
     ledger = train(data, config, seed=0, replicas=(0, 1)).ledger
     assert ledger.bytes_up == {"embeddings": 2 * (16_384 if bits is None else 8 + 512 * bits)}

@@ -9,11 +9,11 @@ from scipy import stats
 
 from mechanisms.core.channel import SERVER
 from mechanisms.core.config import active_clients
-from mechanisms.core.context import TrainingData
 from mechanisms.core.streams import Directions
 from mechanisms.methods.czofo import CZOFOConfig
 
 from ...helpers.built_in import train
+from ..conftest import Parties, agree, start_run, steps, training_data
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
@@ -129,15 +129,14 @@ class Reference:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_rounds_are_those_of_the_paper(name, start_run, parties, agree):
+def test_rounds_are_those_of_the_paper(name):
     config = CZOFOConfig(**{**SMALL, **VARIANTS[name]})
     run, log = start_run(config, seed=3, replicas=(1, 2), records=16)
-    reference = Reference(parties(run.federation.data, config, seed=3, replica=2), config, seed=3, replica=2)
+    reference = Reference(Parties(run.federation.data, config, seed=3, replica=2), config, seed=3, replica=2)
     agree(run, 1, reference.parties)
     active = active_clients(config, 3, 3)
     for round_ in range(9):
-        with torch.no_grad():
-            run.step()
+        steps(run, 1)
         m = next(active)
         ids, up, told = reference.run_round(m)
         sent, *anew, answer = [message for message in log.messages if message.round == round_]
@@ -153,13 +152,12 @@ def test_rounds_are_those_of_the_paper(name, start_run, parties, agree):
         agree(run, 1, reference.parties, atol=1e-8)
 
 
-def test_both_losses_are_taken_before_the_server_steps(start_run):
+def test_both_losses_are_taken_before_the_server_steps():
     """With a server rate so large that the loss afterwards is another one, differences stay those of the old server."""
     answers = []
     for rate in (0.0, 100.0):
         run, log = start_run(CZOFOConfig(**{**SMALL, "server_rate": rate}))
-        with torch.no_grad():
-            run.step()
+        steps(run, 1)
         answers.append(log.payloads("scalar")[0])
         moved = run.federation.server_parameters.flat.clone()
     assert torch.equal(*answers)
@@ -168,7 +166,7 @@ def test_both_losses_are_taken_before_the_server_steps(start_run):
     assert not torch.isclose(moved, run.federation.server_parameters.flat).all()
 
 
-def estimates_of(start_run, config, rounds):
+def estimates_of(config, rounds):
     """Negated client steps at rate 1 from one and the same point, (rounds, d)."""
     run, _ = start_run(config, seed=2, records=4, clients=1, width=2)
     flat = run.federation.clients[0].parameters.flat
@@ -206,7 +204,7 @@ def p_value(estimates, truth):
         pytest.param("unit-sphere", "record", marks=pytest.mark.slow),
     ],
 )
-def test_the_chained_step_is_an_unbiased_estimate_of_the_gradient(direction, scalars, start_run, parties):
+def test_the_chained_step_is_an_unbiased_estimate_of_the_gradient(direction, scalars):
     """2,000 steps from one point on the whole data set at mu = 1e-6 and q = 2 against autograd: level 1e-4."""
     config = CZOFOConfig(
         batch_size=4,
@@ -221,30 +219,28 @@ def test_the_chained_step_is_an_unbiased_estimate_of_the_gradient(direction, sca
         client_rate=1.0,
         server_rate=0.0,
     )
-    estimates, run = estimates_of(start_run, config, 2000)
-    reference = parties(run.federation.data, config, seed=2, replica=0)
+    estimates, run = estimates_of(config, 2000)
+    reference = Parties(run.federation.data, config, seed=2, replica=0)
     truth = reference.gradient(reference.mean_loss({i: [reference.embed(1, i)] for i in range(4)}), 1).numpy()
     assert np.abs(truth).max() > 0.01
     assert p_value(estimates, truth) > LEVEL
     assert p_value(estimates, 1.5 * truth) < 1e-6, "blind to a scale that is off by half"
 
 
-def test_more_directions_and_per_record_scalars_mean_less_variance(start_run):
+def test_more_directions_and_per_record_scalars_mean_less_variance():
     """Variance falls about as 1/q, and by about the batch size where every record has a difference of its own."""
     base = {**SMALL, "batch_size": 4, "sampler": "uniform", "client_rate": 1.0, "server_rate": 0.0, "smoothing": 1e-6}
     total = {}
     for q, scalars in ((1, "batch"), (16, "batch"), (1, "record")):
         config = CZOFOConfig(**{**base, "directions": q, "scalars": scalars})
-        total[q, scalars] = estimates_of(start_run, config, 400)[0].var(0).sum()
+        total[q, scalars] = estimates_of(config, 400)[0].var(0).sum()
     assert 10 < total[1, "batch"] / total[16, "batch"] < 25
     assert total[1, "batch"] > 2 * total[1, "record"]
 
 
-def test_directions_are_noted_as_used_and_fresh(start_run):
+def test_directions_are_noted_as_used_and_fresh():
     run, log = start_run(CZOFOConfig(**{**SMALL, "direction": "unit-sphere"}), replicas=(0, 1))
-    with torch.no_grad():
-        for _ in range(6):
-            run.step()
+    steps(run, 6)
     assert [(party, round_, name) for party, round_, name, _ in log.notes] == [
         (1 + t % 3, t, "direction") for t in range(6)
     ]
@@ -258,10 +254,8 @@ MNIST = {"batch_size": 64, "epochs": 1, "embedding": 64, "hidden": 128}
 
 
 @pytest.fixture(scope="module")
-def mnist_sized(make_dataset):
-    return TrainingData.of(
-        make_dataset(records=128, clients=2, width=392, classes=10), dtype=torch.float32, device="cpu"
-    )
+def mnist_sized():
+    return training_data(records=128, clients=2, width=392, classes=10, dtype=torch.float32)
 
 
 @pytest.mark.parametrize(("q", "megabytes"), [(100, 75.0), (10, 7.5), (1, 0.75)])
@@ -289,7 +283,7 @@ def test_bytes_of_quantised_uploads(bits, exactly, about, mnist_sized):
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
-def test_the_first_table_is_quantised_too(bits, start_run):
+def test_the_first_table_is_quantised_too(bits):
     """What the server is told of a record before training has 2^bits levels like everything that follows."""
     run, log = start_run(
         CZOFOConfig(batch_size=5, embedding=3, hidden=4, forward_bits=bits, dtype="float64"), records=200

@@ -14,8 +14,10 @@ from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER
-from mechanisms.core.context import Deployment, TrainingData
+from mechanisms.core.context import Deployment
 from mechanisms.core.streams import Directions
+
+from ..conftest import random_dataset, start_run, steps, training_data
 
 SPEC = METHODS["dp-zo"]
 SMALL = {
@@ -49,7 +51,7 @@ def logits_at(run, parts, server, ids):
 
 @pytest.mark.parametrize("options", [{}, {"top_model": False}, {"perturbation": "in-place"}], ids=str)
 @pytest.mark.parametrize("clients", [1, 3])
-def test_a_round_moves_the_whole_model_along_one_direction_by_the_released_scalar(start_run, clients, options):
+def test_a_round_moves_the_whole_model_along_one_direction_by_the_released_scalar(clients, options):
     config = SPEC.configure(**SMALL, **options)
     run, log = start_run(config, clients=clients)
     streams = run.federation.streams
@@ -57,8 +59,7 @@ def test_a_round_moves_the_whole_model_along_one_direction_by_the_released_scala
     for round_ in range(3):
         parts, server = models_of(run)
         server = server.clone()
-        with torch.no_grad():
-            run.step()
+        steps(run, 1)
         message, *same = [m for m in log.messages if m.sender == SERVER and m.round == round_]
         assert all(torch.equal(other.payload, message.payload) for other in same)
         ids = message.ids[0]
@@ -83,7 +84,7 @@ def test_a_round_moves_the_whole_model_along_one_direction_by_the_released_scala
             torch.testing.assert_close(flat, before - config.client_rate * float(message.payload) * u)
 
 
-def test_one_number_a_round_is_released_and_nothing_is_sent_about_all_records(start_run, steps):
+def test_one_number_a_round_is_released_and_nothing_is_sent_about_all_records():
     run, log = start_run(SPEC.configure(**SMALL))
     steps(run)
     told = {(m.round, float(m.payload)) for m in log.messages if m.sender == SERVER}
@@ -141,14 +142,14 @@ def test_a_wrong_setting_is_one_line(options, says):
 
 @pytest.mark.parametrize("clients", [1, 3])
 @pytest.mark.parametrize("adversary", ["release", "colluding-clients"])
-def test_a_canary_moves_a_scalar_by_what_the_clip_lets_through(make_dataset, clients, adversary):
+def test_a_canary_moves_a_scalar_by_what_the_clip_lets_through(clients, adversary):
     """Without noise a round with the canary is +-C/B, whichever part of the model holds it, and another is 0."""
     config = SPEC.configure(**{**SMALL, "top_model": False, "client_rate": 0.0, "server_rate": 0.0})
-    dataset = make_dataset(clients=clients)
+    dataset = random_dataset(clients=clients)
     trials = RealTrials(Game(method=SPEC, config=config, adversary=adversary), dataset)
     recorder = trials.recorder()
     data = trials.worlds.data[1]
-    held = TrainingData.of(data, dtype=torch.float64, device="cpu")
+    held = training_data(data)
     with torch.no_grad():
         _, saturated = trials.trained(held, trials.canaries((0,)), recorder)
     scalars = recorder.view.scalars()[:, 0].numpy()
@@ -158,11 +159,11 @@ def test_a_canary_moves_a_scalar_by_what_the_clip_lets_through(make_dataset, cli
 
 
 @pytest.mark.parametrize("adversary", ["client", "colluding-clients"])
-def test_who_knows_the_batches_replays_a_model_in_parts_exactly(make_dataset, adversary):
+def test_who_knows_the_batches_replays_a_model_in_parts_exactly(adversary):
     """The information of a training is n (2C / (B sigma))^2, n its rounds with the canary: one in each of 3 passes."""
     still = {"sigma": 0.05, "client_rate": 0.0, "server_rate": 1e-9, "sampler": "shuffled"}
     config = SPEC.configure(**{**SMALL, **still, "batch_size": 6})
-    trials = RealTrials(Game(method=SPEC, config=config, adversary=adversary), make_dataset(clients=3))
+    trials = RealTrials(Game(method=SPEC, config=config, adversary=adversary), random_dataset(clients=3))
     assert trials.kind == "replay"
     found = trials(0, 4)
     for side in ("in", "out"):

@@ -8,13 +8,13 @@ from torch import nn
 from torch.nn import functional
 
 from dpzv_audit.base.seeds import Purpose, stream
-from mechanisms.core.context import TrainingData
 from mechanisms.core.models import default_architectures, initial_parameters, layout_of
 from mechanisms.core.noise import GaussianNoise
 from mechanisms.core.streams import BatchStream, Directions
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import train
+from ..conftest import random_dataset, start_run, steps, training_data
 
 SMALL = {
     "batch_size": 5,
@@ -250,9 +250,9 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_rounds_are_those_of_the_paper(name, make_run, steps):
+def test_rounds_are_those_of_the_paper(name):
     config = DPZVConfig(**{**SMALL, **VARIANTS[name]})
-    run, log = make_run(config, seed=3, replicas=(1, 2), records=16)
+    run, log = start_run(config, seed=3, replicas=(1, 2), records=16)
     fed, data, place = run.federation, run.federation.data, 1
     reference = Reference(data, config, seed=3, replica=2)
     clipped = 0
@@ -278,7 +278,7 @@ def test_rounds_are_those_of_the_paper(name, make_run, steps):
     assert clipped > 0
 
 
-def test_scalar_times_direction_is_an_unbiased_gradient(make_run, steps):
+def test_scalar_times_direction_is_an_unbiased_gradient():
     """Delta u over 3,000 rounds of a frozen run on the whole data set against autograd: Hotelling's T^2, level 1e-4."""
     config = DPZVConfig(
         batch_size=16,
@@ -293,7 +293,7 @@ def test_scalar_times_direction_is_an_unbiased_gradient(make_run, steps):
         client_rate=0.0,
         server_update="frozen",
     )
-    run, log = make_run(config, records=16, clients=1, width=3)
+    run, log = start_run(config, records=16, clients=1, width=3)
     steps(run)
     scalars = torch.stack(log.payloads("scalar"))
     directions = torch.stack([value for _, _, name, value in log.notes if name == "direction"])
@@ -313,13 +313,13 @@ def test_scalar_times_direction_is_an_unbiased_gradient(make_run, steps):
     assert stats.f.sf(power * (n - d) / (d * (n - 1)), d, n - d) < 1e-6
 
 
-def test_train_is_the_run_of_its_plan(make_dataset, make_run, steps):
+def test_train_is_the_run_of_its_plan():
     config = DPZVConfig(**SMALL)
-    dataset = make_dataset()
-    data = TrainingData.of(dataset, dtype=torch.float64, device="cpu")
+    dataset = random_dataset()
+    data = training_data(dataset)
     done = []
     trained = train(data, config, seed=5, replicas=(0, 3), progress=done.append, evaluate_epochs=True)
-    run, _ = make_run(config, seed=5, replicas=(0, 3), dataset=dataset)
+    run, _ = start_run(config, seed=5, replicas=(0, 3), dataset=dataset)
     steps(run)
     for got, want in zip(trained.clients, run.federation.clients, strict=True):
         assert torch.equal(got.flat, want.parameters.flat)

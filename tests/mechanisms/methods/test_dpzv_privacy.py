@@ -15,6 +15,7 @@ from mechanisms.core.streams import Directions
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.worlds import SMALL, Saturating, saturated, two_worlds
+from ..conftest import random_dataset, start_run, steps
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
@@ -22,9 +23,9 @@ LEVEL = 1e-4
 UPDATES = ["sgd", "zo", "joint-zo", "frozen"]
 
 
-def scalars_of_both(make_run, steps, config, labels, dataset, seed=0, rounds=1, **options):
+def scalars_of_both(config, labels, dataset, seed=0, rounds=1, **options):
     """Released scalars (rounds, 2) of one replica's randomness under both labellings, and the log."""
-    run, log = make_run(config, seed=seed, replicas=(0, 0), labels=labels, dataset=dataset, **options)
+    run, log = start_run(config, seed=seed, replicas=(0, 0), labels=labels, dataset=dataset, **options)
     steps(run, rounds)
     return torch.stack(log.payloads("scalar")), log
 
@@ -38,25 +39,23 @@ def scalars_of_both(make_run, steps, config, labels, dataset, seed=0, rounds=1, 
     clip=st.sampled_from([1e-3, 0.05, 10.0]),
     top_model=st.booleans(),
 )
-def test_one_label_moves_the_noiseless_scalar_by_at_most_2c_over_b(
-    make_run, make_dataset, steps, seed, record, other, update, clip, top_model
-):
-    dataset = make_dataset(records=8, seed=seed)
+def test_one_label_moves_the_noiseless_scalar_by_at_most_2c_over_b(seed, record, other, update, clip, top_model):
+    dataset = random_dataset(records=8, seed=seed)
     config = DPZVConfig(**{**SMALL, "clip": clip, "server_update": update, "top_model": top_model})
     labels = two_worlds(dataset, record, other)
-    scalars, log = scalars_of_both(make_run, steps, config, labels, dataset, seed=seed)
+    scalars, log = scalars_of_both(config, labels, dataset, seed=seed)
     difference = (scalars[0, 0] - scalars[0, 1]).abs().item()
     assert difference <= 2 * clip / config.batch_size * (1 + 1e-12)
     if record not in log.messages[-1].ids[0]:
         assert difference == 0.0
 
 
-def test_a_saturating_record_reaches_2c_over_b(make_run, make_dataset, steps):
-    dataset = make_dataset(records=8)
+def test_a_saturating_record_reaches_2c_over_b():
+    dataset = random_dataset(records=8)
     labels = np.tile(dataset.train.labels, (2, 1))
     labels[:, 3] = (0, 1)
     config = DPZVConfig(**SMALL, top_model=False)
-    scalars, log = scalars_of_both(make_run, steps, config, labels, dataset, rounds=4, behaviours=saturated(3))
+    scalars, log = scalars_of_both(config, labels, dataset, rounds=4, behaviours=saturated(3))
     held = torch.stack([(m.ids == 3).any(1) for m in log.messages if m.kind == "scalar"])
     assert held.any()
     assert not held.all()
@@ -64,12 +63,12 @@ def test_a_saturating_record_reaches_2c_over_b(make_run, make_dataset, steps):
     assert torch.allclose(scalars, expected, rtol=0, atol=1e-15)
 
 
-def test_the_one_sided_clip_exceeds_it(make_run, make_dataset, steps):
-    dataset = make_dataset(records=8)
+def test_the_one_sided_clip_exceeds_it():
+    dataset = random_dataset(records=8)
     labels = np.tile(dataset.train.labels, (2, 1))
     labels[:, 3] = (0, 1)
     config = DPZVConfig(**SMALL, top_model=False, clip_rule="paper-one-sided")
-    scalars, _ = scalars_of_both(make_run, steps, config, labels, dataset, rounds=4, behaviours=saturated(3))
+    scalars, _ = scalars_of_both(config, labels, dataset, rounds=4, behaviours=saturated(3))
     assert (scalars[:, 0] - scalars[:, 1]).abs().max() > 100 * 2 * config.clip / config.batch_size
 
 
@@ -92,14 +91,14 @@ class Sending:
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e200, 1e308])
 @pytest.mark.parametrize("update", ["joint-zo", "dp-sgd", "frozen"])
-def test_no_embedding_makes_the_channel_or_a_private_server_nan(value, update, make_run, make_dataset, steps):
+def test_no_embedding_makes_the_channel_or_a_private_server_nan(value, update):
     """A malicious client that overflows the loss gets a scalar that moves no more than any, and w_0 stays a number."""
-    dataset = make_dataset(records=8)
+    dataset = random_dataset(records=8)
     labels = np.tile(dataset.train.labels, (2, 1))
     labels[:, 3] = (0, 1)
     config = DPZVConfig(**SMALL, server_update=update, server_noise_multiplier=1.0)
     behaviours = {m: Sending(3, value) for m in (1, 2, 3)}
-    run, log = make_run(config, replicas=(0, 0), labels=labels, dataset=dataset, behaviours=behaviours)
+    run, log = start_run(config, replicas=(0, 0), labels=labels, dataset=dataset, behaviours=behaviours)
     steps(run)
     scalars = torch.stack(log.payloads("scalar"))
     assert scalars.isfinite().all()
@@ -108,21 +107,21 @@ def test_no_embedding_makes_the_channel_or_a_private_server_nan(value, update, m
     assert (first[0] - first[1]).abs() <= 2 * config.clip / config.batch_size + 1e-12
 
 
-def noise_in_scalars(make_run, steps, replicas=(0, 1, 2), epochs=200, **options):
+def noise_in_scalars(replicas=(0, 1, 2), epochs=200, **options):
     """Noisy less noiseless scalars (rounds, K) of runs whose state the noise cannot reach."""
     base = {**SMALL, "client_rate": 0.0, "server_update": "frozen", "epochs": epochs, **options}
     both = []
     for sigma in (0.7, 0.0):
-        run, log = make_run(DPZVConfig(**{**base, "sigma": sigma}), replicas=replicas, records=8)
+        run, log = start_run(DPZVConfig(**{**base, "sigma": sigma}), replicas=replicas, records=8)
         steps(run)
         both.append(torch.stack(log.payloads("scalar")))
     return (both[0] - both[1]).numpy()
 
 
 @pytest.mark.parametrize("sampler", ["shuffled", "poisson"])
-def test_a_scalars_noise_has_variance_sigma_squared_not_divided_by_b(sampler, make_run, steps):
+def test_a_scalars_noise_has_variance_sigma_squared_not_divided_by_b(sampler):
     """Chi-square on 1,200 scalars, two-sided; products of neighbours in time and across replicas: level 1e-4 each."""
-    noise = noise_in_scalars(make_run, steps, sampler=sampler) / 0.7
+    noise = noise_in_scalars(sampler=sampler) / 0.7
     low, high = stats.chi2.ppf([LEVEL / 2, 1 - LEVEL / 2], noise.size)
     assert low < (noise**2).sum() < high
     quantile = stats.norm.isf(LEVEL / 2)
@@ -132,22 +131,22 @@ def test_a_scalars_noise_has_variance_sigma_squared_not_divided_by_b(sampler, ma
     assert abs(across) < quantile
 
 
-def test_noise_is_fresh_every_round_and_replica(make_run, steps):
-    noise = noise_in_scalars(make_run, steps, epochs=20)
+def test_noise_is_fresh_every_round_and_replica():
+    noise = noise_in_scalars(epochs=20)
     assert len(np.unique(noise.round(9))) == noise.size
 
 
 @pytest.mark.parametrize("noise", ["grid", "float"])
-def test_noise_does_not_depend_on_labels_or_data(noise, make_run, make_dataset, steps):
+def test_noise_does_not_depend_on_labels_or_data(noise):
     """What noise adds is the same whole number of steps, whatever it is added to."""
     options = {**SMALL, "client_rate": 0.0, "server_update": "frozen", "noise": noise}
     noises = []
     for seed in (0, 1):
-        dataset = make_dataset(records=8, seed=seed)
+        dataset = random_dataset(records=8, seed=seed)
         both = []
         # Noise far below a step rounds to 0: what is left are the same whole numbers of steps.
         for sigma in (0.7, 1e-12 if noise == "grid" else 0.0):
-            run, log = make_run(DPZVConfig(**{**options, "sigma": sigma}), dataset=dataset)
+            run, log = start_run(DPZVConfig(**{**options, "sigma": sigma}), dataset=dataset)
             steps(run)
             both.append(torch.stack(log.payloads("scalar")))
         noises.append(both[0] - both[1])
@@ -155,7 +154,7 @@ def test_noise_does_not_depend_on_labels_or_data(noise, make_run, make_dataset, 
 
 
 @pytest.mark.parametrize(("clip", "batch"), [(0.1, 5), (10.0, 8)])
-def test_what_is_released_is_a_whole_number_of_steps(clip, batch, make_run, steps):
+def test_what_is_released_is_a_whole_number_of_steps(clip, batch):
     """B Delta / g is whole, with g = C / 2^20, and so is each world's sum, of at most B 2^20 steps."""
     config = DPZVConfig(**{**SMALL, "sigma": 0.3, "clip": clip, "batch_size": batch})
     seen = []
@@ -164,28 +163,28 @@ def test_what_is_released_is_a_whole_number_of_steps(clip, batch, make_run, step
         seen.append(sums)
         return sums + 7
 
-    run, log = make_run(config, noised=noised)
+    run, log = start_run(config, noised=noised)
     steps(run)
     sums, scalars = torch.stack(seen), torch.stack(log.payloads("scalar"))
     assert torch.equal(sums, sums.round())
     assert sums.abs().max() <= batch * 2**20
     assert torch.allclose(scalars * batch / clip * 2**20, sums + 7, rtol=0, atol=1e-8)
-    run, log = make_run(config)
+    run, log = start_run(config)
     steps(run)
     found = torch.stack(log.payloads("scalar")) * batch / clip * 2**20
     assert torch.allclose(found, found.round(), rtol=0, atol=1e-6)
 
 
-def test_without_noise_the_scalar_is_the_clipped_mean_alone(make_run, steps):
+def test_without_noise_the_scalar_is_the_clipped_mean_alone():
     config = DPZVConfig(**{**SMALL, "sampler": "uniform", "top_model": False})
-    run, log = make_run(config, records=8, behaviours=saturated(99))
+    run, log = start_run(config, records=8, behaviours=saturated(99))
     steps(run)
     # All records send zeros, so that every difference is 0 and any noise would show.
     assert all(torch.equal(s, torch.zeros(1, dtype=torch.float64)) for s in log.payloads("scalar"))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_the_joint_server_moves_by_the_released_scalar_alone(momentum, make_run, make_dataset, steps):
+def test_the_joint_server_moves_by_the_released_scalar_alone(momentum):
     """w_0 <- w_0 - eta_0 (lambda / lambda_0) Delta u_0: replayed from the released scalars and public directions."""
     config = DPZVConfig(
         **{
@@ -198,8 +197,8 @@ def test_the_joint_server_moves_by_the_released_scalar_alone(momentum, make_run,
             "server_momentum": momentum,
         }
     )
-    dataset = make_dataset(records=8)
-    run, log = make_run(config, replicas=(2,), dataset=dataset)
+    dataset = random_dataset(records=8)
+    run, log = start_run(config, replicas=(2,), dataset=dataset)
     fed, buffer = run.federation, 0.0
     directions = Directions(
         "sphere",
@@ -219,12 +218,12 @@ def test_the_joint_server_moves_by_the_released_scalar_alone(momentum, make_run,
         assert torch.allclose(fed.server_parameters.flat, before - 0.3 * buffer, rtol=1e-12, atol=1e-15)
 
 
-def test_equal_released_scalars_mean_equal_server_states(make_run, make_dataset, steps):
+def test_equal_released_scalars_mean_equal_server_states():
     """Post-processing: worlds with different labels whose scalars all saturate alike share every parameter."""
-    dataset = make_dataset(records=8)
+    dataset = random_dataset(records=8)
     labels = two_worlds(dataset, 3, 1)
     config = DPZVConfig(**{**SMALL, "server_update": "joint-zo", "clip": 1e-10, "sigma": 0.01})
-    run, log = make_run(config, replicas=(0, 0), labels=labels, dataset=dataset)
+    run, log = start_run(config, replicas=(0, 0), labels=labels, dataset=dataset)
     steps(run)
     # A clip this small makes the scalars equal to rounding, so states may differ by no more than that.
     scalars = torch.stack(log.payloads("scalar"))
@@ -235,13 +234,13 @@ def test_equal_released_scalars_mean_equal_server_states(make_run, make_dataset,
 
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("top_model", [True, False])
-def test_before_the_first_answer_a_client_knows_nothing_of_labels(update, top_model, make_run, make_dataset, steps):
+def test_before_the_first_answer_a_client_knows_nothing_of_labels(update, top_model):
     """With all labels changed, everything before the first scalar is the same: messages, notes, batches."""
-    dataset = make_dataset()
+    dataset = random_dataset()
     logs = []
     for labels in (dataset.train.labels, (dataset.train.labels + 1) % 3):
         config = DPZVConfig(**SMALL, server_update=update, top_model=top_model)
-        run, log = make_run(config, labels=labels, dataset=dataset, replicas=(0, 1))
+        run, log = start_run(config, labels=labels, dataset=dataset, replicas=(0, 1))
         steps(run)
         logs.append(log)
     scalar = next(i for i, m in enumerate(logs[0].messages) if m.kind == "scalar")
@@ -265,12 +264,12 @@ def test_before_the_first_answer_a_client_knows_nothing_of_labels(update, top_mo
         assert first.ids is None or torch.equal(first.ids, second.ids)
 
 
-def test_labels_reach_a_client_through_its_scalars_alone(make_run, make_dataset, steps, monkeypatch):
+def test_labels_reach_a_client_through_its_scalars_alone(monkeypatch):
     """If the scalars that come back are made equal, clients in worlds with different labels stay equal for ever."""
-    dataset = make_dataset()
+    dataset = random_dataset()
     clients = []
     for labels in (dataset.train.labels, (dataset.train.labels + 1) % 3):
-        run, log = make_run(DPZVConfig(**SMALL), labels=labels, dataset=dataset)
+        run, log = start_run(DPZVConfig(**SMALL), labels=labels, dataset=dataset)
         channel = run.federation.channel
         send = channel.send
 
@@ -286,15 +285,15 @@ def test_labels_reach_a_client_through_its_scalars_alone(make_run, make_dataset,
     assert all(torch.equal(a, b) for a, b in zip(*clients, strict=True))
 
 
-def test_payloads_are_never_written_to_after_sending(make_run, steps):
+def test_payloads_are_never_written_to_after_sending():
     for options in ({}, {"perturbation": "in-place"}, {"server_update": "joint-zo"}, {"top_model": False}):
-        run, log = make_run(DPZVConfig(**{**SMALL, "sigma": 0.1, **options}))
+        run, log = start_run(DPZVConfig(**{**SMALL, "sigma": 0.1, **options}))
         steps(run)
         for message, copy in zip(log.messages, log.copies, strict=True):
             assert torch.equal(message.payload, copy)
 
 
-def test_uploads_of_another_shape_are_refused(make_run, steps):
+def test_uploads_of_another_shape_are_refused():
     """With two replicas (2, K, B, width) would pass for (K, 2, B, width) and be misread."""
 
     class Transposed:
@@ -303,14 +302,14 @@ def test_uploads_of_another_shape_are_refused(make_run, steps):
         def uploads(self, turn):
             return torch.zeros(turn.shape).transpose(0, 1).contiguous()
 
-    run, _ = make_run(DPZVConfig(**SMALL), replicas=(0, 1, 2), behaviours={1: Transposed()})
+    run, _ = start_run(DPZVConfig(**SMALL), replicas=(0, 1, 2), behaviours={1: Transposed()})
     with pytest.raises(ValueError, match=r"client 1 sends embeddings of shape \(2, 3, 4, 2\), must be \(3, 2, 4, 2\)"):
         steps(run, 1)
 
 
-def test_a_client_that_sends_something_else_does_not_step(make_run, steps):
+def test_a_client_that_sends_something_else_does_not_step():
     """Its direction had no part in what it sent, so a step along it would be noise; the others step."""
-    run, _ = make_run(DPZVConfig(**{**SMALL, "sigma": 1.0}), behaviours={2: Saturating(3)})
+    run, _ = start_run(DPZVConfig(**{**SMALL, "sigma": 1.0}), behaviours={2: Saturating(3)})
     before = [client.parameters.flat.clone() for client in run.federation.clients]
     steps(run)
     moved = [not torch.equal(a, c.parameters.flat) for a, c in zip(before, run.federation.clients, strict=True)]

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.context import TrainingData
 from mechanisms.core.streams import Directions
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import train
+from ..conftest import random_dataset, start_run, steps, training_data
 
 TOLERANCE = 1e-10
 SMALL = {
@@ -31,9 +31,9 @@ UPDATES = {
 }
 
 
-def outcome(make_run, steps, config, replicas, seed=0):
+def outcome(config, replicas, seed=0):
     """All that a run of `replicas` ends with, each with a leading replica axis."""
-    run, log = make_run(config, seed=seed, replicas=replicas)
+    run, log = start_run(config, seed=seed, replicas=replicas)
     steps(run)
     fed = run.federation
     table = fed.table[:-1].unflatten(0, (fed.stack, fed.records))
@@ -41,9 +41,9 @@ def outcome(make_run, steps, config, replicas, seed=0):
     return [*flats, fed.server_parameters.flat, table, torch.stack(log.payloads("scalar"), 1)]
 
 
-def check(make_run, steps, config, seed=0):
+def check(config, seed=0):
     chunks = [(0,), (1, 2, 3), (4, 0, 3, 1, 2)]
-    results = [outcome(make_run, steps, config, chunk, seed) for chunk in chunks]
+    results = [outcome(config, chunk, seed) for chunk in chunks]
     for part, values in enumerate(results[2]):
         alone = results[0][part]
         three = results[1][part]
@@ -57,13 +57,13 @@ def check(make_run, steps, config, seed=0):
 
 @pytest.mark.parametrize("sampler", ["shuffled", "uniform", "poisson"])
 @pytest.mark.parametrize("update", UPDATES)
-def test_a_replica_is_the_same_run_alone(update, sampler, make_run, steps):
-    check(make_run, steps, DPZVConfig(**SMALL, **UPDATES[update], sampler=sampler))
+def test_a_replica_is_the_same_run_alone(update, sampler):
+    check(DPZVConfig(**SMALL, **UPDATES[update], sampler=sampler))
 
 
 @pytest.mark.parametrize("sampler", ["shuffled", "uniform", "poisson"])
-def test_a_replica_is_the_same_run_alone_without_a_top_model(sampler, make_run, steps):
-    check(make_run, steps, DPZVConfig(**SMALL, top_model=False, sampler=sampler))
+def test_a_replica_is_the_same_run_alone_without_a_top_model(sampler):
+    check(DPZVConfig(**SMALL, top_model=False, sampler=sampler))
 
 
 @pytest.mark.parametrize(
@@ -79,30 +79,30 @@ def test_a_replica_is_the_same_run_alone_without_a_top_model(sampler, make_run, 
     ],
     ids=str,
 )
-def test_a_replica_is_the_same_run_alone_whatever_the_options(options, make_run, steps):
-    check(make_run, steps, DPZVConfig(**SMALL, **options))
+def test_a_replica_is_the_same_run_alone_whatever_the_options(options):
+    check(DPZVConfig(**SMALL, **options))
 
 
 @settings(derandomize=True, deadline=None, max_examples=6)
 @given(st.integers(0, 2**40))
-def test_a_replica_is_the_same_run_alone_for_any_seed(make_run, steps, seed):
-    check(make_run, steps, DPZVConfig(**SMALL), seed=seed)
+def test_a_replica_is_the_same_run_alone_for_any_seed(seed):
+    check(DPZVConfig(**SMALL), seed=seed)
 
 
-def test_equal_seeds_give_identical_results_and_others_do_not(make_run, steps):
+def test_equal_seeds_give_identical_results_and_others_do_not():
     config = DPZVConfig(**SMALL)
-    first, again, other = (outcome(make_run, steps, config, (0, 1), seed) for seed in (7, 7, 8))
+    first, again, other = (outcome(config, (0, 1), seed) for seed in (7, 7, 8))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not any(torch.isclose(a, b).all() for a, b in zip(first, other, strict=True))
 
 
-def test_a_label_by_replica_reaches_its_replica_alone(make_run, make_dataset, steps):
-    dataset = make_dataset()
+def test_a_label_by_replica_reaches_its_replica_alone():
+    dataset = random_dataset()
     labels = torch.from_numpy(dataset.train.labels).repeat(3, 1)
     labels[1] = (labels[1] + 1) % 3
     runs = []
     for given_labels in (labels.numpy(), None):
-        run, log = make_run(DPZVConfig(**SMALL), replicas=(0, 1, 2), labels=given_labels, dataset=dataset)
+        run, log = start_run(DPZVConfig(**SMALL), replicas=(0, 1, 2), labels=given_labels, dataset=dataset)
         steps(run)
         runs.append(torch.stack(log.payloads("scalar"), 1))
     assert torch.equal(runs[0][0], runs[1][0])
@@ -112,11 +112,10 @@ def test_a_label_by_replica_reaches_its_replica_alone(make_run, make_dataset, st
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_in_place_agrees_with_functional_in_float64(momentum, make_run, steps):
+def test_in_place_agrees_with_functional_in_float64(momentum):
     config = {**SMALL, "epochs": 13, "momentum": momentum}
     results = [
-        outcome(make_run, steps, DPZVConfig(**config, perturbation=perturbation), (0, 1))
-        for perturbation in ("functional", "in-place")
+        outcome(DPZVConfig(**config, perturbation=perturbation), (0, 1)) for perturbation in ("functional", "in-place")
     ]
     assert results[0][-1].shape == (2, 52)
     for functional, in_place in zip(*results, strict=True):
@@ -124,7 +123,7 @@ def test_in_place_agrees_with_functional_in_float64(momentum, make_run, steps):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_in_place_drifts_little_from_functional_in_float32(momentum, make_run, steps):
+def test_in_place_drifts_little_from_functional_in_float32(momentum):
     """1,000 rounds of three in-place shifts each, at the default rates: rounding of 1e-7 a shift may add up to 1e-4."""
     config = {
         **SMALL,
@@ -136,7 +135,7 @@ def test_in_place_drifts_little_from_functional_in_float32(momentum, make_run, s
     }
     run_of = {}
     for perturbation in ("functional", "in-place"):
-        run, _ = make_run(DPZVConfig(**config, perturbation=perturbation), replicas=(0, 1))
+        run, _ = start_run(DPZVConfig(**config, perturbation=perturbation), replicas=(0, 1))
         start = [client.parameters.flat.clone() for client in run.federation.clients]
         steps(run)
         assert run.round == 1000
@@ -148,13 +147,13 @@ def test_in_place_drifts_little_from_functional_in_float32(momentum, make_run, s
         assert moved > 2e-3
 
 
-def test_in_place_steps_of_large_models_redraw_the_direction_in_pieces(make_run, steps):
+def test_in_place_steps_of_large_models_redraw_the_direction_in_pieces():
     """A client of more than 2^14 parameters, whose direction is drawn again piece by piece in every shift."""
     config = {**SMALL, "epochs": 2, "embedding": 60, "dtype": "float64"}
     for momentum in (0.0, 0.9):
         clients = []
         for perturbation in ("functional", "in-place"):
-            run, _ = make_run(DPZVConfig(**config, momentum=momentum, perturbation=perturbation), width=300, clients=2)
+            run, _ = start_run(DPZVConfig(**config, momentum=momentum, perturbation=perturbation), width=300, clients=2)
             assert run.federation.clients[0].parameters.flat.shape[1] > 2**14
             steps(run)
             clients.append(run.federation.clients)
@@ -163,12 +162,12 @@ def test_in_place_steps_of_large_models_redraw_the_direction_in_pieces(make_run,
 
 
 @pytest.mark.parametrize("width", [3, 300])
-def test_in_place_clients_note_the_direction_that_they_step_along(width, make_run, steps):
+def test_in_place_clients_note_the_direction_that_they_step_along(width):
     """A client's view must hold u however it perturbs; for a large model u is put together for the reader alone."""
     config = {**SMALL, "epochs": 2, "embedding": 60, "dtype": "float64"}
     notes = []
     for perturbation in ("functional", "in-place"):
-        run, log = make_run(DPZVConfig(**config, perturbation=perturbation), replicas=(0, 1), width=width, clients=2)
+        run, log = start_run(DPZVConfig(**config, perturbation=perturbation), replicas=(0, 1), width=width, clients=2)
         steps(run)
         notes.append(log.notes)
     assert [note[:3] for note in notes[0]] == [note[:3] for note in notes[1]]
@@ -177,8 +176,8 @@ def test_in_place_clients_note_the_direction_that_they_step_along(width, make_ru
         assert torch.allclose(functional, in_place, rtol=1e-12)
 
 
-def test_a_large_direction_is_not_held_where_nobody_reads_notes(make_dataset, monkeypatch):
-    data = TrainingData.of(make_dataset(width=300, clients=2), dtype=torch.float64, device="cpu")
+def test_a_large_direction_is_not_held_where_nobody_reads_notes(monkeypatch):
+    data = training_data(width=300, clients=2)
     config = DPZVConfig(**{**SMALL, "embedding": 60, "dtype": "float64", "momentum": 0.0}, perturbation="in-place")
 
     def whole(directions, round_):

@@ -4,12 +4,12 @@ from torch import nn
 from torch.nn import functional
 
 from dpzv_audit.base.seeds import Purpose, stream
-from mechanisms.core.context import TrainingData
 from mechanisms.core.models import default_architectures, initial_parameters, layout_of
 from mechanisms.core.streams import BatchStream
 from mechanisms.methods.compressed import SplitConfig
 
 from ...helpers.built_in import train
+from ..conftest import random_dataset, training_data
 
 SMALL = {
     "batch_size": 6,
@@ -63,9 +63,9 @@ def reference(data, config, *, seed, replica):
 
 @pytest.mark.parametrize("sampler", ["shuffled", "uniform", "poisson"])
 @pytest.mark.parametrize("top_model", [True, False])
-def test_split_learning_is_back_propagation_cut_in_two(sampler, top_model, make_dataset):
+def test_split_learning_is_back_propagation_cut_in_two(sampler, top_model):
     config = SplitConfig(**SMALL, sampler=sampler, top_model=top_model)
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+    data = training_data()
     trained = train(data, config, seed=4, replicas=(0, 2))
     for place, replica in enumerate((0, 2)):
         expected = reference(data, config, seed=4, replica=replica)
@@ -78,9 +78,9 @@ def test_split_learning_is_back_propagation_cut_in_two(sampler, top_model, make_
 
 @pytest.mark.parametrize("sampler", ["shuffled", "uniform", "poisson"])
 @pytest.mark.parametrize("top_model", [True, False])
-def test_a_replica_is_the_same_run_alone(sampler, top_model, make_dataset):
+def test_a_replica_is_the_same_run_alone(sampler, top_model):
     config = SplitConfig(**SMALL, sampler=sampler, top_model=top_model)
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+    data = training_data()
     stacks = {chunk: train(data, config, seed=0, replicas=chunk) for chunk in ((2,), (0, 2, 1), (3, 4, 0, 1, 2))}
     for chunk, trained in stacks.items():
         place = chunk.index(2)
@@ -91,10 +91,10 @@ def test_a_replica_is_the_same_run_alone(sampler, top_model, make_dataset):
     assert not torch.isclose(flats[0], flats[1]).all()
 
 
-def test_gradients_name_the_label_without_a_top_model(make_dataset, message_log):
+def test_gradients_name_the_label_without_a_top_model(message_log):
     """softmax - one-hot, over B: one negative coordinate, which is the label (paper 002, section VI-B)."""
-    dataset = make_dataset()
-    data = TrainingData.of(dataset, dtype=torch.float64, device="cpu")
+    dataset = random_dataset()
+    data = training_data(dataset)
     train(data, SplitConfig(**SMALL, top_model=False), seed=0, observers=(message_log,))
     truth = torch.from_numpy(dataset.train.labels)
     gradients = [m for m in message_log.messages if m.kind == "gradient"]
@@ -105,12 +105,12 @@ def test_gradients_name_the_label_without_a_top_model(make_dataset, message_log)
         assert torch.allclose(message.payload.sum(2), torch.zeros(1, 6, dtype=torch.float64), atol=1e-12)
 
 
-def test_before_the_first_gradient_nothing_depends_on_labels(make_dataset):
-    dataset = make_dataset()
+def test_before_the_first_gradient_nothing_depends_on_labels():
+    dataset = random_dataset()
     logs = []
     for labels in (dataset.train.labels, (dataset.train.labels + 1) % 3):
         log = _Log()
-        data = TrainingData.of(dataset, dtype=torch.float64, device="cpu", labels=labels)
+        data = training_data(dataset, labels=labels)
         train(data, SplitConfig(**SMALL), seed=0, observers=(log,))
         logs.append(log.messages)
     first = next(i for i, m in enumerate(logs[0]) if m.kind == "gradient")
@@ -131,8 +131,8 @@ class _Log:
         raise AssertionError("split learning notes nothing")
 
 
-def test_progress_and_history(make_dataset):
-    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+def test_progress_and_history():
+    data = training_data()
     done = []
     trained = train(data, SplitConfig(**SMALL), seed=0, progress=done.append, evaluate_epochs=True)
     assert done == [4, 8, 12]

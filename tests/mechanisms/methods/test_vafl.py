@@ -5,10 +5,10 @@ import torch
 
 from mechanisms.core.channel import SERVER
 from mechanisms.core.config import active_clients
-from mechanisms.core.context import TrainingData
 from mechanisms.methods.vafl import VAFLConfig
 
 from ...helpers.built_in import train
+from ..conftest import Parties, agree, random_dataset, received, start_run, steps, training_data
 
 SMALL = {
     "batch_size": 5,
@@ -58,16 +58,15 @@ def reference_round(parties, m):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_rounds_are_those_of_the_reference(name, start_run, parties, agree, received):
+def test_rounds_are_those_of_the_reference(name):
     config = VAFLConfig(**{**SMALL, **VARIANTS[name]})
     run, log = start_run(config, seed=3, replicas=(1, 2), records=16)
-    reference = parties(run.federation.data, config, seed=3, replica=2)
+    reference = Parties(run.federation.data, config, seed=3, replica=2)
     reference.fill_table()
     agree(run, 1, reference)
     active = active_clients(config, 3, 3)
     for round_ in range(12):
-        with torch.no_grad():
-            run.step()
+        steps(run, 1)
         m = next(active)
         ids, up, down = reference_round(reference, m)
         sent, *anew, answer = [message for message in log.messages if message.round == round_]
@@ -84,12 +83,10 @@ def test_rounds_are_those_of_the_reference(name, start_run, parties, agree, rece
     assert len({m.receiver for m in log.messages}) == 4
 
 
-def test_rows_of_clients_that_are_not_active_grow_stale(start_run):
+def test_rows_of_clients_that_are_not_active_grow_stale():
     """After three rounds a row of client 1's first batch is what client 1 sent then, though it could send another."""
     run, log = start_run(VAFLConfig(**SMALL), records=15)
-    with torch.no_grad():
-        for _ in range(3):
-            run.step()
+    steps(run, 3)
     fed = run.federation
     first = next(m for m in log.messages if m.round == 0)
     kept = fed.table[first.ids[0], fed.slots[0]]
@@ -98,13 +95,11 @@ def test_rows_of_clients_that_are_not_active_grow_stale(start_run):
     assert not torch.isclose(kept, fresh).all()
 
 
-def test_padding_sends_nothing_and_moves_nothing(start_run):
+def test_padding_sends_nothing_and_moves_nothing():
     """Poisson: places without a record carry zeros both ways, though gradient noise is on every row."""
     config = VAFLConfig(**{**SMALL, "sampler": "poisson", "dp": "gradient", **DP})
     run, log = start_run(config, replicas=(0, 1), records=16)
-    with torch.no_grad():
-        for _ in range(8):
-            run.step()
+    steps(run, 8)
     padded = 0
     for message in log.messages:
         if message.round >= 0:
@@ -116,7 +111,7 @@ def test_padding_sends_nothing_and_moves_nothing(start_run):
     assert (run.federation.table[-1] == 0).all()
 
 
-def test_a_replica_that_diverges_leaves_the_others_alone(start_run):
+def test_a_replica_that_diverges_leaves_the_others_alone():
     """Under Poisson sampling replicas share the table's scratch row, which must not carry one's nan to another."""
     config = VAFLConfig(**{**SMALL, "sampler": "poisson"})
     run, _ = start_run(config, replicas=(0, 1), records=16)
@@ -130,10 +125,10 @@ def test_a_replica_that_diverges_leaves_the_others_alone(start_run):
     assert torch.equal(run.federation.server_parameters.flat[0], other.federation.server_parameters.flat[0])
 
 
-def test_bytes_of_003s_mnist(make_dataset):
+def test_bytes_of_003s_mnist():
     """Rounds of 64 x 64 floats both ways: 187,500 of them are 6,144 MB; the table is what both halves send once."""
-    dataset = make_dataset(records=128, clients=2, width=392, classes=10)
-    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+    dataset = random_dataset(records=128, clients=2, width=392, classes=10)
+    data = training_data(dataset, dtype=torch.float32)
     config = VAFLConfig(batch_size=64, epochs=1, embedding=64, hidden=128)
     trained = train(data, config, seed=0)
     ledger = trained.ledger

@@ -12,6 +12,8 @@ from mechanisms.core.config import active_clients
 from mechanisms.core.streams import Directions
 from mechanisms.methods.zoo import ZerothOrderConfig
 
+from ..conftest import Parties, agree, start_run, steps
+
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
 
@@ -127,15 +129,14 @@ class Reference:
 
 
 @pytest.mark.parametrize(("method", "variant"), CASES)
-def test_rounds_are_those_of_the_paper(method, variant, start_run, parties, agree, received):
+def test_rounds_are_those_of_the_paper(method, variant):
     config = METHODS[method].configure(**{**SMALL, **{**VARIANTS, **SCHEDULES}[variant]})
     run, log = start_run(config, seed=3, replicas=(1, 2), records=16)
-    reference = Reference(parties(run.federation.data, config, seed=3, replica=2), config, seed=3, replica=2)
+    reference = Reference(Parties(run.federation.data, config, seed=3, replica=2), config, seed=3, replica=2)
     active = active_clients(config, 3, 3)
     for _ in range(9):
         before = len(log.messages)
-        with torch.no_grad():
-            run.step()
+        steps(run, 1)
         clients = [1, 2, 3] if config.synchronous else [next(active)]
         ids, told = reference.run_round(clients)
         new = log.messages[before:]
@@ -166,11 +167,9 @@ def test_the_methods_differ_in_what_the_paper_says_they_differ():
     assert all(c.direction == "gaussian" and c.smoothing == 1e-3 and c.momentum == 0 for c in configs.values())
 
 
-def test_synchronous_clients_share_the_batch_and_keep_no_table(start_run):
+def test_synchronous_clients_share_the_batch_and_keep_no_table():
     run, log = start_run(METHODS["syn-zoo-vfl"].configure(**SMALL))
-    with torch.no_grad():
-        for _ in range(6):
-            run.step()
+    steps(run, 6)
     assert {m.kind for m in log.messages} == {"embeddings", "losses"}
     for round_ in range(6):
         ids = [m.ids for m in log.messages if m.round == round_]
@@ -179,16 +178,15 @@ def test_synchronous_clients_share_the_batch_and_keep_no_table(start_run):
     assert [client.rounds for client in run.federation.clients] == [6, 6, 6]
 
 
-def test_the_first_of_the_two_losses_is_the_same_for_all_clients_of_a_synchronous_round(start_run):
+def test_the_first_of_the_two_losses_is_the_same_for_all_clients_of_a_synchronous_round():
     run, log = start_run(METHODS["syn-zoo-vfl"].configure(**SMALL))
-    with torch.no_grad():
-        run.step()
+    steps(run, 1)
     losses = torch.stack(log.payloads("losses"))
     assert torch.allclose(losses[:, :, 0], losses[:1, :, 0].expand(3, -1), rtol=1e-12)
     assert len(losses[:, 0, 1].unique()) == 3
 
 
-def steps_taken(start_run, config, rounds):
+def steps_taken(config, rounds):
     """(client's, server's) negated steps at rate 1 from one and the same point, each (rounds, d)."""
     run, _ = start_run(config, seed=2, records=12, clients=1, width=2)
     fed = run.federation
@@ -213,7 +211,7 @@ def p_value(estimates, truth):
 
 
 @pytest.mark.parametrize("direction", ["gaussian", pytest.param("unit-sphere", marks=pytest.mark.slow), "sphere"])
-def test_steps_of_both_parties_are_unbiased_estimates_of_the_gradient(direction, start_run, parties):
+def test_steps_of_both_parties_are_unbiased_estimates_of_the_gradient(direction):
     """2,500 steps from one point on the whole data set at mu = 1e-6 against autograd: level 1e-4 for each party."""
     config = ZerothOrderConfig(
         batch_size=12,
@@ -226,8 +224,8 @@ def test_steps_of_both_parties_are_unbiased_estimates_of_the_gradient(direction,
         client_rate=1.0,
         server_rate=1.0,
     )
-    found, run = steps_taken(start_run, config, 2500)
-    reference = parties(run.federation.data, config, seed=2, replica=0)
+    found, run = steps_taken(config, 2500)
+    reference = Parties(run.federation.data, config, seed=2, replica=0)
     rows = {i: [reference.embed(1, i)] for i in range(12)}
     loss = reference.mean_loss(rows)
     for party, estimates in zip((1, 0), found, strict=True):
@@ -237,21 +235,20 @@ def test_steps_of_both_parties_are_unbiased_estimates_of_the_gradient(direction,
         assert p_value(estimates, 1.5 * truth) < 1e-6, "blind to a scale that is off by half"
 
 
-def test_the_cascaded_servers_step_is_the_exact_gradient(start_run, parties):
+def test_the_cascaded_servers_step_is_the_exact_gradient():
     config = METHODS["cascaded"].configure(
         batch_size=12, embedding=2, hidden=3, dtype="float64", client_rate=0.0, server_rate=1.0, sampler="uniform"
     )
-    found, run = steps_taken(start_run, config, 3)
-    reference = parties(run.federation.data, config, seed=2, replica=0)
+    found, run = steps_taken(config, 3)
+    reference = Parties(run.federation.data, config, seed=2, replica=0)
     truth = reference.gradient(reference.mean_loss({i: [reference.embed(1, i)] for i in range(12)}), 0).numpy()
     assert np.allclose(found[1], truth, rtol=0, atol=1e-12)
 
 
-def test_client_and_server_directions_share_no_stream(start_run):
+def test_client_and_server_directions_share_no_stream():
     """They would be one vector where dimensions agree, and the two estimates would leak into each other."""
     run, log = start_run(ZerothOrderConfig(**SMALL))
-    with torch.no_grad():
-        run.step()
+    steps(run, 1)
     own = next(value for *_, name, value in log.notes if name == "direction")
     servers = run._parties[0].directions.at(0)
     shared = min(own.shape[1], servers.shape[1])
@@ -272,12 +269,10 @@ class Dummies:
 
 
 @pytest.mark.parametrize("method", METHOD_NAMES)
-def test_a_client_that_sends_something_else_does_not_step_and_is_answered(method, start_run):
+def test_a_client_that_sends_something_else_does_not_step_and_is_answered(method):
     run, log = start_run(METHODS[method].configure(**SMALL), behaviours={2: Dummies()}, replicas=(0, 1))
     before = [client.parameters.flat.clone() for client in run.federation.clients]
-    with torch.no_grad():
-        for _ in range(9):
-            run.step()
+    steps(run, 9)
     moved = [not torch.equal(a, c.parameters.flat) for a, c in zip(before, run.federation.clients, strict=True)]
     assert moved == [True, False, True]
     own = [m for m in log.messages if m.sender == 2 and m.kind == "embeddings"]
@@ -288,20 +283,19 @@ def test_a_client_that_sends_something_else_does_not_step_and_is_answered(method
 
 
 @pytest.mark.parametrize("method", METHOD_NAMES)
-def test_uploads_of_another_shape_are_refused(method, start_run):
+def test_uploads_of_another_shape_are_refused(method):
     run, _ = start_run(METHODS[method].configure(**SMALL), replicas=(0, 1, 2), behaviours={1: Dummies(True)})
     with pytest.raises(ValueError, match=r"client 1 sends embeddings of shape \(2, 3, 5, 2\), must be \(3, 2, 5, 2\)"):
         run.step()
 
 
-def test_bytes_of_a_round(start_run):
+def test_bytes_of_a_round():
     """Two uploads of B x d_h and two losses a client (paper 002); Syn-ZOO-VFL for every client and without a table."""
     for method, clients in (("zoo-vfl", 1), ("cascaded", 1), ("syn-zoo-vfl", 3)):
         run, _ = start_run(METHODS[method].configure(**SMALL), replicas=(0, 1))
         ledger = run.federation.channel.ledger
         table = ledger.up
         assert table == (0 if clients == 3 else 3 * 24 * 2 * 4)
-        with torch.no_grad():
-            run.step()
+        steps(run, 1)
         assert ledger.up - table == clients * 2 * 5 * 2 * 4
         assert ledger.down == clients * 2 * 4
