@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 from torch.nn import functional
 
@@ -256,3 +257,17 @@ def received(message, place):
     """{i: row} of the members of a message's payload (K, B, n) at one place of the stack."""
     ids = message.ids[place].tolist()
     return {i: row for i, row in zip(ids, message.payload[place], strict=True) if i >= 0}
+
+
+def p_value(estimates, truth):
+    """Hotelling's T^2 of `truth` being the mean of the rows: exact up to the central limit theorem.
+
+    Inactive units leave directions in which no estimate ever points; there the truth must be 0 as well.
+    """
+    values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(estimates.T)))
+    varies = values > 1e-9 * values.max()
+    error = vectors.T @ (estimates.mean(0) - truth)
+    assert np.abs(error[~varies]).max(initial=0.0) < 1e-7
+    n, d = len(estimates), int(varies.sum())
+    statistic = n * (error[varies] ** 2 / values[varies]).sum()
+    return stats.f.sf(statistic * (n - d) / (d * (n - 1)), d, n - d)

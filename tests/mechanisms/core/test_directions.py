@@ -9,6 +9,8 @@ from scipy import stats
 
 from mechanisms.core.streams import Directions, forward_difference
 
+from ..conftest import p_value
+
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
 
@@ -105,14 +107,6 @@ def smooth(points):
 GRADIENT = A @ W + B + torch.cos(W)
 
 
-def hotelling_p_value(estimates, truth):
-    """P-value of `truth` being the mean of the rows of `estimates`: Hotelling's T^2, exact up to the CLT."""
-    n, d = estimates.shape
-    mean = estimates.mean(0) - truth
-    statistic = n * mean @ np.linalg.solve(np.cov(estimates.T), mean)
-    return stats.f.sf(statistic * (n - d) / (d * (n - 1)), d, n - d)
-
-
 def samples(estimate, kind, mu, count=4000):
     source = directions(kind, 3)
     return np.stack([estimate(smooth, W, source.at(t), mu=mu).numpy() for t in range(count)])
@@ -128,12 +122,12 @@ def samples(estimate, kind, mu, count=4000):
 )
 def test_estimators_are_unbiased(estimate, kind):
     """The mean of 4,000 single-direction estimates at mu = 1e-5 against the gradient: level 1e-4."""
-    assert hotelling_p_value(samples(estimate, kind, 1e-5), GRADIENT.numpy()) > LEVEL
+    assert p_value(samples(estimate, kind, 1e-5), GRADIENT.numpy()) > LEVEL
 
 
 def test_the_test_of_bias_sees_a_wrong_scale():
     wrong = samples(lambda f, w, u, mu: forward_difference(f, w, u, mu=mu, phi=1.3), "gaussian", 1e-5)
-    assert hotelling_p_value(wrong, GRADIENT.numpy()) < LEVEL
+    assert p_value(wrong, GRADIENT.numpy()) < LEVEL
 
 
 def test_average_over_q_is_the_mean_of_single_estimates():

@@ -10,7 +10,7 @@ from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import ledger_of, train
 from ...helpers.worlds import SMALL as NOISELESS
-from ..conftest import start_run, steps, training_data
+from ..conftest import MessageLog, start_run, steps, training_data
 
 SMALL = {"batch_size": 4, "epochs": 3, "embedding": 2, "hidden": 3, "sampler": "poisson", "dtype": "float64"}
 RECORD_ROWS = {"embeddings", "gradient"}
@@ -35,40 +35,38 @@ def takes_poisson(method):
 METHODS_WITH_POISSON = [m for m, spec in METHODS.items() if takes_poisson(m) and spec.downlink != "none"]
 
 
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("vafl", {}),
+        *(("dpzv", {"server_update": update}) for update in ("sgd", "zo", "joint-zo")),
+        ("dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0}),
+    ],
+    ids=str,
+)
+def test_a_replica_that_diverges_leaves_the_others_alone(method, options):
+    """Replicas share the table's scratch row, where padding is written: it must not carry one's nan to another."""
+    (run, _), (other, _) = (start_run(configure(method, **options), replicas=(0, 1), records=16) for _ in range(2))
+    run.federation.clients[0].parameters.flat[1] = float("nan")
+    for each in (run, other):
+        steps(each, 8)
+    broken, whole = run.federation, other.federation
+    assert broken.clients[0].parameters.flat[1].isnan().all()
+    assert broken.server_parameters.flat[0].isfinite().all()
+    assert torch.equal(broken.server_parameters.flat[0], whole.server_parameters.flat[0])
+    for mine, theirs in zip(broken.clients, whole.clients, strict=True):
+        assert torch.equal(mine.parameters.flat[0], theirs.parameters.flat[0])
+
+
 def test_only_shared_directions_need_batches_of_one_size():
     assert {"dpzv", "dpzv-sound", "vafl", "split", "compressed", "zoo-vfl", "cascaded"} < set(METHODS_WITH_POISSON)
     assert "czofo" not in METHODS_WITH_POISSON
 
 
-class Log:
-    def __init__(self):
-        self.messages = []
-
-    def on_message(self, message):
-        self.messages.append(message)
-
-
 def trained(method, replicas, **options):
-    data = training_data(records=16)
-    log = Log()
-    return train(data, configure(method, **options), seed=0, replicas=replicas, observers=(log,)), log.messages
-
-
-@pytest.mark.parametrize("update", ["sgd", "zo", "joint-zo", "dp-sgd"])
-def test_a_dpzv_replica_that_diverges_leaves_the_others_alone(update):
-    """Replicas share the table's scratch row, where padding is written: it must not carry one's nan to another."""
-    options = {"server_update": update, "server_noise_multiplier": 1.0 if update == "dp-sgd" else 0.0}
-    config = configure("dpzv", **options)
-    run, _ = start_run(config, replicas=(0, 1), records=16)
-    other, _ = start_run(config, replicas=(0, 1), records=16)
-    run.federation.clients[0].parameters.flat[1] = float("nan")
-    steps(run, 8)
-    steps(other, 8)
-    assert run.federation.clients[0].parameters.flat[1].isnan().all()
-    assert run.federation.server_parameters.flat[0].isfinite().all()
-    assert torch.equal(run.federation.server_parameters.flat[0], other.federation.server_parameters.flat[0])
-    for mine, theirs in zip(run.federation.clients, other.federation.clients, strict=True):
-        assert torch.equal(mine.parameters.flat[0], theirs.parameters.flat[0])
+    log = MessageLog()
+    done = train(training_data(records=16), configure(method, **options), seed=0, replicas=replicas, observers=(log,))
+    return done, log.messages
 
 
 @pytest.mark.parametrize("method", METHODS_WITH_POISSON)

@@ -1,20 +1,19 @@
 """DPZV against a slow reference written from paper 001: plain modules, loops over records, an explicit table."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from torch import nn
-from torch.nn import functional
 
-from dpzv_audit.base.seeds import Purpose, stream
-from mechanisms.core.models import default_architectures, initial_parameters, layout_of
+from dpzv_audit.base.seeds import Purpose
 from mechanisms.core.noise import GaussianNoise
-from mechanisms.core.streams import BatchStream, Directions
+from mechanisms.core.streams import Directions
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import train
-from ..conftest import random_dataset, start_run, steps, training_data
+from ..conftest import Parties, agree, p_value, random_dataset, received, start_run, steps, training_data, vector
 
 SMALL = {
     "batch_size": 5,
@@ -31,189 +30,116 @@ SMALL = {
 }
 
 
-def vector(module):
-    return nn.utils.parameters_to_vector(module.parameters()).detach().clone()
-
-
-class Reference:
-    """Algorithm 1 for one replica. Randomness comes from the run's own streams; all arithmetic is written anew."""
+class Reference(Parties):
+    """Algorithm 1 for one replica."""
 
     def __init__(self, data, config, *, seed, replica):
-        self.data, self.config = data, config
-        self.labels = data.labels
-        clients, records = len(data.features), len(data.labels)
-        shapes = tuple(tuple(f.shape[1:]) for f in data.features)
-        models, top = default_architectures(config, shapes, data.classes)
-
-        def start(model, party):
-            module = model.module().double()
-            flat = initial_parameters(layout_of(model), stream(seed, Purpose.INIT, party, replica))
-            nn.utils.vector_to_parameters(torch.from_numpy(flat), module.parameters())
-            return module
-
-        self.clients = [start(model, m) for m, model in enumerate(models, start=1)]
-        self.server = None if top is None else start(top, 0)
+        super().__init__(data, config, seed=seed, replica=replica)
         own = {"seed": seed, "replicas": (replica,), "dtype": torch.float64}
-        self.directions = [Directions("sphere", len(vector(c)), party=m, **own) for m, c in enumerate(self.clients, 1)]
-        if self.server is not None:
-            self.server_directions = Directions(
-                "sphere", len(vector(self.server)), party=0, purpose=Purpose.SERVER_DIRECTIONS, **own
+        sizes = {m: len(vector(module)) for m, module in self.modules.items() if module is not None}
+        self.directions = {
+            m: Directions(
+                "sphere", size, party=m, purpose=Purpose.DIRECTIONS if m else Purpose.SERVER_DIRECTIONS, **own
             )
-            self.server_noise = GaussianNoise(
-                1.0,
-                shape=(len(vector(self.server)),),
-                purpose=Purpose.SERVER_NOISE,
-                **own,
-            )
-        self.noise = GaussianNoise(1.0, **own)
-        self.batches = [
-            BatchStream(
-                config.sampler,
-                records=records,
-                batch_size=config.batch_size,
-                seed=seed,
-                client=m,
-                replicas=(replica,),
-            )
-            for m in range(1, clients + 1)
-        ]
-        self.rounds = [0] * clients
-        self.buffers = [torch.zeros_like(vector(c)) for c in self.clients]
-        self.server_buffer = None if self.server is None else torch.zeros_like(vector(self.server))
-        self.pending = [[] for _ in self.clients]
-        self.server_pending = []
-        with torch.no_grad():
-            self.table = {
-                (m, i): client(data.features[m][i : i + 1])[0]
-                for m, client in enumerate(self.clients)
-                for i in range(records)
-            }
-
-    def loss(self, embeddings, i):
-        """L(w_0, h_1, ..., h_M; y_i)."""
-        joined = torch.cat(embeddings) if self.server is not None else sum(embeddings)
-        logits = self.server(joined.unsqueeze(0))[0] if self.server is not None else joined
-        return functional.cross_entropy(logits, self.labels[i])
-
-    def row(self, i, m=None, embedding=None):
-        return [embedding if k == m else self.table[k, i] for k in range(len(self.clients))]
-
-    def at(self, module, parameters, function):
-        """`function()` with `module` at other parameters."""
-        before = vector(module)
-        nn.utils.vector_to_parameters(parameters, module.parameters())
-        value = function()
-        nn.utils.vector_to_parameters(before, module.parameters())
-        return value
+            for m, size in sizes.items()
+        }
+        self.scalar_noise = GaussianNoise(1.0, **own)
+        if 0 in sizes:
+            self.server_noise = GaussianNoise(1.0, shape=(sizes[0],), purpose=Purpose.SERVER_NOISE, **own)
+        self.pending = {m: [] for m in sizes}
+        self.clipped_records = 0
+        self.fill_table()
 
     def round(self, m):
-        """One round of client number m (from 0); returns the uploads and the released scalar."""
-        config, smoothing = self.config, self.config.smoothing
-        batch = self.batches[m].next()
-        ids = batch.ids[0] if batch.weights is None else batch.ids[0][batch.weights[0].bool()]
-        u = self.directions[m].at(self.rounds[m])[0]
-        w = vector(self.clients[m])
-
-        def embed(i):
-            return self.clients[m](self.data.features[m][i : i + 1])[0]
-
+        """One round of client m; returns the ids, the uploads and the released scalar."""
+        ids = self.draw(m)
+        u, u_0 = self.directions[m].at(self.rounds[m])[0], None
+        if 0 in self.directions:
+            u_0 = self.directions[0].at(sum(self.rounds.values()))[0]
+        w = vector(self.modules[m])
         with torch.no_grad():
-            plus = {int(i): self.at(self.clients[m], w + smoothing * u, lambda i=i: embed(i)) for i in ids}
-            minus = {int(i): self.at(self.clients[m], w - smoothing * u, lambda i=i: embed(i)) for i in ids}
-        for i in plus:
-            self.table[m, i] = (plus[i] + minus[i]) / 2
-        z = self.noise.next().item()
-        step = config.clip / 2**20
-        divisor = (2 if config.difference == "central" else 1) * smoothing
-        joint = self.server is not None and config.server_update == "joint-zo"
-        if self.server is not None:
-            u_0 = self.server_directions.at(sum(self.rounds))[0]
-            w_0 = vector(self.server)
-        total = torch.zeros((), dtype=torch.float64)
-        with torch.no_grad():
-            for i in plus:
-                losses = []
-                for sign, h in ((1, plus[i]), (-1, minus[i])):
-                    row = self.row(i, m, h)
-                    if joint:
-                        moved = w_0 + sign * config.server_smoothing * u_0
-                        losses.append(self.at(self.server, moved, lambda row=row, i=i: self.loss(row, i)))
-                    else:
-                        losses.append(self.loss(row, i))
-                delta = (losses[0] - losses[1]) / divisor
-                delta = delta.clamp(max=config.clip)
-                if config.clip_rule == "symmetric":
-                    delta = delta.clamp(min=-config.clip)
-                total = total + (round(delta.item() / step) if config.noise == "grid" else delta)
-        if config.noise == "grid":
-            total = (total + round(z * config.sigma * config.batch_size / step)) * step
-        else:
-            total = total + z * config.sigma * config.batch_size
-        scalar = total / config.batch_size
-        if self.server is not None and config.server_update != "frozen":
-            self.step_server(plus, scalar, u_0, w_0)
+            plus, minus = (
+                self.at(m, w + step * u, lambda: {i: self.embed(m, i) for i in ids})
+                for step in (self.config.smoothing, -self.config.smoothing)
+            )
+            self.table.update({(m, i): (plus[i] + minus[i]) / 2 for i in ids})
+            above, below = (self.losses(m, moved, sign, u_0) for moved, sign in ((plus, 1), (minus, -1)))
+        scalar = self.released({i: above[i] - below[i] for i in ids})
+        if self.modules[0] is not None and self.config.server_update != "frozen":
+            self.step_server(ids, scalar, u_0)
         self.rounds[m] += 1
-        self.pending[m].append(scalar * u)
-        if len(self.pending[m]) == config.directions:
-            self.buffers[m] = config.momentum * self.buffers[m] + torch.stack(self.pending[m]).mean(0)
-            self.pending[m].clear()
-            nn.utils.vector_to_parameters(w - config.client_rate * self.buffers[m], self.clients[m].parameters())
+        self.step_along(m, scalar * u)
         return ids, plus, minus, scalar
 
-    def step_server(self, ids, scalar, u_0, w_0):
+    def losses(self, m, moved, sign, u_0):
+        """Losses of the batch at client m's moved embeddings, and in a joint update at the moved server."""
+        rows = self.rows(moved, m, moved)
+
+        def each():
+            return {i: self.loss(row, i) for i, row in rows.items()}
+
+        if self.modules[0] is None or self.config.server_update != "joint-zo":
+            return each()
+        return self.at(0, vector(self.modules[0]) + sign * self.config.server_smoothing * u_0, each)
+
+    def released(self, differences):
+        """The scalar: clipped differences and noise, on the grid or in floating point."""
         config = self.config
+        step = config.clip / 2**20
+        noise = self.scalar_noise.next().item() * config.sigma * config.batch_size
+        total = torch.zeros((), dtype=torch.float64)
+        for difference in differences.values():
+            delta = difference / ((2 if config.difference == "central" else 1) * config.smoothing)
+            least = -config.clip if config.clip_rule == "symmetric" else -math.inf
+            self.clipped_records += int(not least <= delta <= config.clip)
+            delta = delta.clamp(least, config.clip)
+            total = total + (round(delta.item() / step) if config.noise == "grid" else delta)
+        total = (total + round(noise / step)) * step if config.noise == "grid" else total + noise
+        return total / config.batch_size
 
-        def mean_loss():
-            return sum(self.loss(self.row(i), i) for i in ids) / config.batch_size
+    def step_along(self, party, gradient):
+        """Step by the mean of as many gradients as a party collects."""
+        self.pending[party].append(gradient)
+        if len(self.pending[party]) == self.config.directions:
+            self.step(party, torch.stack(self.pending[party]).mean(0))
+            self.pending[party].clear()
 
-        def gradient(loss):
-            self.server.zero_grad()
-            if isinstance(loss, torch.Tensor):
-                loss.backward()
-            return torch.cat(
-                [
-                    torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten()
-                    for p in self.server.parameters()
-                ]
-            )
-
-        if config.server_update == "sgd":
-            g = gradient(mean_loss())
-        elif config.server_update == "joint-zo":
-            self.server_pending.append(scalar * (config.smoothing / config.server_smoothing) * u_0)
-            if len(self.server_pending) < config.directions:
-                return
-            g = torch.stack(self.server_pending).mean(0)
-            self.server_pending.clear()
+    def step_server(self, ids, scalar, u_0):
+        config, rows = self.config, self.rows(ids)
+        if config.server_update == "joint-zo":
+            self.step_along(0, scalar * (config.smoothing / config.server_smoothing) * u_0)
+        elif config.server_update == "sgd":
+            self.step(0, self.gradient(self.mean_loss(rows), 0))
         elif config.server_update == "zo":
-            mu = config.server_smoothing
+            mu, w_0 = config.server_smoothing, vector(self.modules[0])
             with torch.no_grad():
-                both = [self.at(self.server, w_0 + sign * mu * u_0, mean_loss) for sign in (1, -1)]
-            g = (both[0] - both[1]) / (2 * mu) * u_0
+                above, below = (self.at(0, w_0 + s * u_0, lambda: self.mean_loss(rows)) for s in (mu, -mu))
+            self.step(0, (above - below) / (2 * mu) * u_0)
         else:
             std, z = config.server_noise_multiplier * config.server_clip, self.server_noise.next().flatten()
             step = config.server_clip / 2**18
-            g = torch.zeros_like(w_0)
-            for i in ids:
-                own = gradient(self.loss(self.row(i), i))
+            total = torch.zeros_like(u_0)
+            for i, row in rows.items():
+                own = self.gradient(self.loss(row, i), 0)
                 kept = min(1.0, config.server_clip / own.norm())
-                g = g + (own * kept if config.noise == "float" else self.steps_of(i, kept / config.server_clip) * step)
-            g = (g + (std * z if config.noise == "float" else (std / step * z).round() * step)) / config.batch_size
-        self.server_buffer = config.server_momentum * self.server_buffer + g
-        nn.utils.vector_to_parameters(w_0 - config.server_rate * self.server_buffer, self.server.parameters())
+                in_steps = config.noise == "grid"
+                total = total + (self.in_steps(row, own, kept / config.server_clip) * step if in_steps else own * kept)
+            noise = std * z if config.noise == "float" else (std / step * z).round() * step
+            self.step(0, (total + noise) / config.batch_size)
 
-    def steps_of(self, i, factor):
-        """The gradient just taken at record i in steps of 2^-18 C: layers are products, 2^9 by 2^9 steps."""
-        value, parts = torch.cat(self.row(i)), []
+    def in_steps(self, row, gradient, factor):
+        """A record's gradient in steps of 2^-18 C: layers are products, 2^9 by 2^9 steps."""
+        server, value, products = self.modules[0], torch.cat(row), []
+        deltas = iter(gradient.split([p.numel() for p in server.parameters()])[1::2])
         with torch.no_grad():
-            for layer in self.server:
+            for layer in server:
                 if isinstance(layer, nn.Linear):
                     x = torch.cat([value, torch.ones(1, dtype=torch.float64)])
-                    a = (layer.bias.grad * x.norm() * factor * 2**9).trunc()
+                    a = (next(deltas) * x.norm() * factor * 2**9).trunc()
                     product = torch.outer(a, (x / x.norm() * 2**9).trunc())
-                    parts += [product[:, :-1].flatten(), product[:, -1]]
+                    products += [product[:, :-1].flatten(), product[:, -1]]
                 value = layer(value.unsqueeze(0))[0]
-        return torch.cat(parts)
+        return torch.cat(products)
 
 
 VARIANTS = {
@@ -253,29 +179,19 @@ VARIANTS = {
 def test_rounds_are_those_of_the_paper(name):
     config = DPZVConfig(**{**SMALL, **VARIANTS[name]})
     run, log = start_run(config, seed=3, replicas=(1, 2), records=16)
-    fed, data, place = run.federation, run.federation.data, 1
-    reference = Reference(data, config, seed=3, replica=2)
-    clipped = 0
+    reference = Reference(run.federation.data, config, seed=3, replica=2)
     for round_, number in enumerate(run.plan.active):
         steps(run, 1)
-        ids, plus, minus, scalar = reference.round(number - 1)
+        ids, plus, minus, scalar = reference.round(number)
         upload = [m for m in log.messages if m.round == round_ and m.kind == "embeddings"][-1]
-        order = {int(i): place for place, i in reversed(list(enumerate(upload.ids[place])))}
-        for i in plus:
-            assert torch.allclose(upload.payload[place, 0, order[i]], plus[i], rtol=1e-9, atol=1e-12)
-            assert torch.allclose(upload.payload[place, 1, order[i]], minus[i], rtol=1e-9, atol=1e-12)
+        for side, expected in enumerate((plus, minus)):
+            got = received(upload._replace(payload=upload.payload[:, side]), 1)
+            assert list(got) == ids
+            assert all(torch.allclose(got[i], expected[i], rtol=1e-9, atol=1e-12) for i in ids)
         # A loss difference near 1e-3 is divided by 2e-3: rounding of 1e-16 grows to about 1e-13.
-        assert log.messages[-1].payload[place].item() == pytest.approx(scalar.item(), abs=1e-9)
-        table = fed.table[:-1].view(2, fed.records, len(fed.clients), fed.width)[place]
-        for (m, i), row in reference.table.items():
-            assert torch.allclose(table[i, m], row, rtol=1e-8, atol=1e-9), "a stale or wrong row"
-        for m, client in enumerate(reference.clients):
-            assert torch.allclose(fed.clients[m].parameters.flat[place], vector(client), rtol=1e-8, atol=1e-9)
-        if reference.server is not None:
-            got = fed.server_parameters.flat[place]
-            assert torch.allclose(got, vector(reference.server), rtol=1e-8, atol=1e-9)
-        clipped += len(ids)
-    assert clipped > 0
+        assert log.messages[-1].payload[1].item() == pytest.approx(scalar.item(), abs=1e-9)
+        agree(run, 1, reference, atol=1e-8)
+    assert reference.clipped_records > 0
 
 
 def test_scalar_times_direction_is_an_unbiased_gradient():
@@ -298,19 +214,11 @@ def test_scalar_times_direction_is_an_unbiased_gradient():
     scalars = torch.stack(log.payloads("scalar"))
     directions = torch.stack([value for _, _, name, value in log.notes if name == "direction"])
     estimates = (scalars.unsqueeze(2) * directions)[:, 0].numpy()
-    reference = Reference(run.federation.data, config.model_copy(update={"sigma": 0.0}), seed=0, replica=0)
-    client = reference.clients[0]
-    rows = client(run.federation.data.features[0])
-    functional.cross_entropy(reference.server(rows), run.federation.data.labels).backward()
-    truth = torch.cat([p.grad.flatten() for p in client.parameters()]).numpy()
-    n, d = estimates.shape
+    reference = Parties(run.federation.data, config, seed=0, replica=0)
+    truth = reference.gradient(reference.mean_loss({i: [reference.embed(1, i)] for i in range(16)}), 1).numpy()
     assert np.abs(truth).max() > 0.01
-    error = estimates.mean(0) - truth
-    statistic = n * error @ np.linalg.solve(np.cov(estimates.T), error)
-    assert stats.f.sf(statistic * (n - d) / (d * (n - 1)), d, n - d) > 1e-4
-    # It could have seen a scale that is off by half.
-    power = n * (0.5 * truth) @ np.linalg.solve(np.cov(estimates.T), 0.5 * truth)
-    assert stats.f.sf(power * (n - d) / (d * (n - 1)), d, n - d) < 1e-6
+    assert p_value(estimates, truth) > 1e-4
+    assert p_value(estimates, 1.5 * truth) < 1e-6, "blind to a scale that is off by half"
 
 
 def test_train_is_the_run_of_its_plan():

@@ -14,7 +14,7 @@ from mechanisms.core.channel import SERVER
 from mechanisms.core.streams import Directions
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ...helpers.worlds import SMALL, Saturating, saturated, two_worlds
+from ...helpers.worlds import SMALL, saturated, two_worlds
 from ..conftest import random_dataset, start_run, steps
 
 LEVEL = 1e-4
@@ -230,87 +230,3 @@ def test_equal_released_scalars_mean_equal_server_states():
     assert (scalars[:, 0] - scalars[:, 1]).abs().max() <= 2e-10 / config.batch_size * (1 + 1e-3)
     flat = run.federation.server_parameters.flat
     assert torch.allclose(flat[0], flat[1], rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("update", UPDATES)
-@pytest.mark.parametrize("top_model", [True, False])
-def test_before_the_first_answer_a_client_knows_nothing_of_labels(update, top_model):
-    """With all labels changed, everything before the first scalar is the same: messages, notes, batches."""
-    dataset = random_dataset()
-    logs = []
-    for labels in (dataset.train.labels, (dataset.train.labels + 1) % 3):
-        config = DPZVConfig(**SMALL, server_update=update, top_model=top_model)
-        run, log = start_run(config, labels=labels, dataset=dataset, replicas=(0, 1))
-        steps(run)
-        logs.append(log)
-    scalar = next(i for i, m in enumerate(logs[0].messages) if m.kind == "scalar")
-    assert scalar == 4  # three tables and one upload before it
-    for first, second in zip(logs[0].messages[:scalar], logs[1].messages[:scalar], strict=True):
-        assert (first.round, first.sender, first.receiver, first.kind) == (
-            second.round,
-            second.sender,
-            second.receiver,
-            second.kind,
-        )
-        assert torch.equal(first.payload, second.payload)
-    assert not torch.equal(logs[0].messages[scalar].payload, logs[1].messages[scalar].payload)
-    # Directions and batches never depend on labels; nothing else is noted.
-    for (*what, first), (*same, second) in zip(logs[0].notes, logs[1].notes, strict=True):
-        assert what == same
-        assert what[2] == "direction"
-        assert torch.equal(first, second)
-    for first, second in zip(logs[0].messages, logs[1].messages, strict=True):
-        assert (first.ids is None) == (second.ids is None)
-        assert first.ids is None or torch.equal(first.ids, second.ids)
-
-
-def test_labels_reach_a_client_through_its_scalars_alone(monkeypatch):
-    """If the scalars that come back are made equal, clients in worlds with different labels stay equal for ever."""
-    dataset = random_dataset()
-    clients = []
-    for labels in (dataset.train.labels, (dataset.train.labels + 1) % 3):
-        run, log = start_run(DPZVConfig(**SMALL), labels=labels, dataset=dataset)
-        channel = run.federation.channel
-        send = channel.send
-
-        def censored(message, send=send):
-            received = send(message)
-            return torch.full_like(received, 0.25) if message.kind == "scalar" else received
-
-        monkeypatch.setattr(channel, "send", censored)
-        steps(run)
-        clients.append([c.parameters.flat for c in run.federation.clients])
-        uploads = log.payloads("embeddings")
-        clients[-1] += uploads
-    assert all(torch.equal(a, b) for a, b in zip(*clients, strict=True))
-
-
-def test_payloads_are_never_written_to_after_sending():
-    for options in ({}, {"perturbation": "in-place"}, {"server_update": "joint-zo"}, {"top_model": False}):
-        run, log = start_run(DPZVConfig(**{**SMALL, "sigma": 0.1, **options}))
-        steps(run)
-        for message, copy in zip(log.messages, log.copies, strict=True):
-            assert torch.equal(message.payload, copy)
-
-
-def test_uploads_of_another_shape_are_refused():
-    """With two replicas (2, K, B, width) would pass for (K, 2, B, width) and be misread."""
-
-    class Transposed:
-        first_pass_repeats = 1
-
-        def uploads(self, turn):
-            return torch.zeros(turn.shape).transpose(0, 1).contiguous()
-
-    run, _ = start_run(DPZVConfig(**SMALL), replicas=(0, 1, 2), behaviours={1: Transposed()})
-    with pytest.raises(ValueError, match=r"client 1 sends embeddings of shape \(2, 3, 4, 2\), must be \(3, 2, 4, 2\)"):
-        steps(run, 1)
-
-
-def test_a_client_that_sends_something_else_does_not_step():
-    """Its direction had no part in what it sent, so a step along it would be noise; the others step."""
-    run, _ = start_run(DPZVConfig(**{**SMALL, "sigma": 1.0}), behaviours={2: Saturating(3)})
-    before = [client.parameters.flat.clone() for client in run.federation.clients]
-    steps(run)
-    moved = [not torch.equal(a, c.parameters.flat) for a, c in zip(before, run.federation.clients, strict=True)]
-    assert moved == [True, False, True]
