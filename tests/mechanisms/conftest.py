@@ -1,9 +1,12 @@
 """Small data, a log of everything that is sent, and one thread, for the tests of the training methods."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from scipy.special import ndtri
 from torch import nn
 from torch.nn import functional
 
@@ -271,3 +274,16 @@ def p_value(estimates, truth):
     n, d = len(estimates), int(varies.sum())
     statistic = n * (error[varies] ** 2 / values[varies]).sum()
     return stats.f.sf(statistic * (n - d) / (d * (n - 1)), d, n - d)
+
+
+def secret_words(count, key, *place):
+    """Bits of a key at a place of the noise's purpose, by hand."""
+    name = b"".join(n.to_bytes(8, "little") for n in (Purpose.NOISE, len(place), *place))
+    return np.frombuffer(hashlib.shake_256(key + b"dpzv-audit/noise/1" + name).digest(8 * count), "<u8")
+
+
+def secret_normals(scale, count, key, *place):
+    """Whole numbers that secret noise of a key is at a place of its purpose, by hand."""
+    words = secret_words(count, key, *place)
+    tails = ((words & np.uint64(2**63 - 1)).astype(np.float64) + 0.5) * 2.0**-64
+    return np.rint(-scale * ndtri(tails)) * np.where(words >> np.uint64(63), -1.0, 1.0)

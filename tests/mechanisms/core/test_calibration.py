@@ -18,7 +18,7 @@ from mechanisms.core.channel import SERVER, Channel
 from mechanisms.core.context import Deployment
 
 from ...helpers.built_in import train
-from ..conftest import random_dataset, training_data
+from ..conftest import MessageLog, random_dataset, training_data
 
 RECORDS, CLIENTS = 24, 3
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 3, "hidden": 4, "dtype": "float64", "dp_clip": 0.2}
@@ -145,19 +145,9 @@ def worlds(method, config, monkeypatch):
         changed = VerticalDataset(
             "random", Records(blocks, dataset.train.labels), dataset.test, dataset.classes, dataset.partition, {}
         )
-        log = []
-
-        class Log:
-            def __init__(self, kept):
-                self.kept = kept
-
-            def on_message(self, message):
-                if message.receiver == SERVER:
-                    self.kept.append(message)
-
-        data = training_data(changed)
-        train(data, config, seed=0, observers=(Log(log),))
-        found.append(log)
+        log = MessageLog()
+        train(training_data(changed), config, seed=0, observers=(log,))
+        found.append([message for message in log.messages if message.receiver == SERVER])
     return found
 
 
@@ -187,14 +177,11 @@ def test_one_record_moves_all_messages_by_no_more_than_the_calibration_counts(me
 def test_as_many_messages_are_accounted_as_are_sent_about_a_record(method, embeddings):
     config = configure(method, dp="embedding", dp_sigma=1.0, embeddings=embeddings)
     data = training_data(records=RECORDS, clients=CLIENTS)
-    about = torch.zeros(RECORDS, dtype=torch.int64)
-
-    class Counter:
-        def on_message(self, message):
-            if message.receiver == SERVER:
-                about[torch.arange(RECORDS) if message.ids is None else message.ids[0]] += 1
-
-    train(data, config, seed=0, observers=(Counter(),))
+    about, log = torch.zeros(RECORDS, dtype=torch.int64), MessageLog()
+    train(data, config, seed=0, observers=(log,))
+    for message in log.messages:
+        if message.receiver == SERVER:
+            about[torch.arange(RECORDS) if message.ids is None else message.ids[0]] += 1
     release = channel_release(config, Deployment(**SHAPE))
     counted = release.directions * release.participations + release.whole_data_rounds
     assert counted == about.max() == (3 * CLIENTS if embeddings == "fresh" else messages_about_a_record(method))

@@ -8,6 +8,7 @@ from dpzv_audit.base.errors import InputError
 from mechanisms.core.config import TrainingConfig, rounds_of
 from mechanisms.core.context import RunContext
 from mechanisms.core.federation import Federation
+from mechanisms.core.models import MLP
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import module_of
@@ -35,19 +36,9 @@ def federation(data, message_log):
 
 
 def modules(fed, replica):
-    from mechanisms.core.models import MLP
-
-    return [
-        module_of(MLP((3, 2), final_relu=True), client.parameters, replica).double() for client in fed.clients
-    ], module_of(MLP((6, 3, 3)), fed.server_parameters, replica).double()
-
-
-def exactly(module, parameters, replica):
-    """`module_of` makes float32 modules; give it the float64 parameters."""
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.copy_(parameters.views[name][replica])
-    return module
+    """Models of the clients, and of the server, of the replica at a place of the stack."""
+    clients = [module_of(MLP((3, 2), final_relu=True), client.parameters, replica) for client in fed.clients]
+    return clients, module_of(MLP((6, 3, 3)), fed.server_parameters, replica)
 
 
 def test_the_table_holds_every_clients_embedding_of_every_record(federation, data, message_log):
@@ -55,9 +46,7 @@ def test_the_table_holds_every_clients_embedding_of_every_record(federation, dat
     for k in range(2):
         clients, _ = modules(federation, k)
         for m, client in enumerate(clients):
-            module = exactly(client, federation.clients[m].parameters, k)
-            expected = module(data.features[m]).detach()
-            assert torch.allclose(table[k, :, m], expected, rtol=1e-12)
+            assert torch.allclose(table[k, :, m], client(data.features[m]).detach(), rtol=1e-12)
     assert [(m.round, m.sender, m.receiver, m.kind) for m in message_log.messages] == [
         (-1, m, 0, "table") for m in (1, 2, 3)
     ]
@@ -69,10 +58,7 @@ def test_test_metrics_against_plain_modules(federation, dataset, data):
         correct, loss = federation.test_metrics()
     for k in range(2):
         clients, server = modules(federation, k)
-        embeddings = [
-            exactly(c, federation.clients[m].parameters, k)(data.test_features[m]) for m, c in enumerate(clients)
-        ]
-        logits = exactly(server, federation.server_parameters, k)(torch.cat(embeddings, 1))
+        logits = server(torch.cat([client(data.test_features[m]) for m, client in enumerate(clients)], 1))
         labels = torch.from_numpy(dataset.test.labels)
         assert np.array_equal(correct[k], (logits.argmax(1) == labels).numpy())
         assert loss[k] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item())
@@ -121,13 +107,6 @@ def test_a_clients_first_batches_serve_as_often_as_it_asks(federation):
     later = seen[5:]
     assert all(a != b for a, b in pairwise(later))
     assert client.rounds == 10
-
-
-def test_training_data_is_a_copy(dataset):
-    data = training_data(dataset, dtype=torch.float32, labels=dataset.train.labels.copy())
-    assert data.features[0].dtype == torch.float32
-    assert data.classes == 3
-    assert data.labels.dtype == torch.int64
 
 
 @pytest.mark.parametrize("kind", [TrainingConfig, DPZVConfig])

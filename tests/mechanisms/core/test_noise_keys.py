@@ -9,21 +9,19 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.runs import version_of
 from dpzv_audit.testing.methods import OneKey
 from mechanisms import METHODS
 from mechanisms.core import checkpoints
 from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile
-from mechanisms.core.context import TrainingData
 from mechanisms.core.noise import SecretBits
 
 from ...helpers.built_in import train
+from ..conftest import training_data
 
 ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 7
@@ -32,14 +30,7 @@ ROUNDS = 7
 
 def data():
     """38 random records of two clients."""
-    rng = np.random.default_rng(4)
-
-    def part(n):
-        blocks = tuple(rng.random((n, 3), dtype=np.float32) for _ in range(2))
-        return Records(blocks, np.arange(n, dtype=np.int64) % 3)
-
-    dataset = VerticalDataset("random", part(38), part(10), 3, "random", {})
-    return TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+    return training_data(records=38, clients=2, dtype=torch.float32)
 
 
 CASES = {

@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 
 import cloudpickle
 import numpy as np
@@ -43,6 +43,9 @@ NOISY = [
     ("cascaded", {"dp": "embedding", "dp_sigma": 0.1, "sampler": "uniform"}),
     ("czofo", {"dp": "embedding-batch", "dp_sigma": 0.3}),
 ]
+noisy = pytest.mark.parametrize(
+    ("method", "options"), NOISY, ids=[f"{m}-{'-'.join(map(str, o.values()))}" for m, o in NOISY]
+)
 MAKERS_OF_NOISE = {"mechanisms.core.noise"}
 
 
@@ -53,11 +56,11 @@ def data():
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Every (purpose, key) that any module of the mechanisms opens a stream for, and which module did."""
+    """Every (purpose, key, seed) that any module of the mechanisms opens a stream for, and which module did."""
     found = []
 
     def watched(seed, purpose, *key):
-        found.append((purpose, key, sys._getframe(1).f_globals["__name__"]))
+        found.append((purpose, key, seed, sys._getframe(1).f_globals["__name__"]))
         return stream(seed, purpose, *key)
 
     for module in [module for name, module in sys.modules.items() if name.startswith("mechanisms.")]:
@@ -66,18 +69,15 @@ def opened(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(("method", "options"), NOISY, ids=[f"{m}-{'-'.join(map(str, o.values()))}" for m, o in NOISY])
+@noisy
 def test_a_stream_of_noise_is_opened_once_and_by_nothing_else(method, options, data, opened):
     """Over a whole training: no public randomness comes from a stream of noise, and none is drawn from twice."""
     train(data, METHODS[method].configure(**SMALL, **options), seed=5, replicas=(0, 3))
-    noise = [(purpose, key) for purpose, key, _ in opened if purpose in PRIVATE]
+    noise = [(purpose, key) for purpose, key, *_ in opened if purpose in PRIVATE]
     assert noise
     assert set(Counter(noise).values()) == {1}
-    makers = defaultdict(set)
-    for purpose, _, module in opened:
-        makers[purpose in PRIVATE].add(module)
-    assert makers[True] == MAKERS_OF_NOISE
-    assert not makers[False] & MAKERS_OF_NOISE
+    assert {module for purpose, *_, module in opened if purpose in PRIVATE} == MAKERS_OF_NOISE
+    assert not {module for purpose, *_, module in opened if purpose not in PRIVATE} & MAKERS_OF_NOISE
 
 
 def test_streams_of_other_purposes_keys_and_seeds_are_other_streams():
@@ -180,7 +180,7 @@ def test_system_noise_is_finite_whatever_the_bits(word):
     assert (value > 0) == (word > 0)
 
 
-@pytest.mark.parametrize(("method", "options"), NOISY, ids=[f"{m}-{'-'.join(map(str, o.values()))}" for m, o in NOISY])
+@noisy
 def test_with_the_systems_noise_none_comes_from_the_seed(method, options, data, opened, monkeypatch):
     """Public randomness still does: only the noise differs between two runs of one seed."""
     config = METHODS[method].configure(**SMALL, **options)
@@ -189,27 +189,18 @@ def test_with_the_systems_noise_none_comes_from_the_seed(method, options, data, 
     for seed in (1, 2):
         fixed_bytes(monkeypatch, seed)
         runs.append(train(data, config, **common).server.flat.numpy())
-    assert not {purpose for purpose, _, _ in opened} & PRIVATE
+    assert not {purpose for purpose, *_ in opened} & PRIVATE
     assert not np.array_equal(*runs)
     fixed_bytes(monkeypatch, 1)
     assert np.array_equal(train(data, config, **common).server.flat.numpy(), runs[0])
 
 
-@pytest.mark.parametrize(("method", "options"), NOISY, ids=[f"{m}-{'-'.join(map(str, o.values()))}" for m, o in NOISY])
-def test_a_noise_seed_moves_the_noise_alone(method, options, data, monkeypatch):
+@noisy
+def test_a_noise_seed_moves_the_noise_alone(method, options, data, opened):
     """By the streams that are opened: those of noise follow from the noise seed, all others from the run's."""
-    found = []
-
-    def watched(seed, purpose, *key):
-        found.append((purpose in PRIVATE, seed))
-        return stream(seed, purpose, *key)
-
-    for module in [module for name, module in sys.modules.items() if name.startswith("mechanisms.")]:
-        if getattr(module, "stream", None) is stream:
-            monkeypatch.setattr(module, "stream", watched)
     config = METHODS[method].configure(**SMALL, **options)
     other = train(data, config, seed=5, noise_from=0).server.flat.numpy()
-    assert set(found) == {(True, 0), (False, 5)}
+    assert {(purpose in PRIVATE, seed) for purpose, _, seed, _ in opened} == {(True, 0), (False, 5)}
     assert not np.array_equal(other, train(data, config, seed=5).server.flat.numpy())
 
 

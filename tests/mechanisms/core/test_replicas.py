@@ -29,10 +29,7 @@ def by_autograd(architecture, stack, inputs, gradient):
     """Outputs, parameter gradients and input gradients of ordinary torch modules, one replica at a time."""
     outputs, flats, at_inputs = [], [], []
     for k in range(inputs.shape[0]):
-        module = architecture.module().to(inputs.dtype)
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                parameter.copy_(stack.views[name][k])
+        module = module_of(architecture, stack, k)
         source = inputs[k].clone().requires_grad_()
         output = module(source)
         output.backward(gradient[k])
@@ -127,22 +124,6 @@ def test_the_start_of_a_replica_does_not_depend_on_its_stack():
     assert torch.equal(alone.flat[0], stacked.flat[1])
     assert not torch.equal(alone.flat[0], stack_of(MLP((4, 3)), (5,), party=2).flat[0])
     assert not torch.equal(alone.flat[0], stack_of(MLP((4, 3)), (5,), seed=1).flat[0])
-
-
-@pytest.mark.parametrize(
-    ("architecture", "shape"), [(MLP((4, 3, 2)), (4,)), (Network(conv_net, (*STRIP, (1, 4, 8), 2)), (1, 4, 8))]
-)
-def test_module_of_is_that_replica_with_parameters_of_its_own(architecture, shape):
-    stack = stack_of(architecture, range(3), dtype=torch.float32)
-    inputs = torch.randn(3, 5, *shape)
-    outputs = evaluator_for(architecture, stack=3).forward(stack, inputs)
-    module = module_of(architecture, stack, 2)
-    assert torch.allclose(module(inputs[2]), outputs[2], atol=1e-6)
-    before = stack.flat.clone()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.zero_()
-    assert torch.equal(stack.flat, before)
 
 
 def test_safetensors_hold_every_parameter_of_every_replica():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from scipy.special import ndtri
 
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.testing.methods import OneKey
@@ -19,7 +18,7 @@ from mechanisms.core.secret import SAMPLING, SecretBits, generator
 from mechanisms.core.streams import BatchStream, Directions
 
 from ...helpers.seed_search import parties_of, shown_by
-from ..conftest import training_data
+from ..conftest import secret_normals, training_data
 
 KEYS = bytes(range(32)), bytes(32)
 LEVEL = 1e-4
@@ -189,14 +188,6 @@ def test_secret_batches_have_the_law_of_their_sampler(sampler):
     for counts, chance in ((rows.sum(0), alone), (together, pair)):
         z = (counts - count * chance) / math.sqrt(count * chance * (1 - chance))
         assert np.abs(z).max() < stats.norm.isf(LEVEL / 20)
-
-
-def secret_normals(scale, count, key, *place):
-    """Whole numbers that secret noise of a key is at a place of its purpose, by hand."""
-    name = b"".join(n.to_bytes(8, "little") for n in (Purpose.NOISE, len(place), *place))
-    words = np.frombuffer(hashlib.shake_256(key + b"dpzv-audit/noise/1" + name).digest(8 * count), "<u8")
-    tails = ((words & np.uint64(2**63 - 1)).astype(np.float64) + 0.5) * 2.0**-64
-    return np.rint(-scale * ndtri(tails)) * np.where(words >> np.uint64(63), -1.0, 1.0)
 
 
 @pytest.mark.parametrize(

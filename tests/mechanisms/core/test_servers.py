@@ -27,6 +27,15 @@ def random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def labels_of(stack, records, classes=2, seed=0):
+    return torch.randint(classes, (stack, records), generator=torch.Generator().manual_seed(seed))
+
+
+def started(server, stack=1, seed=0, dtype=torch.float64):
+    """Parameters of a server as it starts."""
+    return ParameterStack.initial(server.layout, seed=seed, party=0, replicas=range(stack), dtype=dtype, device="cpu")
+
+
 @pytest.mark.parametrize("clients", [1, 2, 3, 4, 5])
 def test_sum_server_sums_and_spreads_the_gradient(clients):
     server = Server(None, clients=clients)
@@ -48,7 +57,7 @@ def test_sum_server_sums_and_spreads_the_gradient(clients):
 @given(st.integers(1, 3), st.integers(1, 6), st.integers(2, 5), st.integers(0, 100))
 def test_losses_and_their_gradient(stack, records, classes, seed):
     logits = random(stack, records, classes, seed=seed).requires_grad_()
-    labels = torch.randint(classes, (stack, records), generator=torch.Generator().manual_seed(seed))
+    labels = labels_of(stack, records, classes, seed)
     losses = cross_entropy(logits, labels)
     for k in range(stack):
         for i in range(records):
@@ -74,7 +83,7 @@ def test_soft_losses_and_their_gradient(likelihoods, stack, records, classes, se
     assert torch.allclose(losses, -(rows * p).sum(2).log() if likelihoods else -(rows * p.log()).sum(2))
     (expected,) = torch.autograd.grad(losses.sum() / 3, logits)
     assert torch.allclose(loss_gradient(logits.detach(), soft, None, 3), expected, atol=1e-12)
-    labels = torch.randint(classes, (stack, records), generator=torch.Generator().manual_seed(seed))
+    labels = labels_of(stack, records, classes, seed)
     hard = SoftTargets(functional.one_hot(labels, classes).double(), likelihoods)
     assert torch.allclose(cross_entropy(logits, hard), cross_entropy(logits, labels))
     assert torch.allclose(loss_gradient(logits.detach(), hard), loss_gradient(logits.detach(), labels))
@@ -89,7 +98,7 @@ def test_a_softmax_server_gives_probabilities_and_their_gradient(stack, records,
     plain = Server(None, clients=2)
     server, nothing = Server(None, clients=2, softmax=True), ParameterStack(torch.empty(stack, 0), ())
     rows = random(stack, records, 2 * classes, seed=seed).requires_grad_()
-    labels = torch.randint(classes, (stack, records), generator=torch.Generator().manual_seed(seed))
+    labels = labels_of(stack, records, classes, seed)
     outputs = functional.softmax(rows[..., :classes] + rows[..., classes:], dim=-1)
     (expected,) = torch.autograd.grad(cross_entropy(outputs, labels).sum() / 7, rows)
     got, pullback = server.vjp(nothing, rows.detach())
@@ -108,17 +117,12 @@ def test_a_softmax_server_gives_probabilities_and_their_gradient(stack, records,
 def test_per_record_gradients_are_each_records_own(stack, records, seed, strategy):
     architecture = MLP((4, 3, 2))
     server = evaluator_by(strategy, architecture)
-    parameters = ParameterStack.initial(
-        server.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
-    )
+    parameters = started(server, stack, seed)
     rows = random(stack, records, 4, seed=seed)
-    labels = torch.randint(2, (stack, records), generator=torch.Generator().manual_seed(seed))
+    labels = labels_of(stack, records, seed=seed)
     got = per_record_gradients(server, parameters, ServerBatch(rows, labels))
     for k in range(stack):
-        module = module_of(architecture, parameters, k).double()
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                parameter.copy_(parameters.views[name][k])
+        module = module_of(architecture, parameters, k)
         for i in range(records):
             module.zero_grad()
             functional.cross_entropy(module(rows[k, i : i + 1]), labels[k, i : i + 1]).backward()
@@ -139,11 +143,9 @@ def test_clipped_gradients_are_summed_without_being_formed(stack, records, seed,
     """The fused server's sum against that of the gradients one by one, by which any other server goes."""
     fused = Server(evaluator_for(MLP(sizes), stack=stack))
     formed = Server(evaluator_by("loop", MLP(sizes)))
-    parameters = ParameterStack.initial(
-        fused.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
-    )
+    parameters = started(fused, stack, seed)
     rows = random(stack, records, 4, seed=seed)
-    labels = torch.randint(2, (stack, records), generator=torch.Generator().manual_seed(seed))
+    labels = labels_of(stack, records, seed=seed)
     weights = (random(stack, records, seed=seed + 1) > 0).double() if kind == "padded" else None
     finite = weights
     if kind == "overflowing":
@@ -174,11 +176,9 @@ def test_clipped_gradients_are_summed_without_being_formed(stack, records, seed,
 def test_clipped_gradients_in_whole_steps(stack, records, seed, sizes, clip, kind, strategy, dtype):
     """Each record adds whole steps of a norm of at most 2^bits, in exact arithmetic, near its clipped gradient."""
     server = Server(evaluator_by(strategy, MLP(sizes)))
-    parameters = ParameterStack.initial(
-        server.layout, seed=seed, party=0, replicas=range(stack), dtype=dtype, device="cpu"
-    )
+    parameters = started(server, stack, seed, dtype)
     rows = random(stack, records, 4, seed=seed).to(dtype)
-    labels = torch.randint(2, (stack, records), generator=torch.Generator().manual_seed(seed))
+    labels = labels_of(stack, records, seed=seed)
     weights = (random(stack, records, seed=seed + 1) > 0).to(dtype) if kind == "padded" else None
     if kind == "overflowing":
         rows[0, 0] = float("inf")
@@ -211,9 +211,7 @@ def test_clipped_gradients_in_whole_steps(stack, records, seed, sizes, clip, kin
 def test_per_record_gradients_of_a_convolution():
     architecture = Network(conv_net, ("strip", 1, (2, 2), (1, 4, 4), 2))
     server = evaluator_for(architecture, stack=2)
-    parameters = ParameterStack.initial(
-        server.layout, seed=0, party=0, replicas=range(2), dtype=torch.float64, device="cpu"
-    )
+    parameters = started(server, 2)
     rows, labels = random(2, 3, 1, 4, 4), torch.tensor([[0, 1, 1], [1, 0, 1]])
     each = per_record_gradients(server, parameters, ServerBatch(rows, labels))
     logits, pullback = server.vjp(parameters, rows)
@@ -225,9 +223,7 @@ def test_one_records_numbers_do_not_reach_anothers_loss_or_gradient():
     """A record whose loss is not a number must not tell through its neighbours."""
     architecture = MLP((4, 3, 2))
     server = evaluator_for(architecture, stack=1)
-    parameters = ParameterStack.initial(
-        server.layout, seed=0, party=0, replicas=(0,), dtype=torch.float64, device="cpu"
-    )
+    parameters = started(server)
     rows, labels = random(1, 3, 4), torch.tensor([[0, 1, 1]])
     clean = per_record_gradients(server, parameters, ServerBatch(rows, labels))
     losses = cross_entropy(server.forward(parameters, rows), labels)
@@ -242,9 +238,7 @@ def test_pair_logits_are_the_rows_with_one_clients_slot_replaced(stack, records,
     rows, uploads = random(stack, records, 3 * width, seed=seed), random(stack, 2, records, width, seed=seed + 1)
     slot = slice(client * width, (client + 1) * width)
     top = Server(evaluator_for(MLP((3 * width, 4, 2)), stack=stack))
-    parameters = ParameterStack.initial(
-        top.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
-    )
+    parameters = started(top, stack, seed)
     nothing = ParameterStack(torch.empty(stack, 0), ())
     before = rows.clone()
     for server, held in ((top, parameters), (Server(None, clients=3), nothing)):
@@ -269,10 +263,7 @@ def test_moved_logits_are_those_of_rows_with_one_clients_slot_moved(stack, q, re
     for sizes in ((3 * width, 4, 2), (3 * width, 2)):
         for strategy in ("fused", "loop", "vmap"):
             top = Server(evaluator_by(strategy, MLP(sizes)))
-            parameters = ParameterStack.initial(
-                top.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
-            )
-            servers.append((top, parameters))
+            servers.append((top, started(top, stack, seed)))
     for server, held in servers:
         got = server.moved_logits(held, rows, shifts, slot, 0.3).unflatten(1, (q + 1, records))
         assert torch.allclose(got[:, 0], server.forward(held, rows), rtol=1e-12, atol=1e-12)

@@ -41,6 +41,14 @@ def sent(name, values, labels=None, real=None, **settings):
     return defence_of(name, **settings).on_gradients(rows, labels, real, draws(replicas=range(len(rows))))
 
 
+def gradients_seen(method, data, *, replicas=(0,), **options):
+    """Messages of gradients that client 1 receives in a training."""
+    recorder = ViewRecorder(Adversary("client", (1,)), kinds=("gradient",))
+    config = METHODS[method].configure(**SMALL, **options)
+    train(METHODS[method], data, config, seed=0, replicas=replicas, observers=(recorder,))
+    return recorder.view.received("gradient")
+
+
 def test_max_norm_gives_all_gradients_the_second_moment_of_the_largest():
     """Mean squares of 20,000 draws lie within 6 standard deviations of theirs: a false alarm in 1e-8."""
     rows = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 1.0]], dtype=torch.float64).repeat_interleave(20_000, 0)[None]
@@ -189,19 +197,14 @@ def test_a_batch_of_one_class_has_nowhere_to_hide_and_is_not_sent():
 @pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
 def test_what_clients_receive_is_what_the_defence_sends(name, method, data):
     """A run without momentum of clients that never step shows the same gradients twice: bare, and defended."""
-    seen = {}
-    for defences in ((), {"name": name}):
-        recorder = ViewRecorder(Adversary("client", (1,)), kinds=("gradient",))
-        rates = {"client_rate": 0.0, "server_rate": 0.0}
-        config = METHODS[method].configure(**SMALL, **rates, defences=defences)
-        train(METHODS[method], data, config, seed=0, replicas=(0, 1), observers=(recorder,))
-        seen[bool(defences)] = recorder.view.received("gradient")
-    assert len(seen[False]) == len(seen[True]) > 2
-    bare, changed = (one[0].payload.double() * SMALL["batch_size"] for one in (seen[False], seen[True]))
-    ids = seen[True][0].ids
-    labels = data.labels[ids]
-    own = GradientDraws(0, (0, 1), 0, 0)
-    expected = defence_of(name).on_gradients(bare, labels, ids >= 0, own)
+    seen = [
+        gradients_seen(method, data, replicas=(0, 1), client_rate=0.0, server_rate=0.0, defences=defences)
+        for defences in ((), {"name": name})
+    ]
+    assert len(seen[0]) == len(seen[1]) > 2
+    bare, changed = (messages[0].payload.double() * SMALL["batch_size"] for messages in seen)
+    ids = seen[1][0].ids
+    expected = defence_of(name).on_gradients(bare, data.labels[ids], ids >= 0, GradientDraws(0, (0, 1), 0, 0))
     assert not torch.allclose(bare, changed)
     assert torch.allclose(expected, changed, rtol=1e-5, atol=1e-6)
 
@@ -218,39 +221,31 @@ def test_defences_stand_in_turn(data):
     """What is compressed last is sparse, and what is compressed first is noised all over."""
     found = {}
     for order in (("max-norm", "sparsify"), ("sparsify", "max-norm")):
-        recorder = ViewRecorder(Adversary("client", (1,)), kinds=("gradient",))
-        config = METHODS["split"].configure(**SMALL, defences=[{"name": name} for name in order])
-        train(METHODS["split"], data, config, seed=0, observers=(recorder,))
-        found[order[0]] = recorder.view.received("gradient")[0].payload
+        found[order[0]] = gradients_seen("split", data, defences=[{"name": name} for name in order])[0].payload
     assert (found["max-norm"] != 0).sum() == 8 * 4 // 4
     assert not torch.equal(found["max-norm"], found["sparsify"])
 
 
 def test_noise_of_the_methods_own_comes_before(data):
     """Its bound holds of what a defence makes of it; one that reads labels would break that, and is refused."""
-    spec = METHODS["split"]
     noised = {"dp": "gradient", "dp_sigma": 1.0, "dp_clip": 0.5}
-    recorder = ViewRecorder(Adversary("client", (1,)), kinds=("gradient",))
-    config = spec.configure(**SMALL, **noised, defences={"name": "discretise", "bins": 2})
-    train(spec, data, config, seed=0, observers=(recorder,))
-    values = recorder.view.received("gradient")[0].payload
+    values = gradients_seen("split", data, **noised, defences={"name": "discretise", "bins": 2})[0].payload
     assert len(values.abs().unique()) == 2
     with pytest.raises(InputError, match="dp gradient has a bound that defence marvell, which reads labels, would"):
-        spec.configure(**SMALL, **noised, defences={"name": "marvell"})
+        METHODS["split"].configure(**SMALL, **noised, defences={"name": "marvell"})
 
 
-@pytest.mark.parametrize("method", ["dpzv", "zoo-vfl", "czofo"])
-def test_methods_without_gradients_refuse_in_one_line(method):
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [*((name, {}) for name in ("dpzv", "zoo-vfl", "czofo")), ("compressed", {"local_gradient": "recomputed"})],
+    ids=str,
+)
+def test_methods_without_gradients_refuse_in_one_line(method, options):
     with pytest.raises(
         InputError, match="defence sparsify stands at each gradient of a first-order round, which"
     ) as caught:
-        METHODS[method].configure(defences={"name": "sparsify"})
+        METHODS[method].configure(**options, defences={"name": "sparsify"})
     assert "\n" not in str(caught.value)
-
-
-def test_recomputed_gradients_are_not_sent_either():
-    with pytest.raises(InputError, match="stands at each gradient of a first-order round, which is none here"):
-        METHODS["compressed"].configure(local_gradient="recomputed", defences={"name": "max-norm"})
 
 
 @pytest.mark.parametrize("name", ["max-norm", "marvell"])
