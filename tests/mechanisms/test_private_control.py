@@ -11,7 +11,7 @@ from mechanisms.controls import (
 from mechanisms.core.context import RunContext
 from mechanisms.core.noise import GaussianNoise, Grid, unit_steps
 
-from .conftest import steps, training_data
+from .conftest import training_data
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_replaced_record_moves_the_sum_by_the_sensitivity_that_the_noise_is_fo
 
 
 @pytest.mark.parametrize(("steps", "clip"), [(1, 1.0), (100, 0.3)])
-def test_all_steps_together_meet_the_target(clip):
+def test_all_steps_together_meet_the_target(steps, clip):
     sigma = control_sigma(config(steps=steps, clip=clip))
     assert epsilon_from_mu(2 * clip * steps**0.5 / sigma, 1e-5) == pytest.approx(1.0, rel=1e-9)
 
