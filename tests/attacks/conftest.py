@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from attacks.core import setting as setting_module
 from attacks.core.setting import AttackSetting
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.statistics.estimators import audit_scores
 from mechanisms import METHODS
 from mechanisms.methods.dpzv import DPZVConfig
 
@@ -52,3 +54,34 @@ def small_setting(spec, method="dpzv", data=None, *, options=None, options_of_at
         options=options_of_attack or {},
         **{"adversary": spec.adversaries[0], "trials": 4, **rest},
     )
+
+
+def mount(spec, *arguments, **options):
+    """The outcome of `spec` in a small setting."""
+    return spec.mount(small_setting(spec, *arguments, **options))
+
+
+def certified(game, seed=0, **options):
+    """Epsilon that a game of coins certifies."""
+    options = {"delta": 1e-5, "estimators": ("one-run",), "coin_flips": True, "seed": seed, **options}
+    (bound,) = audit_scores(game.on_one, game.on_zero, **options)
+    return bound.epsilon_lower
+
+
+@pytest.fixture
+def largest_stack(monkeypatch):
+    """A function: as if no more than so many trainings fit into memory; returns the list of stacks that are tried."""
+
+    def plant(most):
+        train, stacks = setting_module.train, []
+
+        def too_small(*arguments, replicas, **options):
+            stacks.append(len(replicas))
+            if len(replicas) > most:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+            return train(*arguments, replicas=replicas, **options)
+
+        monkeypatch.setattr(setting_module, "train", too_small)
+        return stacks
+
+    return plant

@@ -17,7 +17,7 @@ from dpzv_audit.results import AttackResult, Cell, Utility
 from dpzv_audit.testing import check_attack
 from mechanisms import METHODS
 
-from ..conftest import small_setting
+from ..conftest import mount, small_setting
 
 CHEAP = {
     "label_completion": {"steps": 150},
@@ -98,7 +98,7 @@ def test_an_attack_applies_to_a_method_or_says_why_in_one_line(name, method, dig
         assert reason
         assert "\n" not in reason
         with pytest.raises(DoesNotApply, match=f"{name} does not apply to {method}: "):
-            spec.mount(small_setting(spec, method, digits))
+            mount(spec, method, digits)
 
 
 def test_nothing_is_left_to_find_for_those_who_are_sent_the_labels(digits):
@@ -120,7 +120,7 @@ def test_an_attack_that_peeks_at_the_truth_fails_its_negative_control(method, di
 
     spec = replace(honest, infer=peeking)
     # By their number: trials that agree in everything count as one guess each.
-    outcome = spec.mount(small_setting(spec, method, digits, options={"batch_size": 64, "epochs": 4}, trials=16))
+    outcome = mount(spec, method, digits, options={"batch_size": 64, "epochs": 4}, trials=16)
     assert outcome.success.value == 1.0
     shuffled = outcome.controls["shuffled_labels"]
     assert not shuffled.holds
@@ -136,7 +136,7 @@ def test_an_attack_that_guesses_fails_its_positive_control(digits):
         return LabelGuesses(torch.zeros_like(found.labels), found.ids)
 
     spec = replace(honest, infer=guessing)
-    outcome = spec.mount(small_setting(spec, "vafl", digits, options={"batch_size": 64, "epochs": 4}))
+    outcome = mount(spec, "vafl", digits, options={"batch_size": 64, "epochs": 4})
     assert not outcome.controls["positive"].holds
     assert outcome.controls["shuffled_labels"].holds
 

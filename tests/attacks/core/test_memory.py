@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks.core import setting as setting_module
 from dpzv_audit.base.findings import to_jsonable
 from mechanisms.core.channel import Adversary, Message, View
 from mechanisms.core.joining import joined
 
-from ..conftest import random_dataset, small_setting
+from ..conftest import mount, random_dataset, small_setting
 
 TRIALS = 5
 
@@ -44,7 +43,7 @@ def numbers(outcome):
         ("feature_inversion", "dpzv", {"sigma": 0.1}),
     ],
 )
-def test_where_memory_runs_out_attacks_train_in_halves_to_the_same_numbers(attack, method, options, monkeypatch):
+def test_where_memory_runs_out_attacks_train_in_halves_to_the_same_numbers(attack, method, options, largest_stack):
     """Planted: no more than two trainings fit. In double precision even the order of sums tells nothing apart."""
     more = {"labels_per_class": 1, "steps": 20} if attack.startswith("label_completion") else {}
     data = random_dataset(records=40)
@@ -62,15 +61,7 @@ def test_where_memory_runs_out_attacks_train_in_halves_to_the_same_numbers(attac
     )
     whole = ATTACKS[attack].mount(setting)
     assert whole.at_once is None
-    train, stacks = setting_module.train, []
-
-    def too_small(*arguments, replicas, **options):
-        stacks.append(len(replicas))
-        if len(replicas) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-        return train(*arguments, replicas=replicas, **options)
-
-    monkeypatch.setattr(setting_module, "train", too_small)
+    stacks = largest_stack(2)
     halved = ATTACKS[attack].mount(setting)
     assert halved.at_once == 2
     assert stacks[:7] == [TRIALS, 2, 2, 1, 2, 2, 1]  # the control starts with what fits
@@ -110,22 +101,12 @@ def test_views_of_different_lengths_are_not_joined_and_ids_stay_shared():
             joined([view(0, first), view(1, second)])
 
 
-def test_a_poisson_training_that_does_not_fit_is_not_halved(monkeypatch):
-    data = random_dataset(records=40)
-    spec = ATTACKS["label_completion"]
-    options = {"sampler": "poisson", "sigma": 0.1}
-    setting = small_setting(spec, "dpzv", data, options=options, options_of_attack={"labels_per_class": 1})
-
-    tried = []
-
-    def full(*arguments, replicas, **options):
-        tried.append(len(replicas))
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    monkeypatch.setattr(setting_module, "train", full)
+def test_a_poisson_training_that_does_not_fit_is_not_halved(largest_stack):
+    spec, options = ATTACKS["label_completion"], {"sampler": "poisson", "sigma": 0.1}
+    tried = largest_stack(0)
     with pytest.raises(torch.OutOfMemoryError):
-        spec.mount(setting)
-    assert tried == [setting.trials]
+        mount(spec, "dpzv", random_dataset(records=40), options=options, options_of_attack={"labels_per_class": 1})
+    assert tried == [4]
 
 
 def test_trials_whose_batch_ids_alone_memory_cannot_hold_are_refused_before_training(monkeypatch):

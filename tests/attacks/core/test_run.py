@@ -6,7 +6,7 @@ from attacks import ATTACKS
 from attacks.core.run import continuous
 from dpzv_audit.base.errors import InputError
 
-from ..conftest import random_dataset, small_setting
+from ..conftest import mount, random_dataset, small_setting
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_a_training_that_diverged_is_said_to_have(attack, method):
     data = random_dataset(classes=2) if attack == "label_norm" else random_dataset()
     rates = {"client_rate": 1e38, "server_rate": 1e38}
     with pytest.raises(InputError, match=f"training of {method} that {attack} attacks diverged.*scales"):
-        spec.mount(small_setting(spec, method, data, options=rates))
+        mount(spec, method, data, options=rates)

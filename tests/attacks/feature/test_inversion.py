@@ -11,14 +11,13 @@ from attacks.core.knowledge import SomeFeatures
 from attacks.core.run import attacked_run
 from attacks.core.spec import DoesNotApply
 from attacks.feature.inversion import SPEC, Reconstruction, from_jacobians, memory_needed, score, sent_embeddings, ssim
-from dpzv_audit.base.errors import InputError
 
-from ..conftest import random_dataset, small_setting
+from ..conftest import mount, random_dataset, small_setting
 
 
 def mounted(method, data, **rest):
     options = {"batch_size": 64, "epochs": 2, **rest.pop("options", {})}
-    return SPEC.mount(small_setting(SPEC, method, data, options=options, **{"trials": 1, **rest}))
+    return mount(SPEC, method, data, options=options, **{"trials": 1, **rest})
 
 
 @pytest.mark.parametrize("method", ["split", "dpzv", "cascaded", "czofo"])
@@ -182,8 +181,3 @@ def test_peak_signal_to_noise_ratio_has_a_range_of_one(digits):
     guess = torch.from_numpy(block[:40].reshape(40, -1) + 0.1 * np.ptp(block)).double()
     measured = score(digits, Reconstruction(ids, 1, lambda k: guess), 0.95).quality["reconstructed"]
     assert measured["PSNR, dB"].value == pytest.approx(20.0, abs=1e-4)
-
-
-def test_only_the_server_mounts_it():
-    with pytest.raises(InputError, match="feature_inversion is mounted by server"):
-        SPEC.mount(small_setting(SPEC, "split", adversary="client"))

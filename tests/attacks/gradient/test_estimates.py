@@ -185,13 +185,6 @@ def test_correlation_is_unbiased(sphere, per_record):
     assert ((1.02 * correlation(directions, scalars) - gradients) / standard_error).abs().max() > 6
 
 
-def test_an_estimate_from_unit_sphere_directions_is_scaled_by_their_variance():
-    directions, _, scalars = _problem(2, 9, 3, 4)
-    shrunk = directions / math.sqrt(12)
-    estimate = correlation(shrunk, scalars / math.sqrt(12))
-    torch.testing.assert_close(estimate, correlation(directions, scalars) / 12)
-
-
 def test_prior_std_is_the_root_mean_square_of_exact_gradients():
     for classes in (2, 10, 100):
         gradient = torch.full((classes,), 1 / classes, dtype=torch.float64)

@@ -5,10 +5,11 @@ import torch
 
 from attacks.gradient.estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN, GradientTruth
 from dpzv_audit.base.errors import InputError
+from mechanisms.core.channel import Adversary, ViewRecorder
 from mechanisms.core.context import TrainingData
 
 from ...helpers.built_in import train
-from ..conftest import random_dataset, small_setting
+from ..conftest import mount, random_dataset, small_setting
 
 EXACT = {"batch_size": 4, "epochs": 30, "dtype": "float64", "smoothing": 1e-4, "client_rate": 0.0}
 
@@ -22,7 +23,7 @@ def rows(outcome):
 def test_exact_from_the_dimension_on_without_noise(method):
     """4 records of 4 classes are 16 unknowns; 20 queries of a method whose clients stand still give them all."""
     data = random_dataset(records=40)
-    outcome = SPEC.mount(small_setting(SPEC, method, data, options=EXACT, queries=20, trials=2, with_positive=False))
+    outcome = mount(SPEC, method, data, options=EXACT, queries=20, trials=2, with_positive=False)
     found = rows(outcome)
     assert found["least squares", 20][0] > 0.99999
     assert found["least squares", 20][1] < 5e-3
@@ -35,7 +36,7 @@ def test_exact_from_the_dimension_on_without_noise(method):
 def test_a_record_at_a_time_needs_as_many_queries_as_classes():
     """VFL-CZOFO shares its directions: an honest client of 8 of them knows each record's 4 coordinates exactly."""
     options = {"directions": 8, "scalars": "record", "dtype": "float64", "smoothing": 1e-6}
-    outcome = SPEC.mount(small_setting(SPEC, "czofo", options=options, trials=2, with_positive=False))
+    outcome = mount(SPEC, "czofo", options=options, trials=2, with_positive=False)
     cosine, error = rows(outcome)["least squares", 8]
     assert cosine > 0.99999
     assert error < 1e-3
@@ -44,8 +45,7 @@ def test_a_record_at_a_time_needs_as_many_queries_as_classes():
 def test_noise_is_what_keeps_the_gradient_apart():
     data = random_dataset(records=40)
     clean, noisy = (
-        SPEC.mount(small_setting(SPEC, data=data, options={**EXACT, "sigma": s}, queries=20, with_positive=False))
-        for s in (0.0, 100.0)
+        mount(SPEC, data=data, options={**EXACT, "sigma": s}, queries=20, with_positive=False) for s in (0.0, 100.0)
     )
     assert clean.success.value > 0.999
     assert clean.success.low > 0.1  # of 20 batches at this confidence: others may lie anywhere
@@ -57,7 +57,7 @@ def test_the_same_training_without_the_noise_stands_beside_it_and_both_follow_th
     """16 unknowns; 10 batches of 16 trials: a mean cosine has a standard error of about 0.02."""
     data = random_dataset(records=40)
     options = {**EXACT, "epochs": 30, "sigma": 0.5}
-    outcome = SPEC.mount(small_setting(SPEC, data=data, options=options, queries=16, trials=16, with_positive=False))
+    outcome = mount(SPEC, data=data, options=options, queries=16, trials=16, with_positive=False)
     table = {(r["estimator"], r["queries"]): r for r in outcome.curves[CURVE]}
     for name in (KNOWN, NOISELESS):
         for queries in (10, 16):
@@ -77,14 +77,14 @@ def test_where_there_is_no_noise_nothing_is_trained_again(options):
 
 @pytest.mark.parametrize("method", ["dpzv", "cascaded", "czofo"])
 def test_an_eavesdropper_estimates_nothing(method):
-    outcome = SPEC.mount(small_setting(SPEC, method, adversary="eavesdropper", trials=12, with_positive=False))
+    outcome = mount(SPEC, method, adversary="eavesdropper", trials=12, with_positive=False)
     assert outcome.success.low <= 0.0 <= outcome.success.high
     assert outcome.success.high - outcome.success.low < 0.4
 
 
 @pytest.mark.ci
 def test_controls_come_out_as_they_must(digits):
-    outcome = SPEC.mount(small_setting(SPEC, data=digits, options={"epochs": 8}, queries=64, trials=6))
+    outcome = mount(SPEC, data=digits, options={"epochs": 8}, queries=64, trials=6)
     assert outcome.success.value > 0.8
     assert outcome.success.low > 0.2
     assert set(outcome.controls) == {"shuffled_labels", "positive"}
@@ -98,23 +98,10 @@ def test_the_truth_is_the_gradient_that_a_first_order_server_sends(method):
     one = small_setting(SPEC, method, data, options={"batch_size": 8, "top_model": False}, trials=2)
     labels = torch.from_numpy(data.train.labels)
     truth = GradientTruth(one, labels)
-    sent = []
-
-    class Mail:
-        def on_message(self, message):
-            if message.kind == "gradient" and message.receiver == 1:
-                sent.append(message.payload * 8)
-
-        def on_note(self, *note):
-            pass
-
-    train(
-        TrainingData.of(data, dtype=torch.float32, device="cpu"),
-        one.config,
-        seed=0,
-        replicas=(0, 1),
-        observers=(truth, Mail()),
-    )
+    mail = ViewRecorder(Adversary("client", (1,)))
+    tensors = TrainingData.of(data, dtype=torch.float32, device="cpu")
+    train(tensors, one.config, seed=0, replicas=(0, 1), observers=(truth, mail))
+    sent = [message.payload * 8 for message in mail.view.received("gradient")]
     assert len(sent) > 5
     assert torch.allclose(truth.gradients(), torch.stack(sent).double(), atol=1e-6)
 
@@ -122,4 +109,4 @@ def test_the_truth_is_the_gradient_that_a_first_order_server_sends(method):
 @pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
 def test_where_the_gradient_is_sent_there_is_nothing_to_estimate(method):
     with pytest.raises(InputError, match=f"gradient_estimation does not apply to {method}: its server sends"):
-        SPEC.mount(small_setting(SPEC, method))
+        mount(SPEC, method)

@@ -10,7 +10,7 @@ from attacks.label.binary import by_norm, guesses_of, mean_by_record, projection
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
 
-from ..conftest import random_dataset, small_setting
+from ..conftest import mount, random_dataset
 
 NORM, DIRECTION, SPECTRAL = (ATTACKS[f"label_{name}"] for name in ("norm", "direction", "spectral"))
 
@@ -22,7 +22,7 @@ def cancer():
 
 def mounted(spec, method, data, **rest):
     options = {"batch_size": 32, "epochs": 6, **rest.pop("options", {})}
-    return spec.mount(small_setting(spec, method, data, options=options, **{"trials": 6, **rest}))
+    return mount(spec, method, data, options=options, **{"trials": 6, **rest})
 
 
 @pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
@@ -118,13 +118,13 @@ def test_projections_put_the_smaller_cluster_on_the_positive_side():
 @pytest.mark.parametrize("spec", [NORM, DIRECTION, SPECTRAL], ids=lambda spec: spec.name)
 def test_more_than_two_classes_are_one_line(spec):
     with pytest.raises(InputError, match=f"{spec.name} does not apply to split: random has 4 classes, must have 2"):
-        spec.mount(small_setting(spec, "split"))
+        mount(spec, "split")
 
 
 @pytest.mark.parametrize("spec", [NORM, DIRECTION], ids=lambda spec: spec.name)
 def test_scalars_carry_no_gradient_of_a_record(spec):
     with pytest.raises(InputError, match="its server sends no gradient of a record"):
-        spec.mount(small_setting(spec, "dpzv", random_dataset(classes=2)))
+        mount(spec, "dpzv", random_dataset(classes=2))
 
 
 def test_norms_agree_with_their_authors_leak_by_batch(monkeypatch):

@@ -15,7 +15,7 @@ from attacks.label.completion import RAW, SPEC, UNTRAINED
 from attacks.label.head import train_head
 from dpzv_audit.base.errors import InputError
 
-from ..conftest import random_dataset, small_setting
+from ..conftest import mount, random_dataset, small_setting
 
 QUICK = {"steps": 300, "labels_per_class": 4}
 
@@ -115,4 +115,4 @@ def test_unlabelled_records_help_where_clusters_are_classes():
 
 def test_too_many_labels_are_one_line():
     with pytest.raises(InputError, match="option labels_per_class is 40, must be at most"):
-        SPEC.mount(small_setting(SPEC, "split", options_of_attack={"labels_per_class": 40}))
+        mount(SPEC, "split", options_of_attack={"labels_per_class": 40})

@@ -11,7 +11,7 @@ from mechanisms.core.context import TrainingData
 from mechanisms.core.replicas import MomentumSGD
 
 from ...helpers.built_in import train
-from ..conftest import random_dataset, small_setting
+from ..conftest import mount, random_dataset, small_setting
 
 
 def test_gradients_grow_where_they_keep_their_sign_and_never_shrink():
@@ -64,10 +64,8 @@ def test_only_the_adversarys_model_steps_by_its_rule(method):
 
 @pytest.mark.slow
 def test_the_attack_finds_planted_labels_and_its_controls_hold(digits):
-    outcome = ACTIVE_SPEC.mount(
-        small_setting(
-            ACTIVE_SPEC, "split", digits, options={"batch_size": 64}, options_of_attack={"steps": 200}, trials=2
-        )
+    outcome = mount(
+        ACTIVE_SPEC, "split", digits, options={"batch_size": 64}, options_of_attack={"steps": 200}, trials=2
     )
     assert outcome.controls["positive"].value > 0.95
     assert outcome.controls["positive"].holds
@@ -76,4 +74,4 @@ def test_the_attack_finds_planted_labels_and_its_controls_hold(digits):
 
 def test_scalars_leave_no_gradient_to_scale():
     with pytest.raises(InputError, match="there is no gradient to scale"):
-        ACTIVE_SPEC.mount(small_setting(ACTIVE_SPEC, "dpzv"))
+        mount(ACTIVE_SPEC, "dpzv")

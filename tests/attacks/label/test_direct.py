@@ -20,20 +20,18 @@ from mechanisms.core.channel import Adversary, BatchLog, View, ViewRecorder
 from mechanisms.core.context import TrainingData
 
 from ...helpers.built_in import train
-from ..conftest import CONFIDENCE, random_dataset, small_setting
+from ..conftest import CONFIDENCE, mount, random_dataset, small_setting
+
+DIRECT = attack_named("label_direct")
+setting = partial(small_setting, DIRECT)
 
 
-def mount_label_direct(of):
-    return attack_named("label_direct").mount(of)
-
-
-setting = partial(small_setting, attack_named("label_direct"))
+mounted = partial(mount, DIRECT)
 
 
 def known_of(of, client, queries=1):
     """What one client of 48 records knows beside its view."""
-    public = public_knowledge(attack_named("label_direct"), replace(of, queries=queries), None)
-    return replace(public, client=client)
+    return replace(public_knowledge(DIRECT, replace(of, queries=queries), None), client=client)
 
 
 GRADIENT = [name for name, spec in METHODS.items() if spec.downlink == "gradient"]
@@ -52,15 +50,13 @@ SCALAR = [name for name, spec in METHODS.items() if spec.downlink not in ("gradi
     ],
 )
 def test_first_order_gradients_give_every_label(classes, batch_size, rule, adversary):
-    outcome = mount_label_direct(
-        setting(
-            "split",
-            random_dataset(classes=classes),
-            options={"batch_size": batch_size, "epochs": 1},
-            options_of_attack={"rule": rule},
-            adversary=adversary,
-            trials=2,
-        )
+    outcome = mounted(
+        "split",
+        random_dataset(classes=classes),
+        options={"batch_size": batch_size, "epochs": 1},
+        options_of_attack={"rule": rule},
+        adversary=adversary,
+        trials=2,
     )
     assert outcome.success.value == 1.0
     assert outcome.success.n == 2 * (48 // batch_size) * batch_size
@@ -85,7 +81,7 @@ def test_first_order_gradients_give_every_label(classes, batch_size, rule, adver
 def test_every_gradient_method_gives_every_label(method, options, adversary):
     """Noise on embeddings protects features: the gradient at whatever was sent still names the label."""
     # Every client of `vafl` has its own pass, of which each takes its turn.
-    outcome = mount_label_direct(setting(method, options={"epochs": 3, **options}, adversary=adversary, trials=2))
+    outcome = mounted(method, options={"epochs": 3, **options}, adversary=adversary, trials=2)
     assert outcome.success.value == 1.0
     assert outcome.success.n == 2 * 48
     assert outcome.controls["shuffled_labels"].value < 0.9
@@ -102,7 +98,7 @@ def test_every_gradient_method_gives_every_label(method, options, adversary):
 )
 def test_an_attacked_client_need_not_be_the_first_that_is_active(schedule, adversary):
     """Guesses about one client's batches are scored against the records of those batches."""
-    outcome = mount_label_direct(setting("vafl", options={"epochs": 12, **schedule}, adversary=adversary, trials=2))
+    outcome = mounted("vafl", options={"epochs": 12, **schedule}, adversary=adversary, trials=2)
     assert outcome.success.value == 1.0
     assert outcome.success.n > 2 * 8
 
@@ -116,8 +112,7 @@ def test_gradient_noise_hides_labels(method, adversary, digits):
     """
     options = {"batch_size": 64, "epochs": 4, "dp": "gradient", "dp_clip": 0.1}
     noisy, clipped = (
-        mount_label_direct(setting(method, digits, options={**options, "dp_sigma": s}, adversary=adversary, trials=4))
-        for s in (3.0, 0.0)
+        mounted(method, digits, options={**options, "dp_sigma": s}, adversary=adversary, trials=4) for s in (3.0, 0.0)
     )
     assert noisy.success.n == 4 * 1408
     assert noisy.success.value < 0.13
@@ -127,7 +122,7 @@ def test_gradient_noise_hides_labels(method, adversary, digits):
 
 def test_the_shuffled_control_is_at_chance(digits):
     """Permutations agree with the truth in sum p_k^2 of places in expectation; interval over trials at 1 - 1e-4."""
-    outcome = mount_label_direct(setting("split", digits, options={"batch_size": 64, "epochs": 1}, trials=16))
+    outcome = mounted("split", digits, options={"batch_size": 64, "epochs": 1}, trials=16)
     control = outcome.controls["shuffled_labels"]
     assert control.low <= outcome.baselines["prior"] <= control.high
     assert control.high - control.low < 0.03
@@ -144,14 +139,12 @@ SWEEP = {1: 0.117, 10: 0.173}
 )
 def test_query_sweep_through_the_real_path(queries, estimator, digits):
     """A curious client of DPZV without noise, B = 64, 10 classes: the figures of synthetic logits within 0.03."""
-    outcome = mount_label_direct(
-        setting(
-            data=digits,
-            options={"batch_size": 64, "epochs": 4 * queries},
-            queries=queries,
-            options_of_attack={"estimator": estimator},
-            trials=16,
-        )
+    outcome = mounted(
+        data=digits,
+        options={"batch_size": 64, "epochs": 4 * queries},
+        queries=queries,
+        options_of_attack={"estimator": estimator},
+        trials=16,
     )
     assert outcome.success.value == pytest.approx(SWEEP[queries], abs=0.03)
     if queries == 10:
@@ -173,14 +166,8 @@ ZEROTH_ORDER = {"zoo-vfl": 4, "cascaded": 4, "syn-zoo-vfl": 1}
 @pytest.mark.parametrize(("method", "queries"), [(m, q) for m in ZEROTH_ORDER for q in (1, 10)])
 def test_two_losses_give_what_a_scalar_gives(method, queries, digits):
     """The same figures from forward differences: `losses` are a scalar and the point that it starts from."""
-    outcome = mount_label_direct(
-        setting(
-            method,
-            digits,
-            options={"batch_size": 64, "epochs": ZEROTH_ORDER[method] * queries},
-            queries=queries,
-            trials=12,
-        )
+    outcome = mounted(
+        method, digits, options={"batch_size": 64, "epochs": ZEROTH_ORDER[method] * queries}, queries=queries, trials=12
     )
     error = outcome.success.high - outcome.success.value
     assert error < 0.02
@@ -209,9 +196,7 @@ CZOFO = {
 def test_czofo_tells_an_honest_client_what_queries_would(name, digits):
     """Directions are shared, so q of them are q queries that nobody had to make; the interval is added to 0.03."""
     options, expected = CZOFO[name]
-    outcome = mount_label_direct(
-        setting("czofo", digits, options={"batch_size": 64, "epochs": 4, **options}, trials=12)
-    )
+    outcome = mounted("czofo", digits, options={"batch_size": 64, "epochs": 4, **options}, trials=12)
     error = outcome.success.high - outcome.success.value
     assert error < 0.02
     assert outcome.success.value == pytest.approx(expected, abs=0.03 + error)
@@ -223,17 +208,15 @@ def test_czofo_tells_an_honest_client_what_queries_would(name, digits):
 def test_backward_bits_hide_little(digits):
     """Differences on 256 levels between their extremes carry what they carried."""
     options = {"batch_size": 64, "epochs": 4, "directions": 10, "scalars": "record", "backward_bits": 8}
-    assert mount_label_direct(setting("czofo", digits, options=options, trials=4)).success.value > 0.9
+    assert mounted("czofo", digits, options=options, trials=4).success.value > 0.9
 
 
 def test_a_batch_of_one_record_is_known_after_as_many_queries_as_classes():
     """Exact at q >= dimension without noise: four classes, four queries of a batch of one, float64."""
-    outcome = mount_label_direct(
-        setting(
-            data=random_dataset(records=20),
-            options={"batch_size": 1, "epochs": 18, "dtype": "float64", "smoothing": 1e-5},
-            queries=6,
-        )
+    outcome = mounted(
+        data=random_dataset(records=20),
+        options={"batch_size": 1, "epochs": 18, "dtype": "float64", "smoothing": 1e-5},
+        queries=6,
     )
     assert outcome.success.n == 4 * 20
     assert outcome.success.value == 1.0
@@ -247,40 +230,27 @@ def test_noise_hides_what_queries_would_show():
         queries=6,
         trials=40,
     )
-    success = mount_label_direct(quiet).success
-    prior = mount_label_direct(replace(quiet, trials=1)).baselines["majority"]
+    success = DIRECT.mount(quiet).success
+    prior = DIRECT.mount(replace(quiet, trials=1)).baselines["majority"]
     assert success.value < min(1.0, prior + 0.15)
-
-
-@pytest.mark.parametrize("estimator", ["ridge", "correlation", "minimum-norm"])
-def test_an_eavesdropper_on_scalars_is_at_chance(estimator, digits):
-    """Its own directions are exchangeable over classes, so hits are Binomial(n, 1/10): exact interval, level 1e-4."""
-    outcome = mount_label_direct(
-        setting(
-            data=digits,
-            options={"batch_size": 64, "epochs": 1},
-            adversary="eavesdropper",
-            options_of_attack={"estimator": estimator},
-            trials=6,
-        )
-    )
-    hits = round(outcome.success.value * outcome.success.n)
-    low, high = rate_limits(hits, outcome.success.n, CONFIDENCE)
-    assert outcome.success.n == 6 * 1408
-    assert low <= 0.1 <= high
 
 
 SEVERAL = [{"directions": 3}, {"directions": 3, "scalars": "record"}]
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [*((method, {}) for method in SCALAR), *(("czofo", several) for several in SEVERAL)], ids=str
+    ("method", "options", "own"),
+    [
+        *((method, {}, {}) for method in SCALAR),
+        *(("czofo", several, {}) for several in SEVERAL),
+        *(("dpzv", {}, {"estimator": estimator}) for estimator in ("correlation", "minimum-norm")),
+    ],
+    ids=str,
 )
-def test_an_eavesdropper_is_at_chance_on_every_scalar_method(method, options, digits):
-    """The same for two losses, and for several differences a batch or a record: level 1e-4."""
-    outcome = mount_label_direct(
-        setting(method, digits, options={"batch_size": 64, "epochs": 1, **options}, adversary="eavesdropper", trials=4)
-    )
+def test_an_eavesdropper_is_at_chance_on_every_scalar_method(method, options, own, digits):
+    """Its own directions are exchangeable over classes, so hits are Binomial(n, 1/10): exact interval, level 1e-4."""
+    options = {"batch_size": 64, "epochs": 1, **options}
+    outcome = mounted(method, digits, options=options, options_of_attack=own, adversary="eavesdropper", trials=4)
     hits = round(outcome.success.value * outcome.success.n)
     low, high = rate_limits(hits, outcome.success.n, CONFIDENCE)
     assert outcome.success.n == 4 * 1408
@@ -289,9 +259,7 @@ def test_an_eavesdropper_is_at_chance_on_every_scalar_method(method, options, di
 
 @pytest.mark.parametrize("method", ["split", "dpzv", "zoo-vfl", "czofo"])
 def test_results_follow_the_seed(method):
-    first, again, other = (
-        mount_label_direct(setting(method, options={"batch_size": 8}, seed=seed, queries=2)) for seed in (1, 1, 2)
-    )
+    first, again, other = (mounted(method, options={"batch_size": 8}, seed=seed, queries=2) for seed in (1, 1, 2))
     assert first.success == again.success
     assert first.controls == again.controls
     if method != "split":
@@ -316,14 +284,7 @@ def test_results_follow_the_seed(method):
 )
 def test_what_does_not_apply_is_one_line(change, message):
     with pytest.raises(InputError, match=message) as caught:
-        mount_label_direct(setting(**change))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("method", ["zoo-vfl", "syn-zoo-vfl", "cascaded"])
-def test_too_few_rounds_for_the_queries_are_one_line(method):
-    with pytest.raises(InputError, match="fewer than the 100 queries of one batch") as caught:
-        mount_label_direct(setting(method, queries=100))
+        mounted(**change)
     assert "\n" not in str(caught.value)
 
 

@@ -12,19 +12,13 @@ from attacks.core.metrics import prior_baseline
 from attacks.core.run import few_labels
 from attacks.core.spec import LabelGuesses
 from attacks.label.mount import NO_IDS, LabelCoins, blind_success, guess_coins, label_coins
-from dpzv_audit.statistics.estimators import audit_scores
 from dpzv_audit.statistics.families import gaussian_epsilon
 
-from ..conftest import random_dataset, small_setting
+from ..conftest import certified, mount, random_dataset, small_setting
 
 AUDITS = 200
 ALLOWED = int(binom.isf(1e-4, AUDITS, 0.05))
 """Of so many audits at 95% a correct build exceeds the truth in more than this with probability 1e-4."""
-
-
-def certified(game, seed=0):
-    (bound,) = audit_scores(game.on_one, game.on_zero, delta=1e-5, estimators=("one-run",), coin_flips=True, seed=seed)
-    return bound.epsilon_lower
 
 
 def dealt(trials=4, records=200, classes=4, seed=0):
@@ -91,9 +85,7 @@ def test_guesses_about_places_of_unknown_records_tell_no_coin():
     coins = dealt()
     found = guesses_of(np.zeros((4, 200, 4)))
     assert guess_coins(replace(found, ids=None), coins) == (None, NO_IDS)
-    outcome = ATTACKS["label_direct"].mount(
-        small_setting(ATTACKS["label_direct"], "vafl", adversary="eavesdropper", with_positive=False)
-    )
+    outcome = mount(ATTACKS["label_direct"], "vafl", adversary="eavesdropper", with_positive=False)
     assert outcome.game is None
     assert outcome.no_game == NO_IDS
 
@@ -179,10 +171,8 @@ def test_an_attacker_that_knows_every_true_label_and_reads_no_message_certifies_
 
 @pytest.mark.parametrize("method", ["split", "vafl"])
 def test_first_order_methods_lose_their_labels_and_the_bound_says_so(method, digits):
-    outcome = ATTACKS["label_direct"].mount(
-        small_setting(
-            ATTACKS["label_direct"], method, digits, options={"batch_size": 64, "epochs": 4}, with_positive=False
-        )
+    outcome = mount(
+        ATTACKS["label_direct"], method, digits, options={"batch_size": 64, "epochs": 4}, with_positive=False
     )
     assert certified(outcome.game) > 6.0
     assert outcome.controls["shuffled_labels"].holds

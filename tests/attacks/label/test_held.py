@@ -16,7 +16,7 @@ from dpzv_audit.data import load
 from mechanisms.core.context import Turn
 from mechanisms.core.streams import BatchStream
 
-from ..conftest import random_dataset, small_setting
+from ..conftest import mount, random_dataset, small_setting
 
 CODED, SIGNATURE = ATTACKS["label_coded"], ATTACKS["label_signature"]
 REORDERED = "the same scalars in another order"
@@ -166,5 +166,5 @@ def test_known_labels_are_of_the_batch_that_is_held():
 )
 def test_what_does_not_apply_is_one_line(spec, method, options, message):
     with pytest.raises(InputError, match=message) as caught:
-        spec.mount(small_setting(spec, method, with_positive=False, options=options))
+        mount(spec, method, with_positive=False, options=options)
     assert "\n" not in str(caught.value)

@@ -12,14 +12,12 @@ from attacks.label.binary import base_rate_alone
 from attacks.label.inversion import SPEC, by_labels, by_least_norm, own_gradient, solve
 from dpzv_audit.base.errors import InputError
 
-from ..conftest import random_dataset, small_setting
+from ..conftest import mount, random_dataset, small_setting
 
 
 def test_a_batch_no_larger_than_the_features_and_one_is_solved_exactly():
     """Three features and a one: four records' gradients follow from the gradient of the model, up to precision."""
-    outcome = SPEC.mount(
-        small_setting(SPEC, "split", options={"batch_size": 4, "epochs": 1, "dtype": "float64"}, with_positive=False)
-    )
+    outcome = mount(SPEC, "split", options={"batch_size": 4, "epochs": 1, "dtype": "float64"}, with_positive=False)
     assert outcome.success.value == 1.0
     assert outcome.controls["shuffled_labels"].value < 0.6
 
@@ -27,8 +25,7 @@ def test_a_batch_no_larger_than_the_features_and_one_is_solved_exactly():
 @pytest.mark.slow
 def test_larger_batches_hide_labels_better(digits):
     small, large = (
-        SPEC.mount(small_setting(SPEC, "vafl", digits, options={"batch_size": b}, trials=2, with_positive=False))
-        for b in (4, 64)
+        mount(SPEC, "vafl", digits, options={"batch_size": b}, trials=2, with_positive=False) for b in (4, 64)
     )
     assert small.success.value > 0.9
     assert 0.2 < large.success.value < small.success.value - 0.2
@@ -38,16 +35,14 @@ def test_larger_batches_hide_labels_better(digits):
 def test_labels_beat_the_least_norm_where_batches_are_larger_than_the_system(digits):
     """Of batches of 32 and a system of rank 9 labels find 0.71 (split) or 0.79, least norm 0.59 or 0.62."""
     found = [
-        SPEC.mount(
-            small_setting(
-                SPEC,
-                "vafl",
-                digits,
-                options={"batch_size": 32},
-                options_of_attack={"fit": fit},
-                trials=2,
-                with_positive=False,
-            )
+        mount(
+            SPEC,
+            "vafl",
+            digits,
+            options={"batch_size": 32},
+            options_of_attack={"fit": fit},
+            trials=2,
+            with_positive=False,
         ).success.value
         for fit in ("labels", "least-norm")
     ]
@@ -108,4 +103,4 @@ def test_the_smallest_solution_fits():
 @pytest.mark.parametrize("method", ["dpzv", "czofo", "cascaded"])
 def test_it_needs_a_gradient(method):
     with pytest.raises(InputError, match="its server sends no gradient of a record"):
-        SPEC.mount(small_setting(SPEC, method, random_dataset()))
+        mount(SPEC, method, random_dataset())

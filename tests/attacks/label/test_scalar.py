@@ -9,14 +9,14 @@ from attacks.core.run import attacked_run
 from attacks.label.scalar import SPEC, Design, fourier_features, infer, likeliest_means, told_by
 from dpzv_audit.base.errors import InputError
 
-from ..conftest import small_setting
+from ..conftest import mount, small_setting
 
 LONG = {"batch_size": 64, "epochs": 40}
 
 
 def mounted(method, data, *, options=None, **rest):
     options = {**LONG, **(options or {})}
-    return SPEC.mount(small_setting(SPEC, method, data, options=options, **{"with_positive": False, **rest}))
+    return mount(SPEC, method, data, options=options, **{"with_positive": False, **rest})
 
 
 @pytest.mark.parametrize("method", ["dpzv", pytest.param("cascaded", marks=pytest.mark.slow)])
@@ -147,4 +147,4 @@ def test_fourier_features_are_a_gaussian_kernel():
 @pytest.mark.parametrize("method", ["split", "vafl"])
 def test_it_is_for_scalars(method):
     with pytest.raises(InputError, match="its server sends gradients, not scalars"):
-        SPEC.mount(small_setting(SPEC, method))
+        mount(SPEC, method)

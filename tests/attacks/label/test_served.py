@@ -16,7 +16,7 @@ from dpzv_audit.systems.run import prepared
 from dpzv_audit.systems.system import System
 from mechanisms.core.channel import Adversary, Message, View
 
-from ..conftest import CONFIDENCE, random_dataset, small_setting
+from ..conftest import CONFIDENCE, mount, random_dataset, small_setting
 
 SPEC = ATTACKS["label_served"]
 ALL = torch.ones(2, dtype=torch.bool)
@@ -164,4 +164,4 @@ def test_who_serves_no_prediction_is_told_the_line_that_does():
     with pytest.raises(DoesNotApply, match=line):
         SPEC.mount(setting_on(mute, random_dataset()))
     with pytest.raises(DoesNotApply, match="does not apply to split: a built-in method serves no prediction"):
-        SPEC.mount(small_setting(SPEC, "split"))
+        mount(SPEC, "split")

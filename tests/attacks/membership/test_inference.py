@@ -9,7 +9,6 @@ import torch
 from scipy.stats import norm
 
 from attacks import ATTACKS
-from attacks.core import setting as setting_module
 from attacks.core.knowledge import Population
 from attacks.core.metrics import trial_areas
 from attacks.core.setting import AttackSetting
@@ -36,11 +35,10 @@ from attacks.membership.mount import (
     train_on_coins,
 )
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.statistics.estimators import audit_scores
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Message
 
-from ..conftest import CONFIDENCE, random_dataset, small_setting
+from ..conftest import CONFIDENCE, certified, random_dataset, small_setting
 
 
 def mounted(
@@ -57,11 +55,6 @@ def mounted(
         with_positive=False,
     )
     return ATTACKS[name].mount(setting)
-
-
-def one_run_bound(game):
-    (bound,) = audit_scores(game.on_one, game.on_zero, delta=1e-5, estimators=("one-run",), coin_flips=True)
-    return bound.epsilon_lower
 
 
 def of_twenty(method="split", *, trials=4, adversary=None, **options):
@@ -112,7 +105,7 @@ def test_an_overfitted_run_gives_its_members_away(name, options, least, digits):
     if name == "membership_lira":  # more than the false positives themselves
         assert outcome.measures["true positive rate at 1% false positives"].low > 0.01
     assert len(outcome.game.on_one) + len(outcome.game.on_zero) == 16 * 128
-    assert one_run_bound(outcome.game) > 0.05
+    assert certified(outcome.game) > 0.05
 
 
 @pytest.mark.ci
@@ -175,21 +168,14 @@ def test_members_are_what_a_replica_trained_on():
     ],
 )
 def test_where_memory_runs_out_trainings_are_done_in_halves_to_the_same_numbers(
-    method, adversary, options, monkeypatch
+    method, adversary, options, largest_stack
 ):
     """Planted: no more than three trainings fit. Only sums of another order may differ, in their last digits."""
     setting, pool = of_twenty(method, adversary=adversary, epochs=2, **options)
     coins = coins_of(0, range(11), 10)
     whole, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once is None
-    train = setting_module.train
-
-    def too_small(*arguments, replicas, **options):
-        if len(replicas) > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-        return train(*arguments, replicas=replicas, **options)
-
-    monkeypatch.setattr(setting_module, "train", too_small)
+    largest_stack(3)
     halved, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once == 2
     assert np.allclose(halved.confidence, whole.confidence, rtol=1e-4, atol=1e-4)
@@ -400,7 +386,7 @@ def test_a_clients_mail_of_gradients_tells_which_record_stands_behind_an_id(name
     outcome = mounted(name, digits, method=method, options=options, **BY_MAIL)
     assert outcome.success.low > 0.7
     assert outcome.controls["other_members"].holds
-    assert one_run_bound(outcome.game) > 1.0
+    assert certified(outcome.game) > 1.0
 
 
 @pytest.mark.parametrize(
