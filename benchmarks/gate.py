@@ -29,7 +29,7 @@ from dpzv_audit.claims.access import Access
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import parse_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.evidence.verdict import holm
+from dpzv_audit.statistics.panel import holm
 
 ROOT = Path(__file__).resolve().parents[1]
 ALPHA, DELTA, RUNS, ROWS = 0.05, 1e-5, 1000, 10_000

@@ -373,7 +373,7 @@ class Run(Result):
     run: str | None = None
 
 
-class Training(Run):
+class TrainingRun(Run):
     """What the results of an attack and a training share."""
 
     utility: Utility = Utility()
@@ -454,7 +454,7 @@ class Cell(Part):
         return bool(self.clear), self.damage or 0.0, self.success or 0.0
 
 
-class AttackResult(Training):
+class AttackResult(TrainingRun):
     """The result of `attack`.
 
     `clients` are those that look, and `tried` the pilots by which they, or the attack, were chosen. What stands
@@ -485,7 +485,7 @@ class AttackResult(Training):
     attack_setting: dict[str, object] = {}
 
 
-class TrainResult(Training):
+class TrainResult(TrainingRun):
     """The result of `train`."""
 
     SCHEMA = "dpzv-audit/train/1"

@@ -3,7 +3,7 @@
 from . import defences as _defences  # noqa: F401 which are known by name from then on
 from .core.config import ProtectedConfig, TrainingConfig
 from .core.method import MethodSpec
-from .core.training import train
+from .core.training import Training, train
 from .methods import METHODS, method_named
 from .methods.compressed import SplitConfig
 from .methods.dpzv import DPZVConfig
@@ -14,6 +14,7 @@ __all__ = [
     "MethodSpec",
     "ProtectedConfig",
     "SplitConfig",
+    "Training",
     "TrainingConfig",
     "method_named",
     "train",

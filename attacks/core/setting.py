@@ -8,7 +8,7 @@ import numpy as np
 
 from dpzv_audit.base.halving import as_share, in_pieces
 from dpzv_audit.data.vertical import VerticalDataset
-from mechanisms import METHODS, MethodSpec, TrainingConfig, train
+from mechanisms import METHODS, Training, train
 from mechanisms.core.capabilities import downlink_of
 from mechanisms.core.channel import Adversary
 from mechanisms.core.config import Downlink, rounds_of
@@ -40,8 +40,8 @@ def abilities(adversary: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackSetting:
-    """One attack on one method: everything its result depends on.
+class AttackSetting(Training):
+    """One attack on one training: everything its result depends on.
 
     `trials` trainings run as replicas of one stack; `queries` is how often a curious client asks about each batch of
     its first pass; `options` are the attack's own, by the names in its `Setup.options`. Without `with_positive`
@@ -52,15 +52,10 @@ class AttackSetting:
     clients all, of those that exchange messages.
     """
 
-    method: MethodSpec
-    config: TrainingConfig
-    dataset: VerticalDataset
     adversary: str = "client"
     public_ids: bool = False
     queries: int = 1
     trials: int = 64
-    seed: int = 0
-    device: str = "cpu"
     confidence: float = 0.95
     options: Mapping[str, Any] = field(default_factory=dict)
     with_positive: bool = True
@@ -69,6 +64,11 @@ class AttackSetting:
     first: int = 0
     at_once: int | None = None
     clients: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, training: Training, **more: Any) -> "AttackSetting":
+        """Return the setting of an attack on a training, with `more` of its fields."""
+        return cls(**vars(training), **more)
 
     @property
     def parties(self) -> tuple[int, ...]:
@@ -112,33 +112,13 @@ class AttackSetting:
         return Adversary(self.adversary, self.parties if plays else (), public)
 
     @property
-    def records(self) -> int:
-        """Return the number of training records."""
-        return len(self.dataset.train)
-
-    @property
     def labels(self) -> np.ndarray:
         """Return the true training labels (N,)."""
         return self.dataset.train.labels
 
-    @property
-    def rounds(self) -> int:
-        """Return the rounds of a training."""
-        return rounds_of(self.config, self.records)
-
     def plan(self, behaviours: Mapping[int, Behaviour] | None = None) -> Plan | None:
         """Return schedule and noise of the scalars where some clients deviate; None for methods without scalars."""
-        deployment = Deployment(
-            records=self.records,
-            clients=self.dataset.clients,
-            seed=self.seed,
-            repeats=repeats_of(behaviours or {}),
-        )
-        return self.method.plan(self.config, deployment)
-
-    def data(self, labels: np.ndarray | None = None) -> TrainingData:
-        """Return the data as trainings take them, with `labels` (N,) or (K, N) in the place of the true ones."""
-        return TrainingData.of(self.dataset, dtype=dtype_of(self.config), device=self.device, labels=labels)
+        return self.method.plan(self.config, self.deployment(repeats=repeats_of(behaviours or {})))
 
     def context(self, **more: Any) -> RunContext:
         """Return where and for whom a method runs, with `more` of it."""

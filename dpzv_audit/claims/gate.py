@@ -43,7 +43,8 @@ from ..evidence.gathering import (
     result_of,
     scores_digest,
 )
-from ..evidence.verdict import Evidence, Reach, refutable, stopping_level
+from ..evidence.verdict import Evidence, Reach, refutable
+from ..statistics.panel import stopping_level
 from .access import Access, Remembering
 from .cache import Cache, code_digest, evidence_key
 from .file import Claim, ClaimsFile, PlacedClaim
@@ -126,7 +127,7 @@ class Gate:
             return self._prepared()
 
     def _prepared(self) -> list[ClaimRun]:
-        judge = Judge.of_file(sum(placed.claim.kind == "attack" for placed in self.file.claims))
+        judge = Judge.of_file([placed for placed in self.file.claims if placed.claim.kind == "attack"])
         runs = []
         for placed in self.file.claims:
             unkept = "its time was over before its files were read"

@@ -41,9 +41,10 @@ from ..base.files import check_values, open_plain
 from ..base.rounding import p_value
 from ..base.store import Store, lock, write_atomically
 from ..base.tracked import tracked_at
-from ..evidence.verdict import GIVEN_GAUSSIAN, Evidence, holm
+from ..evidence.verdict import GIVEN_GAUSSIAN, Evidence
 from ..results import Refutation
 from ..statistics.binomial import LEAST_P
+from ..statistics.panel import holm
 from .file import PlacedClaim
 
 EXPONENT = 1.4

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import InputError
 from ..evidence.games import TRAINED_BLOCK, scored_block
-from ..evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, two_stages
+from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
 from ..evidence.verdict import Theory
 from ..games.fitting import FittedScore, fit_score
 from ..games.planted import Planted, Trials, planted_named
 from ..games.real import RealTrials
 from ..games.scores import GameScores, scored_by
 from ..games.transcript import DrawnTrials
+from ..statistics.panel import PLANNED_SHARE, Panel
 from .file import (
     MechanismClaim,
 )
@@ -54,7 +55,7 @@ def planted_subject(claim: MechanismClaim, seed: int) -> Subject:
         pairs = TRAINED_BLOCK if isinstance(trials, RealTrials) else 1024
         # Twice the runs that suffice for a verdict at 95%: a gate errs far less often.
         blocks = max(2, math.ceil(2 * planted.runs / pairs))
-        stages += two_stages(pool, first=1, rest=blocks - 1, share=(1.0 - CUT_SHARE) / len(case.games))
+        stages += two_stages(pool, first=1, rest=blocks - 1, share=Panel(case.games, PLANNED_SHARE).weight)
         pools[pool] = _planted_pool(trials, pairs, blocks)
 
     def theory() -> Theory:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from ..accounting.release import random_batches
@@ -10,16 +9,16 @@ from ..base.findings import FALSE_ALARM, to_jsonable
 from ..evidence.sentences import said, supports
 from ..evidence.verdict import (
     GIVEN_GAUSSIAN,
-    STATED,
     VERDICTS,
+    AttackEvidence,
     Evidence,
-    adjusted_p_values,
     claim_in_words,
     decide,
     fails,
-    holm,
+    proven,
     refutable,
     theory_curves,
+    why_powerless,
 )
 from ..evidence.verdict import Look as EvidenceLook
 from ..results import (
@@ -29,12 +28,12 @@ from ..results import (
     GateOptions,
     Measured,
     Noise,
-    Proven,
     Refutation,
     Verdict,
     VerifyResult,
 )
-from ..statistics.success import success_upper, trainings_needed
+from ..statistics.panel import adjusted_p_values, holm
+from ..statistics.success import trainings_needed
 from .file import Claim, ClaimsFile, said_by
 from .gate import ClaimRun
 from .ledger import LedgerMemory, about, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
@@ -84,7 +83,7 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
     theory = evidence.theory
     earlier = decided.earlier[place]
     level = decided.levels[place] / len(decided.refuted)
-    as_it_is = ("p_value", "trials", "missing", "unaudited", "rates", "split", "facts")
+    as_it_is = ("p_value", "trials", "missing", "unaudited", "split", "facts")
     judged = _judged(run, place, decided, level)
     found = {key: to_jsonable(getattr(evidence, key)) for key in as_it_is}
     found |= {
@@ -93,6 +92,7 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
         "source": claim.source,
         "line": run.placed.line,
         "claim": said_by(claim),
+        "rates": evidence.attack.rates,
         "verdict": judged.word,
         "judged": judged,
         "adjusted_p_value": adjusted,
@@ -105,7 +105,7 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
         "gap": theory.gap,
         "explanations": theory.explanations,
         "bounds": list(theory.bounds),
-        "attack": _attack(evidence, decided.alpha),
+        "attack": _attack(evidence.attack, decided.alpha),
         "reach": _reach(claim, evidence, level, could_refute=decided.refutable[place]),
         "looks": [_look(look, level) for look in evidence.looks],
         "controls": controls_of(run),
@@ -131,7 +131,7 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
 
 def controls_of(run: ClaimRun) -> list[dict[str, object]]:
     """Return the controls of a claim's attacks, each with the level at which it was judged."""
-    controls = run.gathered().controls
+    controls = run.gathered().attack.controls
     level = run.judge.level(controls)
     found = []
     for control in controls:
@@ -159,7 +159,8 @@ def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verd
     earlier = decided.earlier[place]
     about_attack = claim.kind == "attack"
     claimed = claim.success_at_most if claim.kind == "attack" else claim.epsilon
-    limit = evidence.success_upper(decided.alpha)
+    attack = evidence.attack
+    limit = attack.success_upper(decided.alpha)
     could_refute = evidence.could_refute(level, claimed)
     if about_attack and not evidence.missing:
         # Trainings end before the planned number where an attack finds little: the plan could have refuted.
@@ -172,24 +173,22 @@ def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verd
         claimed=None if about_attack else claimed,
         voids=evidence.voids,
         held=about_attack and not evidence.voids and limit is not None and limit <= claimed,
-        tested=evidence.tested,
-        could_refute=could_refute,
+        powerless=why_powerless(tested=evidence.tested, could_refute=could_refute),
     )
     given = ""
     if word == "refuted":
         given = (earlier.given or "") if earlier is not None else "" if decided.alone[place] else GIVEN_GAUSSIAN
     measured = None
-    if about_attack and evidence.rates:
-        measured = Measured(
-            quantity="success", value=evidence.attack["success"], confidence=1.0 - decided.alpha, limit=limit
-        )
+    if about_attack and attack.rates:
+        value = attack.means["success"]
+        measured = Measured(quantity="success", value=value, confidence=1.0 - decided.alpha, limit=limit)
     elif (lower := evidence.epsilon_lower(level)) is not None:
         measured = Measured(
             quantity="epsilon", value=lower, confidence=1.0 - level, assumes=evidence.given(level) if lower else ""
         )
     missing = [text for text in (evidence.unaudited, evidence.missing) if text]
-    if word != "refuted" and evidence.rates:
-        missing += left_out(evidence)
+    if word != "refuted" and attack.rates:
+        missing += left_out(attack)
     return Verdict(
         claim=_claim_in_words(claim),
         adversary=getattr(claim, "adversary", None),
@@ -199,16 +198,16 @@ def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verd
         why="",
         given=given,
         measured=measured,
-        proven=None if theory.upper is None else Proven(value=theory.upper, rests_on=STATED if theory.stated else ""),
+        proven=proven(theory.upper, stated=theory.stated),
         not_tested=[*evidence.not_tested, *missing],
         warnings=[*evidence.warnings, *evidence.set_aside(level)],
     )
 
 
-def left_out(evidence: Evidence) -> list[str]:
+def left_out(attack: AttackEvidence) -> list[str]:
     """Return in sentences which attacks and clients the upper limit of a claim's success says nothing of."""
-    unmeasured = evidence.unmeasured
-    found = [f"{name}, which is not counted: {why}" for name, why in evidence.excluded.items()]
+    unmeasured = attack.unmeasured
+    found = [f"{name}, which is not counted: {why}" for name, why in attack.excluded.items()]
     if unmeasured:
         names = ", ".join(unmeasured[:3]) + (f" and {len(unmeasured) - 3} more" if len(unmeasured) > 3 else "")
         found.append(f"{names}: the claim is about each of them, and so it cannot be held")
@@ -223,22 +222,21 @@ def _claim_in_words(claim: Claim) -> str:
     return claim_in_words(claim.epsilon, claim.delta)
 
 
-def _attack(evidence: Evidence, error: float) -> dict[str, object]:
+def _attack(attack: AttackEvidence, error: float) -> dict[str, object]:
     """Return what was measured of an attack; upper limits at `error`, shared by all that the claim is about."""
-    if not evidence.rates:
+    if not attack.rates:
         return {}
-    upper_at = partial(success_upper, error=evidence.each_attack(error), least=evidence.least_success)
     others = {
-        name: {"trainings": len(rates), "success": sum(rates) / len(rates), "upper": upper_at(rates)}
-        for name, rates in evidence.others.items()
+        name: {"trainings": len(rates), "success": sum(rates) / len(rates), "upper": attack.upper_of(rates, error)}
+        for name, rates in attack.others.items()
     }
     return {
-        **evidence.attack,
-        "upper": evidence.success_upper(error),
+        **attack.means,
+        "upper": attack.success_upper(error),
         "confidence": 1.0 - error,
         "others": others,
-        "unmeasured": list(evidence.unmeasured),
-        "excluded": dict(evidence.excluded),
+        "unmeasured": list(attack.unmeasured),
+        "excluded": dict(attack.excluded),
     }
 
 
@@ -248,8 +246,9 @@ def _reach(claim: Claim, evidence: Evidence, level: float, *, could_refute: bool
     if reach is None:
         return None
     needed = None
-    if claim.kind == "attack" and claim.success_at_most > evidence.least_success:
-        needed = trainings_needed(claim.success_at_most, level, least=evidence.least_success)
+    least = evidence.attack.least_success
+    if claim.kind == "attack" and claim.success_at_most > least:
+        needed = trainings_needed(claim.success_at_most, level, least=least)
     facts = {"trials": reach.trials, "unit": reach.unit, "most": reach.most}
     return {**facts, "refutable": could_refute, "needed": needed}
 

@@ -7,7 +7,8 @@ from ..base.findings import Void
 from ..evidence.gathering import Pool, Stage, Subject
 from ..games.scores import GameScores, GaussianGiven
 from ..statistics.assumptions import remarks, same_scores
-from ..statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
+from ..statistics.estimators import DEFAULT_ESTIMATORS
+from ..statistics.panel import GAUSSIAN_TESTS
 from ..statistics.scores import LoadedScores
 
 SCORES = "scores"

@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from mechanisms.core.context import Deployment
-from mechanisms.core.method import MethodSpec
+from mechanisms import Training
 
 from ..base.errors import InputError
 from ..base.findings import STRONGEST, Void
@@ -30,7 +29,7 @@ from ..games.system import (
     play,
 )
 from ..systems.rehearsal import SystemCapabilities, rehearse
-from ..systems.run import SystemConfig, method_of, setting_of
+from ..systems.run import method_of, setting_of
 from ..systems.stated import data_of, release_of, system_at
 from ..systems.system import System
 from .access import Access
@@ -116,40 +115,27 @@ def system_subject(claim: OwnClaim, owned: OwnSystem, access: Access, seed: int)
         if key not in _REHEARSED:
             _REHEARSED[key] = rehearse(system, task, 0)
         method = method_of(system, _REHEARSED[key], task)
+    training = Training(method=method, config=config, dataset=data, seed=seed, device=access.device)
     if claim.kind == "attack":
-        return _attack_on(claim, method, config, data, access, seed)
+        return _attack_on(claim, training, access)
     if claim.kind == "coins":
-        games = _games_on(claim, method, config, data, access, seed)
+        games = _games_on(claim, training, access)
         return replace(games, facts={"system": claim.system, "data": facts_of(data), **games.facts})
-    return _release_of(claim, method, config, data, access, seed)
+    return _release_of(claim, training, access)
 
 
-def _attack_on(
-    claim: SystemAttackClaim,
-    method: MethodSpec,
-    config: SystemConfig,
-    data: VerticalDataset,
-    access: Access,
-    seed: int,
-) -> Subject:
+def _attack_on(claim: SystemAttackClaim, training: Training, access: Access) -> Subject:
     """Return the attack on a system; its code may import more of itself in every training."""
     from attacks import AttackSetting
     from attacks.core import needs
 
-    setting = AttackSetting(
-        method=method,
-        config=config,
-        dataset=data,
-        adversary=claim.adversary,
-        trials=1,
-        seed=seed,
-        device=access.device,
-    )
+    method = training.method
+    setting = AttackSetting.of(training, adversary=claim.adversary, trials=1)
     mounted = [(spec, replace(setting, adversary=by)) for spec, by in named(claim.attack, claim.adversary)]
     if claim.attack != STRONGEST:
         mounted[0][0].check(claim.adversary, {})
     reasons = [lacking(spec, possible(spec, one)[0]) for spec, one in mounted]
-    unread = voids_of(method, data.clients, needs.READ)
+    unread = voids_of(method, training.dataset.clients, needs.READ)
     if None not in reasons:
         why = unread[0].words if unread else reasons[0]
         raise InputError(f"but it does not apply to {method.name}: {why}", "attack", claim.attack)
@@ -176,30 +162,20 @@ def _attack_on(
     return replace(subject, pools=pools, voids=voids, not_tested=missing, facts=facts)
 
 
-def _release_of(
-    claim: SystemClaim, method: MethodSpec, config: SystemConfig, data: VerticalDataset, access: Access, seed: int
-) -> Subject:
+def _release_of(claim: SystemClaim, training: Training, access: Access) -> Subject:
     """Return what theory says of the stated release; beside it the game on the system, where there is one."""
-    deployment = Deployment(
-        records=len(data.train), clients=data.clients, seed=seed, data_dependent_side=bool(data.fitted)
-    )
+    method = training.method
     against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
-    theory = partial(theory_of, method, config, deployment, delta=claim.delta, enough=claim.epsilon, **against)
-    facts = {"system": claim.system, "data": facts_of(data)}
-    games = _games_on(claim, method, config, data, access, seed)
+    about = (method, training.config, training.deployment())
+    theory = partial(theory_of, *about, delta=claim.delta, enough=claim.epsilon, **against)
+    facts = {"system": claim.system, "data": facts_of(training.dataset)}
+    games = _games_on(claim, training, access)
     voids = (*voids_of_release(method), *games.voids)
     missing = (*games.not_tested, *method.capabilities.not_made)
     return replace(games, theory=theory, voids=voids, not_tested=missing, facts={**facts, **games.facts})
 
 
-def _games_on(
-    claim: SystemClaim | CoinClaim,
-    method: MethodSpec,
-    config: SystemConfig,
-    data: VerticalDataset,
-    access: Access,
-    seed: int,
-) -> Subject:
+def _games_on(claim: SystemClaim | CoinClaim, training: Training, access: Access) -> Subject:
     """Return the game that tests a claimed epsilon of a system: coins decide labels, and a fitted score guesses them.
 
     A label is part of a record, and whoever has more than colluding clients, or may deviate, can do what they do: see
@@ -210,7 +186,7 @@ def _games_on(
         return Subject(unaudited=f"the game of labels is played by clients, not by the {claim.adversary}")
     if claim.neighbours not in (NEIGHBOURS, "replace-record"):
         return Subject(unaudited=f"the game of labels replaces labels, which says nothing of {claim.neighbours}")
-    records = len(data.train)
+    method, data, records = training.method, training.dataset, training.records
     coins = records - given_labels(records, data.classes)
     named = method.capabilities.named
     first, *_ = method.exchanging(data.clients)
@@ -219,7 +195,7 @@ def _games_on(
         few = f"messages that the {adversary} sees are about {seen:,} of {records:,} records, by their ids"
         why = f"{few}, and {coins:,} labels are not given: a game needs {LEAST_COINS} of both"
         return Subject(unaudited=f"too few labels to guess: {why}")
-    game = SystemGame(method=method, config=config, dataset=data, adversary=adversary, seed=seed)
+    game = SystemGame(training, adversary)
 
     @cache
     def fitted() -> MessageScore:

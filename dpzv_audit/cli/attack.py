@@ -18,16 +18,16 @@ from ..base.findings import FALSE_ALARM, STRONGEST, Control
 from ..base.rounding import p_value
 from ..results import AttackResult, AttacksResult, Cell
 from ..runs import RESULT_FILE, json_text
+from ..statistics.panel import Panel
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
-from .options import DataFlags, TranscriptFlags, choose, parsed_settings
-from .output import Output, choose_device, print_table, save, table_of
+from .options import DataFlags, TranscriptFlags, asks, choose, parsed_settings
+from .output import Output, print_table, save, table_of
 from .summary import at_least, table_from
 from .trials import TrialFlags, kept_attacks, kept_trials
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
-
-    from .options import TrainingChoice
+    from mechanisms import Training
 
 ALL = "all"
 """The name under which every attack that applies is mounted."""
@@ -138,6 +138,7 @@ def attack(
                 data,
                 quiet=output.quiet,
                 seed=run.seed,
+                device=run.device,
                 trials=kept,
                 seconds=how.seconds,
                 recorded=recorded,
@@ -153,34 +154,33 @@ def attack(
     require = partial(spec.check, adversary)
     with ExitStack() as held:
         kept = held.enter_context(kept_trials(how, training.system, run.out, resume=resume and of_system))
-        choice = choose(
+        attacked = choose(
             training,
             data,
             quiet=output.quiet,
             require=require,
             seed=run.seed,
+            device=run.device,
             trials=kept,
             seconds=how.seconds,
             recorded=recorded,
         )
-        if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
+        if own.get("estimator", "ridge") != "ridge" and attacked.method.downlink == "gradient":
             why = f"but {training.method} sends gradients: there is nothing to estimate"
             raise InputError(why, "attack_set", f"estimator={own['estimator']}")
-        asks = choice.asks(adversary)
-        if queries is not None and queries > 1 and not asks:
+        may_ask = asks(attacked, adversary)
+        if queries is not None and queries > 1 and not may_ask:
             raise InputError("must be 1: only a curious client of a method that sends scalars asks", "queries", queries)
-        setting = AttackSetting(
-            **vars(choice),
+        setting = AttackSetting.of(
+            attacked,
             adversary=adversary,
-            clients=_clients(clients, adversary, choice.dataset.clients),
-            queries=queries or (spec.setup.queries if asks else 1),
+            clients=_clients(clients, adversary, attacked.dataset.clients),
+            queries=queries or (spec.setup.queries if may_ask else 1),
             trials=trials or spec.setup.trials,
-            seed=run.seed,
-            device=choose_device(run.device),
             confidence=confidence,
             options=own,
         )
-        if trials is None and choice.method.capabilities.simulated:
+        if trials is None and setting.method.capabilities.simulated:
             setting = replace(setting, trials=affordable_trials(spec.setup.trials, setting.rounds))
         if self_check:
             _self_check(output, [(spec, setting)])
@@ -190,7 +190,9 @@ def attack(
             facts = {name: getattr(setting, name) for name in ("adversary", "clients", "queries", "trials", "options")}
             asked_for = {"attack": spec.name, **facts}
             store = held.enter_context(kept_attacks(setting, run.out, asked_for, "step", resume=resume))
-        shown = spec.name == SHOWN_BESIDE and choice.noises_scalars and not alone
+        scalars = setting.method.capabilities.simulated and setting.method.downlink != "gradient"
+        noised = scalars and setting.method.protection(setting.config).draws
+        shown = spec.name == SHOWN_BESIDE and noised and not alone
         beside: dict[str, tuple[Cell, AttackResult]] = {}
         with output.progress() as reporter, ExitStack() as behind:
             many = affordable_runs(setting.rounds) if runs is None else runs
@@ -203,7 +205,7 @@ def attack(
                 stage = reporter("attacks beside it", 1)
                 beside = answer()
                 stage(1)
-                result = with_beside(result, [cell for cell, _ in beside.values()], setting.config.sampler)
+                result = with_beside(result, [cell for cell, _ in beside.values()])
         files = _files_of({folder: found for folder, (_, found) in beside.items()})
         saved = save(result, run, "attack", result.method, result.dataset, spec.name, files=files)
         output.finish(saved, table_from("attack", result))
@@ -241,7 +243,7 @@ class Mounting:
 def _mount_all(
     output: Output,
     run: RunFlags,
-    chosen: "Callable[[], TrainingChoice]",
+    chosen: "Callable[[], Training]",
     asked: Mounting,
     attack_settings: list[str] | None,
     resume: bool | None,
@@ -264,23 +266,22 @@ def _mount_all(
         check_names("adversary", [adversary], dict.fromkeys(by for spec in specs for by in spec.adversaries))
     known = dict.fromkeys(key for spec in specs for key in spec.setup.options)
     own = parsed_settings("attack_set", attack_settings, known)
-    choice = chosen()
-    usual = {} if choice.method.capabilities.simulated else OF_A_SYSTEM
+    attacked = chosen()
+    usual = {} if attacked.method.capabilities.simulated else OF_A_SYSTEM
     if asked.self_check and usual:
         usual = {**usual, "trials": max(FEWEST_TRIALS, usual["trials"])}
     facts = {**{key: value for key, value in usual.items() if key in known}, **own}
-    base = AttackSetting(**vars(choice), seed=run.seed, device=choose_device(run.device), confidence=confidence)
-    clients = _clients(asked.clients, "client" if adversary is None else adversary, choice.dataset.clients)
+    base = AttackSetting.of(attacked, confidence=confidence)
+    clients = _clients(asked.clients, "client" if adversary is None else adversary, attacked.dataset.clients)
     # One that is named, and nothing else, is one that looks alone.
     look = ALONE if adversary is None else BY_CLIENTS
 
     def setting(spec: "AttackSpec", by: str) -> "AttackSetting":
-        asks = choice.asks(by)
         return replace(
             base,
             adversary=by,
             clients=clients if by in look else (),
-            queries=(asked.queries or spec.setup.queries) if asks else 1,
+            queries=(asked.queries or spec.setup.queries) if asks(attacked, by) else 1,
             trials=asked.trials or usual.get("trials", spec.setup.trials),
             options={key: value for key, value in facts.items() if key in spec.setup.options},
         )
@@ -393,7 +394,7 @@ def _self_check(output: Output, mounted: "Sequence[tuple[AttackSpec, AttackSetti
             apply.append((spec, able))
         else:
             reasons[f"{spec.name} ({setting.adversary})"] = why
-    each = FALSE_ALARM / max(1, len(apply))
+    each = Panel(apply).level(FALSE_ALARM)
     checks: list[AttackControls] = []
     for spec, setting in apply:
         try:

@@ -26,7 +26,7 @@ from .flags import (
     takes,
 )
 from .options import CSV_ONLY, NAMED_ONLY, DataFlags, choose, configure
-from .output import Output, choose_device, save
+from .output import Output, save
 from .summary import planted_markdown, planted_table, table_from
 from .trials import TrialFlags, kept_trials
 
@@ -97,8 +97,8 @@ class GameFlags(BoundFlags, WorkerFlags):
 def show(outcome: "AuditOutcome", table: str, game: BoundFlags, output: Output) -> None:
     """Write the run folder, print the result as the template `table` says, and exit as `--fail-on` asks."""
     result = outcome.result
-    saved = save(result, game, "audit", result.method, result.dataset, files=outcome.found.files)
-    outcome.found.forget()
+    saved = save(result, game, "audit", result.method, result.dataset, files=outcome.bounded.files)
+    outcome.bounded.forget()
     output.finish(saved, table_from(table, result))
     game.fail(result.privacy.verdict)
 
@@ -147,12 +147,10 @@ def audit_method(
         rounds T: With --simulate: rounds of all clients together.
         device cpu|cuda|auto: Device to compute on.
     """
-    from mechanisms.core.config import rounds_of
     from mechanisms.core.context import Deployment
 
     from ..evidence.auditing import audit_outcome, one_run_outcome, simulated_outcome
     from ..evidence.bounding import affordable_runs
-    from ..evidence.sections import Case
 
     given = flags_set(ctx)
     if canary_norm is not None and canary != "state":
@@ -173,14 +171,14 @@ def audit_method(
         play = partial(simulated_outcome, method, config, deployment, adversary=by)
     else:
         refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
-        choice = choose(training, data, quiet=output.quiet)
-        by = adversary or choice.method.protection(choice.config).faced
-        case = Case(**vars(choice), adversary=adversary_named(by), seed=game.seed, device=choose_device(device))
+        audited = choose(training, data, quiet=output.quiet, seed=game.seed, device=device)
+        by = adversary or audited.method.protection(audited.config).faced
+        against = adversary_named(by)
         if game.runs is None:
-            plan = replace(plan, runs=affordable_runs(rounds_of(choice.config, len(choice.dataset.train))))
-        play = partial(audit_outcome, case)
+            plan = replace(plan, runs=affordable_runs(audited.rounds))
+        play = partial(audit_outcome, audited, against)
         if canaries is not None:
-            play = partial(one_run_outcome, case, canaries=canaries)
+            play = partial(one_run_outcome, audited, against, canaries=canaries)
     with output.progress(plan.folder) as reporter:
         outcome = play(audit=replace(plan, reporter=reporter))
     show(outcome, "audit", game, output)
@@ -220,15 +218,15 @@ def audit_system(
     """
     from ..evidence.auditing import system_outcome
     from ..evidence.bounding import AuditPlan
-    from ..evidence.sections import Case
 
     training = TrainingFlags(system=system)
     with kept_trials(TrialFlags(trial_seconds=trial_seconds), system, bound.out, resume=resume) as kept:
-        choice = choose(training, data, quiet=output.quiet, seed=bound.seed, trials=kept, seconds=trial_seconds)
-        case = Case(**vars(choice), adversary=adversary, seed=bound.seed)
+        audited = choose(training, data, quiet=output.quiet, seed=bound.seed, trials=kept, seconds=trial_seconds)
         with output.progress() as reporter:
             plan = AuditPlan(runs=0, confidence=bound.confidence, reporter=reporter)
-            outcome = system_outcome(case, plan, epsilon=epsilon, trainings=trials, fit_trainings=fit_trials)
+            outcome = system_outcome(
+                audited, adversary, plan, epsilon=epsilon, trainings=trials, fit_trainings=fit_trials
+            )
     show(outcome, "audit", bound, output)
 
 
@@ -258,14 +256,12 @@ def audit_defence(
             the server learn only what the released labels say.
     """
     from ..evidence.auditing import defence_outcome
-    from ..evidence.sections import Case
 
     training = TrainingFlags(method="split", defence=[name], defence_settings=defence_set)
-    choice = choose(training, data, quiet=output.quiet)
-    case = Case(**vars(choice), adversary=adversary, seed=game.seed)
+    audited = choose(training, data, quiet=output.quiet, seed=game.seed)
     plan = game.plan()
     with output.progress(plan.folder) as reporter:
-        outcome = defence_outcome(case, replace(plan, reporter=reporter))
+        outcome = defence_outcome(audited, adversary, replace(plan, reporter=reporter))
     show(outcome, "audit", game, output)
 
 

@@ -22,6 +22,7 @@ from ..statistics.coverage import FALSE_ALARM, as_text, coverage_check
 from ..statistics.estimators import DEFAULT_ESTIMATORS, ESTIMATORS, audit_scores, can_refute, may_refute
 from ..statistics.families import FAMILIES, CurveFamily, sampled_family
 from ..statistics.fixed import expected_bound
+from ..statistics.panel import Panel
 from ..statistics.scores import load_score_files
 from .flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
 from .output import Output, coloured, print_table, table_of
@@ -227,11 +228,10 @@ def _judged(one: Any, other: Any, family: CurveFamily, options: ScoreFlags) -> t
     The best of their bounds is then too large with probability at most 1 - confidence, and so is a true claim refuted.
     """
     names = tuple(dict.fromkeys(options.estimator or DEFAULT_ESTIMATORS))
-    gating = [name for name in names if may_refute(name, exactly_gaussian=options.exactly_gaussian)]
-    shared = 1.0 - (1.0 - options.confidence) / max(1, len(gating))
+    gating = Panel([name for name in names if may_refute(name, exactly_gaussian=options.exactly_gaussian)])
     judged = []
     for name in names:
-        level = shared if name in gating else options.confidence
+        level = gating.confidence(options.confidence) if name in gating.tests else options.confidence
         (bound,) = audit_scores(one, other, confidence=level, estimators=(name,), family=family, **options._settings)
         verdict: str | None = None
         if options.epsilon is not None:

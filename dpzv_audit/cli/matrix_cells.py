@@ -29,7 +29,7 @@ from ..runs import environment, slug, write_run
 from ..systems.run import PREFIX
 from ..systems.trials import TrialStore
 from .flags import CellFlags, TrainingFlags, flag
-from .options import DataFlags, choose, configure, defences_given
+from .options import DataFlags, asks, choose, configure, defences_given
 
 CELL_FILE = "cell.json"
 TRIALS = "trials"
@@ -266,23 +266,22 @@ def _setting(task: CellTask) -> AttackSetting:
                 configure(training)
             except InputError as error:
                 raise DoesNotApply(f"{cell.defence} does not apply to {cell.method}: {error.words}") from error
-    choice = choose(
+    attacked = choose(
         training,
         data,
         quiet=True,
         require=partial(spec.check, cell.adversary),
         seed=flags.seed,
+        device=flags.device,
         trials=TrialStore(folder=task.folder.parent / TRIALS / run_key({"system": cell.method})),
         seconds=flags.trial_seconds,
     )
-    return AttackSetting(
-        **vars(choice),
+    return AttackSetting.of(
+        attacked,
         adversary=cell.adversary,
         clients=task.clients,
-        queries=spec.setup.queries if choice.asks(cell.adversary) else 1,
+        queries=spec.setup.queries if asks(attacked, cell.adversary) else 1,
         trials=flags.seeds,
-        seed=flags.seed,
-        device=flags.device,
         confidence=flags.confidence,
         with_positive=False,
     )

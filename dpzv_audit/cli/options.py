@@ -19,13 +19,15 @@ from ..data.download import download
 from ..data.spec import DATA_VARIABLE
 from ..data.text import PretrainedTokenizer
 from .flags import Count, TrainingFlags, flag, number_in, refuse
-from .output import progress_bars
+from .output import choose_device, progress_bars
 
 if TYPE_CHECKING:
-    from mechanisms import MethodSpec, TrainingConfig
+    from mechanisms import MethodSpec, Training, TrainingConfig
     from mechanisms.core.defence import Defence
 
     from ..systems.trials import TrialStore
+
+    Parts = tuple[MethodSpec, TrainingConfig, VerticalDataset]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,25 +221,6 @@ def _scale(item: str) -> tuple[str, float]:
 
 
 @dataclass(frozen=True)
-class TrainingChoice:
-    """What the shared options chose."""
-
-    method: "MethodSpec"
-    config: "TrainingConfig"
-    dataset: VerticalDataset
-
-    def asks(self, adversary: str) -> bool:
-        """Return whether this adversary may ask about a batch again: a client of a method that sends scalars."""
-        return adversary == "client" and self.method.downlink != "gradient"
-
-    @property
-    def noises_scalars(self) -> bool:
-        """Whether it is a built-in method that answers clients with noised scalars."""
-        scalars = self.method.capabilities.simulated and self.method.downlink != "gradient"
-        return scalars and self.method.protection(self.config).draws
-
-
-@dataclass(frozen=True)
 class TranscriptFlags:
     """A recorded training to attack: the folder of its transcript, and the file with its labels."""
 
@@ -253,11 +236,12 @@ def choose(
     claims: Sequence[str] = ("epsilon", "calibration"),
     quiet: bool = False,
     seed: int = 0,
+    device: str = "cpu",
     trials: "TrialStore | None" = None,
     seconds: float = TRIAL_SECONDS,
     recorded: TranscriptFlags | None = None,
-) -> TrainingChoice:
-    """Resolve the shared options; `InputError` in one line where one is wrong.
+) -> "Training":
+    """Return the training that the shared options choose; `InputError` in one line where one is wrong.
 
     `require` maps the options to those that an attack needs, or refuses; `claims` are the options that say nothing
     where no noise is added. `quiet` leaves out the progress bar of a download. A system is rehearsed with `seed`;
@@ -265,9 +249,26 @@ def choose(
     A `recorded` training takes the place of all of these.
     """
     if recorded is not None:
-        return _of_transcript(recorded, require)
-    if training.system is not None:
-        return _of_system(training, data, require, quiet=quiet, seed=seed, trials=trials, seconds=seconds)
+        method, config, dataset = _of_transcript(recorded, require)
+    elif training.system is not None:
+        system = _of_system(training, data, require, quiet=quiet, seed=seed, trials=trials, seconds=seconds)
+        method, config, dataset = system
+    else:
+        method, config, dataset = _of_method(training, data, require, claims, quiet=quiet)
+    from mechanisms import Training
+
+    return Training(method=method, config=config, dataset=dataset, seed=seed, device=choose_device(device))
+
+
+def _of_method(
+    training: TrainingFlags,
+    data: DataFlags,
+    require: Callable[[dict[str, object]], dict[str, object]] | None,
+    claims: Sequence[str],
+    *,
+    quiet: bool,
+) -> "Parts":
+    """Configure a method and load its data; `InputError` in one line where that cannot be."""
     spec, chosen = _given(training)
     if "dp" in spec.config.model_fields and chosen.get("dp", "none") == "none":
         why = f"does not apply to method {training.method} with dp none, which adds no noise"
@@ -284,7 +285,7 @@ def choose(
         if "batch_size" not in chosen:
             right = f" by default, {right}; give --batch-size B"
         raise InputError(right, "batch_size", config.batch_size)
-    return TrainingChoice(spec, config, dataset)
+    return spec, config, dataset
 
 
 def _of_system(
@@ -296,7 +297,7 @@ def _of_system(
     seed: int,
     trials: "TrialStore | None",
     seconds: float,
-) -> TrainingChoice:
+) -> "Parts":
     """Load a system of the user's own and rehearse it on the data; `InputError` in one line where that cannot be."""
     from ..systems.run import prepared
     from ..systems.stated import data_of, system_at
@@ -312,12 +313,12 @@ def _of_system(
     # Digits in two blocks are what there is without any data.
     dataset = own or load_data(data if data.given else DataFlags(clients=2), quiet=quiet)
     method, config = prepared(system, dataset, seed)
-    return TrainingChoice(method, config.model_copy(update=defences_given(training)), dataset)
+    return method, config.model_copy(update=defences_given(training)), dataset
 
 
 def _of_transcript(
     recorded: TranscriptFlags, require: Callable[[dict[str, object]], dict[str, object]] | None
-) -> TrainingChoice:
+) -> "Parts":
     """Load a recorded training and its labels; `InputError` in one line where that cannot be."""
     from ..systems.labels import read_labels
     from ..systems.recorded import labelled, method_of_transcript
@@ -330,7 +331,12 @@ def _of_transcript(
         require({"top_model": found.manifest.top_model})
     labels = read_labels(recorded.labels, found.records, found.manifest.classes)
     method = method_of_transcript(found)
-    return TrainingChoice(method, method.configure(), labelled(found, labels, recorded.labels))
+    return method, method.configure(), labelled(found, labels, recorded.labels)
+
+
+def asks(training: "Training", adversary: str) -> bool:
+    """Return whether this adversary may ask about a batch again: a client of a method that sends scalars."""
+    return adversary == "client" and training.method.downlink != "gradient"
 
 
 def configure(training: TrainingFlags) -> "tuple[MethodSpec, TrainingConfig]":

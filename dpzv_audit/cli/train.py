@@ -12,12 +12,13 @@ from ..base.store import hold
 from ..data.files import model_digest
 from ..runs import MEASURED_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
-from .options import DataFlags, TrainingChoice, choose
-from .output import GO_ON, Output, choose_device, save
+from .options import DataFlags, choose
+from .output import GO_ON, Output, save
 from .summary import table_from
 from .trials import TrialFlags, kept_trials
 
 if TYPE_CHECKING:
+    from mechanisms import Training
     from mechanisms.core.checkpoints import FileCheckpoints
 
 
@@ -60,21 +61,36 @@ def train(
         if noise_seed is not None:
             raise InputError("--noise-seed does not apply to --system, whose noise follows from the seeds it is given")
         with kept_trials(how, training.system, run.out, resume=resume) as kept:
-            choice = choose(training, data, quiet=output.quiet, seed=run.seed, trials=kept, seconds=how.seconds)
-            _train(output, run, choice, trials=trials, confidence=confidence)
+            chosen = choose(
+                training,
+                data,
+                quiet=output.quiet,
+                seed=run.seed,
+                device=run.device,
+                trials=kept,
+                seconds=how.seconds,
+            )
+            _train(output, run, chosen, trials=trials, confidence=confidence)
         return
     how.refuse()
     try:
-        choice = choose(training, data, claims=("epsilon", "delta", "calibration"), quiet=output.quiet)
+        chosen = choose(
+            training,
+            data,
+            claims=("epsilon", "delta", "calibration"),
+            quiet=output.quiet,
+            seed=run.seed,
+            device=run.device,
+        )
     except KeyboardInterrupt:
         raise Interrupted("the training had not begun") from None
     from mechanisms.core.checkpoints import FileCheckpoints, run_key
 
     facts = {
-        "method": choice.method.name,
-        "config": choice.config.model_dump(mode="json"),
-        "data": choice.dataset.fingerprint,
-        "model": model_digest(choice.config.transformer),
+        "method": chosen.method.name,
+        "config": chosen.config.model_dump(mode="json"),
+        "data": chosen.dataset.fingerprint,
+        "model": model_digest(chosen.config.transformer),
         "seed": run.seed,
         "trials": trials,
         "noise_seed": noise_seed,
@@ -86,7 +102,7 @@ def train(
         _train(
             output,
             run,
-            choice,
+            chosen,
             trials=trials,
             confidence=confidence,
             controls=not no_controls,
@@ -98,7 +114,7 @@ def train(
 def _train(
     output: Output,
     run: RunFlags,
-    choice: TrainingChoice,
+    training: "Training",
     *,
     trials: int,
     confidence: float,
@@ -112,13 +128,15 @@ def _train(
     from ..evidence.training import train_result
 
     started = time.monotonic()
-    with _kept_by(checkpoints, choice.config.epochs), output.progress() as reporter:
+    with _kept_by(checkpoints, training.config.epochs), output.progress() as reporter:
         result, trained = train_result(
-            **vars(choice),
-            seed=run.seed,
+            training.method,
+            training.config,
+            training.dataset,
+            seed=training.seed,
             trials=trials,
             controls=controls,
-            device=choose_device(run.device),
+            device=training.device,
             confidence=confidence,
             checkpoints=checkpoints,
             reporter=reporter,
@@ -134,7 +152,7 @@ def _train(
         "models.safetensors": to_safetensors(models),
         MEASURED_FILE: json_text(measured),
     }
-    with _kept_by(checkpoints, choice.config.epochs, failing=True):
+    with _kept_by(checkpoints, training.config.epochs, failing=True):
         saved = save(result, run, "train", result.method, result.dataset, files=files)
     if checkpoints is not None:
         checkpoints.remove()

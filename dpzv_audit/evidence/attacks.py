@@ -18,13 +18,14 @@ from ..base.files import LARGEST_STATE, read_plain
 from ..base.findings import LEAST_TRAININGS
 from ..base.store import Store, verified
 from ..results import AttackResult, AttacksResult, Cell, read
+from ..statistics.panel import Panel
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import lacking, possible
 from .games import FEATURES, voids_of
 from .matrix import measured_cell, negative_controls
 from .sections import provenance
 from .sentences import said
-from .training import attack_result, case_of
+from .training import attack_result
 
 
 def folder_of(cell: Cell) -> str:
@@ -59,7 +60,7 @@ def attacks_result(
             apply.append((spec, setting, cell))
         else:
             cells.append(_without(cell, why))
-    each = 1.0 - (1.0 - base.confidence) / max(1, len(apply))
+    each = Panel(apply).confidence(base.confidence)
     plan = AuditPlan(runs=0, confidence=each, reporter=reporter)
     results: dict[str, AttackResult] = {}
     for spec, setting, cell in apply:
@@ -90,7 +91,7 @@ def attacks_result(
         confidence=base.confidence,
         confidence_each=each,
         negative_controls=controls,
-        **vars(provenance(case_of(base))),
+        **provenance(base),
     )
     return result, results
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from mechanisms import MethodSpec, TrainingConfig
+from mechanisms import MethodSpec, Training, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
 
 from ..base.errors import InputError
 from ..base.files import Undigested
-from ..base.findings import EmpiricalBound, adversary_named
+from ..base.findings import AdversaryName, EmpiricalBound, adversary_named
 from ..data.vertical import VerticalDataset
 from ..games.fitting import pilot_size
 from ..games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
@@ -18,15 +19,15 @@ from ..games.mechanism import MechanismTrials
 from ..games.planted import Planted
 from ..games.real import RealTrials, play_one_run
 from ..games.scores import GameScores
-from ..games.system import FIT_TRAININGS, NEIGHBOURS, TRAININGS, SystemGame, given_labels, system_game
+from ..games.system import FIT_TRAININGS, TRAININGS, SystemGame, given_labels, system_game
 from ..games.transcript import DrawnTrials, SimulatedTrials
-from ..results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow
+from ..results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy
 from ..runs import versions
 from ..statistics.estimators import audit_scores, can_refute
-from .bounding import NEIGHBOURS as NEIGHBOURS_OF_LABELS
-from .bounding import AuditPlan, Bounded, bounded, wealth_by_pairs
+from ..statistics.panel import Panel
+from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded_by, wealth_by_pairs
 from .privacy import Claimed, check_noise, game_of, noised, privacy_of, privacy_of_system, section, tradeoff_of
-from .sections import Case, Provenance, noise_of_simulation, provenance, published_by_simulation
+from .sections import configured, provenance, published_simulation
 from .sentences import said
 from .verdict import Theory, decide, largest_gating
 
@@ -36,10 +37,32 @@ WHOEVER = "whoever sees the view"
 
 @dataclass(frozen=True)
 class AuditOutcome:
-    """A result, and what it was made of: scores that are kept beside it, and stored chunks to forget at the end."""
+    """A result, and what one game proved: scores that are kept beside it, and stored chunks to forget at the end."""
 
     result: AuditResult
-    found: Bounded
+    bounded: Bounded
+
+
+def _outcome(
+    bounded: Bounded,
+    privacy: Privacy,
+    sentence: str,
+    game: Mapping[str, Plain],
+    facts: Mapping[str, Any],
+    **more: Any,
+) -> AuditOutcome:
+    """Return what one game proved as a result, with what of it may leave.
+
+    `game` is what was played, in words, `facts` what a repeat needs, and `more` are further fields of the result. Of
+    many runs it says what the first of them prove too, and how they were carried out.
+    """
+    if bounded.done is not None:
+        more["by_runs"] = bounded.by_runs
+        facts = {**facts, "compute": {**facts["compute"], **bounded.compute}}
+    result = AuditResult(
+        adversary=privacy.adversary or "", privacy=privacy, sentence=sentence, game=dict(game), **more, **facts
+    )
+    return AuditOutcome(published_simulation(result), bounded)
 
 
 def audit_result(
@@ -53,21 +76,19 @@ def audit_result(
     device: str = "cpu",
 ) -> AuditResult:
     """Play a game on real trainings and set the lower bound beside every upper bound; schema `dpzv-audit/audit/1`."""
-    against = adversary_named(adversary)
-    case = Case(method=method, config=config, dataset=dataset, adversary=against, seed=seed, device=device)
-    return audit_outcome(case, audit).result
+    training = Training(method=method, config=config, dataset=dataset, seed=seed, device=device)
+    return audit_outcome(training, adversary_named(adversary), audit).result
 
 
-def audit_outcome(case: Case, audit: AuditPlan) -> AuditOutcome:
+def audit_outcome(training: Training, adversary: AdversaryName, audit: AuditPlan) -> AuditOutcome:
     """Like `audit_result`, with the scores."""
-    trials = _trials_of(case, audit)
-    check_noise(trials.plan.sigma)
-    return _outcome(trials, trials.plan, case.deployment, audit, provenance(case, chunk=audit.chunk))
+    trials = _trials_of(training, adversary, audit)
+    return _of_worlds(trials, trials.plan, training.deployment(), audit, provenance(training, chunk=audit.chunk))
 
 
-def _trials_of(case: Case, audit: AuditPlan) -> RealTrials:
-    game = game_of(case.method, noised(case.method, case.config), case.adversary, audit)
-    return RealTrials(game, case.dataset, case.seed, case.device)
+def _trials_of(training: Training, adversary: AdversaryName, audit: AuditPlan) -> RealTrials:
+    game = game_of(training.method, noised(training.method, training.config), adversary, audit)
+    return RealTrials(game, training.dataset, training.seed, training.device)
 
 
 def simulated_outcome(
@@ -80,60 +101,43 @@ def simulated_outcome(
 ) -> AuditOutcome:
     """Play the worst-case game on simulated transcripts of a training of any size: scalars alone, nothing trained."""
     config = noised(method, config)
-    seed = deployment.seed
     game = game_of(method, config, adversary, audit)
     plan = method.scalar_plan(config, deployment)
-    check_noise(plan.sigma)
-    trials = SimulatedTrials.of(game, plan, deployment.records, seed)
-    facts = Provenance(
-        method=method.name,
-        dataset="simulated",
-        protects=method.protects(config),
-        noise=noise_of_simulation(method, config, deployment),
-        config=config.model_dump(mode="json"),
-        seed=seed,
-        compute={"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},
-        data=Data(partition=f"simulated: {deployment.records:,} records, {deployment.clients} clients"),
-        versions=versions(),
-    )
-    return _outcome(trials, plan, deployment, audit, facts)
+    trials = SimulatedTrials.of(game, plan, deployment.records, deployment.seed)
+    facts = {
+        "dataset": "simulated",
+        **configured(method, config, deployment),
+        "compute": {"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},
+        "data": Data(partition=f"simulated: {deployment.records:,} records, {deployment.clients} clients"),
+    }
+    return _of_worlds(trials, plan, deployment, audit, facts)
 
 
-def _outcome(
+def _of_worlds(
     trials: RealTrials | SimulatedTrials,
     plan: Plan,
     deployment: Deployment,
     audit: AuditPlan,
-    facts: Provenance,
+    facts: Mapping[str, Any],
 ) -> AuditOutcome:
-    game = trials.game
-    config = game.config
-    found = bounded(trials, audit, delta=config.delta)
-    privacy, tradeoff = privacy_of(config, game.adversary, game.neighbours, plan, deployment, found)
-    scores = found.scores
-    done = found.done
+    check_noise(plan.sigma)
+    game, config = trials.game, trials.game.config
+    bounded = bounded_by(trials, audit, delta=config.delta)
+    privacy, tradeoff = privacy_of(config, game.adversary, game.neighbours, plan, deployment, bounded)
+    scores, done = bounded.scores, bounded.done
     assert done is not None
     caveats = said("caveats", scores.saturated, done.stopped, done.pairs, audit.runs)
     labels = trials.worlds.labels if isinstance(trials, RealTrials) else None
-    wealth = wealth_by_pairs(scores, epsilon=config.epsilon, delta=config.delta, confidence=audit.confidence)
-    facts = replace(facts, compute={**facts.compute, **found.compute})
-    result = AuditResult(
-        adversary=game.adversary,
-        privacy=privacy,
-        sentence=f"{said('privacy', privacy)} {caveats}".strip(),
+    return _outcome(
+        bounded,
+        privacy,
+        f"{said('privacy', privacy)} {caveats}".strip(),
+        {**_game(game, scores, labels), **bounded.facts},
+        facts,
         tradeoff=tradeoff,
         warnings=scores.warnings,
-        game={**_game(game, scores, labels), **found.facts},
-        by_runs=found.by_runs,
-        wealth=wealth,
-        **vars(facts),
+        wealth=wealth_by_pairs(scores, epsilon=config.epsilon, delta=config.delta, confidence=audit.confidence),
     )
-    return _published(result, config.sampler, found)
-
-
-def _published(result: AuditResult, sampler: object, found: Bounded) -> AuditOutcome:
-    published = published_by_simulation(result, sampler)
-    return AuditOutcome(result.model_copy(update={"published": published}), found)
 
 
 def _game(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dict[str, Plain]:
@@ -199,22 +203,24 @@ def hunted_outcome(
     trials = MechanismTrials(path, seed, trial_seconds)
     names = variants_of(path)
     stage = audit.reporter("pilots", len(names))
-    found = hunted(trials, runs=pilot, delta=delta, epsilon=epsilon, done=lambda number, name: stage(number, note=name))
-    best = found.candidates[0]
+    ranked = hunted(
+        trials, runs=pilot, delta=delta, epsilon=epsilon, done=lambda number, name: stage(number, note=name)
+    )
+    best = ranked.candidates[0]
     chosen = replace(trials.of_variant(best.variant), pilots=max(pilot, pilot_size(audit.runs)))
     variants = "1 variant" if len(names) == 1 else f"{len(names)} variants"
+    shown = (f"{other.variant}: {other.lower:.3g} by {other.score.words}" for other in ranked.candidates[:3])
     facts: dict[str, Plain] = {
-        "hunted": f"{variants}, {found.scores} scores in all, by pilots of {pilot} + {pilot} runs each",
+        "hunted": f"{variants}, {ranked.scores} scores in all, by pilots of {pilot} + {pilot} runs each",
         "variant": best.variant,
-        "pilots said": "; ".join(
-            f"{one.variant}: {one.lower:.3g} by {one.score.words}" for one in found.candidates[:3]
-        ),
+        "pilots said": "; ".join(shown),
     }
     warnings = []
-    if found.failures:
-        name, error = next(iter(found.failures.items()))
-        warnings = [f"{len(found.failures)} of {len(names)} variants failed and were left out, first {name!r}: {error}"]
-    return _of_mechanism(chosen, audit, epsilon=epsilon, delta=delta, facts=facts, warned=warnings)
+    if ranked.failures:
+        name, error = next(iter(ranked.failures.items()))
+        left_out = f"{len(ranked.failures)} of {len(names)} variants failed and were left out"
+        warnings = [f"{left_out}, first {name!r}: {error}"]
+    return _of_mechanism(chosen, audit, epsilon=epsilon, delta=delta, facts=facts, warnings=warnings)
 
 
 def _of_mechanism(
@@ -224,89 +230,71 @@ def _of_mechanism(
     epsilon: float | None,
     delta: float,
     facts: Mapping[str, Plain] | None = None,
-    warned: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> AuditOutcome:
-    path, seed, exactly_gaussian = trials.path, trials.seed, trials.exactly_gaussian
+    """Return what the mechanism of `trials` proves; `facts` and `warnings` are those of the hunt that chose it."""
+    path = trials.path
     audit, not_kept = _kept(trials, audit)
     # Of a copy: workers import the mechanism themselves.
     epsilon = replace(trials).claimed(delta) if epsilon is None else epsilon
-    trials = replace(trials, delta=delta)
-    found = bounded(trials, audit, delta=delta, pilots=trials.pilots)
-    scores = found.scores
-    warnings = [*warned, *scores.warnings]
+    bounded = bounded_by(replace(trials, delta=delta), audit, delta=delta, pilots=trials.pilots)
+    scores = bounded.scores
+    own = "as the mechanism has it"
+    claim = Claimed(epsilon, delta, WHOEVER, own)
+    theory = Theory()
+    privacy = section(theory, claim, bounded, warnings=warnings)
+    ceiling = max(bound.ceiling for bound in bounded.bounds if can_refute(bound))
+    note = "the claimed curve is the least that an (epsilon, delta) mechanism may have"
+    compute = {"device": "cpu", "audit_chunk": audit.chunk, **({"not_kept": not_kept} if not_kept else {})}
     game: dict[str, Plain] = {
         "mechanism": path,
-        "canary": "as the mechanism has it: the worlds are its own",
-        "neighbours": "as the mechanism has it",
+        "canary": f"{own}: the worlds are its own",
+        "neighbours": own,
         "adversary": WHOEVER,
         "score": SCORES[scores.kind],
         **(facts or {}),
         **scores.runs,
+        **bounded.facts,
     }
-    claim = Claimed(epsilon, delta, WHOEVER, "as the mechanism has it")
-    theory = Theory()
-    privacy = section(theory, claim, found, warnings=warned)
-    ceiling = max(bound.ceiling for bound in found.bounds if can_refute(bound))
-    note = "the claimed curve is the least that an (epsilon, delta) mechanism may have"
-    unkept = {"not_kept": not_kept} if not_kept else {}
-    result = AuditResult(
-        method=path,
-        dataset="its own",
-        adversary=WHOEVER,
-        game={**game, **found.facts},
-        privacy=privacy,
-        exactly_gaussian=exactly_gaussian,
-        sentence=said("mechanism", _where(path, facts), privacy, ceiling),
-        warnings=warnings,
-        tradeoff=tradeoff_of(found, claim, theory, of_method=False, note=note),
-        by_runs=found.by_runs,
-        seed=seed,
-        compute={"device": "cpu", "audit_chunk": audit.chunk, **found.compute, **unkept},
-        versions=versions(),
+    return _outcome(
+        bounded,
+        privacy,
+        said("mechanism", f"{path} ({facts['variant']})" if facts else path, privacy, ceiling),
+        game,
+        {"method": path, "dataset": "its own", "seed": trials.seed, "compute": compute, "versions": versions()},
+        exactly_gaussian=trials.exactly_gaussian,
+        warnings=[*warnings, *scores.warnings],
+        tradeoff=tradeoff_of(bounded, claim, theory, of_method=False, note=note),
     )
-    return _published(result, None, found)
 
 
-def defence_outcome(case: Case, audit: AuditPlan) -> AuditOutcome:
-    """Release labels in both worlds as the case's defence does, and set what that tells beside every upper bound.
+def defence_outcome(training: Training, adversary: AdversaryName, audit: AuditPlan) -> AuditOutcome:
+    """Release labels in both worlds as the training's defence does, and set what that tells beside every upper bound.
 
     Raises `InputError` where the defence promises nothing, or does not fit the data.
     """
-    defence = private_labels(case.config.defences)
+    defence = private_labels(training.config.defences)
     release = defence.releases()
     assert release is not None
-    trials = LabelTrials(defence, case.dataset, case.seed)
+    trials = LabelTrials(defence, training.dataset, training.seed)
     record, out, inside = trials.canary
-    delta = release.delta or case.method.protection(case.config).delta
-    found = bounded(trials, audit, delta=delta)
-    adversary = case.adversary
-    bound = release.bound(adversary, NEIGHBOURS_OF_LABELS, delta)
-    claim = Claimed(release.epsilon, delta, adversary, NEIGHBOURS_OF_LABELS)
-    privacy = section(Theory(applies=True, bounds=(bound,)), claim, found)
-    facts = replace(provenance(case, chunk=audit.chunk), method=defence.name)
-    result = AuditResult(
-        adversary=adversary,
-        privacy=privacy,
-        sentence=said("privacy", privacy),
-        warnings=found.scores.warnings,
-        game={
-            "mechanism": "labels released before training; all that follows is post-processing",
-            "canary": f"record {record}, whose released label is in doubt",
-            "labels": f"{out} in the world 'out', {inside} in 'in'",
-            "neighbours": NEIGHBOURS_OF_LABELS,
-            "adversary": case.adversary,
-            "score": "how much more is released for one label than for the other",
-            **found.scores.runs,
-            **found.facts,
-        },
-        by_runs=found.by_runs,
-        **vars(replace(facts, compute={**facts.compute, **found.compute})),
-    )
-    return _published(result, None, found)
-
-
-def _where(path: str, facts: Mapping[str, Plain] | None) -> str:
-    return path if not facts else f"{path} ({facts['variant']})"
+    delta = release.delta or training.method.protection(training.config).delta
+    bounded = bounded_by(trials, audit, delta=delta)
+    bound = release.bound(adversary, NEIGHBOURS, delta)
+    claim = Claimed(release.epsilon, delta, adversary, NEIGHBOURS)
+    privacy = section(Theory(applies=True, bounds=(bound,)), claim, bounded)
+    game: dict[str, Plain] = {
+        "mechanism": "labels released before training; all that follows is post-processing",
+        "canary": f"record {record}, whose released label is in doubt",
+        "labels": f"{out} in the world 'out', {inside} in 'in'",
+        "neighbours": NEIGHBOURS,
+        "adversary": adversary,
+        "score": "how much more is released for one label than for the other",
+        **bounded.scores.runs,
+        **bounded.facts,
+    }
+    facts = {**provenance(training, chunk=audit.chunk), "method": defence.name}
+    return _outcome(bounded, privacy, said("privacy", privacy), game, facts, warnings=bounded.scores.warnings)
 
 
 def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:
@@ -324,16 +312,15 @@ _OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": 
 """What the game of one training is, by flag."""
 
 
-def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int) -> AuditOutcome:
+def one_run_outcome(training: Training, adversary: AdversaryName, audit: AuditPlan, *, canaries: int) -> AuditOutcome:
     """Train once with `canaries` coin-flip labels and set what the guesses prove beside every upper bound."""
     for field, right in _OF_ONE_RUN.items():
         if getattr(audit, field) != right:
             raise InputError(f"must be {right} with ‹canaries›", field, getattr(audit, field))
-    if case.adversary not in KNOWS_IDS:
-        raise InputError(f"must be one of {', '.join(KNOWS_IDS)} with ‹canaries›", "adversary", case.adversary)
-    trials = _trials_of(case, audit)
-    game = trials.game
-    delta = game.config.delta
+    if adversary not in KNOWS_IDS:
+        raise InputError(f"must be one of {', '.join(KNOWS_IDS)} with ‹canaries›", "adversary", adversary)
+    trials = _trials_of(training, adversary, audit)
+    config = trials.game.config
     stage = audit.reporter("one training", 1)
     played = play_one_run(trials, canaries)
     stage(1)
@@ -341,42 +328,41 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int) -> AuditOutc
     inside, outside = played.sides
     if not (len(inside) and len(outside)):
         raise InputError(": all coins fell alike, must be more", "canaries", canaries)
+    scores = GameScores(inside, outside, "one-run", saturated=played.saturated)
+    bounded = _of_coins(scores, ("one-run", "one-run-fdp"), config.delta, audit, training.seed)
+    privacy, _ = privacy_of(config, adversary, NEIGHBOURS, trials.plan, training.deployment(), bounded)
+    game: dict[str, Plain] = {
+        "mechanism": "one real training",
+        "canary": f"{canaries} worst-case records ({CANARIES['worst-case']}), labels by fair coins",
+        "neighbours": NEIGHBOURS,
+        "adversary": adversary,
+        "score": "best linear guess of every coin from the scalars of known batches",
+        "canaries": canaries,
+        "label_1": len(inside),
+        "label_0": len(outside),
+        "rounds_seen": played.rounds_seen,
+        "saturated": "yes" if played.saturated else "no: the server undid it",
+    }
+    # The canaries of one training depend on each other: their scores have no band.
+    return _outcome(bounded, privacy, said("privacy", privacy), game, provenance(training), tradeoff=None)
+
+
+def _of_coins(scores: GameScores, estimators: Sequence[str], delta: float, audit: AuditPlan, seed: int) -> Bounded:
+    """Return what scores prove of which fair coins decided the sides."""
     bounds = audit_scores(
-        inside,
-        outside,
+        *scores.sides,
         delta=delta,
         confidence=audit.confidence,
-        estimators=("one-run", "one-run-fdp"),
+        estimators=estimators,
         coin_flips=True,
-        seed=case.seed,
+        seed=seed,
     )
-    scores = GameScores(inside, outside, "one-run", saturated=played.saturated)
-    found = Bounded(scores=scores, bounds=bounds, plan=audit, delta=delta, seed=case.seed)
-    privacy, _ = privacy_of(game.config, game.adversary, game.neighbours, trials.plan, case.deployment, found)
-    result = AuditResult(
-        adversary=game.adversary,
-        privacy=privacy,
-        sentence=said("privacy", privacy),
-        tradeoff=None,  # the canaries of one training depend on each other: their scores have no band
-        game={
-            "mechanism": "one real training",
-            "canary": f"{canaries} worst-case records ({CANARIES['worst-case']}), labels by fair coins",
-            "neighbours": game.neighbours,
-            "adversary": game.adversary,
-            "score": "best linear guess of every coin from the scalars of known batches",
-            "canaries": canaries,
-            "label_1": len(inside),
-            "label_0": len(outside),
-            "rounds_seen": played.rounds_seen,
-            "saturated": "yes" if played.saturated else "no: the server undid it",
-        },
-        **vars(provenance(case)),
-    )
-    return _published(result, game.config.sampler, found)
+    return Bounded(scores=scores, bounds=bounds, plan=audit, delta=delta, seed=seed)
 
 
 def system_outcome(
-    case: Case,
+    training: Training,
+    adversary: AdversaryName,
     audit: AuditPlan,
     *,
     epsilon: float | None = None,
@@ -388,47 +374,29 @@ def system_outcome(
     Raises:
         InputError: There is nothing to score, or all coins fell alike; and what training raises.
     """
-    game = SystemGame(
-        method=case.method, config=case.config, dataset=case.dataset, adversary=case.adversary, seed=case.seed
-    )
     stage = audit.reporter("trainings of the fit, and audited ones", fit_trainings + trainings)
+    game = SystemGame(training, adversary)
     scores = system_game(game, trainings=trainings, fit_trainings=fit_trainings, progress=stage)
-    inside, outside = scores.sides
-    if not (len(inside) and len(outside)):
+    inside, outside = map(len, scores.sides)
+    if not (inside and outside):
         raise InputError("give fewer than one coin on either side, must be more", "trainings", trainings)
-    delta = case.method.protection(case.config).delta
-    bounds = audit_scores(
-        inside,
-        outside,
-        delta=delta,
-        confidence=audit.confidence,
-        estimators=("one-run",),
-        coin_flips=True,
-        seed=case.seed,
-    )
-    found = Bounded(scores=scores, bounds=bounds, plan=audit, delta=delta, seed=case.seed)
-    privacy = privacy_of_system(case, found, epsilon)
-    given = given_labels(len(case.dataset.train), case.dataset.classes)
-    words = said("system", case.method.name, privacy, bounds[0].ceiling, len(inside) + len(outside))
-    result = AuditResult(
-        adversary=game.adversary,
-        privacy=privacy,
-        sentence=words,
-        warnings=scores.warnings,
-        tradeoff=None,  # scores of one training depend on each other: they have no band
-        game={
-            "mechanism": f"{trainings} training{'s' if trainings > 1 else ''} of the system",
-            "canary": f"every record but {given} of given labels: its label is one of two by a fair coin",
-            "neighbours": NEIGHBOURS,
-            "adversary": game.adversary,
-            "score": SCORES[scores.kind],
-            **found.facts,
-            "label_second": len(inside),
-            "label_first": len(outside),
-        },
-        **vars(provenance(case)),
-    )
-    return _published(result, case.config.sampler, found)
+    delta = training.method.protection(training.config).delta
+    bounded = _of_coins(scores, ("one-run",), delta, audit, training.seed)
+    privacy = privacy_of_system(training, adversary, bounded, epsilon)
+    given = given_labels(training.records, training.dataset.classes)
+    facts: dict[str, Plain] = {
+        "mechanism": f"{trainings} training{'s' if trainings > 1 else ''} of the system",
+        "canary": f"every record but {given} of given labels: its label is one of two by a fair coin",
+        "neighbours": NEIGHBOURS,
+        "adversary": adversary,
+        "score": SCORES[scores.kind],
+        **bounded.facts,
+        "label_second": inside,
+        "label_first": outside,
+    }
+    sentence = said("system", training.method.name, privacy, bounded.bounds[0].ceiling, inside + outside)
+    # Scores of one training depend on each other: they have no band.
+    return _outcome(bounded, privacy, sentence, facts, provenance(training), warnings=scores.warnings, tradeoff=None)
 
 
 def planted_row(planted: Planted, audit: AuditPlan, *, runs: int | None = None, seed: int = 0) -> PlantedRow:
@@ -437,7 +405,7 @@ def planted_row(planted: Planted, audit: AuditPlan, *, runs: int | None = None, 
     `runs` in each world replace the mechanism's own number; `audit` gives confidence, chunk, workers and folder.
     """
     case = planted.build(seed)
-    shared = 1.0 - (1.0 - audit.confidence) / len(case.games)
+    shared = Panel(case.games).confidence(audit.confidence)
     estimators: list[EmpiricalBound] = []
     games: dict[str, PlantedGame] = {}
     number = runs or planted.runs
@@ -445,11 +413,10 @@ def planted_row(planted: Planted, audit: AuditPlan, *, runs: int | None = None, 
         # Vectorised draws are cheap: a chunk of theirs is as large as their blocks.
         chunk = audit.chunk if not isinstance(trials, DrawnTrials) else max(audit.chunk, 4096)
         plan = replace(audit, runs=number, chunk=chunk, folder=None, confidence=shared)
-        found = bounded(trials, plan, delta=case.delta)
-        estimators += found.bounds
-        facts = found.scores.fitted
+        bounded = bounded_by(trials, plan, delta=case.delta)
+        estimators += bounded.bounds
         games[name or "the game"] = PlantedGame(
-            empirical_lower=largest_gating(found.bounds), estimators=list(found.bounds), **facts
+            empirical_lower=largest_gating(bounded.bounds), estimators=list(bounded.bounds), **bounded.scores.fitted
         )
     theory = Theory(applies=True, bounds=tuple(planted.upper_bounds(case)))
     lower = largest_gating(estimators)

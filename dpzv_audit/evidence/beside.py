@@ -18,7 +18,7 @@ from ..results import AttackResult, Cell
 from .bounding import AuditPlan
 from .choosing import strongest
 from .matrix import measured_cell
-from .sections import published_by_simulation
+from .sections import published_simulation
 from .sentences import said
 from .training import attack_result, attacked_result
 
@@ -28,11 +28,10 @@ WITHOUT_NOISE = "split"
 """The method that sends gradients as they are."""
 
 
-def with_beside(result: AttackResult, cells: list[Cell], sampler: object) -> AttackResult:
+def with_beside(result: AttackResult, cells: list[Cell]) -> AttackResult:
     """Return the result with what stands beside it, in its table, in its words, and among what may not leave."""
     more = said("stands_beside", result.attack, result.method, cells)
-    found = result.model_copy(update={"beside": cells, "sentence": f"{result.sentence} {more}"})
-    return found.model_copy(update={"published": published_by_simulation(found, sampler)})
+    return published_simulation(result.model_copy(update={"beside": cells, "sentence": f"{result.sentence} {more}"}))
 
 
 def stands_beside(

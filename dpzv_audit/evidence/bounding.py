@@ -20,8 +20,9 @@ from ..games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collec
 from ..games.game import DEFAULT_NORM, Canary, Neighbours, Others
 from ..games.scores import GameScores, side_pair
 from ..results import BoundByRuns, Plain, Wealth
-from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
+from ..statistics.estimators import audit_scores
 from ..statistics.fixed import fixed_test
+from ..statistics.panel import GAUSSIAN_TESTS, GENERAL_TESTS, Panel
 from ..statistics.sequential import paired, wealth_against
 
 _WEALTH_POINTS = 200
@@ -98,22 +99,22 @@ class Bounded:
     @property
     def compute(self) -> dict[str, Plain]:
         """What a result says of the work: who did it, and where memory did not suffice for a chunk."""
-        fitted = None if self.done is None else self.done.fitted
-        return {"workers": self.plan.workers.words(), **shortage(None if fitted is None else 2 * fitted)}
+        fitted = self.done and self.done.fitted
+        return {"workers": self.plan.workers.words(), **shortage(fitted and 2 * fitted)}
 
     @property
     def facts(self) -> dict[str, Plain]:
         """What a result says beside the game of what came of it."""
         scores = self.scores
-        found = dict[str, Plain]()
+        facts = dict[str, Plain]()
         if scores.participations is not None:
-            found["participations"] = "{} to {}".format(*scores.participations)
+            facts["participations"] = "{} to {}".format(*scores.participations)
         if scores.saturated is not None:
-            found["saturated"] = "yes, in every run" if scores.saturated else "no: the server undid it in some run"
-        found |= scores.fitted
+            facts["saturated"] = "yes, in every run" if scores.saturated else "no: the server undid it in some run"
+        facts |= scores.fitted
         if self.done is not None and self.done.stopped:
-            found |= {"stopped": self.done.stopped, "runs_asked": self.plan.runs}
-        return found
+            facts |= {"stopped": self.done.stopped, "runs_asked": self.plan.runs}
+        return facts
 
     @property
     def by_runs(self) -> list[BoundByRuns]:
@@ -139,7 +140,7 @@ class Bounded:
             self.store.remove()
 
 
-def bounded(trials: Trials, plan: AuditPlan, *, delta: float, pilots: int = 0) -> Bounded:
+def bounded_by(trials: Trials, plan: AuditPlan, *, delta: float, pilots: int = 0) -> Bounded:
     """Collect `plan.runs` pairs of `trials` and return what their scores prove; progress shows the bound so far.
 
     With `pilots` so many pairs more are run first, on which `trials` choose a score.
@@ -166,7 +167,7 @@ def bounded(trials: Trials, plan: AuditPlan, *, delta: float, pilots: int = 0) -
     return Bounded(scores=scores, bounds=bounds, plan=plan, delta=delta, seed=trials.seed, done=done, store=store)
 
 
-def _so_far(arrays: Arrays, delta: float, confidence: float, pilots: int = 0) -> str:
+def _so_far(arrays: Arrays, delta: float, confidence: float, pilots: int) -> str:
     if "in_scores" not in arrays or len(arrays["in_scores"]) <= pilots:
         return ""
     error = 1.0 - confidence
@@ -184,20 +185,18 @@ def lower_bounds(
     are any and delta over their probability is below 1; else `gaussian` takes all runs and says what it assumes, but
     not of scores that are discrete. Of the runs each takes the first `share`.
     """
-    found = scores.gaussian
-    error = 1.0 - confidence
+    gaussian = scores.gaussian
     whole = scores.first(share)
     on_all = partial(audit_scores, *whole.sides, delta=delta, seed=seed, pilot=whole.pilot)
-    if found is None or delta / found[1].probability >= 1.0:
-        general = on_all(confidence=1.0 - error / len(GENERAL_TESTS), estimators=GENERAL_TESTS)
+    if gaussian is None or delta / gaussian[1].probability >= 1.0:
+        general = on_all(confidence=Panel(GENERAL_TESTS).confidence(confidence), estimators=GENERAL_TESTS)
         return general if scores.discrete else general + on_all(confidence=confidence, estimators=GAUSSIAN_TESTS[:1])
-    part = found[0].first(share)
-    given = found[1]
-    level = 1.0 - error / (len(GENERAL_TESTS) + len(GAUSSIAN_TESTS))
+    runs, given = gaussian
+    each = Panel(GENERAL_TESTS + GAUSSIAN_TESTS).confidence(confidence)
     bounds = audit_scores(
-        *part.sides,
+        *runs.first(share).sides,
         delta=delta / given.probability,
-        confidence=level,
+        confidence=each,
         estimators=GAUSSIAN_TESTS,
         exactly_gaussian=True,
         built=not given.vouched,
@@ -209,7 +208,7 @@ def lower_bounds(
             f"which have probability {given.probability:.3g}, at delta {delta:g} / {given.probability:.3g}"
         )
         bounds = tuple(replace(bound, delta=delta, threshold_rule=bound.threshold_rule + on) for bound in bounds)
-    return on_all(confidence=level, estimators=GENERAL_TESTS) + bounds
+    return on_all(confidence=each, estimators=GENERAL_TESTS) + bounds
 
 
 def wealth_by_pairs(scores: GameScores, *, epsilon: float | None, delta: float, confidence: float) -> Wealth | None:

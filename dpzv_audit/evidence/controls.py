@@ -7,7 +7,7 @@ many blocks there are. Otherwise blocks are the units of bets. A claims file sha
 controls of all its claims.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from ..base.findings import FALSE_ALARM, Control, PooledControl, Void
 from ..base.rounding import p_value
+from ..statistics.panel import Panel
 from .verdict import Evidence
 
 
@@ -64,24 +65,24 @@ class Judge:
     error: float = FALSE_ALARM
 
     @classmethod
-    def of_file(cls, attack_claims: int) -> "Judge":
-        """Return the judge of each claim where so many claims of a file are about attacks."""
-        return cls(FALSE_ALARM / max(1, attack_claims))
+    def of_file(cls, attack_claims: Collection[object]) -> "Judge":
+        """Return the judge of each claim where these of a file are about attacks."""
+        return cls(Panel(attack_claims).level(FALSE_ALARM))
 
     def level(self, controls: Sequence[PooledControl]) -> float:
         """Return the p-value below which one of a claim's negative controls fails."""
-        return self.error / max(1, sum(control.p_value is not None for control in controls))
+        return Panel([control for control in controls if control.p_value is not None]).level(self.error)
 
     def __call__(self, evidence: Evidence) -> Evidence:
         """Return the evidence with what failed controls void, and with controls that could not be tested.
 
         Where the negative control of an attack fails, its success is no evidence: the p-value is 1.
         """
-        controls = evidence.controls
+        controls = evidence.attack.controls
         level = self.level(controls)
         failed = [control for control in controls if not control.holds(level)]
         untested = [control for control in controls if control.kind == "negative" and control.p_value is None]
-        attacked = evidence.attack.get("mounted")
+        attacked = evidence.attack.means.get("mounted")
         void = any(control.kind == "negative" and control.attack == attacked for control in failed)
         voids = map(partial(_void, level=level, attacked=attacked), failed)
         return replace(

@@ -20,7 +20,8 @@ from ..games.labels import LabelTrials
 from ..games.real import RealTrials
 from ..games.scores import GameScores
 from ..games.transcript import SimulatedTrials
-from .gathering import CUT_SHARE, Pool, Stage, Subject, all_at_once, two_stages
+from ..statistics.panel import PLANNED_SHARE, SIMULATED_SHARE, TRAINED_SHARE
+from .gathering import Pool, Stage, Subject, one_stage, two_stages
 from .verdict import NO_NOISE, NO_RELEASE, NOT_RELEASED, Theory
 
 T = TypeVar("T")
@@ -40,8 +41,6 @@ _LABEL_BLOCK = 256
 _LABEL_BLOCKS = 8
 _MOST_ROUNDS = 250_000
 """Rounds of a transcript that is drawn scalar by scalar: about two minutes of drawing for a claim."""
-_SHARES = {SIMULATED: 0.4, TRAINED: 0.5}
-"""Of a claim with both games; with what `CUT_SHARE` keeps back they sum to 1."""
 PLAYED_BY = {"malicious-client": "client", "all-but-one": "colluding-clients"}
 """Adversaries without a game of their own, and those whose game gives lower bounds for them too."""
 
@@ -79,15 +78,14 @@ def games_of(
         trained, no_training = _tried(lambda: RealTrials(game, dataset, deployment.seed, device))
     pools: dict[str, Pool] = {}
     stages: tuple[Stage, ...] = ()
-    shares = _SHARES
-    if simulated is None or trained is None:
-        shares = dict.fromkeys(_SHARES, 1.0 - CUT_SHARE)
+    both = simulated is not None and trained is not None
     if simulated is not None:
         pools[SIMULATED] = pool_of(simulated, _simulated_block(game))
-        stages += all_at_once(SIMULATED, blocks=_SIMULATED_BLOCKS, share=shares[SIMULATED])
+        stages += one_stage(SIMULATED, blocks=_SIMULATED_BLOCKS, share=SIMULATED_SHARE if both else PLANNED_SHARE)
     if trained is not None:
         pools[TRAINED] = pool_of(trained, TRAINED_BLOCK)
-        stages += two_stages(TRAINED, first=_FIRST_TRAINED, rest=_REST_TRAINED, share=shares[TRAINED])
+        share = TRAINED_SHARE if both else PLANNED_SHARE
+        stages += two_stages(TRAINED, first=_FIRST_TRAINED, rest=_REST_TRAINED, share=share)
     if not pools:
         return Subject(unaudited=no_training if game.canary == "mislabelled" else no_simulation or no_training)
     played = {"adversary": game.adversary, "neighbours": game.neighbours, "canary": game.canary}
@@ -116,9 +114,9 @@ def plan_of_simulation(
     def draw(number: int) -> GameScores:
         raise AssertionError("a plan draws nothing")
 
-    share = _SHARES[SIMULATED] if beside_trainings else 1.0 - CUT_SHARE
+    share = SIMULATED_SHARE if beside_trainings else PLANNED_SHARE
     pool = Pool(draw=draw, pairs=_simulated_block(game), gaussian=game.knows_ids)
-    return Subject(pools={SIMULATED: pool}, stages=all_at_once(SIMULATED, blocks=_SIMULATED_BLOCKS, share=share))
+    return Subject(pools={SIMULATED: pool}, stages=one_stage(SIMULATED, blocks=_SIMULATED_BLOCKS, share=share))
 
 
 def _game_of(
@@ -143,7 +141,7 @@ def label_game(trials: LabelTrials) -> Subject:
     """Return what a game of labels that are privatised before training tests of a claim, against whomever."""
     return Subject(
         pools={LABELS: pool_of(trials, _LABEL_BLOCK)},
-        stages=all_at_once(LABELS, blocks=_LABEL_BLOCKS, share=1.0 - CUT_SHARE),
+        stages=one_stage(LABELS, blocks=_LABEL_BLOCKS, share=PLANNED_SHARE),
         facts={"game": {"neighbours": "replace-label", "canary": "a record whose released label is in doubt"}},
     )
 

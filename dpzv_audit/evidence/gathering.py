@@ -26,19 +26,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..base.findings import Control, PooledControl, Void
+from ..base.findings import Control, Void
 from ..base.rounding import p_value
 from ..games.scores import GameScores, joined
 from ..statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from ..statistics.binomial import LEAST_P
-from ..statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
 from ..statistics.fixed import TestName, fixed_test, unseen
 from ..statistics.one_run import best_coin_test, coin_test
+from ..statistics.panel import (
+    CUT_SHARE,
+    GAUSSIAN_TESTS,
+    GENERAL_TESTS,
+    PLANNED_SHARE,
+    SEQUENTIAL_TESTS,
+    Panel,
+    at_once,
+    combined_p_value,
+    in_two_stages,
+)
 from ..statistics.sequential import ESTIMATED, SequentialTest, bet_on, likelihood_of, most_refutable
 from ..statistics.success import largest_limit, least_p_value, success_p_value
+from ..statistics.tradeoff import empirical_tradeoff
 from .controls import pooled
 from .trainings import FEWEST, MOST_TRAININGS, TrainingsRule
-from .verdict import Evidence, Look, Reach, Theory, combined_p_value
+from .verdict import AttackEvidence, Evidence, Look, Reach, Theory
 
 THEORY = "theory"
 
@@ -129,7 +140,6 @@ class Gathering:
     reach: Reach | None = None
     theory: Theory = field(default_factory=Theory)
     looks: tuple[Look, ...] = ()
-    rates: tuple[float, ...] = ()
     pools: dict[str, list[Block]] = field(default_factory=dict)
     trials: int = 0
     missing: str = "interrupted before anything was done"
@@ -137,53 +147,61 @@ class Gathering:
     @property
     def p_value(self) -> float:
         """Of the looks taken so far."""
-        asked = self.question
-        if asked.success_at_most is not None:
-            return success_p_value(self.rates, asked.success_at_most, least=asked.least_success)
+        question = self.question
+        if question.success_at_most is not None:
+            return success_p_value(self._rates(self._chosen), question.success_at_most, least=question.least_success)
         return combined_p_value((look.p_value, look.weight) for look in self.looks if look.weight > 0)
 
     def evidence(self) -> Evidence:
         """Return what was found out so far."""
-        last = next((blocks for blocks in reversed(self.pools.values()) if blocks), [])
-        scores = scores_in(last)
-        attack = attack_facts(self._successes(self.subject.stages[0].pool)) if self.rates else {}
-        learnt = self._successes(self.subject.stages[0].pool)[0].warnings if self.rates else ()
-        others = self._others()
-        fitted = scores[0].fitted if scores else {}
+        subject = self.subject
+        blocks = scores_in(next((blocks for blocks in reversed(self.pools.values()) if blocks), []))
+        scores = joined(blocks) if self.looks else None
+        warnings: Sequence[str] = ()
+        if scores is not None:
+            warnings = scores.warnings
+        elif self._rates(self._chosen):
+            warnings = self._successes(self._chosen)[0].warnings
         return Evidence(
             p_value=self.p_value,
             theory=self.theory,
             looks=self.looks,
-            rates=self.rates,
-            least_success=self.question.least_success,
-            others={pool: rates for pool in others if (rates := self._rates(pool))},
-            unmeasured=tuple(pool for pool in others if not self.pools.get(pool)),
-            excluded={pool: why for pool in others if (why := self._excluded(pool))},
+            attack=self._attack_evidence(),
             reach=self.reach,
-            attack=attack,
-            controls=self._controls(),
             # Scores of one training depend on each other: they have no band.
-            tradeoff=tradeoff_of(joined(scores)) if self.looks and not scores[0].coins else None,
-            facts={**self.subject.facts, **fitted, "seed": self.question.seed},
+            tradeoff=None if scores is None or scores.coins else tradeoff_of(scores),
+            facts={**subject.facts, **(blocks[0].fitted if blocks else {}), "seed": self.question.seed},
             trials=self.trials,
             missing=self.missing,
-            unaudited=self.subject.unaudited,
-            warnings=tuple(joined(scores).warnings) if self.looks else learnt,
-            voids=(*self.subject.voids, *(scores[0].voids if scores else ())),
-            not_tested=self.subject.not_tested,
-            split=split_of(self.subject.stages),
+            unaudited=subject.unaudited,
+            warnings=tuple(warnings),
+            voids=(*subject.voids, *(blocks[0].voids if blocks else ())),
+            not_tested=subject.not_tested,
+            split=split_of(subject.stages),
             scores=scores_digest(self.pools),
         )
 
-    def _controls(self) -> tuple[PooledControl, ...]:
-        """Return the controls of every attack that was mounted."""
+    def _attack_evidence(self) -> AttackEvidence:
+        """Return what was measured of attacks, with the controls of every one that was mounted."""
         by_attack: dict[str, list[Success]] = {}
-        for block in chain.from_iterable(self.pools.values()):
-            if isinstance(block, Success):
+        for pool in self.pools:
+            for block in self._successes(pool):
                 by_attack.setdefault(block.mounted, []).append(block)
+        others = self._others()
         least = self.question.least_success
-        found = [pooled(attack, [one.controls for one in of], least=least) for attack, of in by_attack.items()]
-        return tuple(chain.from_iterable(found))
+        rates = self._rates(self._chosen)
+        controls = [
+            pooled(attack, [block.controls for block in blocks], least=least) for attack, blocks in by_attack.items()
+        ]
+        return AttackEvidence(
+            rates=rates,
+            least_success=least,
+            means=attack_means(self._successes(self._chosen)) if rates else {},
+            controls=tuple(chain.from_iterable(controls)),
+            others={pool: rates for pool in others if (rates := self._rates(pool))},
+            unmeasured=tuple(pool for pool in others if not self.pools.get(pool)),
+            excluded={pool: why for pool in others if (why := self._excluded(pool))},
+        )
 
     def steps(self) -> Generator[Step, Done, None]:
         """Yield what to do: account, then stage by stage until the question is decided or the stages end."""
@@ -214,51 +232,58 @@ class Gathering:
     def _attacks(self, limit: float) -> Generator[Step, Done, str]:
         """Mount the attack that a pilot chose until its claim is decided; where it is held, all others too.
 
-        Return what cut them off, "" for nothing.
+        Return what ended them early, "" for nothing.
         """
-        asked = self.question
-        chosen, *others = self.subject.stages
-        candidates = max(1, len(others))
-        for order, stage in enumerate((chosen, *others), start=1):
+        question = self.question
+        stages = self.subject.stages
+        for order, stage in enumerate(stages, start=1):
             if order > 1 and stage.pool not in self._others():
                 continue
             pool = self.subject.pools[stage.pool]
-            # Trainings of the others come out of the same budget.
-            most = allowed(stage, pool, asked, self.trials) * pool.trials
             rule = TrainingsRule(
                 limit=limit,
-                least=asked.least_success,
-                stop=asked.stop,
-                held_at=asked.alpha / candidates,
-                most=most,
+                least=question.least_success,
+                stop=question.stop,
+                held_at=Panel(stages[1:]).level(question.alpha),
+                # Trainings of the others come out of the same budget.
+                most=allowed(stage, pool, question, self.trials) * pool.trials,
                 fewest=FEWEST if order == 1 else 1,
             )
-            cut = yield from self._trainings(stage, rule, order)
-            if cut:
-                return cut
+            ended = yield from self._trainings(stage, rule, order)
+            if ended:
+                return ended
             if not (self._excluded(stage.pool) or rule.held(self._rates(stage.pool))):
                 break
         return ""
 
     def _trainings(self, stage: "Stage", rule: TrainingsRule, order: int) -> Generator[Step, Done, str]:
-        """Draw blocks of trainings under one attack as the rule says; return what cut them off, "" for nothing."""
-        blocks = self.pools.setdefault(stage.pool, [])
+        """Draw blocks of trainings under one attack as the rule says; return what ended them early, "" for nothing."""
         cost = self.subject.pools[stage.pool].trials
         self.missing = f"interrupted in the {stage.words}"
+        most = f"at most {rule.most:,}" if order == 1 else stage.pool
         while not self._excluded(stage.pool) and rule.goes_on(rates := self._rates(stage.pool)):
             # What cannot decide anything yet may run side by side.
             size = max(1, math.ceil((rule.first - len(rates)) / cost))
-            tasks = tuple((stage.pool, number) for number in range(len(blocks), len(blocks) + size))
-            most = f"at most {rule.most:,}" if order == 1 else stage.pool
-            done = yield Step(order, tasks, f"{len(rates)} trainings of {most}, p = {p_value(self.p_value)}")
-            drawn = [block for block in done.results if isinstance(block, Success)]
-            blocks += drawn
-            self.trials += cost * len(drawn)
-            if order == 1:
-                self.rates = self._rates(stage.pool)
-            if done.limit:
-                return f"{done.limit} ended in the {stage.words}"
+            doing = f"{len(rates)} trainings of {most}, p = {p_value(self.p_value)}"
+            limit = yield from self._draw(stage, size, order, doing)
+            if limit:
+                return limit
         return ""
+
+    def _draw(self, stage: "Stage", size: int, order: int, doing: str) -> Generator[Step, Done, str]:
+        """Draw so many further blocks of a stage's pool; return what ended them early, "" for nothing."""
+        blocks = self.pools.setdefault(stage.pool, [])
+        tasks = tuple((stage.pool, number) for number in range(len(blocks), len(blocks) + size))
+        done = yield Step(order, tasks, doing)
+        drawn = [block for block in done.results if not isinstance(block, Theory)]
+        blocks += drawn
+        self.trials += self.subject.pools[stage.pool].trials * len(drawn)
+        return f"{done.limit} ended in the {stage.words}" if done.limit else ""
+
+    @property
+    def _chosen(self) -> str:
+        """The pool of the attack that a pilot chose."""
+        return self.subject.stages[0].pool if self.subject.stages else ""
 
     def _successes(self, pool: str) -> list[Success]:
         return [block for block in self.pools.get(pool, []) if isinstance(block, Success)]
@@ -273,37 +298,31 @@ class Gathering:
 
     def _others(self) -> list[str]:
         """Return the pools of the attacks that a claim is about, but for the one that a pilot chose."""
-        if self.question.success_at_most is None or not self.subject.stages:
+        if self.question.success_at_most is None:
             return []
-        chosen, *others = self.subject.stages
-        mounted = {block.mounted for block in self._successes(chosen.pool)}
-        return [stage.pool for stage in others if stage.pool not in mounted]
+        mounted = {block.mounted for block in self._successes(self._chosen)}
+        return [stage.pool for stage in self.subject.stages[1:] if stage.pool not in mounted]
 
     def _stage(self, stage: "Stage", order: int) -> Generator[Step, Done, str]:
-        """Draw the blocks of one stage and take its looks; return what cut it off, "" for nothing."""
-        asked = self.question
+        """Draw the blocks of one stage and take its looks; return what ended it early, "" for nothing."""
+        question = self.question
         blocks = self.pools.setdefault(stage.pool, [])
         pool = self.subject.pools[stage.pool]
-        cost = pool.trials
-        wanted = allowed(stage, pool, asked, self.trials)
+        wanted = allowed(stage, pool, question, self.trials)
         limit = ""
         if wanted < stage.blocks:
-            limit = f"the limit of {asked.max_trials} trials ended the {stage.words}"
+            limit = f"the limit of {question.max_trials} trials ended the {stage.words}"
         end = len(blocks) + wanted
         while len(blocks) < end:
             # Where the test may stop the audit it is looked at after every block.
             size = 1 if stage.stops else end - len(blocks)
-            tasks = tuple((stage.pool, number) for number in range(len(blocks), len(blocks) + size))
-            done = yield Step(order, tasks, f"{stage.words}, p = {p_value(self.p_value)}")
-            drawn = [block for block in done.results if not isinstance(block, Theory)]
-            blocks += drawn
-            self.trials += cost * len(drawn)
-            if done.limit:
-                limit = f"{done.limit} ended in the {stage.words}"
+            ended = yield from self._draw(stage, size, order, f"{stage.words}, p = {p_value(self.p_value)}")
+            if ended:
+                limit = ended
                 break
             if stage.stops:
                 self._bet(stage, bound=False)
-                if self.p_value <= asked.stop:
+                if self.p_value <= question.stop:
                     self._bet(stage)
                     return ""
         if blocks:
@@ -313,7 +332,7 @@ class Gathering:
                 name = f"{stage.words}, cut off" if limit else stage.words
                 gaussian = self.subject.gaussian_tests if pool.gaussian else ()
                 scores = joined(scores_in(blocks))
-                self.looks += tuple(full_looks(scores, asked, stage=name, share=share, on_gaussian=gaussian))
+                self.looks += tuple(full_looks(scores, question, stage=name, share=share, on_gaussian=gaussian))
         return limit
 
     def _bet(self, stage: "Stage", *, bound: bool = True) -> None:
@@ -323,8 +342,7 @@ class Gathering:
         """
         blocks = self.pools[stage.pool]
         pool = self.subject.pools[stage.pool]
-        planned = [other for other in self.subject.stages if other.pool == stage.pool]
-        share = sum(other.sequential for other in planned)
+        share, drawn = _planned_of(self.subject, stage.pool)
         if not share or not blocks:
             return
         name = f"sequential, {stage.pool}"
@@ -337,7 +355,7 @@ class Gathering:
                 stage=name,
                 share=share,
                 gaussian=pool.gaussian,
-                most_pairs=sum(other.blocks for other in planned) * pool.pairs,
+                most_pairs=drawn * pool.pairs,
                 bound=bound,
             )
         self.looks = (*(look for look in self.looks if look.stage != name), *looks)
@@ -345,7 +363,7 @@ class Gathering:
 
 def sequential_looks(
     blocks: Sequence[GameScores],
-    asked: Question,
+    question: Question,
     *,
     stage: str,
     share: float,
@@ -358,49 +376,60 @@ def sequential_looks(
     `most_pairs` are planned in all: the betting test is left out where they could not refute the claim. Without `bound`
     the looks have p-values alone. Each side of each block is read in a random order that follows from the seed.
     """
-    scores = joined([block.permuted(asked.seed, number) for number, block in enumerate(blocks)])
-    general = 0.5 * share if gaussian else share
+    scores = joined([block.permuted(question.seed, number) for number, block in enumerate(blocks)])
+    weight = _sequential_panel(share, gaussian=gaussian).weight
     looks = []
-    bets = bet_on(*scores.sides, epsilon=asked.epsilon, delta=asked.delta, most_pairs=most_pairs, bound=bound)
+    bets = bet_on(*scores.sides, epsilon=question.epsilon, delta=question.delta, most_pairs=most_pairs, bound=bound)
     if bets is not None:
-        looks.append(Look(stage=stage, weight=general, test=bets, p_value=bets.least_p_value))
+        looks.append(Look(stage=stage, weight=weight, test=bets, p_value=bets.least_p_value))
     if gaussian:
-        part, delta, assumes = _for_gaussian(scores, asked.delta)
+        runs, delta, assumes = _for_gaussian(scores, question.delta)
         if delta < 1.0:
-            ratio = likelihood_of(*part.sides, epsilon=asked.epsilon, delta=delta, bound=bound)
-            weight = 0.0 if assumes else share - general
-            looks.append(Look(stage=stage, weight=weight, test=ratio, p_value=ratio.least_p_value, assumes=assumes))
+            ratio = likelihood_of(*runs.sides, epsilon=question.epsilon, delta=delta, bound=bound)
+            gates = 0.0 if assumes else weight
+            looks.append(Look(stage=stage, weight=gates, test=ratio, p_value=ratio.least_p_value, assumes=assumes))
     return looks
 
 
-def coin_look(blocks: Sequence[GameScores], asked: Question, *, stage: str, share: float) -> Look:
+def _sequential_panel(share: float, *, gaussian: bool) -> Panel:
+    return Panel(SEQUENTIAL_TESTS if gaussian else SEQUENTIAL_TESTS[:1], share)
+
+
+def coin_look(blocks: Sequence[GameScores], question: Question, *, stage: str, share: float) -> Look:
     """Return the look of the bets on the coins of trainings, each a block, which spends `share` of alpha."""
     sides = [block.sides for block in blocks]
-    test = coin_test(sides, delta=asked.delta, design_error=asked.alpha * share)
-    return Look(stage=stage, weight=share, test=test, p_value=test.p_value(asked.epsilon))
+    test = coin_test(sides, delta=question.delta, design_error=question.alpha * share)
+    return Look(stage=stage, weight=share, test=test, p_value=test.p_value(question.epsilon))
 
 
 def full_looks(
-    scores: GameScores, asked: Question, *, stage: str, share: float, on_gaussian: Sequence[TestName] = ()
+    scores: GameScores, question: Question, *, stage: str, share: float, on_gaussian: Sequence[TestName] = ()
 ) -> list[Look]:
     """Return the looks of the full test at all `scores` of a pool, which spend `share` of alpha together.
 
     They are the tests of `audit` on the same scores, score files or those of a game, and share the error as there;
     those of `on_gaussian` take the scores that are Gaussian by construction.
     """
-    each = share / (len(GENERAL_TESTS) + len(on_gaussian))
+    each = Panel((*GENERAL_TESTS, *on_gaussian), share).weight
 
-    def look(name: TestName, part: GameScores, delta: float, assumes: str | None = None) -> Look:
-        given: dict[str, Any] = {"delta": delta, "design_error": asked.alpha * each, "seed": asked.seed}
-        test = fixed_test(*part.sides, name=name, assumes=assumes, pilot=part.pilot, **given)
-        weight = 0.0 if assumes else each
-        return Look(stage=stage, weight=weight, test=test, p_value=test.p_value(asked.epsilon), assumes=assumes or "")
+    def look(name: TestName, runs: GameScores, delta: float, assumes: str | None = None) -> Look:
+        test = fixed_test(
+            *runs.sides,
+            name=name,
+            delta=delta,
+            design_error=question.alpha * each,
+            seed=question.seed,
+            assumes=assumes,
+            pilot=runs.pilot,
+        )
+        weight, assumes = (0.0, assumes) if assumes else (each, "")
+        return Look(stage=stage, weight=weight, test=test, p_value=test.p_value(question.epsilon), assumes=assumes)
 
-    looks = [look(name, scores, asked.delta) for name in GENERAL_TESTS]
+    looks = [look(name, scores, question.delta) for name in GENERAL_TESTS]
     if on_gaussian:
-        part, delta, assumes = _for_gaussian(scores, asked.delta)
+        runs, delta, assumes = _for_gaussian(scores, question.delta)
         if delta < 1.0:
-            looks += [look(name, part, delta, assumes) for name in on_gaussian]
+            looks += [look(name, runs, delta, assumes) for name in on_gaussian]
     return looks
 
 
@@ -408,12 +437,8 @@ def _for_gaussian(scores: GameScores, delta: float) -> tuple[GameScores, float, 
     """Return the scores for a test of mu, their delta, and what it rests on; all scores where none are Gaussian."""
     if scores.gaussian is None:
         return scores, delta, GAUSSIAN_ASSUMPTION
-    part, given = scores.gaussian
-    return part, delta / given.probability, gaussian_assumption(*part.sides, vouched=given.vouched)
-
-
-CUT_SHARE = 0.1
-"""Share of alpha for the one full test of a stage that a budget or an interrupt cut off."""
+    runs, given = scores.gaussian
+    return runs, delta / given.probability, gaussian_assumption(*runs.sides, vouched=given.vouched)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -484,23 +509,23 @@ class Subject:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def allowed(stage: Stage, pool: Pool, asked: Question, spent: int) -> int:
+def allowed(stage: Stage, pool: Pool, question: Question, spent: int) -> int:
     """Return how many blocks of a stage the limit on trials allows, of which so many are `spent`."""
-    most = asked.max_trials
-    if most is None and asked.success_at_most is not None:
+    most = question.max_trials
+    if most is None and question.success_at_most is not None:
         most = MOST_TRAININGS
     if most is None or not pool.trials:
         return stage.blocks
     return min(stage.blocks, max(0, (most - spent) // pool.trials))
 
 
-def planned(subject: Subject, asked: Question) -> Iterator[tuple[Stage, int, float]]:
+def planned(subject: Subject, question: Question) -> Iterator[tuple[Stage, int, float]]:
     """Yield each stage that will be begun: with the blocks of its pool at its end, and the share of its full test."""
     drawn: Counter[str] = Counter()
     spent = 0
     for stage in subject.stages:
         pool = subject.pools[stage.pool]
-        wanted = allowed(stage, pool, asked, spent)
+        wanted = allowed(stage, pool, question, spent)
         drawn[stage.pool] += wanted
         spent += wanted * pool.trials
         cut = wanted < stage.blocks
@@ -509,36 +534,41 @@ def planned(subject: Subject, asked: Question) -> Iterator[tuple[Stage, int, flo
             return
 
 
-def two_stages(pool: str, *, first: int, rest: int, share: float = 1.0 - CUT_SHARE) -> tuple[Stage, ...]:
+def two_stages(pool: str, *, first: int, rest: int, share: float = PLANNED_SHARE) -> tuple[Stage, ...]:
     """Return the sequential test on `first` blocks and the full audit on `rest` more, within `share` of alpha."""
+    sequential, full = in_two_stages(share)
     return (
-        Stage(name="sequential", pool=pool, blocks=first, sequential=share / 3.0, stops=True),
-        Stage(name="full", pool=pool, blocks=rest, full=2.0 * share / 3.0),
+        Stage(name="sequential", pool=pool, blocks=first, sequential=sequential, stops=True),
+        Stage(name="full", pool=pool, blocks=rest, full=full),
     )
 
 
-def all_at_once(pool: str, *, blocks: int, share: float = 1.0) -> tuple[Stage, ...]:
+def one_stage(pool: str, *, blocks: int, share: float = 1.0) -> tuple[Stage, ...]:
     """Return both tests on one lot of pairs that cost next to nothing: drawing fewer would spare nothing."""
-    return (Stage(name=pool, pool=pool, blocks=blocks, sequential=0.2 * share, full=0.8 * share),)
+    sequential, full = at_once(share)
+    return (Stage(name=pool, pool=pool, blocks=blocks, sequential=sequential, full=full),)
 
 
-def follows(evidence: Evidence, asked: Question) -> bool:
-    """Return whether the p-values of `evidence` are those of its own tests, or trainings, for what is `asked`."""
-    if asked.success_at_most is not None:
-        found = success_p_value(evidence.rates, asked.success_at_most, least=asked.least_success)
-        return _equal(found, evidence.p_value)
-    each = [
-        look.test.least_p_value if isinstance(look.test, SequentialTest) else look.test.p_value(asked.epsilon)
-        for look in evidence.looks
-    ]
-    found = combined_p_value((p, look.weight) for p, look in zip(each, evidence.looks, strict=True) if look.weight > 0)
-    alike = all(_equal(p, look.p_value) for p, look in zip(each, evidence.looks, strict=True))
-    return alike and _equal(found, evidence.p_value)
+def follows(evidence: Evidence, question: Question) -> bool:
+    """Return whether the p-values of `evidence` are those of its own tests, or trainings, for the `question`."""
+    if question.success_at_most is not None:
+        rates = evidence.attack.rates
+        again = success_p_value(rates, question.success_at_most, least=question.least_success)
+        return _equal(again, evidence.p_value)
+    p_values: list[tuple[float, float]] = []
+    for look in evidence.looks:
+        test = look.test
+        p = test.least_p_value if isinstance(test, SequentialTest) else test.p_value(question.epsilon)
+        if not _equal(p, look.p_value):
+            return False
+        if look.weight > 0:
+            p_values.append((p, look.weight))
+    return _equal(combined_p_value(p_values), evidence.p_value)
 
 
-def _equal(found: float, said: float) -> bool:
+def _equal(again: float, stored: float) -> bool:
     # Last digits differ between machines.
-    return math.isclose(found, said, rel_tol=1e-6, abs_tol=LEAST_P)
+    return math.isclose(again, stored, rel_tol=1e-6, abs_tol=LEAST_P)
 
 
 def scores_in(blocks: Sequence[Block]) -> list[GameScores]:
@@ -588,36 +618,28 @@ def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
     return digest.hexdigest()
 
 
-def tradeoff_of(scores: GameScores, confidence: float = 0.95) -> dict[str, object]:
+def tradeoff_of(scores: GameScores) -> dict[str, object]:
     """Return the empirical trade-off curve of the scores with its 95% band, for the picture alone."""
-    from ..statistics.tradeoff import empirical_tradeoff
-
     inside, outside = map(np.median, scores.sides)
-    curve = empirical_tradeoff(
-        *scores.sides,
-        confidence=confidence,
-        points=51,
-        in_is_high=bool(inside >= outside),
-    )
-    return vars(curve)
+    return vars(empirical_tradeoff(*scores.sides, points=51, in_is_high=bool(inside >= outside)))
 
 
-def attack_facts(blocks: Sequence[Success]) -> dict[str, object]:
+def attack_means(blocks: Sequence[Success]) -> dict[str, object]:
     """Return the mean success of an attack, of its baselines and of its controls over all blocks."""
+    controls = [
+        {name: float(np.mean([run.value for run in runs])) for name, runs in block.controls.items()} for block in blocks
+    ]
     return {
         "success": float(np.mean([rate for block in blocks for rate in block.rates])),
-        "baselines": _means([block.baselines for block in blocks]),
-        "controls": _means([_values(block.controls) for block in blocks]),
+        "baselines": means_by_name([block.baselines for block in blocks]),
+        "controls": means_by_name(controls),
         "mounted": blocks[0].mounted,
     }
 
 
-def _values(controls: Mapping[str, Sequence[Control]]) -> dict[str, float]:
-    return {name: float(np.mean([run.value for run in runs])) for name, runs in controls.items()}
-
-
-def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([one[name] for one in found if name in one])) for name in found[0]}
+def means_by_name(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each value that the first row names, over the rows that have it."""
+    return {name: float(np.mean([row[name] for row in rows if name in row])) for name in rows[0]}
 
 
 @dataclass(frozen=True)
@@ -629,66 +651,72 @@ class _Test:
     p_value: float
 
 
-def reach_of(subject: Subject, asked: Question, level: float) -> Reach | None:
+def reach_of(subject: Subject, question: Question, level: float) -> Reach | None:
     """Return what the planned trials of a subject could show at the error rate `level`; None where nothing is tested.
 
     The p-value is 0 where the claim lies below what can be certified.
     """
     if not subject.stages:
         return None
-    if asked.success_at_most is not None:
+    if question.success_at_most is not None:
         chosen = subject.stages[0]
         pool = subject.pools[chosen.pool]
-        count = allowed(chosen, pool, asked, 0) * pool.trials
-        least = asked.least_success
+        count = allowed(chosen, pool, question, 0) * pool.trials
+        least = question.least_success
         return Reach(
             trials=count,
-            p_value=least_p_value(count, asked.success_at_most, least=least),
+            p_value=least_p_value(count, question.success_at_most, least=least),
             most=largest_limit(count, level, least=least),
             unit="trainings",
         )
-    blocks = Counter({stage.pool: count for stage, count, _ in planned(subject, asked)})
-    trials = sum((subject.pools[name].trials or sum(subject.pools[name].sides(1))) * n for name, n in blocks.items())
-    tests = [*_sequential(subject, asked, blocks, level), *_full(subject, asked, level)]
+    pools = subject.pools
+    blocks = Counter({stage.pool: count for stage, count, _ in planned(subject, question)})
+    tests = [*_sequential(subject, question, blocks, level), *_full(subject, question, level)]
     most = max((test.most for test in tests), default=0.0)
     p_value = combined_p_value((test.p_value, test.share) for test in tests)
-    coins = sum(subject.pools[name].coins * n for name, n in blocks.items())
+    coins = sum(pools[name].coins * count for name, count in blocks.items())
+    trials = sum((pools[name].trials or sum(pools[name].sides(1))) * count for name, count in blocks.items())
     return Reach(
         trials=coins or trials,
-        p_value=0.0 if asked.epsilon < most else p_value,
+        p_value=0.0 if question.epsilon < most else p_value,
         most=most if math.isfinite(most) else None,
         unit="coins" if coins else "trials",
     )
 
 
-def _sequential(subject: Subject, asked: Question, blocks: Counter[str], level: float) -> Iterator[_Test]:
+def _sequential(subject: Subject, question: Question, blocks: Counter[str], level: float) -> Iterator[_Test]:
     """Yield the e-processes of all pools, see `sequential_looks`."""
     for name, count in blocks.items():
         pool = subject.pools[name]
-        stages = [stage for stage in subject.stages if stage.pool == name]
-        share = sum(stage.sequential for stage in stages)
+        share, drawn = _planned_of(subject, name)
         if not share:
             continue
         if pool.coins:
-            best = best_coin_test(count, pool.coins, delta=asked.delta)
-            yield _Test(share, best.ceiling(level * share), best.p_value(asked.epsilon))
+            best = best_coin_test(count, pool.coins, delta=question.delta)
+            yield _Test(share, best.ceiling(level * share), best.p_value(question.epsilon))
             continue
         pairs = min(pool.sides(count))
+        weight = _sequential_panel(share, gaussian=pool.gaussian).weight
         if pool.gaussian and pairs > ESTIMATED:
             # A likelihood ratio has no largest result.
-            yield _Test(0.5 * share, math.inf, 0.0)
-        general = 0.5 * share if pool.gaussian else share
-        planned_pairs = min(pool.sides(sum(stage.blocks for stage in stages)))
-        yield _Test(general, *most_refutable(pairs, planned_pairs, asked.epsilon, asked.delta, level * general))
+            yield _Test(weight, math.inf, 0.0)
+        most_pairs = min(pool.sides(drawn))
+        yield _Test(weight, *most_refutable(pairs, most_pairs, question.epsilon, question.delta, level * weight))
 
 
-def _full(subject: Subject, asked: Question, level: float) -> Iterator[_Test]:
+def _planned_of(subject: Subject, pool: str) -> tuple[float, int]:
+    """Return the share of the e-process of a pool, and the blocks of all stages that draw from it."""
+    stages = [stage for stage in subject.stages if stage.pool == pool]
+    return sum(stage.sequential for stage in stages), sum(stage.blocks for stage in stages)
+
+
+def _full(subject: Subject, question: Question, level: float) -> Iterator[_Test]:
     """Yield the tests at the ends of stages, see `full_looks`."""
-    for stage, count, share in planned(subject, asked):
+    for stage, count, share in planned(subject, question):
         pool = subject.pools[stage.pool]
         names = (*GENERAL_TESTS, *(subject.gaussian_tests if pool.gaussian else ()))
         for name in names if share and count and not pool.coins else ():
-            test = unseen(*pool.sides(count), name=name, delta=asked.delta)
-            each = share / len(names)
+            test = unseen(*pool.sides(count), name=name, delta=question.delta)
+            each = Panel(names, share).weight
             most = test.ceiling(level * each)
-            yield _Test(each, most, 0.0 if asked.epsilon < most else test.least_p_value(asked.epsilon))
+            yield _Test(each, most, 0.0 if question.epsilon < most else test.least_p_value(question.epsilon))

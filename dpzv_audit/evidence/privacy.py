@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from mechanisms import MethodSpec, TrainingConfig
+from mechanisms import MethodSpec, Training, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
 from mechanisms.core.defence import label_release
 from mechanisms.core.scalars import ScalarConfig, scalar_config, scalar_release
@@ -12,15 +12,14 @@ from mechanisms.core.scalars import ScalarConfig, scalar_config, scalar_release
 from ..accounting import Release, gaps_of
 from ..accounting.labels import LabelRelease
 from ..base.errors import InputError
-from ..base.findings import AdversaryName, NeighbourRelation, Void
+from ..base.findings import AdversaryName, EmpiricalBound, NeighbourRelation, Void
 from ..games.game import Game, GameAdversary
 from ..games.messages import READ
 from ..games.real import RealTrials
 from ..results import Privacy, Tradeoff
 from ..statistics.tradeoff import empirical_tradeoff
-from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded
+from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded_by
 from .games import account, unaccounted, voids_of, voids_of_release
-from .sections import Case
 from .sentences import said
 from .verdict import (
     NO_PROMISE,
@@ -52,31 +51,30 @@ class Claimed:
     neighbours: str
 
 
-NOTHING_PROMISED = Theory(applies=True, unaccounted=NO_PROMISE)
-
-
 def privacy_sections(
-    case: Case,
+    training: Training,
+    adversary: AdversaryName,
     plan: Plan | None,
     audit: AuditPlan,
     *,
+    deployment: Deployment | None = None,
     repeats: int = 1,
     warnings: Sequence[str] = (),
 ) -> tuple[Privacy, Tradeoff | None]:
     """Return the claim, upper bounds and lower bound against one adversary, and the trade-off curves of all three.
 
-    `warnings` are those of the training, which the verdict repeats.
+    `deployment` says more of a training that is published. `warnings` are those of the training, which the verdict
+    repeats.
     """
-    method = case.method
-    config = case.config
-    adversary = case.adversary
-    deployment = case.deployment
+    method = training.method
+    config = training.config
+    deployment = deployment or training.deployment()
     labels = label_release(config.defences)
     if labels is not None:
-        return _of_labels(case, labels, adversary, warnings=warnings), None
+        return _of_labels(training, deployment, labels, adversary, warnings=warnings), None
     noised = scalar_config(method, config)
     if noised is None and adversary in method.protection(config).audience:
-        return _of_channel(method, config, deployment, adversary, warnings=warnings), None
+        return _of_channel(training, deployment, adversary, warnings=warnings), None
     if noised is None or plan is None or plan.sigma == 0.0:
         method.check_noise(config, clients=deployment.clients)
         protection = method.protection(config)
@@ -84,25 +82,17 @@ def privacy_sections(
         epsilon = protection.epsilon if claims else None
         delta = protection.delta if noised is not None or claims else None
         theory = unaccounted(method, config)
-        theory = NOTHING_PROMISED if any(one.place == "gradient" for one in config.defences) else theory
+        if any(defence.place == "gradient" for defence in config.defences):
+            theory = Theory(applies=True, unaccounted=NO_PROMISE)
         return section(theory, Claimed(epsilon, delta, adversary, NEIGHBOURS), warnings=warnings), None
-    found = None
     if audit.runs and adversary in ("client", "colluding-clients"):
         game = game_of(method, noised, adversary, audit, repeats)
-        trials = RealTrials(game, case.dataset, case.seed, case.device)
-        found = bounded(trials, audit, delta=noised.delta)
+        trials = RealTrials(game, training.dataset, training.seed, training.device)
+        bounded = bounded_by(trials, audit, delta=noised.delta)
+        return privacy_of(noised, adversary, NEIGHBOURS, plan, deployment, bounded, warnings=warnings)
     why_not = _UNAUDITED if audit.runs else "no audit was asked for"
-    return privacy_of(
-        noised,
-        adversary,
-        NEIGHBOURS,
-        plan,
-        deployment,
-        found,
-        confidence=audit.confidence,
-        why_not=why_not,
-        warnings=warnings,
-    )
+    unaudited = {"confidence": audit.confidence, "not_audited": why_not}
+    return privacy_of(noised, adversary, NEIGHBOURS, plan, deployment, warnings=warnings, **unaudited)
 
 
 def game_of(method: MethodSpec, config: ScalarConfig, adversary: str, audit: AuditPlan, repeats: int = 1) -> Game:
@@ -125,15 +115,13 @@ def privacy_of(
     neighbours: NeighbourRelation,
     plan: Plan,
     deployment: Deployment,
-    found: Bounded | None,
-    *,
-    confidence: float | None = None,
-    why_not: str = "",
-    warnings: Sequence[str] = (),
+    bounded: Bounded | None = None,
+    **more: Any,
 ) -> tuple[Privacy, Tradeoff | None]:
-    """Return the privacy section and the trade-off curves of a training and, if there was an audit, of what it found.
+    """Return the privacy section and the trade-off curves of a training and, if there was an audit, of what it proved.
 
-    Without one `confidence` is that which was asked for, and `why_not` says why there was none.
+    `more` are further arguments of `section`: without an audit the `confidence` that was asked for, and why there was
+    none as `not_audited`.
     """
     claim = Claimed(config.epsilon, config.delta, adversary, neighbours)
     release = scalar_release(config, plan, deployment)
@@ -147,19 +135,17 @@ def privacy_of(
         "rounds_by_client": list(plan.rounds_by_client),
         "participations": plan.participations,
     }
-    if found is None:
-        unaudited = section(theory, claim, confidence=confidence, release=facts, not_audited=why_not, warnings=warnings)
-        return unaudited, None
-    note = said("curves", found.scores.participations)
-    return section(theory, claim, found, release=facts, warnings=warnings), tradeoff_of(
-        found, claim, theory, of_method=True, note=note
-    )
+    privacy = section(theory, claim, bounded, release=facts, **more)
+    if bounded is None:
+        return privacy, None
+    note = said("curves", bounded.scores.participations)
+    return privacy, tradeoff_of(bounded, claim, theory, of_method=True, note=note)
 
 
 def section(
     theory: Theory,
     claim: Claimed,
-    found: Bounded | None = None,
+    bounded: Bounded | None = None,
     *,
     confidence: float | None = None,
     voids: Sequence[Void] = (),
@@ -172,8 +158,11 @@ def section(
     With `confidence`, by default the audit's, also what the audit takes as given. `voids`, `not_tested` and `warnings`
     are those of the verdict.
     """
-    estimators = [] if found is None else list(found.bounds)
-    confidence = confidence if found is None else found.plan.confidence
+    estimators: list[EmpiricalBound] = []
+    if bounded is not None:
+        estimators = list(bounded.bounds)
+        confidence = bounded.plan.confidence
+        warnings = [*warnings, *bounded.scores.warnings]
     if confidence is not None:
         more |= {"confidence": confidence, "given": given_by(estimators)}
     privacy = Privacy(
@@ -189,42 +178,54 @@ def section(
         gap_explanations=theory.explanations,
         **more,
     )
-    warnings = [*warnings, *([] if found is None else found.scores.warnings)]
     return on_privacy(
         privacy, theory=theory.applies, stated=theory.stated, voids=voids, not_tested=not_tested, warnings=warnings
     )
 
 
-def privacy_of_system(case: Case, found: Bounded, epsilon: float | None) -> Privacy:
+def privacy_of_system(training: Training, adversary: AdversaryName, bounded: Bounded, epsilon: float | None) -> Privacy:
     """Return what a system states and what a game of its labels found, beside a claimed `epsilon`.
 
     Theory speaks where the system states a release that stands against the adversary, and of nothing else.
     """
-    adversary = case.adversary
-    protection = case.method.protection(case.config)
+    method = training.method
+    protection = method.protection(training.config)
     if adversary in protection.audience and protection.neighbours == NEIGHBOURS:
-        return _of_channel(case.method, case.config, case.deployment, adversary, found, epsilon)
-    theory = Theory(unaccounted=NO_RELEASE)
-    claim = Claimed(epsilon, protection.delta, adversary, NEIGHBOURS)
-    voids = voids_of(case.method, case.deployment.clients, READ)
-    return section(theory, claim, found, voids=voids, not_tested=case.method.capabilities.not_made)
+        return _of_channel(training, training.deployment(), adversary, bounded, epsilon)
+    return section(
+        Theory(unaccounted=NO_RELEASE),
+        Claimed(epsilon, protection.delta, adversary, NEIGHBOURS),
+        bounded,
+        voids=voids_of(method, training.dataset.clients, READ),
+        not_tested=method.capabilities.not_made,
+    )
 
 
-def _of_labels(case: Case, labels: LabelRelease, adversary: AdversaryName, *, warnings: Sequence[str] = ()) -> Privacy:
+def _of_labels(
+    training: Training,
+    deployment: Deployment,
+    labels: LabelRelease,
+    adversary: AdversaryName,
+    *,
+    warnings: Sequence[str] = (),
+) -> Privacy:
     """Return the claim and the upper bounds of labels that are privatised once, before training.
 
     Those of noise that the method adds too count where they hold of private labels: see `own_release`.
     """
-    delta = labels.delta or case.method.protection(case.config).delta
-    deployment = case.deployment
+    method, config = training.method, training.config
+    delta = labels.delta or method.protection(config).delta
     bounds = [labels.bound(adversary, NEIGHBOURS, delta, seeded=deployment.seeded_noise)]
-    own = own_release(case.method, case.config, deployment)
+    own = own_release(method, config, deployment)
     if own is not None:
         bounds += account(own, adversary, NEIGHBOURS, delta, enough=labels.epsilon).bounds
-    theory = Theory(applies=True, bounds=tuple(bounds))
-    facts = {"defences": [defence.model_dump(mode="json") for defence in case.config.defences]}
-    claim = Claimed(labels.epsilon, delta, adversary, NEIGHBOURS)
-    return section(theory, claim, release=facts, not_audited=_LABELS_UNAUDITED, warnings=warnings)
+    return section(
+        Theory(applies=True, bounds=tuple(bounds)),
+        Claimed(labels.epsilon, delta, adversary, NEIGHBOURS),
+        release={"defences": [defence.model_dump(mode="json") for defence in config.defences]},
+        not_audited=_LABELS_UNAUDITED,
+        warnings=warnings,
+    )
 
 
 def own_release(method: MethodSpec, config: TrainingConfig, deployment: Deployment) -> Release | None:
@@ -240,47 +241,55 @@ def own_release(method: MethodSpec, config: TrainingConfig, deployment: Deployme
 
 
 def _of_channel(
-    method: MethodSpec,
-    config: TrainingConfig,
+    training: Training,
     deployment: Deployment,
     adversary: AdversaryName,
-    found: Bounded | None = None,
+    bounded: Bounded | None = None,
     epsilon: float | None = None,
     *,
     warnings: Sequence[str] = (),
 ) -> Privacy:
     """Return the claim and the upper bounds of noise on embeddings or gradients, which stands against `adversary`.
 
-    `epsilon` is claimed where the configuration claims none; `found` is what an audit found.
+    `epsilon` is claimed where the configuration claims none; `bounded` is what an audit proved.
     """
+    method, config = training.method, training.config
     noise = method.protection(config)
-    releases = method.releases(config, deployment)
     relation = noise.neighbours
     claim = Claimed(noise.epsilon if epsilon is None else epsilon, noise.delta, adversary, relation)
+    releases = method.releases(config, deployment)
     if not releases:
-        return section(unaccounted(method, config), claim, found, warnings=warnings)
+        return section(unaccounted(method, config), claim, bounded, warnings=warnings)
     (release,) = releases
     gaps = gaps_of(release, adversary, relation)
     theory = replace(account(release, adversary, relation, noise.delta), stated=not method.capabilities.simulated)
-    words = said("channel", release, adversary, relation, gaps)
-    own = ("channel", "sigma", "noise", "clip", "rounds", "participations")
-    facts = {name: getattr(release, name) for name in own}
     gap = None
     if theory.tightest is None:
         gap = ", ".join(gaps) or next((bound.gap for bound in theory.bounds if bound.gap), None)
-    facts |= {"noise_multiplier": release.noise_multiplier(relation), "words": words}
-    more: dict[str, Any] = {} if found is not None else {"not_audited": method.games(config).why_not}
-    voids = [*voids_of_release(method), *voids_of(method, deployment.clients, READ)]
-    missing = method.capabilities.not_made
+    stated = ("channel", "sigma", "noise", "clip", "rounds", "participations")
+    facts = {
+        **{name: getattr(release, name) for name in stated},
+        "noise_multiplier": release.noise_multiplier(relation),
+        "words": said("channel", release, adversary, relation, gaps),
+    }
+    more: dict[str, Any] = {} if bounded is not None else {"not_audited": method.games(config).why_not}
     return section(
-        theory, claim, found, gap=gap, release=facts, voids=voids, not_tested=missing, warnings=warnings, **more
+        theory,
+        claim,
+        bounded,
+        gap=gap,
+        release=facts,
+        voids=[*voids_of_release(method), *voids_of(method, deployment.clients, READ)],
+        not_tested=method.capabilities.not_made,
+        warnings=warnings,
+        **more,
     )
 
 
-def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bool, note: str) -> Tradeoff:
+def tradeoff_of(bounded: Bounded, claim: Claimed, theory: Theory, *, of_method: bool, note: str) -> Tradeoff:
     """Return the curves of the claimed (epsilon, delta), of the sound bound and of the scores on one grid."""
     assert claim.delta is not None
-    curve = empirical_tradeoff(*found.scores.sides, confidence=found.plan.confidence)
+    curve = empirical_tradeoff(*bounded.scores.sides, confidence=bounded.plan.confidence)
     curves = theory_curves(curve.alpha, theory, epsilon=claim.epsilon, delta=claim.delta, of_method=of_method)
     return Tradeoff(**vars(curve), **curves, note=note)
 
@@ -291,13 +300,14 @@ def noised(method: MethodSpec, config: TrainingConfig) -> ScalarConfig:
         names = ", ".join(defence.name for defence in config.defences)
         rule = "must be left out: games are played on noised scalars; audit defence plays the game of labels"
         raise InputError(rule, "defence", names)
-    found = scalar_config(method, config)
-    if found is not None:
-        return found
+    scalars = scalar_config(method, config)
+    if scalars is not None:
+        return scalars
+    protection = method.protection(config)
     rule = "which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound"
-    if method.protection(config).draws:
+    if protection.draws:
         why = method.games(config).why_not or "it states a release of its own, and games on scalars speak of DPZV's"
-        missing = method.protection(config).not_released
+        missing = protection.not_released
         rule = f"states no release: {missing}" if missing else f"must be another: {why}"
     raise InputError(rule, "method", method.name)
 

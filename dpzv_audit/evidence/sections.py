@@ -6,21 +6,19 @@ without noise, accuracies, digests of all records. It is the auditor's; what the
 
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 
 from attacks.core.metrics import majority_baseline, shared_rate
-from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
+from mechanisms import MethodSpec, Training, TrainingConfig
+from mechanisms.core.context import Deployment, TrainedStack
 from mechanisms.core.training import NoiseSource
 
 from ..accounting.release import random_batches
 from ..base.errors import with_options
-from ..base.findings import AdversaryName
 from ..base.halving import shortage
 from ..base.seeds import Purpose
 from ..data.vertical import VerticalDataset
@@ -33,7 +31,6 @@ from ..results import (
     Data,
     Epoch,
     Noise,
-    Plain,
     Privacy,
     Published,
     Utility,
@@ -94,86 +91,43 @@ def bytes_of(trained: TrainedStack) -> Bytes:
 
 
 Seeded = Literal["noise", "batches"]
+Simulated = TypeVar("Simulated", AttackResult, AuditResult)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One configuration on one data set: what is trained, against whom its noise stands, from which seed and where.
-
-    What is `seeded` of a training that is published can be drawn again from a seed that others learn.
-    """
-
-    method: MethodSpec
-    config: TrainingConfig
-    dataset: VerticalDataset
-    adversary: AdversaryName
-    seed: int = 0
-    device: str = "cpu"
-    seeded: frozenset[Seeded] = frozenset()
-
-    @property
-    def deployment(self) -> Deployment:
-        """Sizes of the training, and what of it depends on the data."""
-        records = len(self.dataset.train)
-        clients = self.dataset.clients
-        fitted = bool(self.dataset.fitted)
-        return Deployment(
-            records=records,
-            clients=clients,
-            seed=self.seed,
-            seeded_noise="noise" in self.seeded,
-            seeded_batches="batches" in self.seeded,
-            data_dependent_side=fitted,
-        )
-
-    @property
-    def training_data(self) -> TrainingData:
-        """The data as trainings take them."""
-        return TrainingData.of(self.dataset, dtype=dtype_of(self.config), device=self.device)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Provenance:
-    """What was run, what its noise protects, and what a repeat needs, for the same bytes the same threads and chunk."""
-
-    method: str
-    dataset: str
-    protects: str
-    noise: Noise | None
-    config: dict[str, object]
-    seed: int
-    compute: dict[str, Plain]
-    data: Data
-    versions: dict[str, str | None]
+def configured(
+    method: MethodSpec, config: TrainingConfig, deployment: Deployment, noise: Noise | None = None
+) -> dict[str, Any]:
+    """Return what a result says of a configuration: what its noise protects and came from, and what a repeat needs."""
+    return {
+        "method": method.name,
+        "protects": method.protects(config),
+        "noise": noise or noise_of_simulation(method, config, deployment),
+        "config": config.model_dump(mode="json"),
+        "seed": deployment.seed,
+        "versions": versions(),
+    }
 
 
 def provenance(
-    case: Case, *, chunk: int | None = None, at_once: int | None = None, noise: Noise | None = None
-) -> Provenance:
+    training: Training, *, chunk: int | None = None, at_once: int | None = None, noise: Noise | None = None
+) -> dict[str, Any]:
     """Return what a result says of its training; `at_once` is how many memory sufficed for, where not for all.
 
-    `noise` is that of a training that is no simulation.
+    A repeat needs the same threads and chunk for the same bytes. `noise` is that of a training that is no simulation.
     """
-    method = case.method
-    config = case.config
-    dataset = case.dataset
+    dataset = training.dataset
     threads = torch.get_num_threads()
-    return Provenance(
-        method=method.name,
-        dataset=dataset.name,
-        protects=method.protects(config),
-        noise=noise or noise_of_simulation(method, config, case.deployment),
-        config=config.model_dump(mode="json"),
-        seed=case.seed,
-        compute={"device": case.device, "threads": threads, "audit_chunk": chunk, **shortage(at_once)},
-        data=Data(
+    return {
+        **configured(training.method, training.config, training.deployment(), noise),
+        "dataset": dataset.name,
+        "compute": {"device": training.device, "threads": threads, "audit_chunk": chunk, **shortage(at_once)},
+        "data": Data(
             partition=dataset.partition,
             notes=[*dataset.notes, *dataset.fitted],
             hints=[with_options(hint) for hint in dataset.hints],
             digests=dict(dataset.digests),
         ),
-        versions=versions(),
-    )
+    }
 
 
 MODELS = "models.safetensors"
@@ -243,20 +197,21 @@ def published_by_training(
     return _section(words, {}, {MODELS: why, **outside}, public)
 
 
-def published_by_simulation(result: AttackResult | AuditResult, sampler: object) -> Published:
-    """Return `published` of a result of `attack` or `audit`, whose trainings are simulations: nothing may leave."""
-    found = result.model_fields_set
-    words = "No bound covers anything in this folder: it is for the auditor alone."
-    tables = ["attacks", "utility", "audits", "outside", *(["score_files"] if "game" in found else [])]
+def published_simulation(result: Simulated) -> Simulated:
+    """Return a result of `attack` or `audit` with `published`: its trainings are simulations, and nothing may leave."""
+    fields = result.model_fields_set
+    tables = ["attacks", "utility", "audits", "outside", *(["score_files"] if "game" in fields else [])]
     outside = {part: why for table in tables for part, why in _PARTS[table].items()}
-    there = {part: why for part, why in outside.items() if not part.startswith("/") or part.split("/")[1] in found}
+    there = {part: why for part, why in outside.items() if not part.startswith("/") or part.split("/")[1] in fields}
     if isinstance(result, AttackResult):  # folders of what stands beside it
         there |= {cell.run.partition("/")[0]: there["/beside"] for cell in result.beside if cell.run}
-    public = ("/attack", "/adversary", "/metric", "/attack_setting", "environment.json")
     seeded: list[Seeded] = [] if result.noise is None else ["noise"]
-    if random_batches(sampler):
+    if random_batches(result.config.get("sampler")):
         seeded.append("batches")
-    return _section(words, {}, there | _seed_of(seeded), public)
+    words = "No bound covers anything in this folder: it is for the auditor alone."
+    public = ("/attack", "/adversary", "/metric", "/attack_setting", "environment.json")
+    published = _section(words, {}, there | _seed_of(seeded), public)
+    return result.model_copy(update={"published": published})
 
 
 def _seed_of(seeded: Collection[Seeded]) -> dict[str, str]:

@@ -7,11 +7,10 @@ from attacks import AttackSpec, attack_named
 from attacks.core import needs
 from attacks.core.run import continuous
 from attacks.core.setting import AttackSetting
-from mechanisms import MethodSpec, TrainingConfig
+from mechanisms import MethodSpec, Training, TrainingConfig
 from mechanisms.controls import rates_tried, tuned_frozen_clients
 from mechanisms.core.channel import Message, Observer, StalenessObserver
 from mechanisms.core.checkpoints import FileCheckpoints
-from mechanisms.core.config import rounds_of
 from mechanisms.core.context import RunContext, TrainedStack
 from mechanisms.core.defence import defended
 from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
@@ -26,9 +25,11 @@ from ..results import (
     Accuracy,
     AttackResult,
     ControlAccuracy,
+    Staleness,
     TrainResult,
     Tried,
 )
+from ..statistics.panel import Panel
 from ..systems import Recorder, Task
 from ..systems.recorded import seen_by
 from ..systems.run import prepared
@@ -40,15 +41,14 @@ from .games import voids_of
 from .mounting import mounted
 from .privacy import privacy_sections
 from .sections import (
-    Case,
     Seeded,
     bytes_of,
     control_section,
     noise_of_training,
     not_learnt,
     provenance,
-    published_by_simulation,
     published_by_training,
+    published_simulation,
     utility_section,
 )
 from .sentences import said
@@ -99,8 +99,7 @@ def train_result(
         MemoryError: Not even one training, or the models of all, would fit; `RuntimeError` where torch says so.
     """
     check_probability("confidence", confidence)
-    protection = method.protection(config)
-    case = Case(method=method, config=config, dataset=dataset, adversary=protection.faced, seed=seed, device=device)
+    training = Training(method=method, config=config, dataset=dataset, seed=seed, device=device)
     method.check_noise(config, clients=dataset.clients)
     draws = method.draws(config)
     if noise_seed is not None and not draws:
@@ -110,88 +109,91 @@ def train_result(
         rule = 'returns nothing that predicts, so it has no accuracy: let it return {"predict": predict}'
         raise InputError(f"{method.name} {rule}")
     source: NoiseSource | None = (noise_seed if noise_seed is not None else "os") if draws and not own else None
-    data = case.training_data
-    rounds = rounds_of(config, len(dataset.train))
+    trained, at_once, staleness = _trained(training, trials, source, checkpoints, reporter)
+    frozen = _frozen_clients(training, trials, at_once, confidence, reporter) if controls and not own else {}
+    utility = utility_section(trained, dataset, frozen, confidence)
+    secrets = method.secrets(config, training.deployment())
+    seeded: set[Seeded] = set()
+    if draws and not trained.secret_noise:
+        seeded.add("noise")
+    if draws and not trained.secret_draws.issuperset(secrets):
+        seeded.add("batches")
+    deployment = training.deployment(**({} if own else {f"seeded_{drawn}": True for drawn in seeded}))
+    faced = method.protection(config).faced
+    plan = method.plan(config, deployment)
+    # The accuracy stands outside the privacy section, which tells of no record and may leave.
+    privacy, tradeoff = privacy_sections(training, faced, plan, AuditPlan(runs=0), deployment=deployment)
+    # Whoever learns the seed can draw a system's noise again, and its batches: no bound is one on these very models.
+    gap = ",".join(f"seeded-{drawn}" for drawn in sorted(seeded, reverse=True))
+    here = privacy.model_copy(update={"upper": None, "gap": gap}) if own and draws else privacy
+    accuracy = utility.test_accuracy
+    assert isinstance(accuracy, Accuracy)
+    diverged = utility.final_loss is None and not own
+    noise = None if source is None else noise_of_training(source, seed, trained, secrets)
+    result = TrainResult(
+        utility=utility,
+        privacy=privacy,
+        published=published_by_training(here, trainings=trials, seeded=seeded, config=config),
+        sentence=said("train", method.name, accuracy, frozen.get("frozen-clients-tuned"), diverged, privacy),
+        warnings=not_learnt(utility),
+        tradeoff=tradeoff,
+        staleness=staleness,
+        bytes=bytes_of(trained),
+        rounds=trained.rounds,
+        **provenance(training, at_once=at_once, noise=noise),
+    )
+    return result, trained
+
+
+def _trained(
+    training: Training,
+    trials: int,
+    source: NoiseSource | None,
+    checkpoints: FileCheckpoints | None,
+    reporter: Reporter,
+) -> tuple[TrainedStack, int | None, Staleness | None]:
+    """Train, and return how many trainings memory sufficed for at a time, and how old the rows were that were read."""
+    method, rounds = training.method, training.rounds
+    own = not method.capabilities.simulated
     stage = reporter(f"train {method.name}", rounds)
     staleness: dict[int, StalenessObserver] = {}
 
     def observe(first: int, share: Progress) -> tuple[Observer, ...]:
         if own:  # its rounds are its own
             return ()
-        staleness[first] = StalenessObserver(len(dataset.train), dataset.clients, rounds)
+        staleness[first] = StalenessObserver(training.records, training.dataset.clients, rounds)
         return staleness[first], RoundWatcher(share, rounds)
 
     trained, at_once = train_in_stacks(
         method,
-        data,
-        config,
-        seed=seed,
+        training.data(),
+        training.config,
+        seed=training.seed,
         trials=trials,
-        device=device,
+        device=training.device,
         progress=stage,
         observe=observe,
         on_epoch=lambda note: stage(note=note),
         checkpoints=lambda first, last: checkpoints.of_stack(first, last, trials) if checkpoints else None,
         noise_from=source,
     )
-    compared: dict[str, ControlAccuracy] = {}
-    if controls and not own:
-        context = RunContext(seed=seed, replicas=range(trials), device=device)
-        at_rate, tuned = tuned_frozen_clients(
-            defended(data, config.defences, context),
-            config,
-            context,
-            progress=reporter("controls", len(rates_tried(config))),
-            at_once=at_once,
-        )
-        compared = {
-            "frozen-clients": control_section(at_rate.server_rate, at_rate.correct, confidence),
-            "frozen-clients-tuned": control_section(tuned.server_rate, tuned.correct, confidence),
-        }
-    plan = method.plan(config, case.deployment)
-    utility = utility_section(trained, dataset, compared, confidence)
-    # The accuracy stands outside the privacy section, which tells of no record and may leave.
-    secrets = method.secrets(config, case.deployment)
-    seeded: set[Seeded] = set()
-    if draws and not trained.secret_noise:
-        seeded.add("noise")
-    if draws and not trained.secret_draws.issuperset(secrets):
-        seeded.add("batches")
-    released = case if own else replace(case, seeded=frozenset(seeded))
-    privacy, tradeoff = privacy_sections(released, plan, AuditPlan(runs=0))
-    accuracy = utility.test_accuracy
-    assert isinstance(accuracy, Accuracy)
-    noise = None if source is None else noise_of_training(source, seed, trained, secrets)
-    tuned_control = compared.get("frozen-clients-tuned")
-    diverged = utility.final_loss is None and not own
-    # Whoever learns the seed can draw a system's noise again, and its batches: no bound is one on these very models.
-    gap = ",".join(f"seeded-{one}" for one in sorted(seeded, reverse=True))
-    here = privacy.model_copy(update={"upper": None, "gap": gap}) if own and draws else privacy
-    result = TrainResult(
-        utility=utility,
-        privacy=privacy,
-        published=published_by_training(here, trainings=trials, seeded=seeded, config=config),
-        sentence=said("train", method.name, accuracy, tuned_control, diverged, privacy),
-        warnings=not_learnt(utility),
-        tradeoff=tradeoff,
-        staleness=None if own else staleness[0].summary(),
-        bytes=bytes_of(trained),
-        rounds=trained.rounds,
-        **vars(provenance(case, at_once=at_once, noise=noise)),
-    )
-    return result, trained
+    return trained, at_once, None if own else staleness[0].summary()
 
 
-def case_of(setting: AttackSetting) -> Case:
-    """Return what is attacked, without the attack."""
-    return Case(
-        method=setting.method,
-        config=setting.config,
-        dataset=setting.dataset,
-        adversary=adversary_named(setting.adversary),
-        seed=setting.seed,
-        device=setting.device,
-    )
+def _frozen_clients(
+    training: Training, trials: int, at_once: int | None, confidence: float, reporter: Reporter
+) -> dict[str, ControlAccuracy]:
+    """Return the accuracy under frozen clients: at the server's own rate, and at the best of a grid."""
+    config = training.config
+    context = RunContext(seed=training.seed, replicas=range(trials), device=training.device)
+    data = defended(training.data(), config.defences, context)
+    stage = reporter("controls", len(rates_tried(config)))
+    both = tuned_frozen_clients(data, config, context, progress=stage, at_once=at_once)
+    names = ("frozen-clients", "frozen-clients-tuned")
+    return {
+        name: control_section(control.server_rate, control.correct, confidence)
+        for name, control in zip(names, both, strict=True)
+    }
 
 
 def attack_result(
@@ -208,13 +210,14 @@ def attack_result(
     """
     settings = possible(spec, setting)
     if len(settings) > 1 and recorded(setting):
-        each = 1.0 - (1.0 - setting.confidence) / len(settings)
-        # What a client finds in one recorded training is the same without the controls and without others' messages.
-        found = [
-            spec.mount(replace(one, method=seen_by(one.method, one.client), pilot=True, with_positive=False))
-            for one in settings
-        ]
-        worst = settings[max(range(len(found)), key=lambda place: found[place].success.value)]
+        each = Panel(settings).confidence(setting.confidence)
+
+        def success(of: AttackSetting) -> float:
+            # What a client finds in one recorded training is the same without the controls and others' messages.
+            alone = replace(of, method=seen_by(of.method, of.client), pilot=True, with_positive=False)
+            return spec.mount(alone).success.value
+
+        worst = max(settings, key=success)
         return attacked_result(spec, replace(worst, confidence=each), replace(audit, confidence=each))
     chosen, tried = worst_client(spec, setting, audit.reporter, store)
     return attacked_result(spec, chosen, audit, tried, store)
@@ -230,20 +233,20 @@ def attacked_result(
     """Do the same by the clients of the setting, which pilots that were `tried` may have chosen."""
     done = audit.reporter(f"attack {setting.method.name} and its control", spec.setup.rounds(spec, setting))
     setting = replace(setting, progress=continuous(done))
-    found = mounted(spec, setting, store)
-    case = case_of(setting)
-    facts = provenance(case, chunk=audit.chunk, at_once=found.at_once)
-    case = replace(case, dataset=spec.setup.trains_on(spec, setting))
-    repeats = setting.queries if setting.adversary == "client" else 1
+    measured = mounted(spec, setting, store)
     if store is not None:
         audit = replace(audit, folder=store.folder / "audit", resume=True)
-    warnings = not_learnt(found.utility)
-    privacy, tradeoff = privacy_sections(case, found.plan, audit, repeats=repeats, warnings=warnings)
+    warnings = not_learnt(measured.utility)
+    privacy, tradeoff = privacy_sections(
+        replace(setting, dataset=spec.setup.trains_on(spec, setting)),
+        adversary_named(setting.adversary),
+        measured.plan,
+        audit,
+        repeats=setting.queries if setting.adversary == "client" else 1,
+        warnings=warnings,
+    )
     unread = voids_of(setting.method, setting.dataset.clients, needs.READ)
-    warnings = [*warnings, *(void.words for void in unread)]
-    more: dict[str, object] = {} if found.not_certified is None else {"not_certified": found.not_certified}
-    if found.reconstructions is not None:
-        more["reconstructions"] = found.reconstructions
+    more = {name: getattr(measured, name) for name in ("not_certified", "reconstructions")}
     set_up = {}
     if spec.needs.requires:
         listed = ", ".join(f"{key} {value}" for key, value in spec.needs.requires.items())
@@ -253,20 +256,22 @@ def attacked_result(
         adversary=setting.adversary,
         clients=list(setting.looks.clients),
         tried=list(tried),
-        metric=found.metric,
-        success=found.success,
-        baselines=found.baselines,
-        controls=found.controls,
-        measures=found.measures,
-        curves=found.curves,
-        certified=found.certified,
+        metric=measured.metric,
+        success=measured.success,
+        baselines=measured.baselines,
+        controls=measured.controls,
+        measures=measured.measures,
+        curves=measured.curves,
+        certified=measured.certified,
         privacy=privacy,
-        sentence=said("attack", spec.name, _who(setting, tried), found, found.certified, LEAST_TRAININGS, privacy),
-        warnings=warnings,
+        sentence=said(
+            "attack", spec.name, _who(setting, tried), measured, measured.certified, LEAST_TRAININGS, privacy
+        ),
+        warnings=[*warnings, *(void.words for void in unread)],
         tradeoff=tradeoff,
-        utility=found.utility,
-        bytes=found.bytes,
-        rounds=found.rounds,
+        utility=measured.utility,
+        bytes=measured.bytes,
+        rounds=measured.rounds,
         attack_setting={
             "queries": setting.queries,
             "rule": "argmin",
@@ -275,10 +280,10 @@ def attacked_result(
             **spec.own_options(setting),
             **set_up,
         },
-        **more,
-        **vars(facts),
+        **{name: value for name, value in more.items() if value is not None},
+        **provenance(setting, chunk=audit.chunk, at_once=measured.at_once),
     )
-    return result.model_copy(update={"published": published_by_simulation(result, setting.config.sampler)})
+    return published_simulation(result)
 
 
 def _who(setting: AttackSetting, tried: Sequence[Tried]) -> str:

@@ -1,12 +1,8 @@
-"""Evidence about one claim as data, and verdicts as pure functions of it: by Holm's method, and from upper bounds.
+"""Evidence about one claim as data, and verdicts as pure functions of it: by tests, and from upper bounds."""
 
-Holm, Scandinavian Journal of Statistics 6, 1979: however the p-values depend on each other, a true claim is refuted
-with probability at most alpha over all claims together.
-"""
-
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, get_args
 
 import numpy as np
@@ -19,6 +15,7 @@ from ..statistics.assumptions import CONTRADICTED
 from ..statistics.estimators import can_refute
 from ..statistics.fixed import FixedTest, MeansTest
 from ..statistics.one_run import CoinTest
+from ..statistics.panel import Panel, combined_p_value, holm
 from ..statistics.sequential import SequentialTest
 from ..statistics.success import least_p_value, success_upper
 from .sentences import said, supports
@@ -31,31 +28,6 @@ GIVEN_GAUSSIAN = "given Gaussian noise"
 """What a bound on a Gaussian trade-off curve takes as given where it may refute a claim of (epsilon, delta)."""
 
 
-def combined_p_value(stages: Iterable[tuple[float, float]]) -> float:
-    """Return the p-value of a claim tested in several looks, from (p-value, weight) of each look that was taken.
-
-    The weights of all planned looks sum to at most 1. min p/w is a p-value however the looks depend on each other, and
-    stays one when the later looks are left out because of what the earlier ones showed: leaving out only raises it.
-    """
-    return min(1.0, min((p / weight for p, weight in stages), default=1.0))
-
-
-def adjusted_p_values(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Return Holm's adjusted p-values: a claim is refuted where its own is at most alpha."""
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    adjusted = [1.0] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
-    return tuple(adjusted)
-
-
-def holm(p_values: Sequence[float], alpha: float) -> tuple[bool, ...]:
-    """Return which claims are refuted, with probability at most `alpha` that any true one is among them."""
-    return tuple(value <= alpha for value in adjusted_p_values(p_values))
-
-
 def decide(
     *,
     refuted: bool,
@@ -65,8 +37,7 @@ def decide(
     voids: Sequence[Void] = (),
     refuted_before: bool = False,
     held: bool = False,
-    tested: bool = True,
-    could_refute: bool = True,
+    powerless: VerdictReason | None = None,
 ) -> tuple[VerdictWord, VerdictReason]:
     """Return the verdict on one claim and why: the first that applies, from the top.
 
@@ -78,8 +49,7 @@ def decide(
         voids: what voids the evidence, and a release that is only stated.
         refuted_before: whether an earlier look, of which a ledger knows, refuted it: that stands.
         held: whether all controls of an attack passed and the upper limit of its success lies within the claim.
-        tested: whether any test that may refute the claim was made.
-        could_refute: whether the tests could have refuted the claim, had the evidence been the strongest.
+        powerless: why no test could have refuted the claim, had the evidence been the strongest; None where one could.
     """
     if refuted_before:
         return "refuted", "refuted-before"
@@ -93,9 +63,14 @@ def decide(
         return ("supported", "proven") if supports(upper, claimed) else ("overclaimed", "bound-above-claim")
     if held:
         return "held", "limit-below-claim"
-    if not (tested and could_refute):
-        return "not-tested", "never-refutable" if tested else "no-test"
-    return "inconclusive", "not-refuted"
+    return ("inconclusive", "not-refuted") if powerless is None else ("not-tested", powerless)
+
+
+def why_powerless(*, tested: bool, could_refute: bool) -> VerdictReason | None:
+    """Return why no test could have refuted a claim: none was made, or none could at its best; None where one could."""
+    if not tested:
+        return "no-test"
+    return None if could_refute else "never-refutable"
 
 
 def fails(word: VerdictWord, *, audited: bool, allow: Collection[str] = (), strict: bool = False) -> bool:
@@ -121,10 +96,10 @@ def on_privacy(
 
     `theory` says whether theory speaks about it, `stated` whether it rests on a release that a system states.
     """
-    claimed = privacy.claimed
+    claimed, estimators = privacy.claimed, privacy.estimators
     if claimed is None:
         return privacy
-    gating = [bound for bound in privacy.estimators if can_refute(bound)]
+    gating = [bound for bound in estimators if can_refute(bound)]
     lower = privacy.empirical_lower
     word, reason = decide(
         refuted=lower is not None and lower > claimed,
@@ -132,17 +107,14 @@ def on_privacy(
         upper=privacy.upper,
         claimed=claimed,
         voids=voids,
-        tested=bool(gating),
-        could_refute=any(bound.ceiling > claimed for bound in gating),
+        powerless=why_powerless(tested=bool(gating), could_refute=any(bound.ceiling > claimed for bound in gating)),
     )
     missing = [f"no audit was made: {privacy.not_audited}"] if privacy.not_audited and lower is None else []
-    contradicted = [bound for bound in privacy.estimators if CONTRADICTED in bound.assumes]
+    contradicted = [(bound.epsilon_lower, bound.assumes) for bound in estimators if CONTRADICTED in bound.assumes]
     measured = None
     if lower is not None:
-        measured = Measured(
-            quantity="epsilon", value=lower, confidence=privacy.confidence, assumes=given_by(privacy.estimators) or ""
-        )
-    proven = None if privacy.upper is None else Proven(value=privacy.upper, rests_on=STATED if stated else "")
+        assumes = given_by(estimators) or ""
+        measured = Measured(quantity="epsilon", value=lower, confidence=privacy.confidence, assumes=assumes)
     verdict = Verdict(
         claim=claim_in_words(claimed, privacy.delta),
         adversary=privacy.adversary,
@@ -150,13 +122,18 @@ def on_privacy(
         word=word,
         reason=reason,
         why=said("why", privacy, word, voids, STATED if stated else ""),
-        given=(refuted_given(claimed, privacy.estimators) or "") if word == "refuted" else "",
+        given=refuted_given(claimed, estimators) if word == "refuted" else "",
         measured=measured,
-        proven=proven,
+        proven=proven(privacy.upper, stated=stated),
         not_tested=[*not_tested, *missing],
-        warnings=[*warnings, *set_aside([(bound.epsilon_lower, bound.assumes) for bound in contradicted], lower)],
+        warnings=[*warnings, *set_aside(contradicted, lower)],
     )
     return privacy.model_copy(update={"verdict": word, "judged": verdict})
+
+
+def proven(upper: float | None, *, stated: bool) -> Proven | None:
+    """Return the tightest sound upper bound with what it rests on, None where there is none."""
+    return None if upper is None else Proven(value=upper, rests_on=STATED if stated else "")
 
 
 def claim_in_words(epsilon: float, delta: float | None) -> str:
@@ -172,51 +149,35 @@ def set_aside(bounds: Iterable[tuple[float, str]], lower: float | None) -> list[
     return [f"a stronger bound, epsilon at least {down(best)}, was set aside: it assumes {assumes}"]
 
 
-def stopping_level(alpha: float, claims: int) -> float:
-    """Return the p-value at which a claim needs no further look: a power of ten, at most alpha / claims and 1e-6.
-
-    It does not move with the number of claims up to a thousand at alpha = 1e-3, so that a claim more in the file does
-    not change how the others are tested.
-    """
-    return float(min(1e-6, 10.0 ** math.floor(math.log10(alpha / max(1, claims)))))
-
-
 def largest_gating(bounds: Sequence[EmpiricalBound]) -> float | None:
     """Return the largest epsilon among bounds that may refute an (epsilon, delta) claim, None where none may."""
     return max((bound.epsilon_lower for bound in bounds if can_refute(bound)), default=None)
 
 
-def refuted_given(claimed: float, bounds: Sequence[EmpiricalBound]) -> str | None:
-    """Return what a refutation of `claimed` takes as given; None where a bound that takes nothing refutes it too.
+def refuted_given(claimed: float, bounds: Sequence[EmpiricalBound]) -> str:
+    """Return what a refutation of `claimed` takes as given; "" where a bound that takes nothing refutes it too.
 
-    None as well where no bound that may refute it does.
+    "" as well where no bound that may refute it does.
     """
-    refuting = [bound for bound in bounds if can_refute(bound) and bound.epsilon_lower > claimed]
-    alone = any(bound.claim_kind == "epsilon-delta" for bound in refuting)
-    return GIVEN_GAUSSIAN if refuting and not alone else None
+    kinds = {bound.claim_kind for bound in bounds if can_refute(bound) and bound.epsilon_lower > claimed}
+    return GIVEN_GAUSSIAN if kinds == {"trade-off"} else ""
 
 
 def given_by(bounds: Sequence[EmpiricalBound]) -> str | None:
     """Return what the largest gating bound takes as given: Gaussian noise where it is one on a trade-off curve."""
-    best = max(filter(can_refute, bounds), key=lambda bound: bound.epsilon_lower, default=None)
-    if best is not None and best.claim_kind == "trade-off":
-        return GIVEN_GAUSSIAN
-    return None
+    best = max(filter(can_refute, bounds), key=attrgetter("epsilon_lower"), default=None)
+    return GIVEN_GAUSSIAN if best is not None and best.claim_kind == "trade-off" else None
 
 
 NO_NOISE = "no-noise"
-NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"
 NO_RELEASE = "no-release"
-NO_RELEASE_WHY = "the system states no release, so no theorem covers it"
 NOT_RELEASED = "not-released"
-NOT_RELEASED_WHY = "noise is drawn, and the method states no release of it, so no theorem covers it"
 NO_PROMISE = "no-promise"
-NO_PROMISE_WHY = "what the defences do to messages promises nothing, so no upper bound is known"
 _UNACCOUNTED = {
-    NO_NOISE: NO_NOISE_WHY,
-    NO_RELEASE: NO_RELEASE_WHY,
-    NOT_RELEASED: NOT_RELEASED_WHY,
-    NO_PROMISE: NO_PROMISE_WHY,
+    NO_NOISE: "no noise is added to what the server sends, so no upper bound is known",
+    NO_RELEASE: "the system states no release, so no theorem covers it",
+    NOT_RELEASED: "noise is drawn, and the method states no release of it, so no theorem covers it",
+    NO_PROMISE: "what the defences do to messages promises nothing, so no upper bound is known",
 }
 
 
@@ -264,9 +225,9 @@ class Theory:
         if self.unaccounted in _UNACCOUNTED:
             why = f": {self.why}" if self.why else ""
             return {self.unaccounted: f"{_UNACCOUNTED[self.unaccounted]}{why}"}
-        found = [bound.gap for bound in self.bounds if bound.gap] + [self.unaccounted]
-        names = [name.strip() for gap in found for name in gap.split(",")]
-        return {name: GAPS[name] for name in dict.fromkeys(names) if name in GAPS}
+        gaps = [*(bound.gap or "" for bound in self.bounds), self.unaccounted]
+        names = dict.fromkeys(name.strip() for gap in gaps for name in gap.split(","))
+        return {name: GAPS[name] for name in names if name in GAPS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,19 +258,50 @@ class Reach:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """Everything that was found out about one claim, apart from the verdict, which depends on the whole file.
+class AttackEvidence:
+    """What was measured of the attacks that a claim on success is about.
 
     Attributes:
-        rates: Success of an attack by training.
+        rates: Success by training of the attack that the claim names, or that a pilot chose.
         least_success: The least success that the attack can have.
+        means: Mean success of that attack, of its baselines and of its controls, and who mounted it.
+        controls: The controls of all attacks that were mounted, pooled over their trainings.
         others: Success by training of the other attacks that the claim is about, by attack and client; empty where the
             claim names one attack by one client, or it was not held against the one that a pilot chose.
         unmeasured: Attacks and clients that the claim is about too, and that were not mounted.
         excluded: Attacks and clients that the claim is not about, each with the reason.
+    """
+
+    rates: tuple[float, ...] = ()
+    least_success: float = 0.0
+    means: Mapping[str, Any] = field(default_factory=dict)
+    controls: tuple[PooledControl, ...] = ()
+    others: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    unmeasured: tuple[str, ...] = ()
+    excluded: Mapping[str, str] = field(default_factory=dict)
+
+    def success_upper(self, error: float) -> float | None:
+        """Return an upper limit, at `error`, on the mean success of every attack that the claim is about.
+
+        Each attack by each client has its share of the error. None where one of them was not mounted.
+        """
+        if not self.rates or self.unmeasured:
+            return None
+        return max(self.upper_of(rates, error) for rates in (self.rates, *self.others.values()))
+
+    def upper_of(self, rates: Sequence[float], error: float) -> float:
+        """Return the upper limit on the mean success of one attack, which has its share of `error`."""
+        panel = Panel(("chosen", *self.others, *self.unmeasured, *self.excluded))
+        return success_upper(rates, panel.level(error), least=self.least_success)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything that was found out about one claim, apart from the verdict, which depends on the whole file.
+
+    Attributes:
+        attack: What was measured of the attacks that the claim is about; empty where it is about none.
         reach: What the planned trials could have shown; None where nothing is tested.
-        attack: Baselines and controls of an attack.
-        controls: The controls of all attacks that were mounted, pooled over their trainings.
         facts: Configuration, data and game: what a repeat needs.
         trials: Trainings, or runs of the mechanism, in both worlds together.
         missing: What a budget or an interrupt left out; "" where the evidence is complete.
@@ -325,14 +317,8 @@ class Evidence:
     p_value: float
     theory: Theory = field(default_factory=Theory)
     looks: tuple[Look, ...] = ()
-    rates: tuple[float, ...] = ()
-    least_success: float = 0.0
-    others: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    unmeasured: tuple[str, ...] = ()
-    excluded: Mapping[str, str] = field(default_factory=dict)
+    attack: AttackEvidence = field(default_factory=AttackEvidence)
     reach: Reach | None = None
-    attack: Mapping[str, Any] = field(default_factory=dict)
-    controls: tuple[PooledControl, ...] = ()
     tradeoff: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     trials: int = 0
@@ -347,27 +333,11 @@ class Evidence:
     @property
     def tested(self) -> bool:
         """Whether there is a test that could refute the claim."""
-        return bool(self.rates or self._gating)
+        return bool(self.attack.rates or self._gating)
 
     @property
     def _gating(self) -> list[Look]:
         return [look for look in self.looks if look.weight > 0]
-
-    def success_upper(self, error: float) -> float | None:
-        """Return an upper limit, at `error`, on the mean success of every attack that the claim is about.
-
-        Each attack by each client has its share of the error. None where one of them was not mounted.
-        """
-        if not self.rates or self.unmeasured:
-            return None
-        each = self.each_attack(error)
-        return max(
-            success_upper(rates, each, least=self.least_success) for rates in (self.rates, *self.others.values())
-        )
-
-    def each_attack(self, error: float) -> float:
-        """Return the share of `error` of each attack and client that the claim may be about."""
-        return error / (1 + len(self.others) + len(self.unmeasured) + len(self.excluded))
 
     def epsilon_lower(self, error: float) -> float | None:
         """Return the largest lower bound on epsilon of any gating look at `error` in all; None without a test."""
@@ -382,8 +352,8 @@ class Evidence:
 
     def could_refute(self, error: float, claimed: float) -> bool:
         """Return whether as much evidence could have refuted a claimed epsilon, or success of an attack, at `error`."""
-        if self.rates:
-            return least_p_value(len(self.rates), claimed, least=self.least_success) <= error
+        if self.attack.rates:
+            return least_p_value(len(self.attack.rates), claimed, least=self.attack.least_success) <= error
         return any(
             look.test.name == "sequential-gaussian" or look.test.ceiling(error * look.weight) > claimed
             for look in self._gating
@@ -415,7 +385,7 @@ def refutable(evidence: Sequence[Evidence], level: float) -> tuple[bool, ...]:
 
     Those without planned trials keep the p-value that they have.
     """
-    return holm([one.p_value if one.reach is None else one.reach.p_value for one in evidence], level)
+    return holm([(claim if claim.reach is None else claim.reach).p_value for claim in evidence], level)
 
 
 def theory_curves(

@@ -14,14 +14,12 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms import MethodSpec, TrainingConfig, train
+from mechanisms import Training, train
 from mechanisms.core.channel import Adversary, View, ViewRecorder
-from mechanisms.core.context import TrainingData, dtype_of
 
 from ..base.errors import InputError, check_count, check_names
 from ..base.findings import NeighbourRelation
 from ..base.seeds import Purpose, stream
-from ..data.vertical import VerticalDataset
 from .fitting import LEAST_FIT, FittedScore, Floats, fit_score
 from .messages import MOST_RAW, Heard, Ids, PublicLabels, heard_in, turns
 from .scores import GameScores
@@ -38,42 +36,36 @@ TRAININGS = 2
 FIT_TRAININGS = 4
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SystemGame:
-    """What plays: a method, usually a system of the user's, on data whose training labels are dealt anew.
+    """A training, usually of a system of the user's, whose labels are dealt anew, and the adversary that plays.
 
-    Attributes:
-        method: What trains.
-        config: Its configuration.
-        dataset: Its features, and its test part, are used as they are.
-        adversary: One of `ADVERSARIES`.
-        seed: Decides coins, all that is public, and each training's own seed.
+    The training's seed decides coins, all that is public, and the seed of each training; features and test records are
+    used as they are.
     """
 
-    method: MethodSpec
-    config: TrainingConfig
-    dataset: VerticalDataset
+    training: Training
     adversary: str = "client"
-    seed: int = 0
 
     def __post_init__(self) -> None:
         check_names("adversary", [self.adversary], ADVERSARIES)
 
     def dealt(self, number: int) -> tuple[PublicLabels, Ids]:
         """Return what is public of the labels of training `number`, and their coins (N,) in {0, 1}."""
-        records = len(self.dataset.train)
-        public = public_labels(records, self.dataset.classes, stream(self.seed, Purpose.CONTROL, number, 0))
-        return public, stream(self.seed, Purpose.CONTROL, number, 1).integers(2, size=records)
+        records, seed = self.training.records, self.training.seed
+        public = public_labels(records, self.training.dataset.classes, stream(seed, Purpose.CONTROL, number, 0))
+        return public, stream(seed, Purpose.CONTROL, number, 1).integers(2, size=records)
 
     def trained(self, number: int, public: PublicLabels, coins: Ids) -> View:
         """Train on the labels that the coins decide, and return what the adversary saw."""
+        training = self.training
         by_coin = np.take_along_axis(public.candidates, coins[:, None], 1)[:, 0]
         labels = np.where(public.given >= 0, public.given, by_coin)
-        data = TrainingData.of(self.dataset, dtype=dtype_of(self.config), device="cpu", labels=labels[None])
-        clients = self.method.exchanging(self.dataset.clients)
+        data = replace(training, device="cpu").data(labels[None])
+        clients = training.method.exchanging(training.dataset.clients)
         clients = clients[:1] if self.adversary == "client" else clients
         recorder = ViewRecorder(Adversary(self.adversary, clients))
-        train(self.method, data, self.config, seed=self.seed, replicas=(number,), observers=(recorder,))
+        train(training.method, data, training.config, seed=training.seed, replicas=(number,), observers=(recorder,))
         return recorder.view
 
 
@@ -147,15 +139,16 @@ def fitted_score(
         InputError: No message is about a record, or there are too few records; and what training raises.
     """
     check_count("fit_trainings", trainings)
+    name = game.training.method.name
     heard: list[dict[str, Heard]] = []
     ones: list[Ids] = []
     zeros: list[Ids] = []
     for number in range(trainings):
         public, coins = game.dealt(number)
-        found = heard_in(game.trained(number, public, coins), public, game.dataset.classes)
+        found = heard_in(game.trained(number, public, coins), public, game.training.dataset.classes)
         if not found:
             right = "must record some with ids, such as record.cut does"
-            raise InputError(f"{game.method.name}: no message that the {game.adversary} sees has ids, {right}")
+            raise InputError(f"{name}: no message that the {game.adversary} sees has ids, {right}")
         plays = public.given < 0
         sides = [np.flatnonzero(plays & (coins == bit)) for bit in (1, 0)]
         pairs = min(map(len, sides))
@@ -166,9 +159,7 @@ def fitted_score(
     sizes = [len(side) for side in ones]
     if sum(sizes) < LEAST_FIT:
         given = f"{2 * sum(sizes)} coins to fit a score on"
-        raise InputError(
-            f"{game.method.name}: {given}, must be {2 * LEAST_FIT} at least: give more trainings or records"
-        )
+        raise InputError(f"{name}: {given}, must be {2 * LEAST_FIT} at least: give more trainings or records")
     # Another training is what a score must stand: each is held out whole.
     folds = np.repeat(np.arange(trainings), sizes) if trainings > 1 else None
     warning = turns(heard)
@@ -183,7 +174,7 @@ def fitted_score(
             fitted = fit_score(both[0][:, varied], both[1][:, varied], kinds=KINDS, folds=folds)
             scores.append((words, MessageScore(fitted, names, varied, widths, {}, trainings, warning)))
     if not scores:
-        raise InputError(f"{game.method.name}: the messages say the same of every record: there is nothing to score")
+        raise InputError(f"{name}: the messages say the same of every record: there is nothing to score")
     losses = {words: score.loss for words, score in scores}
     return replace(min((score for _, score in scores), key=attrgetter("loss")), tried=losses)
 
@@ -237,7 +228,7 @@ def play(
     bits: list[Ids] = []
     for number in range(score.trainings + first, score.trainings + first + trainings):
         public, coins = game.dealt(number)
-        heard = heard_in(game.trained(number, public, coins), public, game.dataset.classes)
+        heard = heard_in(game.trained(number, public, coins), public, game.training.dataset.classes)
         plays = public.given < 0
         scores.append(score(heard)[plays])
         bits.append(coins[plays])

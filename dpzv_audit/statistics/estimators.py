@@ -10,7 +10,7 @@ from ..base.errors import check_count, check_names, check_probability
 from ..base.findings import EmpiricalBound
 from .assumptions import remarks
 from .families import FAMILIES, GAUSSIAN, CurveFamily
-from .fixed import TestName, bayes, fixed_bound
+from .fixed import bayes, fixed_bound
 from .one_run import one_run, one_run_fdp
 from .sequential import sequential, sequential_gaussian
 from .settings import AuditSettings, Estimator, check_scores
@@ -58,9 +58,6 @@ ESTIMATORS = {
     ),
 }
 DEFAULT_ESTIMATORS = ("joint", "gaussian")
-GENERAL_TESTS: tuple[TestName, ...] = ("joint",)
-GAUSSIAN_TESTS: tuple[TestName, ...] = ("gaussian", "curve")
-"""Tests that share the error of one verdict: of any scores, and beside them of those that are exactly Gaussian."""
 
 
 def may_refute(name: str, *, exactly_gaussian: bool) -> bool:

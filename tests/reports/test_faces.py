@@ -16,7 +16,7 @@ from dpzv_audit.claims.api import ClaimVerdict
 from dpzv_audit.cli.output import print_table
 from dpzv_audit.cli.verify import verdict_table
 from dpzv_audit.evidence.sentences import said
-from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, STATED, VERDICTS, decide, fails, on_privacy
+from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, STATED, VERDICTS, decide, fails, on_privacy, why_powerless
 from dpzv_audit.results import ClaimResult, GateOptions, Measured, Privacy, Proven, Verdict, VerifyResult
 from reports.ci import to_junit, to_sarif, to_summary
 from reports.content import report_content
@@ -62,8 +62,7 @@ def random_claim(rng, place):
         claimed=None if attack else claimed,
         voids=voids,
         held=limit is not None and limit <= claimed and not voids,
-        tested=tested,
-        could_refute=bool(rng.integers(2)),
+        powerless=why_powerless(tested=tested, could_refute=bool(rng.integers(2))),
     )
     given = GIVEN_GAUSSIAN if word == "refuted" and not attack and rng.integers(2) else ""
     measured = None

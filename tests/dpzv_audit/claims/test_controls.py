@@ -14,7 +14,7 @@ from dpzv_audit.base.registry import Registry
 from dpzv_audit.claims import method as method_claims
 from dpzv_audit.data import load
 from dpzv_audit.evidence.controls import Judge, pooled
-from dpzv_audit.evidence.verdict import Evidence
+from dpzv_audit.evidence.verdict import AttackEvidence, Evidence
 
 CLAIMS = """
 [[claim]]
@@ -41,7 +41,8 @@ def one_of(runs, least=0.0):
 
 def evidence_of(*controls, **more):
     attack = {"success": 0.9, "mounted": "planted", "baselines": {}, "controls": {}}
-    return Evidence(p_value=1e-9, rates=(0.9,) * 16, attack=attack, controls=controls, **more)
+    measured = AttackEvidence(rates=(0.9,) * 16, means=attack, controls=controls)
+    return Evidence(p_value=1e-9, attack=measured, **more)
 
 
 def test_p_values_of_blocks_are_combined_as_fisher_does():
@@ -109,7 +110,7 @@ def test_a_control_that_could_not_be_tested_is_said():
 @pytest.mark.parametrize(("claims", "controls"), [(1, 1), (1, 4), (5, 1), (5, 4)])
 def test_all_controls_of_a_file_share_one_rate(claims, controls):
     tested = [one_of([run_of(p_value=0.5)])] * controls
-    assert Judge.of_file(claims).level(tested) * controls * claims == pytest.approx(FALSE_ALARM)
+    assert Judge.of_file(range(claims)).level(tested) * controls * claims == pytest.approx(FALSE_ALARM)
 
 
 def peeking(view, known):

@@ -21,8 +21,14 @@ from dpzv_audit.claims.forms import form_of
 from dpzv_audit.claims.mechanism import RUNS_A_BLOCK
 from dpzv_audit.claims.result import shown_path
 from dpzv_audit.data import DATASETS, DataSpec, Partition
-from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, all_at_once, split_of, two_stages
-from dpzv_audit.evidence.verdict import Evidence, Theory, holm
+from dpzv_audit.evidence.gathering import (
+    FIT_PAIRS,
+    one_stage,
+    split_of,
+    two_stages,
+)
+from dpzv_audit.evidence.verdict import AttackEvidence, Evidence, Theory
+from dpzv_audit.statistics.panel import CUT_SHARE, holm
 from dpzv_audit.statistics.success import success_p_value
 
 from ...helpers.gates import gate_on, gathered
@@ -413,8 +419,8 @@ def test_an_interrupted_run_goes_on_to_the_same_evidence(mechanism_folder, monke
 
 
 def test_tests_of_one_claim_plan_to_spend_at_most_one_alpha():
-    plans = [two_stages("a", first=1, rest=2), all_at_once("a", blocks=1)]
-    plans.append((*all_at_once("a", blocks=2, share=0.4), *two_stages("b", first=1, rest=2, share=0.5)))
+    plans = [two_stages("a", first=1, rest=2), one_stage("a", blocks=1)]
+    plans.append((*one_stage("a", blocks=2, share=0.4), *two_stages("b", first=1, rest=2, share=0.5)))
     for stages in plans:
         assert sum(split_of(stages).values()) == pytest.approx(1.0)
 
@@ -590,7 +596,8 @@ def test_a_success_in_the_cache_that_its_trainings_did_not_have_is_audited_again
     gate = gate_on(tmp_path, text, cache=tmp_path / "cache")
     (run,) = gate.prepare()
     rates = (0.9, 0.8, 0.95) * 10
-    true = Evidence(p_value=success_p_value(rates, 0.5, least=gate.question(run).least_success), rates=rates)
+    p_value = success_p_value(rates, 0.5, least=gate.question(run).least_success)
+    true = Evidence(p_value=p_value, attack=AttackEvidence(rates=rates))
     gate.cache.keep(run.key, true)
     assert gate.prepare()[0].found == true
     gate.cache.keep(run.key, replace(true, p_value=1.0))

@@ -3,7 +3,8 @@
 import pytest
 
 from dpzv_audit.claims.file import AttackClaim, load_claims
-from dpzv_audit.evidence.verdict import decide, holm
+from dpzv_audit.evidence.verdict import decide
+from dpzv_audit.statistics.panel import holm
 
 from ...helpers.gates import gate_of, gathered
 from ...helpers.places import ROOT

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from dpzv_audit.claims.file import load_claims, parse_claims
-from dpzv_audit.evidence.verdict import decide, holm
+from dpzv_audit.evidence.verdict import decide
 from dpzv_audit.games.planted import PLANTED
+from dpzv_audit.statistics.panel import holm
 
 from ...helpers.gates import gate_of, gate_on, gathered
 from ...helpers.places import ROOT

@@ -15,7 +15,7 @@ from dpzv_audit.evidence.gathering import Question, full_looks, sequential_looks
 from dpzv_audit.evidence.verdict import Evidence, Look, Theory
 from dpzv_audit.games.scores import GameScores, GaussianGiven, joined
 from dpzv_audit.statistics.assumptions import gaussian_assumption
-from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS
+from dpzv_audit.statistics.panel import GAUSSIAN_TESTS
 from dpzv_audit.statistics.sequential import bet_on, evidence_against, likelihood_of
 
 DELTA = 1e-5

@@ -13,17 +13,10 @@ from dpzv_audit.base.findings import Void
 from dpzv_audit.claims.file import ClaimsFile, one_claim
 from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.evidence.gathering import Gathering, Subject
-from dpzv_audit.evidence.verdict import (
-    VERDICTS,
-    adjusted_p_values,
-    combined_p_value,
-    decide,
-    fails,
-    holm,
-    stopping_level,
-)
+from dpzv_audit.evidence.verdict import VERDICTS, decide, fails
 from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.fixed import FixedTest, fixed_test
+from dpzv_audit.statistics.panel import adjusted_p_values, combined_p_value, holm, stopping_level
 
 from ...helpers.gates import gate_of
 
@@ -83,16 +76,16 @@ NEGATIVE = Void(reason="failed-control", words="the negative control of label_no
         ({"refuted_before": True, "voids": [NEGATIVE]}, ("refuted", "refuted-before")),
         ({"theory": True, "upper": 0.5, "voids": [VOID]}, ("not-tested", "failed-control")),
         ({"theory": True, "upper": 0.5}, ("supported", "proven")),
-        ({"theory": True, "upper": 0.5, "tested": False}, ("supported", "proven")),
+        ({"theory": True, "upper": 0.5, "powerless": "no-test"}, ("supported", "proven")),
         ({"theory": True, "upper": 1.0}, ("supported", "proven")),
         ({"theory": True, "upper": 1.0 + 1e-8}, ("overclaimed", "bound-above-claim")),
         ({"theory": True, "upper": 1.0 + 1e-15}, ("supported", "proven")),
         ({"theory": True, "upper": None}, ("overclaimed", "no-sound-bound")),
-        ({"theory": True, "upper": None, "could_refute": False}, ("overclaimed", "no-sound-bound")),
+        ({"theory": True, "upper": None, "powerless": "never-refutable"}, ("overclaimed", "no-sound-bound")),
         ({"claimed": None, "held": True}, ("held", "limit-below-claim")),
-        ({"claimed": None, "held": True, "could_refute": False}, ("held", "limit-below-claim")),
-        ({"could_refute": False}, ("not-tested", "never-refutable")),
-        ({"tested": False}, ("not-tested", "no-test")),
+        ({"claimed": None, "held": True, "powerless": "never-refutable"}, ("held", "limit-below-claim")),
+        ({"powerless": "never-refutable"}, ("not-tested", "never-refutable")),
+        ({"powerless": "no-test"}, ("not-tested", "no-test")),
         ({}, ("inconclusive", "not-refuted")),
         ({"claimed": None}, ("inconclusive", "not-refuted")),
     ],

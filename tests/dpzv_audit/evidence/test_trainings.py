@@ -83,7 +83,7 @@ def test_16_trainings_of_056_against_09_are_held_and_an_attack_of_1_is_refuted()
     rates = 0.56 + 0.01 * np.random.default_rng(0).normal(size=64)
     held = gather(attacked(lambda number: rates[number]), question(0.9))
     assert (held.trials, held.missing, held.p_value) == (16, "", 1.0)
-    assert held.success_upper(ALPHA) == pytest.approx(0.721, abs=1e-3)
+    assert held.attack.success_upper(ALPHA) == pytest.approx(0.721, abs=1e-3)
     for limit, most in ((0.9, 73), (0.95, 149)):
         refuted = gather(attacked(lambda number: 1.0), question(limit))
         assert refuted.p_value <= ALPHA
@@ -92,47 +92,48 @@ def test_16_trainings_of_056_against_09_are_held_and_an_attack_of_1_is_refuted()
 
 def test_blocks_of_four_trainings_are_bet_on_one_by_one():
     found = gather(attacked(lambda number: 1.0, block=4), question(0.9))
-    assert found.trials == len(found.rates) == 72
+    assert found.trials == len(found.attack.rates) == 72
     assert found.p_value <= ALPHA
-    assert found.attack["success"] == 1.0
+    assert found.attack.means["success"] == 1.0
 
 
 def test_every_client_needs_its_limit_at_a_share_of_the_error():
     low = {"attack by client 1": lambda number: 0.5, "attack by client 2": lambda number: 0.6}
     found = gather(attacked(lambda number: 0.5, low), question(0.9))
-    assert list(found.others) == ["attack by client 2"]
-    assert len(found.others["attack by client 2"]) < FEWEST
-    assert found.unmeasured == ()
+    assert list(found.attack.others) == ["attack by client 2"]
+    assert len(found.attack.others["attack by client 2"]) < FEWEST
+    assert found.attack.unmeasured == ()
     alone = gather(attacked(lambda number: 0.5), question(0.9))
-    assert alone.success_upper(ALPHA / 2) < found.success_upper(ALPHA) <= 0.9
-    assert found.trials == len(found.rates) + len(found.others["attack by client 2"])
+    assert alone.attack.success_upper(ALPHA / 2) < found.attack.success_upper(ALPHA) <= 0.9
+    assert found.trials == len(found.attack.rates) + len(found.attack.others["attack by client 2"])
 
 
 def test_no_client_above_the_limit_and_none_that_the_budget_left_out_is_covered():
     high = {"attack by client 1": lambda number: 0.5, "attack by client 2": lambda number: 0.95}
     found = gather(attacked(lambda number: 0.5, high), question(0.9))
-    assert found.success_upper(ALPHA) > 0.9
+    assert found.attack.success_upper(ALPHA) > 0.9
     assert found.p_value == 1.0, "the pilot chose another client: this one refutes nothing"
     many = {f"attack by client {m}": lambda number: 0.5 for m in range(1, 30)}
     cut = gather(attacked(lambda number: 0.5, many), question(0.9, max_trials=40))
     assert cut.trials <= 40
-    assert cut.unmeasured
-    assert cut.success_upper(ALPHA) is None
+    assert cut.attack.unmeasured
+    assert cut.attack.success_upper(ALPHA) is None
 
 
 def test_an_attack_that_the_claim_is_not_about_is_named():
     others = {"attack by client 1": lambda number: 0.5, "b": "knowing nothing finds 0.950 already"}
     found = gather(attacked(lambda number: 0.5, others), question(0.9))
-    assert found.excluded == {"b": "knowing nothing finds 0.950 already"}
-    assert found.success_upper(ALPHA) <= 0.9
+    assert found.attack.excluded == {"b": "knowing nothing finds 0.950 already"}
+    assert found.attack.success_upper(ALPHA) <= 0.9
     only = gather(attacked(lambda number: 0.5), question(0.9))
-    assert found.success_upper(ALPHA) == only.success_upper(ALPHA / 2), "its share of the error is not spent again"
+    half = only.attack.success_upper(ALPHA / 2)
+    assert found.attack.success_upper(ALPHA) == half, "its share of the error is not spent again"
 
 
 def test_a_refuted_claim_measures_no_other_attack():
     others = {"attack by client 1": lambda number: 1.0, "attack by client 2": lambda number: 0.5}
     found = gather(attacked(lambda number: 1.0, others), question(0.5))
-    assert (found.others, found.unmeasured) == ({}, ("attack by client 2",))
+    assert (found.attack.others, found.attack.unmeasured) == ({}, ("attack by client 2",))
 
 
 @pytest.mark.parametrize("files", [100, pytest.param(1000, marks=pytest.mark.slow)])

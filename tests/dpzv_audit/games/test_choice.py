@@ -70,7 +70,7 @@ def outcomes(path, *, runs, seed=0, alpha=0.05, delta=1e-5):
 
 def p_value(outcome, *, delta=1e-5, alpha=0.05):
     """The p-value of the claim by the one test that may refute it."""
-    scores = outcome.found.scores
+    scores = outcome.bounded.scores
     test = fixed_test(*scores.sides, delta=delta, design_error=alpha, pilot=scores.pilot)
     return test.p_value(outcome.result.privacy.claimed)
 

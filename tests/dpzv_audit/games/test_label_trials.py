@@ -7,7 +7,7 @@ import pytest
 
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.evidence.bounding import AuditPlan, bounded
+from dpzv_audit.evidence.bounding import AuditPlan, bounded_by
 from dpzv_audit.evidence.verdict import largest_gating
 from dpzv_audit.games.labels import LabelTrials, private_labels
 from mechanisms.core.defence import Defence
@@ -35,7 +35,7 @@ def small():
 
 
 def lower(defence, dataset, runs=RUNS, confidence=0.95):
-    found = bounded(LabelTrials(defence, dataset, 0), AuditPlan(runs=runs, confidence=confidence), delta=1e-5)
+    found = bounded_by(LabelTrials(defence, dataset, 0), AuditPlan(runs=runs, confidence=confidence), delta=1e-5)
     return largest_gating(found.bounds)
 
 

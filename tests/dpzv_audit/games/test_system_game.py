@@ -18,15 +18,15 @@ from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.evidence.auditing import system_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
-from dpzv_audit.evidence.sections import Case
 from dpzv_audit.games.messages import PublicLabels, heard_in, turns
 from dpzv_audit.games.system import SystemGame, fitted_score, play, public_labels, system_game
 from dpzv_audit.statistics.estimators import audit_scores
 from dpzv_audit.systems.rehearsal import SystemCapabilities
 from dpzv_audit.systems.run import SystemConfig, method_of
 from dpzv_audit.systems.system import System, task_of
+from mechanisms import Training
 from mechanisms.core.channel import Adversary, Message, View
-from mechanisms.core.context import Deployment, TrainingData
+from mechanisms.core.context import TrainingData
 
 from ...helpers.refusals import refused
 
@@ -50,7 +50,8 @@ def game_of(train, dataset=None, *, stated=None, **options):
     system = System("mine", train, stated=stated)
     task = task_of(TrainingData.of(data, dtype=torch.float32, device="cpu"))
     method = method_of(system, SystemCapabilities(simulated=False, told={1: frozenset({"gradient"})}), task)
-    return SystemGame(method=method, config=SystemConfig(), dataset=data, **options)
+    seed = options.pop("seed", 0)
+    return SystemGame(Training(method=method, config=SystemConfig(), dataset=data, seed=seed), **options)
 
 
 def gaussian(task, record, seed, *, sigma=2.0, rounds=1, width=4):
@@ -138,9 +139,7 @@ def test_the_fit_asks_for_no_coin_of_an_audited_training():
             return public, coins if number < 2 else 1 - coins
 
     plain = game_of(gaussian)
-    watched, flipped = (
-        kind(method=plain.method, config=plain.config, dataset=plain.dataset) for kind in (Watched, Flipped)
-    )
+    watched, flipped = (kind(plain.training) for kind in (Watched, Flipped))
     score = fitted_score(watched, 2)
     assert asked == [0, 1]
     public, coins = plain.dealt(2)
@@ -317,12 +316,13 @@ def test_the_stated_release_gets_its_bound_beside_the_game():
         "noise": "grid",
     }
     game = game_of(gaussian, stated=lambda task: stated)
-    (release,) = game.method.releases(game.config, Deployment(records=RECORDS, clients=1, seed=0))
+    (release,) = game.training.method.releases(game.training.config, game.training.deployment())
     assert release.sigma == 2.0
-    case = Case(method=game.method, config=game.config, dataset=game.dataset, adversary="client")
 
     def audited(epsilon):
-        outcome = system_outcome(case, AuditPlan(runs=0), epsilon=epsilon, trainings=2, fit_trainings=2)
+        outcome = system_outcome(
+            game.training, "client", AuditPlan(runs=0), epsilon=epsilon, trainings=2, fit_trainings=2
+        )
         return outcome.result.privacy
 
     privacy = audited(5.0)

@@ -15,8 +15,8 @@ from dpzv_audit.evidence.gathering import Question, full_looks
 from dpzv_audit.evidence.verdict import Theory, theory_curves
 from dpzv_audit.games.scores import GameScores, GaussianGiven
 from dpzv_audit.statistics.assumptions import permuted
-from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS
 from dpzv_audit.statistics.fixed import fixed_test
+from dpzv_audit.statistics.panel import GAUSSIAN_TESTS
 from dpzv_audit.statistics.sequential import bet_on, likelihood_of
 
 from ...helpers.refusals import refused

@@ -12,9 +12,8 @@ from dpzv_audit.claims import method as method_claims
 from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.evidence.privacy import noised, privacy_sections
-from dpzv_audit.evidence.sections import Case
 from dpzv_audit.evidence.training import train_result
-from mechanisms import METHODS
+from mechanisms import METHODS, Training
 from mechanisms.core.baselines import FirstOrderRun
 from mechanisms.core.context import Deployment
 from mechanisms.core.method import MethodSpec, Protection, no_noise
@@ -114,8 +113,8 @@ def test_a_method_on_scalars_that_states_another_release_is_accounted_by_what_it
     def upper(method):
         plan = method.plan(config, deployment)
         audit = AuditPlan(runs=0)
-        case = Case(method=method, config=config, dataset=dataset, adversary="client")
-        privacy, _ = privacy_sections(case, plan, audit)
+        training = Training(method=method, config=config, dataset=dataset)
+        privacy, _ = privacy_sections(training, "client", plan, audit)
         return min(bound.epsilon.upper for bound in privacy.bounds if bound.epsilon is not None)
 
     assert upper(mine) < 0.5 * upper(dpzv)

@@ -14,8 +14,7 @@ from dpzv_audit.base.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.data import load
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.evidence.privacy import privacy_sections
-from dpzv_audit.evidence.sections import Case
-from mechanisms import METHODS, train
+from mechanisms import METHODS, Training, train
 from mechanisms.core.channel import Adversary, Channel, ViewRecorder
 from mechanisms.core.context import RunContext
 from mechanisms.core.defence import defended, label_release
@@ -221,7 +220,7 @@ def test_a_training_says_the_bound_of_labels_and_that_of_its_own_noise_where_bot
     config = method.configure(epochs=2, defences={"name": defence, "epsilon": 2.0}, **own)
     data = load("digits")
     privacy, _ = privacy_sections(
-        Case(method=method, config=config, dataset=data, adversary="client"), None, AuditPlan(runs=0)
+        Training(method=method, config=config, dataset=data), "client", None, AuditPlan(runs=0)
     )
     assert privacy.claimed == 2.0
     accountants = {bound.accountant for bound in privacy.bounds}
