@@ -7,19 +7,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dpzv_audit.base.halving import as_share, in_pieces
-from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms import METHODS, Training, train
 from mechanisms.core.capabilities import downlink_of
 from mechanisms.core.channel import Adversary
-from mechanisms.core.config import Downlink, rounds_of
+from mechanisms.core.config import Downlink
 from mechanisms.core.context import (
     Behaviour,
-    Deployment,
     Plan,
     RunContext,
     TrainedStack,
     TrainingData,
-    dtype_of,
     repeats_of,
 )
 

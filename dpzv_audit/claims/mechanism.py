@@ -10,7 +10,7 @@ import numpy as np
 from ..base.errors import InputError
 from ..base.signals import TRIAL_SECONDS
 from ..evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
-from ..games.engine import Arrays
+from ..games.arrays import Arrays
 from ..games.fitting import WORDS, FittedScore, fit_score, pilot_size
 from ..games.mechanism import MechanismTrials, answer_shape, check_mechanism, play
 from ..games.scores import GameScores, GaussianGiven, scored_by, scores_of, views_of

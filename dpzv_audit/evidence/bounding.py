@@ -16,7 +16,8 @@ from ..base.executor import Workers
 from ..base.findings import EmpiricalBound, NeighbourRelation
 from ..base.halving import shortage
 from ..base.rounding import down
-from ..games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collect, npz_bytes
+from ..games.arrays import Arrays
+from ..games.engine import ChunkStore, Collected, Effort, Trials, collect, npz_bytes
 from ..games.game import DEFAULT_NORM, Canary, Neighbours, Others
 from ..games.scores import GameScores, side_pair
 from ..results import BoundByRuns, Plain, Wealth

@@ -14,19 +14,18 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..base.errors import AuditError, InputError, check_count
 from ..base.executor import Workers, carry_out
 from ..base.halving import in_pieces
 from ..base.npy import read_npz
 from ..base.store import Store, hold
+from .arrays import Arrays
 from .scores import GameScores
 
-Arrays = dict[str, NDArray[Any]]
 Play = Callable[[int, int], Arrays]
 """Plays pairs `first` to `last` (exclusive)."""
 Span = tuple[int, int]
@@ -230,7 +229,7 @@ def _joined(done: Mapping[Span, Arrays]) -> tuple[Arrays, int]:
 _NAME = re.compile(r"(\d{9})-(\d{9})\.npz")
 
 
-def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def npz_bytes(arrays: Arrays) -> bytes:
     """Return `arrays` as the bytes of one NPZ file; loads without unpickling."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **dict(arrays))

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from .arrays import Floats, Ints
+
 Codes = NDArray[np.int64]
 Coded = Callable[[Floats], Codes]
 """From numbers (n,) to their categories."""
@@ -58,12 +59,12 @@ class CodedColumn:
         return np.where(self.codes[place] == codes, self.odds[place], 0.0)
 
 
-def repeats(views: Floats, truth: NDArray[np.int_]) -> Callable[[Floats], Floats]:
+def repeats(views: Floats, truth: Ints) -> Callable[[Floats], Floats]:
     """Return the score of values that repeat exactly, by views (n, d) of the worlds `truth` (n,), 1 for "in"."""
     return _sum_of([_counted(column, _bits, views[:, column], truth) for column in range(views.shape[1])])
 
 
-def low_bits(views: Floats, truth: NDArray[np.int_]) -> Callable[[Floats], Floats]:
+def low_bits(views: Floats, truth: Ints) -> Callable[[Floats], Floats]:
     """Return the score of low bits, by the grids on which the worlds differ most; arguments as for `repeats`."""
     found = []
     for column in range(min(views.shape[1], MOST_COLUMNS)):
@@ -88,7 +89,7 @@ def _sum_of(found: list[CodedColumn]) -> Callable[[Floats], Floats]:
     return score
 
 
-def _counted(column: int, coded: Coded, values: Floats, truth: NDArray[np.int_]) -> CodedColumn:
+def _counted(column: int, coded: Coded, values: Floats, truth: Ints) -> CodedColumn:
     codes, place = np.unique(coded(values), return_inverse=True)
     inside, outside = (np.bincount(place[truth == world], minlength=len(codes)) for world in (1, 0))
     # A category of one run differs by 1 whatever happens: only those of several runs can differ more than by chance.
@@ -104,7 +105,7 @@ def _bits(values: Floats) -> Codes:
     return np.ascontiguousarray(values + 0.0).view(np.int64)
 
 
-def _grids(values: Floats, truth: NDArray[np.int_]) -> Iterator[Coded]:
+def _grids(values: Floats, truth: Ints) -> Iterator[Coded]:
     """Yield ways to put numbers into categories by their low bits."""
     yield _coarseness
     largest = float(np.abs(values).max())

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..statistics.binomial import lower_limit
+from .arrays import Floats, Ints
 from .exact import low_bits, repeats
 
-Floats = NDArray[np.float64]
 Score = Callable[[Floats], Floats]
 """From views (n, d) to scores (n,)."""
 Sides = tuple[Floats, Floats]
@@ -119,7 +118,7 @@ def fit_score(
     out_views: Floats,
     *,
     kinds: Sequence[str] = tuple(WORDS),
-    folds: NDArray[np.int_] | None = None,
+    folds: Ints | None = None,
     delta: float = 0.0,
     own: bool = False,
 ) -> FittedScore:
@@ -224,7 +223,7 @@ def _limits(rate: Floats, n: float) -> tuple[Floats, Floats]:
     return middle - half, middle + half
 
 
-def _sides(scores: Floats, truth: NDArray[np.int_]) -> Sides:
+def _sides(scores: Floats, truth: Ints) -> Sides:
     return scores[truth == 1], scores[truth == 0]
 
 
@@ -242,12 +241,12 @@ def _read(column: int, values: Floats) -> Score:
     return score
 
 
-def _loss(odds: Floats, truth: NDArray[np.int_]) -> Floats:
+def _loss(odds: Floats, truth: Ints) -> Floats:
     """Return the log loss of each view under the log odds of "in" that a score gives it."""
     return np.logaddexp(0.0, np.where(truth == 1, -odds, odds))
 
 
-def _held_out(kind: str, views: Floats, truth: NDArray[np.int_], folds: NDArray[np.int_]) -> Floats:
+def _held_out(kind: str, views: Floats, truth: Ints, folds: Ints) -> Floats:
     """Return the log odds of each view under a score that was fitted without its fold, if there is more than one."""
     if (folds == folds[0]).all():
         return _fitted(kind, views, truth)[0](views)
@@ -259,7 +258,7 @@ def _held_out(kind: str, views: Floats, truth: NDArray[np.int_], folds: NDArray[
     return odds
 
 
-def _fitted(kind: str, views: Floats, truth: NDArray[np.int_]) -> tuple[Score, int | None]:
+def _fitted(kind: str, views: Floats, truth: Ints) -> tuple[Score, int | None]:
     """Fit one kind of score to `views` (n, d), n / 2 of either world; also return the column, if it reads one alone."""
     if kind in _COUNTED:
         return _COUNTED[kind](views, truth), None
@@ -283,7 +282,7 @@ def _fitted(kind: str, views: Floats, truth: NDArray[np.int_]) -> tuple[Score, i
     return score, column
 
 
-def _best_column(views: Floats, truth: NDArray[np.int_]) -> int:
+def _best_column(views: Floats, truth: Ints) -> int:
     """Return the column that certifies most, then the one whose means are furthest apart."""
     if views.shape[1] == 1:
         return 0
@@ -362,4 +361,4 @@ _FEATURES: dict[str, Callable[[Floats], Floats]] = {
     "quadratic": _squares,
     "boosted": _ordered,
 }
-_COUNTED: dict[str, Callable[[Floats, NDArray[np.int_]], Score]] = {"repeats": repeats, "low bits": low_bits}
+_COUNTED: dict[str, Callable[[Floats, Ints], Score]] = {"repeats": repeats, "low bits": low_bits}

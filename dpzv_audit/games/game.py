@@ -89,6 +89,16 @@ class Game:
         return {"method": self.method.name, **code, "config": self.config.model_dump(mode="json"), "game": game}
 
     @property
+    def unit(self) -> float:
+        """What a record adds to the scalar of a batch that holds it where its loss difference is at the clip, C/B."""
+        return self.config.clip / self.config.batch_size
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Mean of a round with the canary in the worlds "out" and "in", where the others contribute 0."""
+        return (0.0 if self.neighbours in ("add-remove", "zero-out") else -self.unit), self.unit
+
+    @property
     def knows_ids(self) -> bool:
         """Whether the adversary knows the batch ids: a client draws its own batches."""
         return self.adversary in KNOWS_IDS

@@ -17,7 +17,7 @@ from mechanisms.core.defence import Defence, Draws
 from ..base.errors import InputError
 from ..base.seeds import Purpose, stream
 from ..data.vertical import VerticalDataset
-from .engine import Arrays
+from .arrays import Arrays
 from .scores import GameScores, scores_of
 
 _PILOTS = 32

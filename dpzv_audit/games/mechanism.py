@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..base.errors import AuditError, InputError
 from ..base.executor import in_own_process, in_worker
@@ -44,10 +43,10 @@ from ..base.loading import function_at, importable, name_of_import, short, words
 from ..base.seeds import Purpose, stream
 from ..base.signals import can_ring, until
 from ..statistics.settings import not_held
-from .engine import Arrays, MechanismFailed
+from .arrays import Arrays, Floats
+from .engine import MechanismFailed
 from .scores import GameScores, GaussianGiven, scores_of
 
-Floats = NDArray[np.float64]
 Streams = Callable[[int, int | None], np.random.Generator]
 """From (world, run) to the generator of that run; with None for the run, to that of all of them in batches.
 

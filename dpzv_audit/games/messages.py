@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mechanisms.core.channel import SERVER, Message, View
 
-from .fitting import Floats
+from .arrays import Floats
 
 Ids = NDArray[np.int64]
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mechanisms.core.context import Deployment
 from mechanisms.core.scalars import ScalarConfig, scalar_config, scalar_release
@@ -32,7 +31,7 @@ from ..base.errors import unknown_name
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound, VerdictWord
 from ..data import load
 from . import zeroth_order
-from .fitting import Floats
+from .arrays import Bools, Floats
 from .game import Canary, Game, GameAdversary
 from .real import RealTrials
 from .transcript import Draw, DrawnTrials, Sampling, SimulatedTrials, World, mixture_score
@@ -163,7 +162,7 @@ def drawn(
     return enter
 
 
-def held(world: World) -> NDArray[np.bool_]:
+def held(world: World) -> Bools:
     """Which rounds hold the canary, (T, n): one in each pass, at random."""
     place = world.generator.integers(STEPS, size=(PASSES, world.runs)) + STEPS * np.arange(PASSES)[:, None]
     mask = np.zeros((ROUNDS, world.runs), dtype=bool)
@@ -171,9 +170,7 @@ def held(world: World) -> NDArray[np.bool_]:
     return mask
 
 
-def _scalars(
-    world: World, sigma: float | Floats = SIGMA, shift: float | None = None
-) -> tuple[Floats, NDArray[np.bool_]]:
+def _scalars(world: World, sigma: float | Floats = SIGMA, shift: float | None = None) -> tuple[Floats, Bools]:
     """Return scalars (T, n), in the rounds with the canary N(shift, sigma^2) or as designed, and which these are."""
     mask = held(world)
     mean = world.sign * UNIT if shift is None else shift

@@ -39,13 +39,11 @@ from ..base.errors import InputError
 from ..base.seeds import Purpose, stream
 from ..data.files import model_digest
 from ..data.vertical import VerticalDataset
-from .engine import Arrays
+from .arrays import Arrays, Bools, Floats
 from .game import CANARY, Game, Others, Worlds, worlds_of
 from .scores import GameScores, GaussianGiven, scores_of, side_pair
 from .transcript import Sampling, cap_weights, counted_law, known_ids_score, mixture_score, summaries, telling_count
 
-Rows = dict[str, np.ndarray]
-"""Arrays with a row a training."""
 _SAME = 1e-3
 """Relative spread of the information up to which a replayed canary counts as saturated in every round."""
 
@@ -84,20 +82,23 @@ class RealTrials:
     @cached_property
     def plan(self) -> Plan:
         """Schedule and noise; public, and the same in both worlds."""
-        return self.game.method.scalar_plan(
-            self.game.config,
-            Deployment(
-                records=len(self.worlds.data[1].train),
-                clients=self.dataset.clients,
-                seed=self.seed,
-                repeats=repeats_of(self.canaries((CANARY,))),
-            ),
+        deployment = Deployment(
+            records=self.records,
+            clients=self.dataset.clients,
+            seed=self.seed,
+            repeats=repeats_of(self.canaries((CANARY,))),
         )
+        return self.game.method.scalar_plan(self.game.config, deployment)
+
+    @property
+    def records(self) -> int:
+        """Records in the world that has the canary."""
+        return len(self.worlds.data[1].train)
 
     @cached_property
     def sampling(self) -> Sampling:
         """How records come into batches."""
-        return Sampling.of(self.game.config, len(self.worlds.data[1].train), self.plan.active)
+        return Sampling.of(self.game.config, self.records, self.plan.active)
 
     @property
     def sees_all(self) -> bool:
@@ -113,16 +114,21 @@ class RealTrials:
         update draws no noise that they do not see; joint-zo's other records are known to who plays it again.
         """
         game = self.game
-        config = self.game.config
+        config = game.config
         sees_all = game.knows_ids and self.sees_all
         if game.canary == "worst-case":
             # A replay needs both worlds to send the same messages, which they do not where one of them sends a 0.
-            if sees_all and config.top_model and config.server_update == "joint-zo" and game.neighbours != "zero-out":
+            if sees_all and self._joint_zo and game.neighbours != "zero-out":
                 return "replay"
             return "residuals" if game.knows_ids else "mixture"
         if game.adversary == "release":
             return "membership"
         return "replay" if sees_all and config.server_update != "dp-sgd" else "fitted"
+
+    @property
+    def _joint_zo(self) -> bool:
+        """Whether a top model steps by the released scalar, so that the other records add to it."""
+        return self.game.config.top_model and self.game.config.server_update == "joint-zo"
 
     def scored(self, arrays: Arrays) -> GameScores:
         """See `Trials.scored`.
@@ -130,24 +136,25 @@ class RealTrials:
         Residuals, and the replay of a worst-case canary that saturated the clip in every round, are Gaussian given the
         participations. Where the other records' part is not known, the residuals of joint-zo are not.
         """
-        found = scores_of(arrays, self.kind)
-        config = self.game.config
-        replayed = found.kind == "replay" and self.game.canary == "worst-case"
-        residuals = found.kind == "residuals" and not (config.top_model and config.server_update == "joint-zo")
-        if found.saturated is False or self.plan.sigma == 0.0 or config.clip_rule != "symmetric":
-            return found
-        given = self.given(found) if replayed or residuals else None
+        kind = self.kind
+        scores = scores_of(arrays, kind)
+        if scores.saturated is False or self.plan.sigma == 0.0 or self.game.config.clip_rule != "symmetric":
+            return scores
+        replayed = kind == "replay" and self.game.canary == "worst-case"
+        if not (replayed or (kind == "residuals" and not self._joint_zo)):
+            return scores
+        given = self.given(scores)
         if given is None or (replayed and not _alike(arrays, given.count)):
-            return found
-        return replace(found, given=given)
+            return scores
+        return replace(scores, given=given)
 
-    def given(self, found: GameScores) -> GaussianGiven | None:
+    def given(self, scores: GameScores) -> GaussianGiven | None:
         """Return what makes the scores Gaussian, and the participations to condition on; None where that is unknown."""
         cap = self.game.config.participation_cap
         if cap is not None and not self.sees_all:
             return None  # what counts for one client depends on batches that it does not see
         if self.game.first_pass_repeats > 1:
-            least, most = found.participations or (0, 1)
+            least, most = scores.participations or (0, 1)
             return GaussianGiven() if least == most else None
         return telling_count(counted_law(self.sampling, None if self.sees_all else (1,), cap))
 
@@ -186,48 +193,45 @@ class RealTrials:
         game = self.game
         if game.canary != "worst-case":
             return {}
-        first = CanaryClient(records, game.others, game.first_pass_repeats)
-        rest = range(2, self.dataset.clients + 1)
-        if game.config.all_at_once:
-            # Of parts that move together the first makes a record's whole difference, as it was aimed to.
-            return {1: first, **{m: CanaryClient(()) for m in rest}}
-        return {1: first, **{m: CanaryClient(records, game.others) for m in rest}}
+        # Of parts that move together the first makes a record's whole difference, as it was aimed to.
+        together = game.config.all_at_once
+        return {
+            1: CanaryClient(records, game.others, game.first_pass_repeats),
+            **{
+                m: CanaryClient(()) if together else CanaryClient(records, game.others)
+                for m in range(2, self.dataset.clients + 1)
+            },
+        }
 
-    def _play(self, dataset: VerticalDataset, replicas: Sequence[int]) -> Rows:
+    def _play(self, dataset: VerticalDataset, replicas: Sequence[int]) -> Arrays:
         """Train `replicas`, each in its world, and score them."""
-        worlds = [replica % 2 for replica in replicas]
-        config = self.game.config
-        twins = None
-        rows = list(replicas)
-        row_worlds = worlds
-        if self.kind == "replay":
-            # Two rows a training: what either world would send, given what was really sent.
-            twins = Twins(self, replicas)
-            rows = twins.rows
-            row_worlds = twins.worlds
+        # Two rows a training in a replay: what either world would send, given what was really sent.
+        twins = Twins(self, replicas) if self.kind == "replay" else None
+        worlds = [replica % 2 for replica in replicas] if twins is None else twins.worlds
+        rows = replicas if twins is None else twins.rows
         labels = np.tile(dataset.train.labels, (len(rows), 1))
-        present = self.worlds.present[worlds[0]]
         if self.worlds.label_alone:
-            labels[:, CANARY] = [self.worlds.labels[world] for world in row_worlds]
-        data = TrainingData.of(dataset, dtype=dtype_of(config), device=self.device, labels=labels)
-        canaries = self.canaries((CANARY,) if present else ())
+            labels[:, CANARY] = [self.worlds.labels[world] for world in worlds]
+        data = TrainingData.of(dataset, dtype=dtype_of(self.game.config), device=self.device, labels=labels)
+        canaries = self.canaries((CANARY,) if self.worlds.present[replicas[0] % 2] else ())
         recorder = self.recorder()
         run, saturated = self.trained(data, canaries, twins or recorder, rows, twins)
-        found = twins.scores() if twins else self._scored(recorder.view, run)
+        arrays = twins.scores() if twins else self._scored(recorder.view, run)
         if canaries:
-            found["saturated"] = np.full(len(replicas), saturated)
-        return found
+            arrays["saturated"] = np.full(len(replicas), saturated)
+        return arrays
 
     def recorder(self) -> ViewRecorder:
         """Return what records the scalars that the adversary sees."""
-        adversary = self.game.adversary
-        if self.game.config.all_at_once:
+        game = self.game
+        if game.config.all_at_once:
             # One scalar a round for all, whoever sees it; what the adversary knows of ids, the score goes by.
-            return ViewRecorder(Adversary("client", (1,)), kinds=("scalar",))
-        clients = (1,) if adversary == "client" else tuple(range(1, self.dataset.clients + 1))
-        return ViewRecorder(
-            Adversary("eavesdropper" if adversary == "release" else adversary, clients), kinds=("scalar",)
-        )
+            looks = Adversary("client", (1,))
+        else:
+            everyone = tuple(range(1, self.dataset.clients + 1))
+            name = "eavesdropper" if game.adversary == "release" else game.adversary
+            looks = Adversary(name, (1,) if name == "client" else everyone)
+        return ViewRecorder(looks, kinds=("scalar",))
 
     def trained(
         self,
@@ -255,15 +259,15 @@ class RealTrials:
         )
         run = self.game.method.start(data, config, context)
         fed = federation_of(run)
+        needed = saturating_difference(config)
         for number, canary in canaries.items():
             candidates = _candidates(fed, config, number, self.seed)
             canary.aim(candidates, loss_differences(fed, number, candidates), fed.data.labels)
-        wanted = saturating_difference(config)
-        reached = min((float(canary.reach.min()) for canary in canaries.values()), default=wanted)
-        if not reached >= wanted:
+        reached = min((float(canary.reach.min()) for canary in canaries.values()), default=needed)
+        if not reached >= needed:
             raise InputError(
                 f"the worst-case canary makes a loss difference of {reached:.3g} where the clip saturates at "
-                f"{wanted:.3g}: must reach it, so use more hidden units or a smaller clip or smoothing"
+                f"{needed:.3g}: must reach it, so use more hidden units or a smaller clip or smoothing"
             )
         saturated = True
         for done in range(1, len(self.plan.active) + 1):
@@ -272,7 +276,7 @@ class RealTrials:
                 saturated = saturated and all(c.saturates(fed, m, config) for m, c in canaries.items())
         return run, saturated
 
-    def _scored(self, view: View, run: Run) -> Rows:
+    def _scored(self, view: View, run: Run) -> Arrays:
         game = self.game
         if self.kind == "membership":
             return {"scores": self._membership(run)}
@@ -282,13 +286,11 @@ class RealTrials:
         ids = view.batches() if game.knows_ids else None
         held = None if ids is None else (ids == CANARY).any(2).cpu().numpy()
         if self.kind == "fitted":
-            features = summaries(scalars, held, skip_held=game.canary == "state")
-            if held is None:
-                return {"features": features}
-            return {"features": features, "counts": held.sum(0)}
+            features = {"features": summaries(scalars, held, skip_held=game.canary == "state")}
+            return features if held is None else {**features, "counts": held.sum(0)}
         assert ids is not None
         assert held is not None
-        unit = game.config.clip / game.config.batch_size if game.others == "saturated" else 0.0
+        unit = game.unit if game.others == "saturated" else 0.0
         others = ((ids >= 0).sum(2).cpu().numpy() - 1) * unit
         counted = held * self._cap_weights(held)
         return {"scores": known_ids_score(scalars, counted, others), "counts": (counted > 0).sum(0)}
@@ -307,12 +309,9 @@ class RealTrials:
     def _mixture(self, scalars: np.ndarray) -> np.ndarray:
         """Scores of one who does not know the batches: `mixture_score` about what all batches add in common."""
         game = self.game
-        config = self.game.config
-        unit = config.clip / config.batch_size
-        common = config.batch_size * unit if game.others == "saturated" else 0.0
-        mean_in, mean_out = (0.0, -2.0 * unit) if game.others == "saturated" else (unit, -unit)
-        if game.neighbours in ("add-remove", "zero-out"):
-            mean_out = 0.0
+        shift = game.unit if game.others == "saturated" else 0.0
+        mean_out, mean_in = (mean - shift for mean in game.means)
+        common = game.config.batch_size * shift
         return mixture_score(scalars - common, self.sampling, sigma=self.plan.sigma, mean_in=mean_in, mean_out=mean_out)
 
     def _membership(self, run: Run) -> np.ndarray:
@@ -380,7 +379,7 @@ class Twins:
     def on_note(self, party: int, round_: int, name: str, value: object) -> None:
         """Ignore notes."""
 
-    def scores(self) -> dict[str, np.ndarray]:
+    def scores(self) -> Arrays:
         """Log-likelihood ratio of each training, its information (sum of ((m_1 - m_0)/s)^2), rounds with the canary.
 
         A `state` canary is scored on the rounds that do not hold it alone.
@@ -503,15 +502,12 @@ def loss_differences(fed: Federation, number: int, candidates: Tensor) -> Tensor
     return minus - plus
 
 
-Floats = NDArray[np.float64]
-
-
 @dataclass(frozen=True)
 class CoinScores:
     """Scores (m,) of the canaries, high for label 1, their coins (m,) as booleans, and facts of the training."""
 
     scores: Floats
-    coins: NDArray[np.bool_]
+    coins: Bools
     rounds_seen: int
     saturated: bool
 
@@ -550,7 +546,7 @@ def play_one_run(trials: RealTrials, canaries: int) -> CoinScores:
     return CoinScores(scores, coins, len(scalars), saturated)
 
 
-def _held(ids: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _held(ids: NDArray[np.int64], records: NDArray[np.int64]) -> Bools:
     """Which rounds hold each of the records: (T, B) ids -> (T, m)."""
     place = np.searchsorted(records, ids).clip(max=len(records) - 1)
     found = records[place] == ids
@@ -560,7 +556,7 @@ def _held(ids: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.bool
     return held
 
 
-def coin_scores(scalars: Floats, held: NDArray[np.bool_], *, unit: float, sigma: float) -> Floats:
+def coin_scores(scalars: Floats, held: Bools, *, unit: float, sigma: float) -> Floats:
     """Best linear guesses (m,) of the coins from scalars (T,), the canaries' rounds (T, m), C/B and the noise."""
     design = unit * held.astype(np.float64)
     covariance = design @ design.T + sigma**2 * np.eye(len(design))

@@ -6,18 +6,18 @@ view given n is (epsilon, delta / p): a test of those runs at delta / p is one o
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import PlainValidator
 
 from ..base.errors import InputError
 from ..base.findings import Void
 from ..statistics.assumptions import dependence, orders
-from .fitting import COLUMN, EXACT, LEAST_FIT, WORDS, FittedScore, Floats, fit_score, fit_size
+from .arrays import Arrays, Floats
+from .fitting import COLUMN, EXACT, LEAST_FIT, WORDS, FittedScore, fit_score, fit_size
 
 Column = Annotated[Floats, PlainValidator(lambda values: np.asarray(values, dtype=np.float64))]
 
@@ -136,13 +136,13 @@ def joined(blocks: Sequence[GameScores]) -> GameScores:
     )
 
 
-def side_pair(arrays: Mapping[str, NDArray[Any]], name: str) -> tuple[Floats, Floats]:
+def side_pair(arrays: Arrays, name: str) -> tuple[Floats, Floats]:
     """Return the rows `name` of the worlds "in" and "out"."""
     inside, outside = (np.asarray(arrays[f"{side}_{name}"], dtype=np.float64) for side in ("in", "out"))
     return inside, outside
 
 
-def views_of(arrays: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats]:
+def views_of(arrays: Arrays) -> tuple[Floats, Floats]:
     """Return the views (n, d) of "in" and "out" in `arrays`; a number that a mechanism answers is a view of width 1."""
     if "in_features" in arrays:
         return side_pair(arrays, "features")
@@ -150,7 +150,7 @@ def views_of(arrays: Mapping[str, NDArray[Any]]) -> tuple[Floats, Floats]:
     return inside[:, None], outside[:, None]
 
 
-def scored_by(model: FittedScore, arrays: Mapping[str, NDArray[Any]], *, first: int = 0) -> GameScores:
+def scored_by(model: FittedScore, arrays: Arrays, *, first: int = 0) -> GameScores:
     """Return the scores that a chosen score gives to the views in `arrays`, from the `first` pair on."""
     inside, outside = (model.score(views[first:]) for views in views_of(arrays))
     kind = "own" if model.own and model.kind == COLUMN else "fitted"
@@ -161,7 +161,7 @@ def scored_by(model: FittedScore, arrays: Mapping[str, NDArray[Any]], *, first: 
 
 
 def scores_of(
-    arrays: Mapping[str, NDArray[Any]],
+    arrays: Arrays,
     kind: str = "own",
     *,
     kinds: Sequence[str] = tuple(WORDS),

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mechanisms import Training, train
 from mechanisms.core.channel import Adversary, View, ViewRecorder
@@ -20,7 +19,8 @@ from mechanisms.core.channel import Adversary, View, ViewRecorder
 from ..base.errors import InputError, check_count, check_names
 from ..base.findings import NeighbourRelation
 from ..base.seeds import Purpose, stream
-from .fitting import LEAST_FIT, FittedScore, Floats, fit_score
+from .arrays import Bools, Floats
+from .fitting import LEAST_FIT, FittedScore, fit_score
 from .messages import MOST_RAW, Heard, Ids, PublicLabels, heard_in, turns
 from .scores import GameScores
 
@@ -103,7 +103,7 @@ class MessageScore:
 
     fitted: FittedScore
     names: tuple[str, ...]
-    columns: NDArray[np.bool_]
+    columns: Bools
     widths: Mapping[str, int]
     tried: Mapping[str, float]
     trainings: int

@@ -29,8 +29,7 @@ from mechanisms.core.scalars import ScalarConfig
 from ..accounting.release import SamplerName
 from ..base.errors import InputError
 from ..base.seeds import Purpose, stream
-from .engine import Arrays
-from .fitting import Floats
+from .arrays import Arrays, Bools, Floats
 from .game import Game
 from .scores import GameScores, GaussianGiven, scores_of
 
@@ -186,7 +185,7 @@ def _log_mixture(x: NDArray[np.floating], shift: float, absent: float, sampling:
     return np.asarray(np.logaddexp(np.log(absent) if absent > 0.0 else -np.inf, inside).sum(0))
 
 
-def known_ids_score(scalars: Floats, held: NDArray[np.bool_], others: Floats | float = 0.0) -> Floats:
+def known_ids_score(scalars: Floats, held: Bools, others: Floats | float = 0.0) -> Floats:
     """Sum (n,) over the rounds that `held` (T, n) the canary of the scalars (T, n) less what the `others` add.
 
     The exact log-likelihood ratio up to scale for means of +-m or 0 and m, equal in all rounds.
@@ -204,7 +203,7 @@ def telling_count(law: Floats) -> GaussianGiven:
     return GaussianGiven(probability=probability, count=count if probability < 1.0 else None)
 
 
-def summaries(scalars: Floats, held: NDArray[np.bool_] | None, *, skip_held: bool = False) -> Floats:
+def summaries(scalars: Floats, held: Bools | None, *, skip_held: bool = False) -> Floats:
     """Return (n, d) summaries of scalars (T, n): by quarter of the transcript their mean, mean size and mean square.
 
     Where it is known which rounds `held` (T, n) the canary, its rounds and the others are summed apart; with
@@ -299,23 +298,17 @@ class SimulatedTrials:
         draw = self._known if self.game.knows_ids else self._secret
         return in_blocks(lambda block: draw(stream(self.seed, Purpose.SIMULATION, block), size), first, last, size)
 
-    @property
-    def _means(self) -> tuple[float, float]:
-        """Mean of a round with the canary in the worlds "out" and "in"."""
-        unit = self.game.config.clip / self.game.config.batch_size
-        return (0.0 if self.game.neighbours in ("add-remove", "zero-out") else -unit), unit
-
     def _known(self, generator: np.random.Generator, size: int) -> Arrays:
         counts = generator.choice(len(self.law), size=(2, size), p=self.law / self.law.sum())
         z = generator.standard_normal((2, size))
         out, inside = (
-            n * mean + np.sqrt(n) * self.sigma * draw for n, mean, draw in zip(counts, self._means, z, strict=True)
+            n * mean + np.sqrt(n) * self.sigma * draw for n, mean, draw in zip(counts, self.game.means, z, strict=True)
         )
         return {"out_scores": out, "in_scores": inside, "out_counts": counts[0], "in_counts": counts[1]}
 
     def _secret(self, generator: np.random.Generator, size: int) -> Arrays:
         found: Arrays = {}
-        means = self._means
+        means = self.game.means
         for side, mean in (("out", means[0]), ("in", means[1])):
             scalars = generator.standard_normal((len(self.sampling.active), size), dtype=np.float32)
             scalars *= np.float32(self.sigma)

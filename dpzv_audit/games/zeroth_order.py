@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import Release, calibrate, sigma_sound
-from .fitting import Floats
+from .arrays import Floats
 from .transcript import World
 
 EPSILON = 1.0
