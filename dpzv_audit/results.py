@@ -397,22 +397,22 @@ class Tried(Part):
     reason: str | None = None
 
 
-class Cell(Part):
-    """One cell of a matrix, as `dpzv_audit.evidence.matrix.measured_cell` says, or why there is none."""
+class CellKey(Part):
+    """What a cell of a matrix is about: who mounts which attack, and on what."""
 
     attack: str = ""
     adversary: str = ""
-    clients: list[StrictInt] = []
-    """Those that look; of one client that looks the worst."""
-    chosen: str | None = None
-    """The attack that it is, of a cell of the strongest."""
     method: str = ""
     noise: str | None = None
+    """The channel on which a method gets the noise of `epsilon`."""
     defence: str | None = None
     """A defence by its name, with settings as NAME:KEY=VALUE where it has others than its own."""
     epsilon: Number | None = None
-    state: str = ""
-    reason: str | None = None
+
+
+class CellSummary(Part):
+    """An attack's success in a cell, beside the best without an attack; see `dpzv_audit.evidence.matrix.summary_of`."""
+
     metric: str | None = None
     success: Success | None = None
     low: Success | None = None
@@ -445,6 +445,17 @@ class Cell(Part):
     """The sound upper bound on epsilon against the adversary."""
     bytes: Number | None = None
     """Bytes that a training exchanges."""
+
+
+class Cell(CellSummary, CellKey):
+    """One cell of a matrix: its key, and a summary of what was measured, or the reason why nothing was."""
+
+    clients: list[StrictInt] = []
+    """Those that look; of one client that looks the worst."""
+    chosen: str | None = None
+    """The attack that it is, of a cell of the strongest."""
+    state: str = ""
+    reason: str | None = None
     run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")] | None = None
     """The path of its report below the matrix's folder."""
 

@@ -94,6 +94,11 @@ class Interval:
     unit: str = "records"
 
 
+def value_of(measured: float | Interval) -> float:
+    """Return a number that was measured, with an interval or without."""
+    return measured.value if isinstance(measured, Interval) else measured
+
+
 @dataclass(frozen=True, kw_only=True)
 class Control(Interval):
     """A run whose result is known: it must be at `expected` (negative), or `value` reach it (positive).

@@ -9,7 +9,7 @@ import numpy as np
 
 from attacks.core.spec import DoesNotApply
 
-from ..base.findings import STRONGEST, Control, Interval
+from ..base.findings import STRONGEST, Control, Interval, value_of
 from ..evidence.choosing import applicable, named, strongest, worst_client
 from ..evidence.gathering import Pool, Stage, Subject, Success
 from .data import facts_of
@@ -134,7 +134,4 @@ def _means_of(rows: "Iterable[Mapping[str, float | Interval]]") -> dict[str, flo
     """Return the mean over rows of each value by name."""
     every = list(rows)
     values = {name: [row[name] for row in every if name in row] for name in every[0]}
-    return {
-        name: float(np.mean([one if isinstance(one, float | int) else one.value for one in column]))
-        for name, column in values.items()
-    }
+    return {name: float(np.mean(list(map(value_of, column)))) for name, column in values.items()}

@@ -18,7 +18,7 @@ from ..base.findings import STRONGEST
 from ..base.loading import importable
 from ..base.rounding import p_value
 from ..base.store import hold, private_folder, write_atomically
-from ..results import Cell
+from ..results import Cell, CellKey
 from ..runs import environment, json_text
 from .flags import CellFlags, Count, takes
 from .options import DataFlags, load_data
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 CHANNELS = ("gradient", "embedding", "embedding-batch")
-_UNDEFENDED = Cell(noise=None, epsilon=None)
+_UNDEFENDED = CellKey(noise=None, epsilon=None)
 
 
 @takes
@@ -95,7 +95,7 @@ def matrix(
     task = partial(CellTask, data=data, flags=flags, folder=folder / "cells")
     variants = {m: [_UNDEFENDED] if m in codes else _claims(METHODS[m], claimed, channels) for m in chosen_methods}
     tasks = [
-        task(cell=variant.model_copy(update={"attack": a, "adversary": by, "method": m}))
+        task(key=variant.model_copy(update={"attack": a, "adversary": by, "method": m}))
         for m, undefended in variants.items()
         for variant in (*undefended, *_defended(defended, claimed))
         for a in chosen_attacks
@@ -103,8 +103,8 @@ def matrix(
     ]
     for a in () if no_self_check else chosen_attacks:
         by = ATTACKS[a].adversaries[0]
-        control = Cell(attack=a, adversary=by, method="dpzv", noise=None, epsilon=None)
-        tasks.append(task(cell=control, positive=True))
+        control = CellKey(attack=a, adversary=by, method="dpzv", noise=None, epsilon=None)
+        tasks.append(task(key=control, positive=True))
     check_task(tasks[0])
     lock = folder.with_name(f".{folder.name}.lock")
     with hold(lock, f"the matrix in {folder}", shared=True):
@@ -133,13 +133,13 @@ def _of_strongest(one: "Outcome", adversary: str) -> "Outcome":
     return replace(one, cell=one.cell.model_copy(update=row))
 
 
-def _claims(method: "MethodSpec", claimed: list[float], channels: list[str]) -> list[Cell]:
+def _claims(method: "MethodSpec", claimed: list[float], channels: list[str]) -> list[CellKey]:
     """Channels of noise and epsilons that a method is run with: its own claim, or none and then each channel's."""
     if method.own_noise:
-        return [Cell(noise=None, epsilon=epsilon) for epsilon in claimed]
+        return [CellKey(noise=None, epsilon=epsilon) for epsilon in claimed]
     if "dp" not in method.config.model_fields:
         channels = []
-    return [_UNDEFENDED, *(Cell(noise=on, epsilon=epsilon) for on, epsilon in product(channels, claimed))]
+    return [_UNDEFENDED, *(CellKey(noise=on, epsilon=epsilon) for on, epsilon in product(channels, claimed))]
 
 
 def _defences(given: str) -> list[str]:
@@ -156,14 +156,14 @@ def _defences(given: str) -> list[str]:
     check_names("defences", [one.partition(":")[0] for one in found], DEFENCES)
     for one in found:
         try:
-            defence_flags(Cell(defence=one))
+            defence_flags(CellKey(defence=one))
         except InputError as error:
             where = "its setting" if error.field == "defence_set" else error.field
             raise InputError(f": {InputError(error.rule, where, error.value).words}", "defences", one) from None
     return list(dict.fromkeys(found))
 
 
-def _defended(names: list[str], claimed: list[float]) -> Iterable[Cell]:
+def _defended(names: list[str], claimed: list[float]) -> Iterable[CellKey]:
     """Yield each defence as it is, or for each epsilon where it promises one that is not given."""
     from mechanisms.defences import DEFENCES
 
@@ -171,7 +171,7 @@ def _defended(names: list[str], claimed: list[float]) -> Iterable[Cell]:
         settings = DEFENCES[name.partition(":")[0]].settings
         scaled = "epsilon" in settings.model_fields and "epsilon=" not in name
         for epsilon in claimed if scaled else [None]:
-            yield Cell(noise=None, defence=name, epsilon=epsilon)
+            yield CellKey(noise=None, defence=name, epsilon=epsilon)
 
 
 def _methods(given: str, out: Path) -> tuple[list[str], dict[str, str]]:

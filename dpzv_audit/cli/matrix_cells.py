@@ -24,7 +24,7 @@ from ..evidence.bounding import AuditPlan
 from ..evidence.choosing import fresh_seed
 from ..evidence.matrix import measured_cell
 from ..evidence.training import attack_result
-from ..results import Cell, SelfCheck
+from ..results import Cell, CellKey, SelfCheck
 from ..runs import environment, slug, write_run
 from ..systems.run import PREFIX
 from ..systems.trials import TrialStore
@@ -46,13 +46,12 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class CellTask:
-    """Everything that a cell depends on, so that it can be done by any process: the `cell` with nothing found yet.
+    """Everything that a cell depends on, so that it can be done by any process.
 
-    Its `noise` is the channel on which a baseline gets the noise of `epsilon`; `positive`: the attack's control.
-    `clients` are those that look where they are known already.
+    `positive`: the attack's control. `clients` are those that look where they are known already.
     """
 
-    cell: Cell
+    key: CellKey
     data: DataFlags
     flags: CellFlags
     folder: Path
@@ -62,23 +61,21 @@ class CellTask:
     @property
     def name(self) -> str:
         """The cell's folder: readable, and different for different tasks."""
-        cell = self.cell
+        key = self.key
         control = "control" if self.positive else None
-        epsilon = None if cell.epsilon is None else f"eps{cell.epsilon:g}"
-        parts = (cell.attack, cell.adversary, cell.method, cell.noise, cell.defence, epsilon, control)
+        epsilon = None if key.epsilon is None else f"eps{key.epsilon:g}"
+        parts = (key.attack, key.adversary, key.method, key.noise, key.defence, epsilon, control)
         readable = "-".join(part for part in parts if part is not None)
-        named = {name: getattr(cell, name) for name in ("method", "epsilon", "attack", "adversary")}
-        facts = {**named, **self.flags.facts(asdict(self.data)), "noise": cell.noise, "positive": self.positive}
-        facts["defence"] = cell.defence
-        key = run_key({key: str(value) for key, value in facts.items()})
-        return f"{slug(readable, limit=80)}-{key[:6]}"
+        facts = {**self.flags.facts(asdict(self.data)), **dict(key), "positive": self.positive}
+        digest = run_key({name: str(value) for name, value in facts.items()})
+        return f"{slug(readable, limit=80)}-{digest[:6]}"
 
     def unmeasured(self, state: str, reason: str) -> Outcome:
         """Return a cell without a number: the attack `does not apply`, or something `failed`, and why."""
         words = " ".join(reason.split())
         holds = False if state == "failed" else None
-        check = SelfCheck(attack=self.cell.attack, what=words, value=None, expected=None, holds=holds)
-        cell = self.cell.model_copy(update={"state": state, "reason": words})
+        check = SelfCheck(attack=self.key.attack, what=words, value=None, expected=None, holds=holds)
+        cell = Cell(**self.key.to_json(), state=state, reason=words)
         return Outcome(cell, check if self.positive else None)
 
 
@@ -155,15 +152,15 @@ def _variant(cell: Cell) -> tuple[object, ...]:
     return cell.method, cell.noise, cell.defence, cell.epsilon
 
 
-def defence_flags(cell: Cell) -> tuple[list[str] | None, list[str] | None]:
+def defence_flags(key: CellKey) -> tuple[list[str] | None, list[str] | None]:
     """Return --defence and --defence-set of a cell, None without one; `InputError` for an unknown one, or a setting."""
-    if cell.defence is None:
+    if key.defence is None:
         return None, None
-    name, *given = cell.defence.split(":")
-    if cell.epsilon is not None:
-        given.append(f"epsilon={cell.epsilon!r}")
-    defences_given(TrainingFlags(defence=[name], defence_settings=given))
-    return [name], given
+    name, *settings = key.defence.split(":")
+    if key.epsilon is not None:
+        settings.append(f"epsilon={key.epsilon!r}")
+    defences_given(TrainingFlags(defence=[name], defence_settings=settings))
+    return [name], settings
 
 
 def check_task(task: CellTask) -> None:
@@ -178,27 +175,27 @@ def run_cell(task: CellTask) -> Outcome:
     Every exception of a cell becomes its reason, so that one cell never takes the others with it.
     """
     folder = task.folder
-    kept = stored_cell(folder / task.name / CELL_FILE, task.cell)
+    kept = stored_cell(folder / task.name / CELL_FILE, task.key)
     if kept is not None:
         return kept
     clear_cell(task)
     result = None
     try:
-        spec = attack_named(task.cell.attack)
+        spec = attack_named(task.key.attack)
         setting = _setting(task)
         if task.positive:
             found = spec.positive_control(setting)
             values = {name: getattr(found, name) for name in ("what", "value", "expected", "holds")}
             check = SelfCheck(attack=spec.name, **values)
-            outcome = Outcome(task.cell.model_copy(update={"state": "measured"}), check)
+            outcome = Outcome(Cell(**task.key.to_json(), state="measured"), check)
         else:
             result = attack_result(spec, setting, AuditPlan(runs=0, confidence=setting.confidence))
             report = f"{folder.name}/{task.name}/report.html"
-            outcome = Outcome(measured_cell(task.cell, result, report))
+            outcome = Outcome(measured_cell(task.key, result, report))
     except DoesNotApply as error:
         outcome = task.unmeasured("does not apply", error.said(str, flag))
     except AuditError as error:
-        misfit = task.cell.defence is not None and isinstance(error, InputError) and error.field == "defence"
+        misfit = task.key.defence is not None and isinstance(error, InputError) and error.field == "defence"
         if not misfit:
             return task.unmeasured("failed", error.said(str, flag))
         # Whether a defence fits a method and its data shows where a training begins.
@@ -218,7 +215,7 @@ def run_cell(task: CellTask) -> Outcome:
     return outcome
 
 
-def stored_cell(path: Path, named: Cell) -> Outcome | None:
+def stored_cell(path: Path, named: CellKey) -> Outcome | None:
     """Return the finished cell at `path`, the one that is `named`; None where there is none, or a damaged one."""
     kept = Store(path.parent).read(path.name, Outcome, again="the cell is run again")
     same = kept is not None and named.to_json().items() <= kept.cell.to_json().items()
@@ -233,30 +230,28 @@ def clear_cell(task: CellTask) -> None:
 
 def _setting(task: CellTask) -> AttackSetting:
     torch.set_num_threads(1)
-    cell = task.cell
+    key = task.key
     flags = task.flags
-    spec = attack_named(cell.attack)
+    spec = attack_named(key.attack)
     settings = None
-    defence, its_settings = defence_flags(cell)
-    if cell.noise is not None:
+    defence, its_settings = defence_flags(key)
+    if key.noise is not None:
         try:
-            method_named(cell.method).configure(dp=cell.noise, epsilon=1.0)
+            method_named(key.method).configure(dp=key.noise, epsilon=1.0)
         except InputError as error:
-            raise DoesNotApply(f"{cell.noise} noise does not apply to {cell.method}: {error.words}") from error
-        settings = [f"dp={cell.noise}"]
+            raise DoesNotApply(f"{key.noise} noise does not apply to {key.method}: {error.words}") from error
+        settings = [f"dp={key.noise}"]
     data = task.data
-    if cell.method.startswith(PREFIX):
-        training = TrainingFlags(
-            system=cell.method.removeprefix(PREFIX), defence=defence, defence_settings=its_settings
-        )
+    if key.method.startswith(PREFIX):
+        training = TrainingFlags(system=key.method.removeprefix(PREFIX), defence=defence, defence_settings=its_settings)
     else:
         if data.csv is None:
             data = replace(data, preset=data.preset or "paper")
         training = TrainingFlags(
-            method=cell.method,
+            method=key.method,
             epochs=flags.epochs,
             batch_size=flags.batch_size,
-            epsilon=None if defence else cell.epsilon,
+            epsilon=None if defence else key.epsilon,
             settings=settings,
             defence=defence,
             defence_settings=its_settings,
@@ -265,22 +260,22 @@ def _setting(task: CellTask) -> AttackSetting:
             try:
                 configure(training)
             except InputError as error:
-                raise DoesNotApply(f"{cell.defence} does not apply to {cell.method}: {error.words}") from error
+                raise DoesNotApply(f"{key.defence} does not apply to {key.method}: {error.words}") from error
     attacked = choose(
         training,
         data,
         quiet=True,
-        require=partial(spec.check, cell.adversary),
+        require=partial(spec.check, key.adversary),
         seed=flags.seed,
         device=flags.device,
-        trials=TrialStore(folder=task.folder.parent / TRIALS / run_key({"system": cell.method})),
+        trials=TrialStore(folder=task.folder.parent / TRIALS / run_key({"system": key.method})),
         seconds=flags.trial_seconds,
     )
     return AttackSetting.of(
         attacked,
-        adversary=cell.adversary,
+        adversary=key.adversary,
         clients=task.clients,
-        queries=spec.setup.queries if asks(attacked, cell.adversary) else 1,
+        queries=spec.setup.queries if asks(attacked, key.adversary) else 1,
         trials=flags.seeds,
         confidence=flags.confidence,
         with_positive=False,

@@ -17,7 +17,7 @@ from attacks.core.spec import DoesNotApply
 from ..base.files import LARGEST_STATE, read_plain
 from ..base.findings import LEAST_TRAININGS
 from ..base.store import Store, verified
-from ..results import AttackResult, AttacksResult, Cell, read
+from ..results import AttackResult, AttacksResult, Cell, CellKey, read
 from ..statistics.panel import Panel
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import lacking, possible
@@ -28,9 +28,9 @@ from .sentences import said
 from .training import attack_result
 
 
-def folder_of(cell: Cell) -> str:
+def folder_of(key: CellKey) -> str:
     """Return the folder of an attack's own result, below that of all."""
-    return f"{cell.attack}-{cell.adversary}"
+    return f"{key.attack}-{key.adversary}"
 
 
 def attacks_result(
@@ -51,32 +51,36 @@ def attacks_result(
         InputError: The configuration does not fit the data, or a system recorded what cannot be.
         AuditError: A training of a system failed.
     """
-    cells: list[Cell] = []
-    apply: list[tuple[AttackSpec, AttackSetting, Cell]] = []
+    idle: list[Cell] = []
+    apply: list[tuple[AttackSpec, AttackSetting, CellKey]] = []
     for spec, setting in mounted:
-        cell = Cell(attack=spec.name, adversary=setting.adversary, method=setting.method.name, noise=None, epsilon=None)
+        key = CellKey(
+            attack=spec.name, adversary=setting.adversary, method=setting.method.name, noise=None, epsilon=None
+        )
         why = lacking(spec, possible(spec, setting)[0])
         if why is None:
-            apply.append((spec, setting, cell))
+            apply.append((spec, setting, key))
         else:
-            cells.append(_without(cell, why))
+            idle.append(_without(key, why))
     each = Panel(apply).confidence(base.confidence)
     plan = AuditPlan(runs=0, confidence=each, reporter=reporter)
     results: dict[str, AttackResult] = {}
-    for spec, setting, cell in apply:
-        name = f"{folder_of(cell)}.json"
-        found = None if store is None else store.load(name, _read_result, again="it is mounted again")
-        if found is None:
+    measured: list[Cell] = []
+    for spec, setting, key in apply:
+        folder = folder_of(key)
+        name = f"{folder}.json"
+        result = None if store is None else store.load(name, _read_result, again="it is mounted again")
+        if result is None:
             try:
-                found = attack_result(spec, replace(setting, confidence=each), plan)
+                result = attack_result(spec, replace(setting, confidence=each), plan)
             except DoesNotApply as error:
-                cells.append(_without(cell, error.words))
+                idle.append(_without(key, error.words))
                 continue
             if store is not None:
-                store.write(name, found.to_json(), cure="make room and go on with ‹resume›")
-        results[folder_of(cell)] = found
-        cells.append(measured_cell(cell, found, f"{folder_of(cell)}/report.html"))
-    measured = sorted((cell for cell in cells if cell.state == "measured"), key=attrgetter("harm"), reverse=True)
+                store.write(name, result.to_json(), cure="make room and go on with ‹resume›")
+        results[folder] = result
+        measured.append(measured_cell(key, result, f"{folder}/report.html"))
+    measured.sort(key=attrgetter("harm"), reverse=True)
     controls = negative_controls(measured)
     sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
     missing = [void.words for void in voids_of(base.method, base.dataset.clients, needs.READ)]
@@ -84,25 +88,25 @@ def attacks_result(
         missing += base.method.capabilities.not_made
         missing += [FEATURES] if all(cell.adversary != "server" for cell in measured) else []
     sentence += "".join(f" Not tested: {words}." for words in missing)
-    result = AttacksResult(
+    everything = AttacksResult(
         sentence=sentence,
-        attacks=[*measured, *(cell for cell in cells if cell.state != "measured")],
+        attacks=[*measured, *idle],
         mounted=len(apply),
         confidence=base.confidence,
         confidence_each=each,
         negative_controls=controls,
         **provenance(base),
     )
-    return result, results
+    return everything, results
 
 
 def _read_result(path: Path) -> AttackResult:
     value = verified(read_plain(path, LARGEST_STATE))
-    found, left = read(value) if isinstance(value, dict) else (None, {})
-    if not isinstance(found, AttackResult) or left:
+    result, left = read(value) if isinstance(value, dict) else (None, {})
+    if not isinstance(result, AttackResult) or left:
         raise ValueError("it holds no result of an attack")
-    return found
+    return result
 
 
-def _without(cell: Cell, why: str) -> Cell:
-    return cell.model_copy(update={"state": "does not apply", "reason": why})
+def _without(key: CellKey, why: str) -> Cell:
+    return Cell(**key.to_json(), state="does not apply", reason=why)

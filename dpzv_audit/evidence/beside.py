@@ -14,7 +14,7 @@ from mechanisms import method_named
 from mechanisms.presets import dataset_defaults
 
 from ..base.store import Store
-from ..results import AttackResult, Cell
+from ..results import AttackResult, Cell, CellKey
 from .bounding import AuditPlan
 from .choosing import strongest
 from .matrix import measured_cell
@@ -47,35 +47,36 @@ def stands_beside(
         InputError: The configuration does not fit the data.
     """
     plan = AuditPlan(runs=0, confidence=confidence)
-    return {
-        f"{cell.attack}-{cell.method}": (measured_cell(cell, found, f"{cell.attack}-{cell.method}/report.html"), found)
-        for cell, found in _mounted(attack_named(attack), setting, plan, store)
-    }
+    beside = {}
+    for result, chosen in _mounted(attack_named(attack), setting, plan, store):
+        folder = f"{result.attack}-{result.method}"
+        key = CellKey(attack=result.attack, adversary=result.adversary, method=result.method)
+        beside[folder] = (measured_cell(key, result, f"{folder}/report.html", chosen), result)
+    return beside
 
 
 def _mounted(
     spec: AttackSpec, setting: AttackSetting, plan: AuditPlan, store: Store | None
-) -> Iterator[tuple[Cell, AttackResult]]:
+) -> Iterator[tuple[AttackResult, str | None]]:
+    """Yield the results, the first with the name of the attack that a pilot chose."""
     kept = {name: store and Store(store.folder / name) for name in ("strongest", WITHOUT_NOISE)}
     plain = replace(setting, clients=(), options={})
     others = [
-        (one, replace(plain, queries=one.setup.queries, trials=min(setting.trials, one.setup.trials)))
-        for one in (ATTACKS[name] for name in ATTACKS)
-        if one is not spec
-        and one.goal.reveals == spec.goal.reveals
-        and one.setup.few_labels == spec.setup.few_labels
-        and setting.adversary in one.adversaries
+        (other, replace(plain, queries=other.setup.queries, trials=min(setting.trials, other.setup.trials)))
+        for other in (ATTACKS[name] for name in ATTACKS)
+        if other is not spec
+        and other.goal.reveals == spec.goal.reveals
+        and other.setup.few_labels == spec.setup.few_labels
+        and setting.adversary in other.adversaries
     ]
     try:
         other, chosen, tried = strongest(others, plan.reporter, kept["strongest"])
     except DoesNotApply:
         pass
     else:
-        found = attacked_result(other, chosen, plan, tried, kept["strongest"])
-        yield Cell(attack=other.name, adversary=setting.adversary, method=setting.method.name, chosen=other.name), found
+        yield attacked_result(other, chosen, plan, tried, kept["strongest"]), other.name
     method = method_named(WITHOUT_NOISE)
     required = {**spec.needs.requires, "batch_size": setting.config.batch_size}
     config = method.configure(**dataset_defaults(setting.dataset.name, method) | required)
     without = replace(setting, method=method, config=config, clients=(), queries=1)
-    cell = Cell(attack=spec.name, adversary=setting.adversary, method=method.name)
-    yield cell, attack_result(spec, without, plan, kept[WITHOUT_NOISE])
+    yield attack_result(spec, without, plan, kept[WITHOUT_NOISE]), None

@@ -100,7 +100,7 @@ class Bounded:
     @property
     def compute(self) -> dict[str, Plain]:
         """What a result says of the work: who did it, and where memory did not suffice for a chunk."""
-        fitted = self.done and self.done.fitted
+        fitted = None if self.done is None else self.done.fitted
         return {"workers": self.plan.workers.words(), **shortage(fitted and 2 * fitted)}
 
     @property

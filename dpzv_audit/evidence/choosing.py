@@ -14,7 +14,7 @@ from attacks.core.setting import ALONE, AttackSetting, abilities
 from attacks.core.spec import DoesNotApply
 
 from ..base.errors import InputError
-from ..base.findings import STRONGEST, Interval, damage
+from ..base.findings import STRONGEST, damage, value_of
 from ..base.seeds import Purpose, stream
 from ..base.store import Store
 from ..results import Tried
@@ -198,7 +198,7 @@ def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None"
         setting,
         success=outcome.success.value,
         chance=outcome.chance,
-        reference=max(map(_value, outcome.baselines.values()), default=outcome.chance),
+        reference=max(map(value_of, outcome.baselines.values()), default=outcome.chance),
         trainings=one.trials,
     )
 
@@ -206,10 +206,6 @@ def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None"
 def _named(spec: AttackSpec, setting: AttackSetting, **found: object) -> Tried:
     clients = list(setting.parties) if setting.looks.clients and "reason" not in found else []
     return Tried(attack=spec.name, adversary=setting.adversary, clients=clients, **found)
-
-
-def _value(baseline: float | Interval) -> float:
-    return baseline.value if isinstance(baseline, Interval) else baseline
 
 
 def pilot_seed(seed: int) -> int:

@@ -161,7 +161,7 @@ def test_a_matrix_of_which_every_cell_failed_says_so_in_its_report(tmp_path, cli
 
 def test_a_cell_on_which_workers_die_is_one_that_failed(tmp_path):
     cell = Cell(attack="label_direct", adversary="client", method="dpzv", noise=None, epsilon=1.0)
-    task = CellTask(cell=cell, data=DataFlags(), flags=CellFlags(epochs=1, seeds=1), folder=tmp_path)
+    task = CellTask(key=cell, data=DataFlags(), flags=CellFlags(epochs=1, seeds=1), folder=tmp_path)
     counts = []
     cells = Cells([task, task], counts.append)
     number = cells.take()
