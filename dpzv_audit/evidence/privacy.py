@@ -91,7 +91,7 @@ def privacy_sections(
         bounded = bounded_by(trials, audit, delta=noised.delta)
         return privacy_of(noised, adversary, NEIGHBOURS, plan, deployment, bounded, warnings=warnings)
     why_not = _UNAUDITED if audit.runs else "no audit was asked for"
-    unaudited = {"confidence": audit.confidence, "not_audited": why_not}
+    unaudited: dict[str, Any] = {"confidence": audit.confidence, "not_audited": why_not}
     return privacy_of(noised, adversary, NEIGHBOURS, plan, deployment, warnings=warnings, **unaudited)
 
 

@@ -199,7 +199,7 @@ def published_by_training(
 
 def published_simulation(result: Simulated) -> Simulated:
     """Return a result of `attack` or `audit` with `published`: its trainings are simulations, and nothing may leave."""
-    fields = result.model_fields_set
+    fields: set[str] = result.model_fields_set
     tables = ["attacks", "utility", "audits", "outside", *(["score_files"] if "game" in fields else [])]
     outside = {part: why for table in tables for part, why in _PARTS[table].items()}
     there = {part: why for part, why in outside.items() if not part.startswith("/") or part.split("/")[1] in fields}
