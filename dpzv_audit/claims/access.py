@@ -13,7 +13,7 @@ from ..base.files import Undigested, confined_to, kind_of, tree_digest
 from ..base.loading import importable
 from ..base.signals import TRIAL_SECONDS
 from ..games.mechanism import code_of, native_readers
-from .file import MechanismClaim, OwnClaim, ScoresClaim, TrainedClaim
+from .file import Claim, MechanismClaim, OwnClaim, TrainedClaim
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MOST_FILES = 10_000
@@ -60,35 +60,31 @@ class Access:
             raise InputError(f"which is {kind}, must be {' or '.join(kinds)} below {self.root}", key, value)
         return path
 
-    def _below(self, key: str, value: str, what: str, path: Path) -> Path:
+    def _below(self, key: str, value: str, subject: str, path: Path) -> Path:
         try:
-            found = path.resolve()
+            resolved = path.resolve()
         except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
-            raise InputError(f"{what} cannot be followed, must be a path below {self.root}", key, value) from None
-        if not found.is_relative_to(self.root.resolve()):
-            raise InputError(f"{what} lies elsewhere, must lie below {self.root} (or below ‹root› DIR)", key, value)
-        return found
+            raise InputError(f"{subject} cannot be followed, must be a path below {self.root}", key, value) from None
+        if not resolved.is_relative_to(self.root.resolve()):
+            raise InputError(f"{subject} lies elsewhere, must lie below {self.root} (or below ‹root› DIR)", key, value)
+        return resolved
 
-    def scores(self, claim: ScoresClaim) -> list[Path]:
-        """Return the two score files of a claim. Raises as `path`."""
+    def files(self, claim: Claim) -> list[Path]:
+        """Return the files of data that a claim names, in the order of its own `files`. Raises as `path`."""
         return [self.path(key, value, FILE) for key, value in claim.files.items()]
 
     def depends(self, claim: MechanismClaim | OwnClaim) -> list[Path]:
-        """Return what `depends` names. Raises as `path`."""
+        """Return the paths that `depends` names. Raises as `path`."""
         return [self.path("depends", value, FILE, FOLDER) for value in claim.depends]
-
-    def tables(self, claim: TrainedClaim | OwnClaim) -> list[Path]:
-        """Return the files of a claim's table: its rows and, where they are apart, its test rows. Raises as `path`."""
-        return [self.path(key, value, FILE) for key, value in claim.files.items()]
 
     @contextmanager
     def data_folder(self, claim: TrainedClaim | OwnClaim) -> Iterator[Path | None]:
-        """Yield the folder of a claim's data, and let nothing outside the root be opened; None where it names none.
+        """Yield the folder of a claim's data, None where it names none; the block opens its files below the root alone.
 
         Raises as `path`.
         """
         folder = None if claim.data_dir is None else self.path("data_dir", claim.data_dir, FOLDER)
-        with confined_to(None if folder is None else self.root):
+        with confined_to(None if folder is None and claim.csv is None else self.root):
             yield folder
 
     def transformer(self, claim: TrainedClaim) -> str | None:
@@ -97,10 +93,10 @@ class Access:
         That is a folder below the root, or with trust a name on a hub. Raises `InputError` for another folder, one with
         a link that leads out of the root, and for a name without trust: it is fetched from the network.
         """
-        key = "config.transformer"
         value = claim.config.get("transformer")
-        if not isinstance(value, str):
-            return None
+        return self._model("config.transformer", value) if isinstance(value, str) else None
+
+    def _model(self, key: str, value: str) -> str:
         if _HUB_NAME.fullmatch(value) and not Path(value).exists() and not (self.folder / value).exists():
             if not self.trust_code:
                 right = f"no folder below {self.folder}; a name on a hub, which is fetched, needs ‹trust_code›"
@@ -142,27 +138,16 @@ class Access:
 class Remembering(Access):
     """The same, for a check of a whole file in one go: each path is followed once, however many claims name it."""
 
-    known: dict[tuple[str, ...], Any] = field(default_factory=dict, compare=False)
-
-    @classmethod
-    def as_in(cls, access: Access) -> Self:
-        """Return what reaches the same."""
-        return cls(**vars(access))
+    paths: dict[tuple[str, ...], Path] = field(default_factory=dict, compare=False)
+    models: dict[str, str] = field(default_factory=dict, compare=False)
 
     def path(self, key: str, value: str, *kinds: str) -> Path:
         """See `Access.path`."""
-        asked = (value, *kinds)
-        if asked not in self.known:
-            self.known[asked] = super().path(key, value, *kinds)
-        found: Path = self.known[asked]
-        return found
+        if (value, *kinds) not in self.paths:
+            self.paths[value, *kinds] = super().path(key, value, *kinds)
+        return self.paths[value, *kinds]
 
-    def transformer(self, claim: TrainedClaim) -> str | None:
-        """See `Access.transformer`."""
-        value = claim.config.get("transformer")
-        if not isinstance(value, str):
-            return None
-        if (value,) not in self.known:
-            self.known[value,] = super().transformer(claim)
-        found: str | None = self.known[value,]
-        return found
+    def _model(self, key: str, value: str) -> str:
+        if value not in self.models:
+            self.models[value] = super()._model(key, value)
+        return self.models[value]

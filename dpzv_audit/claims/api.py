@@ -17,8 +17,8 @@ from ..statistics.scores import LoadedScores
 from ..statistics.settings import check_scores
 from .access import Access
 from .cache import Cache
-from .file import DEFAULT_ALPHA, Claim, ClaimsFile, one_claim
-from .forms import SystemForm, form_of
+from .file import DEFAULT_ALPHA, ClaimsFile, one_claim
+from .forms import MechanismForm, ScoresForm, SystemForm, form_of
 from .gate import ClaimRun, Gate, claim_seed
 from .mechanism import mechanism_subject
 from .result import decided, verify_result
@@ -91,48 +91,40 @@ def verify_claim(
     check_probability("alpha", alpha)
     check_positive("trial_seconds", trial_seconds)
     check_count("seed", seed, least=0)
-    keys: dict[str, object] = {}
+    named = {"mechanism": mechanism, "system": system}
+    keys: dict[str, object] = {
+        key: value if isinstance(value, str) else f"given:{key}" for key, value in named.items() if value is not None
+    }
     if scores is not None:
         keys["scores"] = {"in": "given", "out": "given"}
-    if mechanism is not None:
-        keys["mechanism"] = mechanism if isinstance(mechanism, str) else "given:mechanism"
-    if system is not None:
-        keys["system"] = system if isinstance(system, str) else "given:system"
-        if "attack" in claim:
-            keys["kind"] = "attack"
+    if system is not None and "attack" in claim:
+        keys["kind"] = "attack"
     if data is not None and ("csv" in claim or "dataset" in claim or system is None):
         raise InputError("data goes with system alone, and with neither csv nor dataset")
     placed = one_claim({"name": "claim", **claim, **keys})
-    run = ClaimRun(placed, "", claim_seed(placed, seed))
     file = ClaimsFile(Path(folder) / "claim", alpha, (placed,))
     # The caller imports and runs what it names itself: this is its own process.
     access = Access.of(file.path, root=Path(folder), trust_code=True, trial_seconds=trial_seconds)
-    subject: Subject | None = None
-    gaussian = bool(claim.get("exactly_gaussian"))
-    if scores is not None:
-        if not isinstance(scores, tuple | list) or len(scores) != 2:
-            raise InputError(f"scores is a {type(scores).__name__}, must be a pair (in_scores, out_scores)")
-        inside, outside = (check_scores(f"scores[{place}]", side) for place, side in enumerate(scores))
-        given = LoadedScores(inside, outside)
-        subject = scores_subject(lambda: given, exactly_gaussian=gaussian)
-    elif mechanism is not None and not isinstance(mechanism, str):
-        label = getattr(mechanism, "__qualname__", type(mechanism).__name__)
+    gate = Gate(file=file, access=access, cache=Cache(None), seed=seed, max_trials=max_trials)
+    run = ClaimRun(placed, "", claim_seed(placed, seed))
+    form = form_of(placed.claim)
+    if isinstance(form, ScoresForm):
+        run.gathering = gate.gathering(_of_scores(form, scores), run)
+    elif isinstance(form, MechanismForm) and not isinstance(mechanism, str):
         subject = mechanism_subject(
             mechanism,
-            label,
+            getattr(mechanism, "__qualname__", type(mechanism).__name__),
             run.seed,
-            delta=getattr(placed.claim, "delta", 0.0),
-            exactly_gaussian=gaussian,
+            delta=form.claim.delta,
+            exactly_gaussian=form.claim.exactly_gaussian,
             trial_seconds=trial_seconds,
             max_trials=max_trials,
         )
-    elif system is not None and (callable(system) or data is not None):
-        subject = _of_system(placed.claim, system, data, access, run.seed)
-    gate = Gate(file=file, access=access, cache=Cache(None), seed=seed, max_trials=max_trials)
-    if subject is None:
-        (run,) = gate.prepare()
-    else:
         run.gathering = gate.gathering(subject, run)
+    elif isinstance(form, SystemForm) and (data is not None or not isinstance(system, str)):
+        run.gathering = gate.gathering(_of_system(form, system, data, access, run.seed), run)
+    else:
+        (run,) = gate.prepare()
     gate.gather([run])
     options = GateOptions(allow=[], strict=False)
     (entry,) = verify_result(file, [run], decided([run], alpha), options, seed=seed).claims
@@ -140,21 +132,26 @@ def verify_claim(
     return ClaimVerdict(entry=entry, **{key: getattr(entry, key) for key in shown})
 
 
+def _of_scores(form: ScoresForm, scores: Any) -> Subject:
+    """Return a pair of lists of scores as the subject of a claim."""
+    if not isinstance(scores, tuple | list) or len(scores) != 2:
+        raise InputError(f"scores is a {type(scores).__name__}, must be a pair (in_scores, out_scores)")
+    loaded = LoadedScores(*(check_scores(f"scores[{place}]", side) for place, side in enumerate(scores)))
+    return scores_subject(lambda: loaded, exactly_gaussian=form.claim.exactly_gaussian)
+
+
 def _of_system(
-    claim: Claim,
+    form: SystemForm,
     train: Callable[..., Any] | str | None,
     data: "VerticalDataset | Mapping[str, object] | None",
     access: Access,
     seed: int,
 ) -> Subject:
-    """Return what a claim on a training, a function or its import path, is about, on `data` where they are given."""
+    """Return a training, a function or its import path, as the subject of a claim, on `data` where they are given."""
     from ..data import VerticalDataset
     from ..systems.stated import data_of, system_at, system_of
     from ..systems.task import dataset_of
     from .system import own_system, system_subject
-
-    form = form_of(claim)
-    assert isinstance(form, SystemForm)
 
     if callable(train):
         label = getattr(train, "__qualname__", type(train).__name__)
@@ -162,7 +159,7 @@ def _of_system(
     else:
         system = system_at(form.claim.system, access.trial_seconds, access.folder)
     if data is None:
-        given = data_of(system)
+        own = data_of(system)
     else:
-        given = data if isinstance(data, VerticalDataset) else dataset_of(data, "data")
-    return system_subject(form.claim, own_system(form.claim, system, given, access), access, seed)
+        own = data if isinstance(data, VerticalDataset) else dataset_of(data, "data")
+    return system_subject(form.claim, own_system(form.claim, system, own, access), access, seed)

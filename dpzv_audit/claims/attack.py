@@ -1,6 +1,6 @@
 """What a claim on the success of an attack is about: blocks of trainings, each attacked."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -13,9 +13,7 @@ from ..base.findings import STRONGEST, Control, Interval, value_of
 from ..evidence.choosing import applicable, named, strongest, worst_client
 from ..evidence.gathering import Pool, Stage, Subject, Success
 from .data import facts_of
-from .file import (
-    AttackClaim,
-)
+from .file import AttackClaim
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
@@ -36,15 +34,14 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, positives: int) ->
 
     mounted = [(spec, replace(setting, adversary=by)) for spec, by in named(claim.attack, claim.adversary)]
     every = claim.attack == STRONGEST
-    candidates = {words_of(spec, one): (spec, one) for spec, one in applicable(mounted, every=every)}
+    candidates = {words_of(*pair): pair for pair in applicable(mounted, every=every)}
 
     @cache
     def chosen() -> "tuple[AttackSpec, AttackSetting]":
         if every:
-            spec, one, _ = strongest(mounted, claimed=claim.success_at_most)
-            return spec, one
-        spec, one = mounted[0]
-        return spec, worst_client(spec, one)[0]
+            return strongest(mounted, claimed=claim.success_at_most)[:2]
+        spec, setting = mounted[0]
+        return spec, worst_client(spec, setting)[0]
 
     def draw(number: int) -> Success:
         return success_of(*chosen(), number, with_positive=number < positives)
@@ -55,7 +52,7 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, positives: int) ->
                 *candidates[words],
                 number,
                 with_positive=number == 0,
-                most_chance=claim.success_at_most if every else None,
+                most_chance=claim.success_at_most if every else 1.0,
             )
         except DoesNotApply as error:
             return Success(rates=(), baselines={}, controls={}, mounted=words, excluded=error.words)
@@ -68,11 +65,11 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, positives: int) ->
             Stage(name=name, pool=name, blocks=MOST_BLOCKS, sequential=float(name == ATTACKED), stops=True)
             for name in draws
         ),
-        pools={name: Pool(draw=one, trials=setting.trials, stored=True) for name, one in draws.items()},
+        pools={name: Pool(draw=draw, trials=setting.trials, stored=True) for name, draw in draws.items()},
         facts={
             "config": setting.config.model_dump(mode="json"),
             "data": facts_of(setting.dataset),
-            "set_up": mounted[0][0].needs.requires_because if not every else "",
+            "set_up": "" if every else mounted[0][0].needs.requires_because,
         },
     )
 
@@ -85,12 +82,7 @@ def words_of(spec: "AttackSpec", setting: "AttackSetting") -> str:
 
 
 def success_of(
-    spec: "AttackSpec",
-    setting: "AttackSetting",
-    number: int,
-    *,
-    with_positive: bool,
-    most_chance: float | None = None,
+    spec: "AttackSpec", setting: "AttackSetting", number: int, *, with_positive: bool, most_chance: float = 1.0
 ) -> Success:
     """Return the success of an attack on block `number` of trainings.
 
@@ -98,40 +90,33 @@ def success_of(
     """
     from ..evidence.sections import not_learnt, utility_section
 
-    one = replace(setting, seed=setting.seed + number, with_positive=with_positive)
-    settings = [one]
+    blocks = [replace(setting, seed=setting.seed + number, with_positive=with_positive)]
     if spec.goal.reveals == "membership":
         # Targets of one mount share its shadow models: only one of them is independent of the others.
         first = setting.seed + number * setting.trials
-        alone = replace(one, trials=1)
-        settings = [
-            replace(alone, seed=first + i, with_positive=with_positive and i == 0) for i in range(setting.trials)
+        blocks = [
+            replace(setting, trials=1, seed=first + i, with_positive=with_positive and i == 0)
+            for i in range(setting.trials)
         ]
-    outcomes = [spec.mount(each) for each in settings]
+    outcomes = [spec.mount(block) for block in blocks]
     rates: list[float] = []
-    for outcome in outcomes:
-        rates += outcome.by_trial.get("success", (outcome.success.value,))
-    baselines = _means_of(outcome.baselines for outcome in outcomes)
     controls: dict[str, tuple[Control, ...]] = {}
     for outcome in outcomes:
+        rates += outcome.by_trial.get("success", (outcome.success.value,))
         for name, control in outcome.controls.items():
             controls[name] = (*controls.get(name, ()), control)
-    excluded = ""
     chance = outcomes[0].chance
-    if most_chance is not None and chance > most_chance:
-        excluded = f"knowing nothing finds {chance:.3f} already"
     return Success(
         rates=tuple(rates),
-        baselines=baselines,
+        baselines=_means_of([outcome.baselines for outcome in outcomes]),
         controls=controls,
         mounted=words_of(spec, setting),
-        excluded=excluded,
+        excluded=f"knowing nothing finds {chance:.3f} already" if chance > most_chance else "",
         warnings=tuple(not_learnt(utility_section(outcomes[0].trained, setting.dataset, {}, setting.confidence))),
     )
 
 
-def _means_of(rows: "Iterable[Mapping[str, float | Interval]]") -> dict[str, float]:
-    """Return the mean over rows of each value by name."""
-    every = list(rows)
-    values = {name: [row[name] for row in every if name in row] for name in every[0]}
+def _means_of(rows: "Sequence[Mapping[str, float | Interval]]") -> dict[str, float]:
+    """Return the mean over rows of each value of the first row."""
+    values = {name: [row[name] for row in rows if name in row] for name in rows[0]}
     return {name: float(np.mean(list(map(value_of, column)))) for name, column in values.items()}

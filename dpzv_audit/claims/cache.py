@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
@@ -55,7 +55,8 @@ def code_digest() -> str:
     Whatever a mechanism of the user's computes with is among these.
     """
     digest = hashlib.sha256(tree_digest(ROOT / package for package in sorted(PACKAGE_FOLDERS)).encode())
-    versions = [f"{found['Name']} {found['Version']}" for found in (one.metadata for one in distributions())]
+    every = (package.metadata for package in distributions())
+    versions = [f"{metadata['Name']} {metadata['Version']}" for metadata in every]
     # The first of two that are installed in two places is the one that is imported.
     versions += [f"{package} {version_of(package)}" for package in (*PACKAGES, "transformers")]
     digest.update("\n".join([platform.python_version(), *sorted(set(versions))]).encode())
@@ -76,27 +77,27 @@ def plug_in_digest() -> str:
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """A block as it is kept, with what the user's code had read until it was drawn."""
+class _Block:
+    """A block of trials, and the inputs that the user's code had read until it was drawn."""
 
-    block: Block
-    inputs: Inputs = field(default_factory=Inputs)
+    content: Block
+    inputs: Inputs
 
 
 @dataclass(frozen=True)
 class _Evidence:
-    """Evidence as it is kept, with what the user's code had read."""
+    """Complete evidence, and the inputs that the user's code had read."""
 
-    evidence: Evidence
-    inputs: Inputs = field(default_factory=Inputs)
+    content: Evidence
+    inputs: Inputs
 
 
 @dataclass(frozen=True)
 class Cache:
     """Evidence and unfinished blocks under `folder`; with None nothing is read and nothing is kept.
 
-    What rests on inputs of the user's code that are not as they were counts as absent (`code` is the folder of that).
-    A file that is damaged is named in the log and counts as absent, and what cannot be written is not kept: a cache
+    An entry counts as absent where an input of the user's code has changed since; `code` is the folder of that code.
+    A damaged file is named in the log and counts as absent, and an entry that cannot be written is not kept: a cache
     never fails a run.
     """
 
@@ -104,8 +105,8 @@ class Cache:
 
     def evidence(self, key: str, code: Path = Path()) -> Evidence | None:
         """Return the complete evidence stored under `key`."""
-        kept = self._read(key, "evidence", _Evidence)
-        return kept.evidence if kept is not None and kept.inputs.hold(code) else None
+        entry = self._read(key, "evidence", _Evidence)
+        return entry.content if entry is not None and entry.inputs.hold(code) else None
 
     def keep(self, key: str, evidence: Evidence, inputs: Inputs = Inputs()) -> None:
         """Store complete evidence; the blocks it came from are no longer needed."""
@@ -118,27 +119,22 @@ class Cache:
             for path in _store(self.folder, key).folder.glob("block-*.json"):
                 path.unlink(missing_ok=True)
 
-    def block(self, key: str, pool: str, number: int, code: Path = Path()) -> Block | None:
-        """Block `number` of the trials of `pool`, of a run that did not end."""
-        kept = self.block_with_inputs(key, pool, number, code)
-        return None if kept is None else kept[0]
-
-    def block_with_inputs(self, key: str, pool: str, number: int, code: Path) -> tuple[Block, Inputs] | None:
-        """Return the block with what the user's code had read, which is still so."""
-        kept = self._read(key, _block_name(pool, number), _Kept)
-        return (kept.block, kept.inputs) if kept is not None and kept.inputs.hold(code) else None
+    def block(self, key: str, pool: str, number: int, code: Path = Path()) -> tuple[Block, Inputs] | None:
+        """Return block `number` of the trials of `pool`, and the inputs, unchanged, that the user's code had read."""
+        entry = self._read(key, _block_name(pool, number), _Block)
+        return (entry.content, entry.inputs) if entry is not None and entry.inputs.hold(code) else None
 
     def keep_block(self, key: str, pool: str, number: int, block: Block, inputs: Inputs = Inputs()) -> None:
         """Store a block, for `resume`."""
-        self._write(key, _block_name(pool, number), _Kept(block, inputs))
+        self._write(key, _block_name(pool, number), _Block(block, inputs))
 
     def drawing(self, key: str, draw: Callable[[], str]) -> str:
-        """Return a figure drawn before, else draw and keep it: that takes longest in a run that audits nothing."""
-        found = self._read(key, "drawing", str)
-        if found is None:
-            found = draw()
-            self._write(key, "drawing", found)
-        return found
+        """Return a figure drawn before, else draw and keep it: drawing takes longest in a run that audits nothing."""
+        drawing = self._read(key, "drawing", str)
+        if drawing is None:
+            drawing = draw()
+            self._write(key, "drawing", drawing)
+        return drawing
 
     def _read(self, key: str, name: str, kind: type[T]) -> T | None:
         if self.folder is None:

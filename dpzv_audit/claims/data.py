@@ -1,23 +1,14 @@
 """The data that a claim on a training names: counted without being loaded, or loaded once for all claims."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from ..base.errors import with_options
-from ..base.files import confined_to, data_digest
+from ..base.files import data_digest
 from ..data import DATASETS, count_csv, load, load_csv
 from ..data.vertical import VerticalDataset
 from .access import Access
-from .file import (
-    TABLE,
-    OwnClaim,
-    TrainedClaim,
-    said_by,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from .file import TABLE, OwnClaim, TrainedClaim, said_by
 
 _alive: WeakValueDictionary[str, VerticalDataset] = WeakValueDictionary()
 _sizes: dict[str, tuple[int, int]] = {}
@@ -35,8 +26,7 @@ def sizes_of(claim: TrainedClaim | OwnClaim, access: Access) -> tuple[int, int]:
                 spec = DATASETS.named(claim.dataset or "digits", "dataset")
                 _sizes[key] = spec.count(clients=claim.clients, data_dir=folder)
             else:
-                with confined_to(access.root):
-                    _sizes[key] = count_csv(**_table(claim, access))
+                _sizes[key] = count_csv(**_table(claim, access))
     return _sizes[key]
 
 
@@ -48,7 +38,12 @@ def loaded(claim: TrainedClaim | OwnClaim, access: Access) -> VerticalDataset:
     key = _data_named(claim, access)
     data = _alive.get(key)
     if data is None:
-        data = _alive[key] = _read(claim, access)
+        with access.data_folder(claim) as folder:
+            if claim.csv is None:
+                data = load(claim.dataset or "digits", clients=claim.clients, data_dir=folder)
+            else:
+                data = load_csv(**_table(claim, access), classes=claim.classes or None)
+        _alive[key] = data
     return data
 
 
@@ -59,22 +54,15 @@ def facts_of(data: VerticalDataset) -> dict[str, object]:
 
 
 def _data_named(claim: TrainedClaim | OwnClaim, access: Access) -> str:
-    """Return what tells the data of a claim from those of others: what it says of them, and where files lie."""
-    said = said_by(claim)
-    return str([access.folder, access.root, {key: said.get(key) for key in ("dataset", "data_dir", "clients", *TABLE)}])
-
-
-def _read(claim: TrainedClaim | OwnClaim, access: Access) -> VerticalDataset:
-    with access.data_folder(claim) as folder:
-        if claim.csv is None:
-            return load(claim.dataset or "digits", clients=claim.clients, data_dir=folder)
-        with confined_to(access.root):
-            return load_csv(**_table(claim, access), classes=claim.classes or None)
+    """Return the cache key of a claim's data: the settings that name them, and where files lie."""
+    settings = said_by(claim)
+    names = ("dataset", "data_dir", "clients", *TABLE)
+    return str([access.folder, access.root, {key: settings.get(key) for key in names}])
 
 
 def _table(claim: TrainedClaim | OwnClaim, access: Access) -> dict[str, Any]:
     """Return the table that a claim names, as `count_csv` and `load_csv` take it."""
-    path, *test = access.tables(claim)
+    path, *test = access.files(claim)
     return {
         "path": path,
         "label": claim.label or "",
@@ -92,5 +80,5 @@ def data_digest_of(claim: TrainedClaim | OwnClaim, access: Access) -> str:
     """Return a digest of the data that a claim names; "" where it names none. Raises `Undigested` as `data_digest`."""
     with access.data_folder(claim) as folder:
         if claim.csv is not None:
-            return data_digest(access.tables(claim))
+            return data_digest(access.files(claim))
         return "" if claim.dataset is None else DATASETS.named(claim.dataset, "dataset").digest(folder)

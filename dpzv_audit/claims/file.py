@@ -26,7 +26,9 @@ from ..base.limits import (
     MOST_RECORDS,
     MOST_SETTINGS,
 )
+from ..base.rounding import down, percent_down
 from ..base.toml import Loc, key_lines, line_at, parsed_toml, read_toml
+from ..evidence.verdict import claim_in_words
 
 MOST_CLAIMS = 10_000
 
@@ -68,8 +70,10 @@ class ClaimsFile:
     alpha: float
     claims: tuple[PlacedClaim, ...]
 
-    def only(self, names: Sequence[str]) -> "ClaimsFile":
-        """Return the claims called `names`, in the file's order; `InputError` for a name that no claim has."""
+    def only(self, names: Sequence[str] | None) -> "ClaimsFile":
+        """Return the claims called `names` (none: all), in the file's order; `InputError` for a name no claim has."""
+        if not names:
+            return self
         known = [placed.name for placed in self.claims]
         for name in names:
             if name not in known:
@@ -329,6 +333,20 @@ class _EpsilonClaim(_Named):
     neighbours: NeighbourRelation = "replace-label"
     """What may differ between the two worlds."""
 
+    @property
+    def claimed(self) -> float:
+        """The claimed epsilon."""
+        return self.epsilon
+
+    @property
+    def in_words(self) -> str:
+        """The claim in words."""
+        return claim_in_words(self.epsilon, self.delta)
+
+    def certified_in_words(self, most: float) -> str:
+        """Return in words that trials can certify an epsilon of at most `most`."""
+        return f"at most {down(most)} of the claimed {self.epsilon:g}"
+
 
 class _Data(_Form):
     data_dir: Text | None = None
@@ -440,6 +458,18 @@ class CoinClaim(_Named, _System):
         """The epsilon, at a delta of 0, under which no coin is guessed right with a larger chance."""
         return math.log(self.coin_success_at_most / (1.0 - self.coin_success_at_most))
 
+    claimed = epsilon
+
+    @property
+    def in_words(self) -> str:
+        """The claim in words."""
+        return f"each coin guessed right with a chance of at most {100.0 * self.coin_success_at_most:g}%"
+
+    def certified_in_words(self, most: float) -> str:
+        """Return in words that trials can certify an epsilon of at most `most`."""
+        chance = percent_down(1.0 / (1.0 + math.exp(-most)))
+        return f"a chance of at most {chance} of the claimed {100.0 * self.coin_success_at_most:g}%"
+
 
 class AttackClaim(_Named):
     """What an attack on a training achieves at most."""
@@ -452,6 +482,20 @@ class AttackClaim(_Named):
     """The largest success that is claimed for the attack, between 0 and 1."""
     adversary: AdversaryName = "client"
     """Who mounts the attack; of clients the one that finds most in a pilot."""
+
+    @property
+    def claimed(self) -> float:
+        """The largest success that is claimed."""
+        return self.success_at_most
+
+    @property
+    def in_words(self) -> str:
+        """The claim in words."""
+        return f"success of {self.attack} at most {100.0 * self.success_at_most:g}%"
+
+    def certified_in_words(self, most: float) -> str:
+        """Return in words that trials can certify a success of at most `most`."""
+        return f"a success of at most {percent_down(most)} of the claimed {100.0 * self.success_at_most:g}%"
 
 
 class MethodAttackClaim(AttackClaim, _Trained):

@@ -74,15 +74,15 @@ class ScoresForm:
     def key(self, access: Access) -> str:
         """Return a digest of the two files. Raises `Undigested` where one cannot be read."""
         with confined_to(access.root):
-            return data_digest(access.scores(self.claim))
+            return data_digest(access.files(self.claim))
 
     def check(self, access: Access) -> None:
         """Raise `InputError` where a file is none, or lies elsewhere."""
-        access.scores(self.claim)
+        access.files(self.claim)
 
     def subject(self, access: Access, seed: int, max_trials: int | None) -> Subject:
         """Return the scores of both files."""
-        in_path, out_path = access.scores(self.claim)
+        in_path, out_path = access.files(self.claim)
 
         def read() -> LoadedScores:
             with confined_to(access.root):

@@ -25,7 +25,6 @@ from ..base.files import Undigested
 from ..base.findings import to_jsonable
 from ..base.inputs import CHANGED, Inputs, add_inputs, begin, inputs_of, recording
 from ..base.registry import NotImported, importing_nothing
-from ..base.rounding import down, percent_down
 from ..base.signals import GRACE_SECONDS, TimeIsUp, until
 from ..evidence.controls import Judge
 from ..evidence.gathering import (
@@ -43,13 +42,13 @@ from ..evidence.gathering import (
     result_of,
     scores_digest,
 )
-from ..evidence.verdict import Evidence, Reach, refutable
+from ..evidence.verdict import Evidence, refutable
 from ..statistics.panel import stopping_level
 from .access import Access, Remembering
 from .cache import Cache, code_digest, evidence_key
-from .file import Claim, ClaimsFile, PlacedClaim
+from .file import ClaimsFile, PlacedClaim
 from .forms import form_of
-from .reach import Plans, chance_in_words, reach_in_words, refutable_at
+from .reach import Plans, least_success, reach_in_words, refutable_at
 
 WHOLE: Task = ("the whole claim", 0)
 
@@ -100,8 +99,8 @@ class Gate:
     """Gathers the evidence about all claims of a file within a budget; an interrupt leaves what there is so far.
 
     `max_minutes` is for the whole file, `max_trials` bounds the trainings (or runs) for each claim; None for no limit.
-    `status` is told of work in progress: (claim's place in the file, what it is doing now). `share` is the error rate
-    of this run in a ledger, None without one: claims are planned to be refuted at it.
+    `status` is told of work in progress: (claim's place in the file, what it is doing now; None: it ended). `share` is
+    the error rate of this run in a ledger, None without one: claims are planned to be refuted at it.
     """
 
     file: ClaimsFile
@@ -112,7 +111,7 @@ class Gate:
     max_minutes: float | None = None
     max_trials: int | None = None
     workers: Workers = field(default_factory=Workers)
-    status: Callable[[int, str], None] = lambda index, text: None
+    status: Callable[[int, str | None], None] = lambda index, doing: None
     share: float | None = None
     _began: float = field(default_factory=time.monotonic, init=False)
 
@@ -123,40 +122,39 @@ class Gate:
         """
         self._began = time.monotonic()
         begin(self.access.folder)
-        with recording(self.access.folder):
-            return self._prepared()
-
-    def _prepared(self) -> list[ClaimRun]:
         judge = Judge.of_file([placed for placed in self.file.claims if placed.claim.kind == "attack"])
-        runs = []
-        for placed in self.file.claims:
-            unkept = "its time was over before its files were read"
-            data = ""
-            with self._in_time(placed):
-                try:
-                    data = form_of(placed.claim).key(self.access)
-                    unkept = ""
-                except Undigested as why:
-                    unkept = str(why)
-            key = self._key(placed, data)
-            run = ClaimRun(placed, key, claim_seed(placed, self.seed), unkept=unkept, judge=judge)
-            run.found = None if unkept else self._known(run)
-            run.cached = run.found is not None
-            runs.append(run)
-        for run in runs:
-            if not run.cached:
+        with recording(self.access.folder):
+            runs = [self._identified(placed, judge) for placed in self.file.claims]
+            for run in runs:
+                if run.cached:
+                    continue
                 with self._in_time(run.placed):
-                    source = form_of(run.placed.claim).subject(self.access, run.seed, self.max_trials)
-                    run.gathering = self.gathering(source, run)
+                    subject = form_of(run.placed.claim).subject(self.access, run.seed, self.max_trials)
+                    run.gathering = self.gathering(subject, run)
                 if run.gathering is None:
                     run.found = _untested(run, f"{self.budget} ended before it was planned")
         return runs
 
+    def _identified(self, placed: PlacedClaim, judge: Judge) -> ClaimRun:
+        """Return the run of a claim with its key, and with its evidence where the cache has it."""
+        unkept = "its time was over before its files were read"
+        data = ""
+        with self._in_time(placed):
+            try:
+                data = form_of(placed.claim).key(self.access)
+                unkept = ""
+            except Undigested as why:
+                unkept = str(why)
+        run = ClaimRun(placed, self._key(placed, data), claim_seed(placed, self.seed), unkept=unkept, judge=judge)
+        run.found = None if unkept else self._known(run)
+        run.cached = run.found is not None
+        return run
+
     def _known(self, run: ClaimRun) -> Evidence | None:
         """Return what the cache holds of a claim, unless its p-value is not that of its own tests."""
-        found = self.cache.evidence(run.key, self.access.folder)
-        if found is None or follows(found, self.question(run)):
-            return found
+        evidence = self.cache.evidence(run.key, self.access.folder)
+        if evidence is None or follows(evidence, self.question(run)):
+            return evidence
         words = f"claim {run.placed.name!r}: its p-value in the cache is not that of its tests; it is audited again"
         logging.getLogger(__name__).warning("%s", one_line(words))
         return None
@@ -174,10 +172,12 @@ class Gate:
     def out_of_reach(self, runs: Sequence[ClaimRun]) -> dict[str, str]:
         """Return, by name, the claims whose planned trials could never refute them, each with the reason."""
         evidence = [run.evidence() for run in runs]
+        reaches = [each.reach for each in evidence]
         return {
-            run.placed.name: limit_of_reach(run.placed.claim, found.reach)
-            for run, found, could in zip(runs, evidence, refutable(evidence, self.level), strict=True)
-            if found.reach is not None and not could
+            run.placed.name: f"{reach.trials:,} {reach.unit} can certify "
+            f"{run.placed.claim.certified_in_words(reach.most or 0.0)}"
+            for run, reach, could in zip(runs, reaches, refutable(evidence, self.level), strict=True)
+            if reach is not None and not could
         }
 
     def plans(self, runs: Sequence[ClaimRun]) -> dict[str, str]:
@@ -189,20 +189,20 @@ class Gate:
         """Return by name, in words, what each claim could be refuted at; runs, reads and imports nothing."""
         level = self.level / len(self.file.claims)
         plans = Plans()
-        access = Remembering.as_in(self.access)
-        found = {}
+        access = Remembering(**vars(self.access))
+        limits = {}
         for placed in self.file.claims:
-            found[placed.name] = "known when planned"  # all that can be told of what a plug-in brings
+            limits[placed.name] = "known when planned"  # all that can be told of what a plug-in brings
             with suppress(NotImported), importing_nothing():
-                found[placed.name] = refutable_at(placed.claim, access, level, self.max_trials, plans)
-        return found
+                limits[placed.name] = refutable_at(placed.claim, access, level, self.max_trials, plans)
+        return limits
 
     def check(self) -> None:
         """Validate every claim as `prepare` does, but for what takes planning; data are counted, no code is imported.
 
         Takes seconds whatever sizes the file names; raises `InputError` naming the line.
         """
-        access = Remembering.as_in(self.access)
+        access = Remembering(**vars(self.access))
         for placed in self.file.claims:
             # Of what a plug-in brings nothing more can be told.
             with named(self.file.path, placed), suppress(NotImported), importing_nothing():
@@ -211,10 +211,8 @@ class Gate:
     def gather(self, runs: Sequence[ClaimRun]) -> None:
         """Account for and test every claim, stage by stage; raises `KeyboardInterrupt` where it is interrupted."""
         for index, run in enumerate(runs):
-            if run.cached:
-                self.status(index, "from the cache")
-            else:
-                self.status(index, "waiting" if run.found is None else run.found.missing)
+            if run.found is not None:
+                self.status(index, None)
         schedule = _Schedule(self, runs)
         try:
             with recording(self.access.folder):
@@ -246,10 +244,10 @@ class Gate:
         """Return a block of a run that did not end, where this one goes on from there."""
         if not self.resume or not self._keeps(run, task):
             return None
-        kept = self.cache.block_with_inputs(run.key, *task, self.access.folder)
-        if kept is None:
+        entry = self.cache.block(run.key, *task, self.access.folder)
+        if entry is None:
             return None
-        block, inputs = kept
+        block, inputs = entry
         add_inputs(self.access.folder, inputs)
         return block
 
@@ -264,7 +262,7 @@ class Gate:
         if run.gathering is not None:
             run.found = replace(run.found, reach=run.gathering.reach)
         run.gathering = None
-        self.status(index, run.found.missing or "done")
+        self.status(index, None)
         if self._still_of_its_files(run) and not run.found.missing:
             self.cache.keep(run.key, run.found, self._inputs(run))
 
@@ -281,13 +279,11 @@ class Gate:
         See `stopping_level`.
         """
         claim = run.placed.claim
-        asked = Question(alpha=self.file.alpha, stop=self._stop, seed=run.seed, max_trials=self.max_trials)
+        question = Question(alpha=self.file.alpha, stop=self._stop, seed=run.seed, max_trials=self.max_trials)
         if claim.kind != "attack":
-            return replace(asked, epsilon=claim.epsilon, delta=claim.delta)
-        from ..evidence.choosing import named as attacks_named
-
-        least = min(spec.goal.least_success for spec, _ in attacks_named(claim.attack, claim.adversary))
-        return replace(asked, success_at_most=claim.success_at_most, least_success=least, stop=self._least_error)
+            return replace(question, epsilon=claim.epsilon, delta=claim.delta)
+        least = least_success(claim.attack, claim.adversary)
+        return replace(question, success_at_most=claim.success_at_most, least_success=least, stop=self._least_error)
 
     @property
     def _least_error(self) -> float:
@@ -335,14 +331,22 @@ class Gate:
 
 @dataclass
 class _Open:
-    """A step of one claim that is under way; `steps` is None where the whole claim is one task."""
+    """A step of one claim that is under way, of the generator `steps`."""
 
     run: ClaimRun
     gathering: Gathering
-    steps: Generator[Step, Done, None] | None
+    steps: Generator[Step, Done, None]
     step: Step
     results: dict[int, Any] = field(default_factory=dict)
     limit: str = ""
+
+
+def _whole(run: ClaimRun) -> Generator[Step, Done, None]:
+    """Put a claim to the test as one task."""
+    done = yield Step(0, (WHOLE,), "testing")
+    evidence = next(iter(done.results), None)
+    missing = f"{done.limit} ended before any test"
+    run.found = evidence if isinstance(evidence, Evidence) else _untested(run, missing)
 
 
 class _Schedule:
@@ -355,10 +359,8 @@ class _Schedule:
         self._queue: list[tuple[int, tuple[int, int]]] = []
         for index, run in enumerate(runs):
             gathering = run.gathering
-            if gathering is not None and gathering.subject.quick:
-                self._add(index, _Open(run, gathering, None, Step(0, (WHOLE,), "testing")))
-            elif gathering is not None:
-                steps = gathering.steps()
+            if gathering is not None:
+                steps = _whole(run) if gathering.subject.quick else gathering.steps()
                 self._add(index, _Open(run, gathering, steps, next(steps)))
 
     def _add(self, index: int, opened: _Open) -> None:
@@ -374,11 +376,9 @@ class _Schedule:
             _, task = heapq.heappop(self._queue)
             index, number = task
             opened = self._open[index]
-            block = None
             tasks = opened.step.tasks
             end = self.ends(task)
-            if self._drawn(task):
-                block = self.gate.stored(opened.run, tasks[number])
+            block = self.gate.stored(opened.run, tasks[number]) if self._drawn(task) else None
             if block is not None:
                 self._settle(task, block)
             elif end is not None and time.monotonic() >= end:
@@ -392,12 +392,11 @@ class _Schedule:
     def arguments(self, task: tuple[int, int]) -> tuple[Any, ...]:
         """See `Work`."""
         opened = self._open[task[0]]
-        run = opened.run
         gathering = opened.gathering
-        what = opened.step.tasks[task[1]]
+        content = opened.step.tasks[task[1]]
         if self.job is perform:
-            return gathering.subject, gathering.question, what
-        return run.placed, run.seed, self.gate.access, what, gathering.question
+            return gathering.subject, gathering.question, content
+        return opened.run.placed, opened.run.seed, self.gate.access, content, gathering.question
 
     def ends(self, task: tuple[int, int]) -> float | None:
         """See `Work`."""
@@ -409,12 +408,13 @@ class _Schedule:
 
     def done(self, task: tuple[int, int], result: tuple[Any, float, Inputs]) -> None:
         """See `Work`."""
-        opened, (found, seconds, inputs) = self._open[task[0]], result
+        opened = self._open[task[0]]
+        content, seconds, inputs = result
         opened.run.seconds += seconds
         add_inputs(self.gate.access.folder, inputs)
         if self._drawn(task):
-            self.gate.keep(opened.run, opened.step.tasks[task[1]], found)
-        self._settle(task, found)
+            self.gate.keep(opened.run, opened.step.tasks[task[1]], content)
+        self._settle(task, content)
 
     def give_up(self, task: tuple[int, int]) -> None:
         """See `Work`."""
@@ -439,19 +439,13 @@ class _Schedule:
         """All of a step is done, or given up: hand the results on and take the next step."""
         opened = self._open.pop(index)
         run = opened.run
-        if opened.steps is None:
-            run.found = opened.results[0] or _untested(run, f"{opened.limit} ended before any test")
-            self.gate.ended(index, run)
-            return
         started = time.monotonic()
         step = None
         results = [opened.results[number] for number in sorted(opened.results)]
         unbroken = itertools.takewhile(lambda result: result is not None, results)
         try:
-            with named(self.gate.file.path, run.placed), until(self.gate.last):
+            with named(self.gate.file.path, run.placed), until(self.gate.last), suppress(StopIteration):
                 step = opened.steps.send(Done(tuple(unbroken), opened.limit))
-        except StopIteration:
-            pass
         except TimeIsUp:
             opened.gathering.missing = f"{self.gate.budget} ended in its tests"
         run.seconds += time.monotonic() - started
@@ -459,20 +453,6 @@ class _Schedule:
             self.gate.ended(index, run)
         else:
             self._add(index, _Open(run, opened.gathering, opened.steps, step))
-
-
-def limit_of_reach(claim: Claim, reach: Reach) -> str:
-    """Return in words what the planned trials could certify at most of what a claim says."""
-    if claim.kind == "attack":
-        most = (
-            f"a success of at most {percent_down(reach.most or 0.0)} of the claimed {100.0 * claim.success_at_most:g}%"
-        )
-    elif claim.kind == "coins":
-        chance = chance_in_words(reach.most or 0.0)
-        most = f"a chance of at most {chance} of the claimed {100.0 * claim.coin_success_at_most:g}%"
-    else:
-        most = f"at most {down(reach.most or 0.0)} of the claimed {claim.epsilon:g}"
-    return f"{reach.trials:,} {reach.unit} can certify {most}"
 
 
 def _untested(run: ClaimRun, missing: str) -> Evidence:

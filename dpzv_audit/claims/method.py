@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mechanisms import METHODS, TrainingConfig
 from mechanisms.core.config import check_plan, check_sizes
@@ -20,17 +20,13 @@ from ..evidence.gathering import Subject
 from ..evidence.verdict import Theory
 from ..games.labels import LabelTrials, private_labels
 from .access import Access
+from .attack import attacked
+from .data import facts_of, loaded, sizes_of
 from .file import (
     MethodAttackClaim,
     MethodClaim,
     TrainedClaim,
 )
-
-if TYPE_CHECKING:
-    pass
-
-from .attack import attacked
-from .data import facts_of, loaded, sizes_of
 
 TRIALS_A_BLOCK = 4
 POSITIVE_BLOCKS = 16

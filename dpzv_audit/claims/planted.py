@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ..base.errors import InputError
 from ..evidence.games import TRAINED_BLOCK, scored_block
@@ -18,9 +17,6 @@ from ..statistics.panel import PLANNED_SHARE, Panel
 from .file import (
     MechanismClaim,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def check_planted(claim: MechanismClaim) -> Planted:

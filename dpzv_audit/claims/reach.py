@@ -1,6 +1,5 @@
 """Says before anything runs what each claim of a file could be refuted at: formulas alone, no data and no training."""
 
-import math
 from functools import cache, lru_cache
 
 from ..base.rounding import down, percent_down
@@ -63,11 +62,6 @@ def reach_in_words(reach: Reach) -> str:
     if reach.unit == "trainings":
         return f"{trials} can refute a limit below {percent_down(reach.most)}"
     return f"{trials} can refute an epsilon below {down(reach.most)}"
-
-
-def chance_in_words(epsilon: float) -> str:
-    """Return the largest chance of guessing a fair coin right under an epsilon at delta 0, in percent, rounded down."""
-    return percent_down(1.0 / (1.0 + math.exp(-epsilon)))
 
 
 @cache

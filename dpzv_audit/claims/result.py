@@ -12,7 +12,6 @@ from ..evidence.verdict import (
     VERDICTS,
     AttackEvidence,
     Evidence,
-    claim_in_words,
     decide,
     fails,
     proven,
@@ -35,7 +34,7 @@ from ..results import (
 from ..statistics.panel import adjusted_p_values, holm
 from ..statistics.success import trainings_needed
 from .file import Claim, ClaimsFile, said_by
-from .gate import ClaimRun
+from .gate import ClaimRun, Gate
 from .ledger import LedgerMemory, about, append_entry, ledger_lock, open_ledger, refuted_over_time, state_of
 
 
@@ -49,26 +48,28 @@ def verify_result(
     interrupted: bool = False,
 ) -> VerifyResult:
     """Return the result of `verify`: the same for the same evidence."""
-    adjusted = adjusted_p_values([run.evidence().p_value for run in runs])
-    claims = [_claim_result(run, i, decided, adjusted[i], options) for i, run in enumerate(runs)]
+    evidence = [run.evidence() for run in runs]
+    adjusted = adjusted_p_values([each.p_value for each in evidence])
+    rows = zip(runs, evidence, decided.claims, adjusted, strict=True)
+    claims = [_claim_result(*row, decided.alpha, options) for row in rows]
     words = [claim.verdict for claim in claims]
     simulated = any(claim.form != "scores" for claim in claims)
-    sampled = any(random_batches(run.evidence().facts.get("config", {}).get("sampler")) for run in runs)
+    sampled = any(random_batches(each.facts.get("config", {}).get("sampler")) for each in evidence)
     for_strict_alone = [c for c in claims if c.fails and not fails(c.verdict, audited=True, allow=options.allow)]
-    together = controls_together(claims)
+    controls = controls_together(claims)
     result = VerifyResult(
         claims_file=shown_path(str(file.path)),
         alpha=file.alpha,
         level=decided.level,
         seed=seed,
         summary={word: words.count(word) for word in VERDICTS},
-        sentence=said("verify", claims, VERDICTS, decided.level, len(for_strict_alone), together),
+        sentence=said("verify", claims, VERDICTS, decided.level, len(for_strict_alone), controls),
         noise=Noise.of_simulation(seed, batches=sampled) if simulated else None,
         interrupted=interrupted,
         missing=[claim.name for claim in claims if claim.missing],
         failed=any(claim.fails for claim in claims),
         options=options,
-        controls=together,
+        controls=controls,
         claims=claims,
     )
     if decided.ledger is None:
@@ -76,17 +77,17 @@ def verify_result(
     return result.model_copy(update={"ledger": decided.ledger})
 
 
-def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float, options: GateOptions) -> ClaimResult:
-    """Return the claim at a place with its verdict; bounds are those at its even share of the file's error rate."""
+def _claim_result(
+    run: ClaimRun, evidence: Evidence, decision: "ClaimDecision", adjusted: float, alpha: float, options: GateOptions
+) -> ClaimResult:
+    """Return a claim with its verdict; upper limits of success are at the error `alpha`."""
     claim = run.placed.claim
-    evidence = run.evidence()
     theory = evidence.theory
-    earlier = decided.earlier[place]
-    level = decided.levels[place] / len(decided.refuted)
-    as_it_is = ("p_value", "trials", "missing", "unaudited", "split", "facts")
-    judged = _judged(run, place, decided, level)
-    found = {key: to_jsonable(getattr(evidence, key)) for key in as_it_is}
-    found |= {
+    level = decision.level
+    judged = _judged(claim, evidence, decision, alpha)
+    same = ("p_value", "trials", "missing", "unaudited", "split", "facts")
+    facts = {key: to_jsonable(getattr(evidence, key)) for key in same}
+    facts |= {
         "name": claim.name,
         "form": claim.form,
         "source": claim.source,
@@ -105,19 +106,19 @@ def _claim_result(run: ClaimRun, place: int, decided: "Decided", adjusted: float
         "gap": theory.gap,
         "explanations": theory.explanations,
         "bounds": list(theory.bounds),
-        "attack": _attack(evidence.attack, decided.alpha),
-        "reach": _reach(claim, evidence, level, could_refute=decided.refutable[place]),
+        "attack": _attack(evidence.attack, alpha),
+        "reach": _reach(claim, evidence, decision),
         "looks": [_look(look, level) for look in evidence.looks],
         "controls": controls_of(run),
         "tradeoff": _with_curves(evidence, claim),
         "evidence_key": run.evidence_key,
         "scores_digest": evidence.scores,
-        "refuted_by": earlier,
-        "decided_in": decided.decided_in[place],
+        "refuted_by": decision.earlier,
+        "decided_in": decision.decided_in,
         "sentence": "",
         "fails": False,
     }
-    entry = ClaimResult.model_validate(found)
+    entry = ClaimResult.model_validate(facts)
     supported = entry.upper is not None and supports(entry.upper, entry.claimed)
     why = said("claim", entry, supported, evidence.voids)
     return entry.model_copy(
@@ -133,12 +134,12 @@ def controls_of(run: ClaimRun) -> list[dict[str, object]]:
     """Return the controls of a claim's attacks, each with the level at which it was judged."""
     controls = run.gathered().attack.controls
     level = run.judge.level(controls)
-    found = []
+    rows = []
     for control in controls:
         facts = {key: value for key, value in vars(control).items() if key != "missed"}
         tested = control.p_value is not None
-        found.append({**facts, "level": level if tested else None, "holds": control.holds(level)})
-    return found
+        rows.append({**facts, "level": level if tested else None, "holds": control.holds(level)})
+    return rows
 
 
 def controls_together(claims: Sequence[ClaimResult]) -> FileControls | None:
@@ -146,57 +147,51 @@ def controls_together(claims: Sequence[ClaimResult]) -> FileControls | None:
     every = [(claim, control) for claim in claims for control in claim.controls]
     if not every:
         return None
-    failed = [f"{claim.name}: {one.attack}: {one.name}" for claim, one in every if not one.holds]
-    tests = sum(one.p_value is not None for _, one in every)
+    failed = [f"{claim.name}: {control.attack}: {control.name}" for claim, control in every if not control.holds]
+    tests = sum(control.p_value is not None for _, control in every)
     return FileControls(tests=tests, false_alarm=FALSE_ALARM, failed=failed)
 
 
-def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verdict:
-    """Return the verdict on the claim at a place, whose bounds are those at the error `level`; `why` is still empty."""
-    claim = run.placed.claim
-    evidence = run.evidence()
+def _judged(claim: Claim, evidence: Evidence, decision: "ClaimDecision", alpha: float) -> Verdict:
+    """Return the verdict on a claim; `why` is still empty."""
     theory = evidence.theory
-    earlier = decided.earlier[place]
+    level = decision.level
     about_attack = claim.kind == "attack"
-    claimed = claim.success_at_most if claim.kind == "attack" else claim.epsilon
     attack = evidence.attack
-    limit = attack.success_upper(decided.alpha)
-    could_refute = evidence.could_refute(level, claimed)
+    limit = attack.success_upper(alpha)
     if about_attack and not evidence.missing:
         # Trainings end before the planned number where an attack finds little: the plan could have refuted.
-        could_refute = decided.refutable[place]
+        could_refute = decision.refutable
+    else:
+        could_refute = evidence.could_refute(level, claim.claimed)
     word, reason = decide(
-        refuted=decided.refuted[place],
-        refuted_before=earlier is not None,
+        refuted=decision.refuted,
+        refuted_before=decision.earlier is not None,
         theory=theory.applies,
         upper=theory.upper,
-        claimed=None if about_attack else claimed,
+        claimed=None if about_attack else claim.claimed,
         voids=evidence.voids,
-        held=about_attack and not evidence.voids and limit is not None and limit <= claimed,
+        held=about_attack and not evidence.voids and limit is not None and limit <= claim.claimed,
         powerless=why_powerless(tested=evidence.tested, could_refute=could_refute),
     )
-    given = ""
-    if word == "refuted":
-        given = (earlier.given or "") if earlier is not None else "" if decided.alone[place] else GIVEN_GAUSSIAN
     measured = None
     if about_attack and attack.rates:
         value = attack.means["success"]
-        measured = Measured(quantity="success", value=value, confidence=1.0 - decided.alpha, limit=limit)
+        measured = Measured(quantity="success", value=value, confidence=1.0 - alpha, limit=limit)
     elif (lower := evidence.epsilon_lower(level)) is not None:
-        measured = Measured(
-            quantity="epsilon", value=lower, confidence=1.0 - level, assumes=evidence.given(level) if lower else ""
-        )
+        assumes = evidence.given(level) if lower else ""
+        measured = Measured(quantity="epsilon", value=lower, confidence=1.0 - level, assumes=assumes)
     missing = [text for text in (evidence.unaudited, evidence.missing) if text]
     if word != "refuted" and attack.rates:
         missing += left_out(attack)
     return Verdict(
-        claim=_claim_in_words(claim),
+        claim=claim.in_words,
         adversary=getattr(claim, "adversary", None),
         neighbours=None if about_attack else getattr(claim, "neighbours", None),
         word=word,
         reason=reason,
         why="",
-        given=given,
+        given=decision.given if word == "refuted" else "",
         measured=measured,
         proven=proven(theory.upper, stated=theory.stated),
         not_tested=[*evidence.not_tested, *missing],
@@ -206,20 +201,12 @@ def _judged(run: ClaimRun, place: int, decided: "Decided", level: float) -> Verd
 
 def left_out(attack: AttackEvidence) -> list[str]:
     """Return in sentences which attacks and clients the upper limit of a claim's success says nothing of."""
-    unmeasured = attack.unmeasured
-    found = [f"{name}, which is not counted: {why}" for name, why in attack.excluded.items()]
-    if unmeasured:
-        names = ", ".join(unmeasured[:3]) + (f" and {len(unmeasured) - 3} more" if len(unmeasured) > 3 else "")
-        found.append(f"{names}: the claim is about each of them, and so it cannot be held")
-    return found
-
-
-def _claim_in_words(claim: Claim) -> str:
-    if claim.kind == "attack":
-        return f"success of {claim.attack} at most {100.0 * claim.success_at_most:g}%"
-    if claim.kind == "coins":
-        return f"each coin guessed right with a chance of at most {100.0 * claim.coin_success_at_most:g}%"
-    return claim_in_words(claim.epsilon, claim.delta)
+    sentences = [f"{name}, which is not counted: {why}" for name, why in attack.excluded.items()]
+    if attack.unmeasured:
+        more = len(attack.unmeasured) - 3
+        names = ", ".join(attack.unmeasured[:3]) + (f" and {more} more" if more > 0 else "")
+        sentences.append(f"{names}: the claim is about each of them, and so it cannot be held")
+    return sentences
 
 
 def _attack(attack: AttackEvidence, error: float) -> dict[str, object]:
@@ -240,17 +227,16 @@ def _attack(attack: AttackEvidence, error: float) -> dict[str, object]:
     }
 
 
-def _reach(claim: Claim, evidence: Evidence, level: float, *, could_refute: bool) -> dict[str, object] | None:
-    """Return what the planned trials could show at most, and how many trainings refute a claim at `level`."""
-    reach = evidence.reach
-    if reach is None:
+def _reach(claim: Claim, evidence: Evidence, decision: "ClaimDecision") -> dict[str, object] | None:
+    """Return what the planned trials could show at most, and how many trainings refute a claim at its level."""
+    if evidence.reach is None:
         return None
     needed = None
     least = evidence.attack.least_success
-    if claim.kind == "attack" and claim.success_at_most > least:
-        needed = trainings_needed(claim.success_at_most, level, least=least)
-    facts = {"trials": reach.trials, "unit": reach.unit, "most": reach.most}
-    return {**facts, "refutable": could_refute, "needed": needed}
+    if claim.kind == "attack" and claim.claimed > least:
+        needed = trainings_needed(claim.claimed, decision.level, least=least)
+    facts = {key: getattr(evidence.reach, key) for key in ("trials", "unit", "most")}
+    return {**facts, "refutable": decision.refutable, "needed": needed}
 
 
 def _look(look: EvidenceLook, level: float) -> dict[str, object]:
@@ -272,13 +258,11 @@ def _look(look: EvidenceLook, level: float) -> dict[str, object]:
 
 def measured(runs: Sequence[ClaimRun]) -> dict[str, float]:
     """Return what another run of the same need not give again: seconds of work, and claims that the cache knew."""
-    found: dict[str, float] = {
+    return {
         "seconds": round(sum(run.seconds for run in runs), 3),
         "claims from the cache": sum(run.cached for run in runs),
+        **{f"seconds of claim {place}": round(run.seconds, 3) for place, run in enumerate(runs, start=1)},
     }
-    for place, run in enumerate(runs, start=1):
-        found[f"seconds of claim {place}"] = round(run.seconds, 3)
-    return found
 
 
 def shown_path(text: str) -> str:
@@ -304,83 +288,97 @@ def _with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decided:
-    """Which claims are refuted, by this run or by an `earlier` entry of a ledger.
+class ClaimDecision:
+    """The decision on one claim: whether it is refuted, by this run or by an `earlier` entry of a ledger.
 
-    A true claim among them is refuted with probability at most `level`. The scores of each claim are judged at its
-    `levels`, an error rate of all claims of one look together: that of the entry `decided_in` which decided on these
-    scores, or of this run. `alone` says of those that this run refuted whether tests that take nothing as given did,
-    `refutable` which claims the planned trials could have refuted. `alpha` is the error of the whole file, at which
-    success has its upper limits. `ledger` is the state of the ledger, None without one.
+    `level` is the claim's even share of the error rate at which its scores are judged: that of the entry `decided_in`
+    which decided on these scores, or of this run. `given` is what a refutation takes as given. `refutable` says whether
+    the planned trials could have refuted it.
     """
 
-    refuted: tuple[bool, ...]
-    alone: tuple[bool, ...]
-    refutable: tuple[bool, ...]
+    refuted: bool
+    given: str
+    refutable: bool
     level: float
-    levels: tuple[float, ...]
+    earlier: Refutation | None = None
+    decided_in: DecidedIn | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """The decisions on all claims of a file, of which a true one is refuted with probability at most `level`.
+
+    `alpha` is the error of the whole file, at which success has its upper limits. `ledger` is the state of the ledger,
+    None without one.
+    """
+
+    claims: Sequence[ClaimDecision]
+    level: float
     alpha: float
-    earlier: tuple[Refutation | None, ...]
-    decided_in: tuple[DecidedIn | None, ...]
     ledger: dict[str, str | int] | None = None
 
 
 def decided(runs: Sequence[ClaimRun], alpha: float) -> Decided:
     """Decide by the evidence of `runs` alone."""
-    gathered = [run.evidence() for run in runs]
-    return Decided(
-        refuted=holm([found.p_value for found in gathered], alpha),
-        alone=holm([found.general_p_value for found in gathered], alpha),
-        refutable=refutable(gathered, alpha),
-        level=alpha,
-        levels=(alpha,) * len(runs),
-        alpha=alpha,
-        earlier=(None,) * len(runs),
-        decided_in=(None,) * len(runs),
-    )
+    evidence = [run.evidence() for run in runs]
+    refuted = holm([each.p_value for each in evidence], alpha)
+    alone = holm([each.general_p_value for each in evidence], alpha)
+    claims = [
+        ClaimDecision(
+            refuted=refuted[place],
+            given="" if alone[place] else GIVEN_GAUSSIAN,
+            refutable=could,
+            level=alpha / len(runs),
+        )
+        for place, could in enumerate(refutable(evidence, alpha))
+    ]
+    return Decided(claims=claims, level=alpha, alpha=alpha)
 
 
-def decided_by_ledger(
-    path: Path, memory: LedgerMemory, alpha: float, runs: Sequence[ClaimRun], *, new: bool, made: str, resume: bool
-) -> Decided:
+def decided_by_ledger(path: Path, memory: LedgerMemory, gate: Gate, runs: Sequence[ClaimRun], *, new: bool) -> Decided:
     """Decide by the ledger, and enter what it did not know: on the disk before anybody is told of a verdict.
 
-    Of an interrupted run too: what was looked at was looked at. `made` is that of the gate. A run that goes on
-    (`resume`) and finds what the last entry says is the run of that entry, and decides by those before it alone.
+    Of an interrupted run too: what was looked at was looked at. A run that goes on (`gate.resume`) and finds what the
+    last entry says is the run of that entry, and decides by those before it alone.
     Raises `InputError` where an entry is not what was measured.
     """
-    looks = [(run.placed, run.evidence()) for run in runs]
+    alpha = gate.file.alpha
+    evidence = [run.evidence() for run in runs]
+    looks = [(run.placed, each) for run, each in zip(runs, evidence, strict=True)]
     digests = [run.placed.digest() for run in runs]
     with ledger_lock(path):
         book = open_ledger(path, alpha, memory, new=new)
         with about(path):
             book.check()
             before = book
-            refuted, earlier, entry = refuted_over_time(book, looks, made)
-            if resume and not entry.decisions and book.entries:
-                again = refuted_over_time(book.without_last(), looks, made)
+            refuted, earlier, entry = refuted_over_time(book, looks, gate.made)
+            if gate.resume and not entry.decisions and book.entries:
+                again = refuted_over_time(book.without_last(), looks, gate.made)
                 if again[2] == book.entries[-1]:
                     before = book.without_last()
                     refuted, earlier, entry = again
-            decided_in = [before.decided_in(run, found, made) for run, (_, found) in zip(digests, looks, strict=True)]
+            numbers = [before.decided_in(*look, gate.made) for look in zip(digests, evidence, strict=True)]
         if before is book and entry.decisions:
             book = append_entry(path, book, entry, memory)
         elif book.entries:
             memory.remember(path, book)
-    decisions = [entry.decisions.get(digest) for digest in digests]
-    levels = [entry.level if number is None else before.entries[number - 1].level for number in decided_in]
-    could = {level: refutable([evidence for _, evidence in looks], level) for level in set(levels)}
-    return Decided(
-        refuted=refuted,
-        alone=tuple(one is not None and not one.given for one in decisions),
-        refutable=tuple(could[level][place] for place, level in enumerate(levels)),
-        level=book.spent_on(digests) or entry.level,
-        levels=tuple(levels),
-        alpha=alpha,
-        earlier=earlier,
-        decided_in=tuple(
-            None if number is None else DecidedIn(entry=number, level=level)
-            for number, level in zip(decided_in, levels, strict=True)
-        ),
-        ledger=vars(state_of(book)),
-    )
+    levels = [entry.level if number is None else before.entries[number - 1].level for number in numbers]
+    could = {level: refutable(evidence, level) for level in set(levels)}
+    claims = []
+    for place, (digest, number, level) in enumerate(zip(digests, numbers, levels, strict=True)):
+        new_decision = entry.decisions.get(digest)
+        given = GIVEN_GAUSSIAN if new_decision is None else new_decision.given or ""
+        if (refutation := earlier[place]) is not None:
+            given = refutation.given or ""
+        claims.append(
+            ClaimDecision(
+                refuted=refuted[place],
+                given=given,
+                refutable=could[level][place],
+                level=level / len(runs),
+                earlier=refutation,
+                decided_in=None if number is None else DecidedIn(entry=number, level=level),
+            )
+        )
+    spent = book.spent_on(digests) or entry.level
+    return Decided(claims=claims, level=spent, alpha=alpha, ledger=vars(state_of(book)))

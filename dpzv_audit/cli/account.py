@@ -68,34 +68,19 @@ def account(
         out DIR: Folder that receives the result and its figures.
     """
     if documentation:
-        given = flags_given(ctx)
-        given.pop("quiet", None)
-        del given["table"]
-        refuse(given, given, "does not go with --table, which prints every case as Markdown")
+        other = flags_given(ctx).keys() - {"quiet", "table"}
+        refuse(other, flags_given(ctx), "does not go with --table, which prints every case as Markdown")
         typer.echo(table_markdown(), nl=False)
         return
     if everything and (adversary not in (None, "all") or neighbours not in (None, "all")):
         raise InputError("--all asks for every adversary and relation, leave out --adversary and --neighbours")
-    adversaries = get_args(AdversaryName) if adversary is None or adversary == "all" else (adversary,)
-    relations = NEIGHBOURS if neighbours is None or neighbours == "all" else (neighbours,)
+    adversaries = get_args(AdversaryName) if adversary in (None, "all") else (adversary,)
+    relations = NEIGHBOURS if neighbours in (None, "all") else (neighbours,)
     if of.has_defence:
         why = "does not go with --defence, whose epsilon is of labels that are privatised once, whatever follows"
         own = () if of.method else ("sigma", "epsilon")
         refuse(flags_given(ctx), ("noise_multiplier", *own, "also", "fast", "explain", "out"), why)
-        labels, noise, delta = of.of_labels()
-        asked = [(adversary, relation) for relation in relations for adversary in adversaries]
-        found = [labels.bound(adversary, relation, delta) for adversary, relation in asked]
-        sentences = [f"Labels privatised once, before training: {labels.words}."]
-        if noise is not None:
-            # The noise of a training on private labels says something of one label that is replaced, and of no more.
-            found += upper_bounds(noise, delta=delta, adversaries=adversaries, neighbours=("replace-label",))
-            sentences.append(f"A private label moves with its own record's alone, so that a bound of {BOTH}.")
-        elif of.epsilon is not None or of.sigma is not None:
-            sentences.append(f"Noise of {of.method} is not counted: {MOVED}.")
-        result = AccountResult(release=to_jsonable(labels), bounds=found)
-        _show(
-            output, result, found, sentences, view.legend(() if noise is None else (noise,), found), quiet=output.quiet
-        )
+        _account_labels(of, adversaries, relations, output)
         return
     of.refuse_unused()
     if of.method is None:
@@ -116,10 +101,25 @@ def account(
         figures, drawings = view.figures(of.method, whole, bounds, fast=fast)
         kept = result.model_copy(update={"figures": figures})
         result = save(kept, OutFlags(out=out, seed=of.seed), "account", of.method or "", files=drawings, report=False)
-    sentences = [sentence_of("release", part, delta, None if n else claimed) for n, part in enumerate(parts)]
-    _show(output, result, bounds, sentences, view.legend(parts, bounds), quiet=output.quiet and out is None)
-    if out is not None:
-        output.path(result.run)
+    sentences = [sentence_of("release", release, delta, None if n else claimed) for n, release in enumerate(parts)]
+    _show(output, result, bounds, sentences, parts)
+
+
+def _account_labels(
+    of: ReleaseFlags, adversaries: Sequence[AdversaryName], relations: Sequence[NeighbourRelation], output: Output
+) -> None:
+    """Account for labels that a defence privatises, and for the noise on what is computed from private ones."""
+    labels, noise, delta = of.of_labels()
+    bounds = [labels.bound(adversary, relation, delta) for relation in relations for adversary in adversaries]
+    sentences = [f"Labels privatised once, before training: {labels.words}."]
+    if noise is not None:
+        # The noise of a training on private labels says something of one label that is replaced, and of no more.
+        bounds += upper_bounds(noise, delta=delta, adversaries=adversaries, neighbours=("replace-label",))
+        sentences.append(f"A private label moves with its own record's alone, so that a bound of {BOTH}.")
+    elif of.epsilon is not None or of.sigma is not None:
+        sentences.append(f"Noise of {of.method} is not counted: {MOVED}.")
+    result = AccountResult(release=to_jsonable(labels), bounds=bounds)
+    _show(output, result, bounds, sentences, () if noise is None else (noise,))
 
 
 def _show(
@@ -127,14 +127,12 @@ def _show(
     result: AccountResult,
     bounds: Sequence[UpperBound],
     sentences: Sequence[str],
-    legend: Sequence[str],
-    *,
-    quiet: bool,
+    parts: Sequence[Release],
 ) -> None:
-    """Print a release in words, its bounds as a table for each relation, and what they mean; `quiet`: a line each."""
+    """Print a release in words, its bounds as a table for each relation, what they mean, and the run folder."""
     # What is printed has never had the schema and the command line that the file begins with.
     output.result(result.model_dump(include={"release", "bounds", "explanations", "run"}, exclude_unset=True))
-    if quiet:
+    if output.quiet and result.run is None:
         for line in view.tightest(bounds):
             output.answer(line)
     console = output.console
@@ -148,8 +146,10 @@ def _show(
             else:
                 print_table(console, shown)
     console.print()
-    for line in (*legend, *result.explanations):
+    for line in (*view.legend(parts, bounds), *result.explanations):
         console.print(line, soft_wrap=True, markup=False)
+    if result.run is not None:
+        output.path(result.run)
 
 
 @takes
@@ -199,11 +199,11 @@ def calibrate(
     if not answer.reached:
         output.answer(f"{target} {answer.reason}.")
         return
-    found = answer.bound
-    assert found is not None
+    bound = answer.bound
+    assert bound is not None
     # In full: a digit less, and the noise may be too little.
     output.answer(f"{solve} = {answer.value!r} gives {target}: {answer.reason}.")
-    output.say(f"Checked forward: {found.accountant} gives epsilon <= {found.upper!r}{_tolerance(answer)}.")
+    output.say(f"Checked forward: {bound.accountant} gives epsilon <= {bound.upper!r}{_tolerance(answer)}.")
 
 
 def _tolerance(answer: Calibration) -> str:

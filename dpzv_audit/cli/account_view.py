@@ -39,40 +39,34 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
     accountants without any number have a line below instead.
     """
     accountants = list(dict.fromkeys(bound.accountant for bound in bounds if bound.epsilon))
-    columns = []
-    absent = []
-    present = []
+    columns: dict[tuple[str, ...], list[str]] = {}
+    without: list[tuple[str, UpperBound]] = []
+    unnumbered: list[tuple[str, UpperBound]] = []
     for adversary, column in _by_adversary(bounds).items():
-        if not any(bound.epsilon for bound in column):
-            absent += [(adversary, bound) for bound in column]
-            continue
-        best = tightest_sound(column)
-        cells = []
-        for bound in column:
-            if bound.accountant in accountants:
-                cells.append(_cell(bound, bound is best))
-            else:
-                present.append((bound.accountant, bound))
-        columns.append((tuple(cells), adversary))
+        if any(bound.epsilon for bound in column):
+            best = tightest_sound(column)
+            cells = tuple(_cell(bound, bound is best) for bound in column if bound.accountant in accountants)
+            columns.setdefault(cells, []).append(adversary)
+            unnumbered += [(bound.accountant, bound) for bound in column if bound.accountant not in accountants]
+        else:
+            without += [(adversary, bound) for bound in column]
     title = f"epsilon, neighbours {bounds[0].neighbours}"
-    shown: list[Table | str] = [title]
-    if columns:
-        alike = _grouped(columns)
-        names = {"accountant": "name"} | {"\n".join(names): "text" for names in alike.values()}
-        ruled = any("\n" in cell for cells in alike for cell in cells)
-        table = table_of(names, title, show_lines=ruled)
-        for row in zip(accountants, *alike, strict=True):
-            table.add_row(*row)
-        shown = [table]
-    return [*shown, *_reasons(absent), *_reasons(present)]
+    reasons = [*_reasons(without), *_reasons(unnumbered)]
+    if not columns:
+        return [title, *reasons]
+    kinds = {"accountant": "name"} | {"\n".join(names): "text" for names in columns.values()}
+    table = table_of(kinds, title, show_lines=any("\n" in cell for cells in columns for cell in cells))
+    for row in zip(accountants, *columns, strict=True):
+        table.add_row(*row)
+    return [table, *reasons]
 
 
 def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """Return the values of each key, in their order."""
-    found: dict[K, list[V]] = {}
+    groups: dict[K, list[V]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def _by_adversary(bounds: Iterable[UpperBound]) -> dict[AdversaryName, list[UpperBound]]:
@@ -91,24 +85,19 @@ def _cell(bound: UpperBound, best: bool) -> str:
 
 def tightest(bounds: Sequence[UpperBound]) -> list[str]:
     """Return the tightest sound bound against each adversary as a line, alike ones once, or that there is none."""
-    says = []
-    asked = _grouped(((bound.neighbours, bound.adversary), bound) for bound in bounds)
-    for (relation, adversary), alike in asked.items():
-        best = tightest_sound(alike)
-        found = "no sound bound on epsilon"
-        if best is not None:
-            found = f"epsilon <= {up(best.upper)} ({best.accountant})"
-        says.append(((relation, found), adversary))
-    lines = []
-    for (relation, found), whom in _grouped(says).items():
-        lines.append(f"{relation}, against {', '.join(whom)}: {found}")
-    return lines
+    lines: dict[tuple[str, str], list[str]] = {}
+    columns = _grouped(((bound.neighbours, bound.adversary), bound) for bound in bounds)
+    for (relation, adversary), column in columns.items():
+        best = tightest_sound(column)
+        limit = "no sound bound on epsilon" if best is None else f"epsilon <= {up(best.upper)} ({best.accountant})"
+        lines.setdefault((relation, limit), []).append(adversary)
+    return [f"{relation}, against {', '.join(whom)}: {limit}" for (relation, limit), whom in lines.items()]
 
 
 def _reasons(bounds: Iterable[tuple[str, UpperBound]]) -> list[str]:
     """Return lines such as `server: - unprotected-channel`, subjects with the same gaps together."""
     gaps = _grouped((subject, gap) for subject, bound in bounds for gap in bound.gaps)
-    alike = _grouped((", ".join(dict.fromkeys(found)), subject) for subject, found in gaps.items())
+    alike = _grouped((", ".join(dict.fromkeys(names)), subject) for subject, names in gaps.items())
     return [f"{', '.join(names)}: - {gap}" for gap, names in alike.items()]
 
 
@@ -127,22 +116,20 @@ def explained(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
 
     Where there is no number, the legend says why.
     """
-    seen = []
+    alike: dict[tuple[str, ...], list[UpperBound]] = {}
     for bound in bounds:
         if bound.epsilon is not None:
-            found = explain(release, bound)
-            body = (
-                *(f"    {line}" for line in found.formula),
-                f"    source: {found.source}",
-                *(f"    assumes: {line}" for line in found.assumes),
-            )
-            seen.append(((bound.accountant, bound.neighbours, *body), bound))
-    lines = []
-    for (accountant, relation, *rest), alike in _grouped(seen).items():
-        whom = ", ".join(bound.adversary for bound in alike)
-        epsilon = max(bound.upper for bound in alike)
-        lines += [f"{accountant}, {relation}, against {whom}: epsilon <= {up(epsilon)}", *rest]
-    return lines
+            explanation = explain(release, bound)
+            lines = [f"    {line}" for line in explanation.formula]
+            lines.append(f"    source: {explanation.source}")
+            lines += [f"    assumes: {line}" for line in explanation.assumes]
+            alike.setdefault((bound.accountant, bound.neighbours, *lines), []).append(bound)
+    explanations = []
+    for (accountant, relation, *lines), same in alike.items():
+        whom = ", ".join(bound.adversary for bound in same)
+        epsilon = max(bound.upper for bound in same)
+        explanations += [f"{accountant}, {relation}, against {whom}: epsilon <= {up(epsilon)}", *lines]
+    return explanations
 
 
 def figures(

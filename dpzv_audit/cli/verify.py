@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import TaskID, TextColumn
@@ -42,6 +42,9 @@ from .output import (
     write_folder,
 )
 
+if TYPE_CHECKING:
+    from ..claims.gate import Gate
+
 
 def _below_half(name: str, alpha: float) -> None:
     if not 0.0 < alpha < 0.5:
@@ -72,17 +75,6 @@ def _check_name(name: str, path: Path) -> None:
         raise InputError(f"must have a name of {_LONGEST_NAME} bytes at most", name, path)
 
 
-def _refuse_shared(written: Mapping[str, Path | None], read: Mapping[str, Path]) -> None:
-    """Raise `InputError` where two of the files that are `written` are one, or one of those that are `read`."""
-    known = {_identity(path): name for name, path in read.items()}
-    for name, path in written.items():
-        if path is None:
-            continue
-        other = known.setdefault(_identity(path), name)
-        if other != name:
-            raise InputError(f"which is also {other}; must be a file of its own", name, path)
-
-
 def _identity(path: Path) -> object:
     try:
         status = os.stat(path)
@@ -110,29 +102,85 @@ class ReportFlags:
         """Raise `InputError` where one of them cannot be written, or would be written over another file of the run."""
         if self.summary is not None:
             _a_file(SUMMARY_VARIABLE, self.summary, "a device")
-        read = {"the claims file": file.path}
-        for placed in file.claims:
-            folder = file.path.parent
-            read |= {f"{key} of claim {placed.name!r}": folder / path for key, path in placed.claim.files.items()}
         if ledger is not None:
             _check_name("ledger", ledger)
-        written = {"junit": self.junit, "sarif": self.sarif, SUMMARY_VARIABLE: self.summary}
-        _refuse_shared({"ledger": ledger, **written}, read)
+        known = {_identity(file.path): "the claims file"}
+        for placed in file.claims:
+            for key, path in placed.claim.files.items():
+                known[_identity(file.path.parent / path)] = f"{key} of claim {placed.name!r}"
+        for name, written in {"ledger": ledger, **vars(self), SUMMARY_VARIABLE: self.summary}.items():
+            other = name if written is None else known.setdefault(_identity(written), name)
+            if other != name:
+                raise InputError(f"which is also {other}; must be a file of its own", name, written)
 
     @property
     def summary(self) -> Path | None:
         """The file that GitHub shows on the page of the run; None elsewhere."""
-        named = os.environ.get(SUMMARY_VARIABLE)
-        return Path(named) if named else None
+        path = os.environ.get(SUMMARY_VARIABLE)
+        return Path(path) if path else None
 
-    def write(self, result: VerifyResult, measured: Mapping[str, float]) -> None:
+    def write(self, result: VerifyResult, costs: Mapping[str, float]) -> None:
         """Write the files that are asked for."""
         if self.junit is not None:
-            _write("--junit", self.junit, to_junit(result, measured))
+            _write("--junit", self.junit, to_junit(result, costs))
         if self.sarif is not None:
             _write("--sarif", self.sarif, to_sarif(result))
         if self.summary is not None:
             _write(SUMMARY_VARIABLE, self.summary, to_summary(result), append=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerFlags:
+    """The ledger that a run enters its decisions in.
+
+    Options:
+        ledger FILE: Share one error rate among all runs that use this file, and record their decisions in it.
+        new_ledger: Begin a new ledger, with a new error rate, even if another was used at the same path.
+    """
+
+    ledger: Path | None = None
+    new_ledger: bool = False
+
+    def share(self, gate: "Gate", memory: LedgerMemory) -> float | None:
+        """Return the error rate that the ledger leaves to the run of a gate; None without one.
+
+        Raises `InputError` for a ledger that is wrong, or full.
+        """
+        if self.ledger is None:
+            if self.new_ledger:
+                raise InputError("--new-ledger needs --ledger FILE")
+            return None
+        book = open_ledger(self.ledger, gate.file.alpha, memory, new=self.new_ledger)
+        check_room(self.ledger, book, len(gate.file.claims))
+        with about(self.ledger):
+            book.check()
+        digests = [placed.digest() for placed in gate.file.claims]
+        return level_of(book.look_of(digests, gate.made, resume=gate.resume), book.alpha)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheFlags:
+    """Where evidence is kept.
+
+    Options:
+        no_cache: Audit everything again and keep nothing.
+        cache DIR: Folder that evidence is kept in; by default dpzv-audit in the user's cache folder.
+        resume: Go on where an interrupted run stopped.
+    """
+
+    no_cache: bool = False
+    cache: Path | None = None
+    resume: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder, whether it may be used or not."""
+        return self.cache or default_cache()
+
+    @property
+    def memory(self) -> LedgerMemory:
+        """What the folder remembers of ledgers."""
+        return LedgerMemory(self.folder, keeps=not self.no_cache)
 
 
 @takes
@@ -149,12 +197,9 @@ def verify(
     allow: list[Literal["overclaimed", "not-tested"]] | None = None,
     trust_code: bool = False,
     root: Path | None = None,
-    ledger: Path | None = None,
-    new_ledger: bool = False,
+    ledger: LedgerFlags,
     reports: ReportFlags,
-    no_cache: bool = False,
-    cache: Path | None = None,
-    resume: bool = False,
+    keeping: CacheFlags,
     check: bool = False,
     schema: bool = False,
     run: RunFlags,
@@ -179,11 +224,6 @@ def verify(
         allow overclaimed|not-tested: Exit with 0 even if a claim has this verdict; may be given twice.
         trust_code: Import and run the Python code that the file names; give it only for files that you trust.
         root DIR: Folder that paths in the claims file must lie in; by default the file's own.
-        ledger FILE: Share one error rate among all runs that use this file, and record their decisions in it.
-        new_ledger: Begin a new ledger, with a new error rate, even if another was used at the same path.
-        no_cache: Audit everything again and keep nothing.
-        cache DIR: Folder that evidence is kept in; by default dpzv-audit in the user's cache folder.
-        resume: Go on where an interrupted run stopped.
         check: Check the whole file without running or writing anything; says what each claim could be refuted at.
         schema: Print the JSON schema of claims files, for editors; nothing else.
     """
@@ -192,122 +232,132 @@ def verify(
         return
     if claims is None:
         raise InputError("CLAIMS.TOML is missing: give the claims file, such as dpzv-audit verify claims.toml")
-    if new_ledger and ledger is None:
-        raise InputError("--new-ledger needs --ledger FILE")
-    if no_cache and (resume or cache):
+    if keeping.no_cache and (keeping.resume or keeping.cache):
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
     from ..claims.access import Access
     from ..claims.gate import Gate
-    from ..claims.result import decided, decided_by_ledger, measured, verify_result
 
-    pool = workers.workers()
     file = load_claims(claims)
-    if alpha is not None:
-        file = replace(file, alpha=alpha)
-    if only:
-        file = file.only(only)
-    kept = cache or default_cache()
-    memory = LedgerMemory(kept, keeps=not no_cache)
-    begins = ledger is not None and not os.path.exists(ledger)
-    # What is wrong is told now, not after an hour of audits.
-    if not check:
-        reports.check(ledger, file)
-    book = None
-    if ledger is not None:
-        book = open_ledger(ledger, file.alpha, memory, new=new_ledger)
-        check_room(ledger, book, len(file.claims))
-        with about(ledger):
-            book.check()
-    if not (check or no_cache):
-        check_untracked(kept, "cache" if cache else CACHE_VARIABLE)
     gate = Gate(
-        file=file,
+        file=(file if alpha is None else replace(file, alpha=alpha)).only(only),
         access=Access.of(
             claims,
             root=root,
             trust_code=trust_code,
             device=choose_device(run.device),
-            outputs=(reports.junit, reports.sarif, reports.summary, *ledger_files(ledger)),
+            outputs=(reports.junit, reports.sarif, reports.summary, *ledger_files(ledger.ledger)),
             trial_seconds=trial_seconds,
         ),
-        cache=Cache(None if no_cache else kept),
+        cache=Cache(None if keeping.no_cache else keeping.folder),
         seed=run.seed,
-        resume=resume,
+        resume=keeping.resume,
         max_minutes=max_minutes,
         max_trials=max_trials,
-        workers=pool,
+        workers=workers.workers(),
     )
-    if book is not None:
-        digests = [placed.digest() for placed in file.claims]
-        gate.share = level_of(book.look_of(digests, gate.made, resume=resume), book.alpha)
+    # What is wrong is told now, not after an hour of audits.
+    if not check:
+        reports.check(ledger.ledger, gate.file)
+    gate.share = ledger.share(gate, keeping.memory)
     if check:
-        gate.check()
-        can = gate.refutable_at()
-        output.result({"schema": "dpzv-audit/verify-check/1", "claims": list(can), "refutable_at": can})
-        counted = "1 claim," if len(file.claims) == 1 else f"{len(file.claims)} claims, all of them"
-        output.say(f"{claims}: {counted} valid")
-        lines = [f"  claim {name!r}: {words}" for name, words in can.items()]
-        if not (output.as_json or output.quiet):
-            typer.echo(inert("\n".join(lines)))
+        _check(gate, output)
         return
+    if not keeping.no_cache:
+        check_untracked(keeping.folder, "cache" if keeping.cache else CACHE_VARIABLE)
+    _verify(gate, GateOptions(allow=sorted(set(allow or [])), strict=strict), ledger, reports, keeping, run, output)
+
+
+def _check(gate: "Gate", output: Output) -> None:
+    """Check every claim of a file without running anything, and say what each could be refuted at."""
+    gate.check()
+    limits = gate.refutable_at()
+    output.result({"schema": "dpzv-audit/verify-check/1", "claims": list(limits), "refutable_at": limits})
+    counted = "1 claim," if len(limits) == 1 else f"{len(limits)} claims, all of them"
+    output.say(f"{gate.file.path}: {counted} valid")
+    lines = [f"  claim {name!r}: {words}" for name, words in limits.items()]
+    if not (output.as_json or output.quiet):
+        typer.echo(inert("\n".join(lines)))
+
+
+def _verify(
+    gate: "Gate",
+    options: GateOptions,
+    ledger: LedgerFlags,
+    reports: ReportFlags,
+    keeping: CacheFlags,
+    run: RunFlags,
+    output: Output,
+) -> None:
+    """Put every claim to the test, decide on all of them together, write and show the result, and exit as it asks."""
+    from ..claims.result import decided, decided_by_ledger, measured, verify_result
+
+    path = ledger.ledger
+    begins = path is not None and not os.path.exists(path)
     runs = gate.prepare()
     out_of_reach: dict[str, str] = {}
     interrupted = False
     try:
         out_of_reach = gate.out_of_reach(runs)
-        for placed in file.claims:
-            if placed.name in out_of_reach:
-                said = f"claim {placed.name!r} can never be refuted: {out_of_reach[placed.name]}"
-                typer.echo(f"dpzv-audit: warning: {one_line(f'{claims}:{placed.line}: {said}')}", err=True)
-        if shows_bars(sys.stderr) and not (output.quiet or output.as_json):
-            for name, words in gate.plans(runs).items():
-                if name not in out_of_reach:
-                    typer.echo(f"plan: claim {one_line(repr(name))}: {words}", err=True)
-        with live_status(output, [run.placed.name for run in runs]) as gate.status:
+        _announce(gate, out_of_reach, {} if output.quiet or output.as_json else gate.plans(runs))
+        with live_status(output, [entry.placed.name for entry in runs]) as gate.status:
             gate.gather(runs)
     except KeyboardInterrupt:
         interrupted = True
-    if ledger is None:
-        settled = decided(runs, file.alpha)
+    if path is None:
+        decisions = decided(runs, gate.file.alpha)
     else:
-        settled = decided_by_ledger(ledger, memory, file.alpha, runs, new=new_ledger, made=gate.made, resume=resume)
-    options = GateOptions(allow=sorted(set(allow or [])), strict=strict)
-    result = verify_result(file, runs, settled, options, seed=run.seed, interrupted=interrupted)
+        decisions = decided_by_ledger(path, keeping.memory, gate, runs, new=ledger.new_ledger)
+    result = verify_result(gate.file, runs, decisions, options, seed=run.seed, interrupted=interrupted)
     result = result.with_command_line(_command_line()).model_copy(update={"versions": versions()})
     costs = measured(runs)
     files = {MEASURED_FILE: json_text(costs)}
     try:
-        folder = write_folder(result, run, "verify", claims.stem, files=files, drawings=gate.cache.drawing)
+        folder = write_folder(result, run, "verify", gate.file.path.stem, files=files, drawings=gate.cache.drawing)
         reports.write(result, costs)
     except KeyboardInterrupt:
-        if no_cache:
+        if keeping.no_cache:
             raise
         raise Interrupted(f"all claims were judged, but not all files are written; {GO_ON}") from None
-    cached = [run.placed.name for run in runs if run.cached]
-    not_cached = {} if no_cache else {run.placed.name: run.unkept for run in runs if run.unkept}
-    extra = {"measured": costs, "run": str(folder), "cached": cached, "not_cached": not_cached}
-    extra |= {"out_of_reach": out_of_reach}
-    output.result({**result.to_json(), **extra})
+    cached = [entry.placed.name for entry in runs if entry.cached]
+    unkept = {} if keeping.no_cache else {entry.placed.name: entry.unkept for entry in runs if entry.unkept}
+    extra = {"measured": costs, "run": str(folder), "cached": cached, "not_cached": unkept}
+    output.result({**result.to_json(), **extra, "out_of_reach": out_of_reach})
+    notes = dict.fromkeys(cached, "from the cache") | {name: f"not cached: {why}" for name, why in unkept.items()}
+    _show(result, notes, output)
+    if begins:
+        output.say(f"A new ledger begins in {path}: keep it between runs, where git does not track it.")
+    output.path(folder)
+    if interrupted:
+        left = "--no-cache kept nothing to go on from" if keeping.no_cache else f"the report is partial; {GO_ON}"
+        raise Interrupted(left)
+    if result.failed:
+        raise typer.Exit(1)
+
+
+def _announce(gate: "Gate", out_of_reach: Mapping[str, str], plans: Mapping[str, str]) -> None:
+    """Warn of claims that can never be refuted; on a terminal, say what the planned trials of the others can show."""
+    for placed in gate.file.claims:
+        if placed.name in out_of_reach:
+            warning = f"claim {placed.name!r} can never be refuted: {out_of_reach[placed.name]}"
+            typer.echo(f"dpzv-audit: warning: {one_line(f'{gate.file.path}:{placed.line}: {warning}')}", err=True)
+    if shows_bars(sys.stderr):
+        for name, words in plans.items():
+            if name not in out_of_reach:
+                typer.echo(f"plan: claim {one_line(repr(name))}: {words}", err=True)
+
+
+def _show(result: VerifyResult, notes: Mapping[str, str], output: Output) -> None:
+    """Print the verdicts as a table and in sentences, with notes on claims by name."""
     print_table(output.console, verdict_table(result.claims))
     for entry in result.claims:
         text = Text(inert(entry.name), style="bold") + Text(": ")
         text += coloured(inert(" ".join(lines_of(entry.judged))))
-        if entry.name in cached:
-            text.append(" [from the cache]", style="dim")
-        if entry.name in not_cached:
-            text.append(inert(f" [not cached: {not_cached[entry.name]}]"), style="dim")
+        if entry.name in notes:
+            text.append(inert(f" [{notes[entry.name]}]"), style="dim")
         output.console.print(text)
     output.say(result.sentence)
     if result.noise is not None:
         output.say(result.noise.words or "")
-    if begins:
-        output.say(f"A new ledger begins in {ledger}: keep it between runs, where git does not track it.")
-    output.path(folder)
-    if interrupted:
-        left = "--no-cache kept nothing to go on from" if no_cache else f"the report is partial; {GO_ON}"
-        raise Interrupted(left)
-    if result.failed:
-        raise typer.Exit(1)
 
 
 _CHANGE_NOTHING = ("--out", "--cache", "--junit", "--sarif", "--jobs", "--executor", "--scheduler")
@@ -318,14 +368,11 @@ def _command_line() -> list[str]:
     """Return the command line as a repeat of the result needs it; in full it stands in environment.json."""
     from ..claims.result import shown_path
 
-    parts = []
+    shown = []
     for argument in repeatable_command_line(without=_CHANGE_NOTHING, plain=("--no-cache",)):
-        flag, equals, value = argument.partition("=")
-        if argument.startswith("--"):
-            parts.append(f"{flag}{equals}{shown_path(value)}")
-        else:
-            parts.append(shown_path(argument))
-    return parts
+        flag, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+        shown.append(f"{flag}{equals}{shown_path(value)}")
+    return shown
 
 
 def _write(named: str, path: Path, text: str, *, append: bool = False) -> None:
@@ -341,22 +388,25 @@ def _write(named: str, path: Path, text: str, *, append: bool = False) -> None:
 
 
 @contextmanager
-def live_status(output: Output, names: Sequence[str]) -> Iterator[Callable[[int, str], None]]:
-    """Show what each claim that is under way is doing, on stderr while the block runs, and how many are done."""
+def live_status(output: Output, names: Sequence[str]) -> Iterator[Callable[[int, str | None], None]]:
+    """Show what each claim that is under way is doing, on stderr while the block runs, and how many are done.
+
+    A claim that does None has ended.
+    """
     with progress_bars(TextColumn("{task.fields[note]}", markup=False), quiet=output.quiet) as bars:
         whole = bars.add_task("claims", total=len(names), note=f"0 of {len(names)} done")
         under_way: dict[int, TaskID] = {}
 
-        def show(index: int, text: str) -> None:
-            if text in ("done", "from the cache") or text.startswith(("the budget", "the limit")):
+        def show(index: int, doing: str | None) -> None:
+            if doing is None:
                 if index in under_way:
                     bars.remove_task(under_way.pop(index))
                 bars.advance(whole)
                 bars.update(whole, note=f"{bars.tasks[0].completed:.0f} of {len(names)} done")
             elif index in under_way:
-                bars.update(under_way[index], note=text)
-            elif text != "waiting":
-                under_way[index] = bars.add_task(inert(names[index][:60]), total=None, note=text)
+                bars.update(under_way[index], note=doing)
+            else:
+                under_way[index] = bars.add_task(inert(names[index][:60]), total=None, note=doing)
 
         yield show
 

@@ -51,7 +51,7 @@ def test_a_line_every_half_minute_says_what_is_under_way():
         reporter("audit", 4000)(1024, note="epsilon >= 0.3 so far")
         assert said(Clock(1)) == ["dpzv-audit: 0:00:30: audit: 1,024 of 4,000, epsilon >= 0.3 so far"]
     with live_status(Output(), ["first", "[bold]::error x"]) as status:
-        status(0, "done")
+        status(0, None)
         status(1, "300 of 500 trials")
         (line,) = said(Clock(1))
         assert line == "dpzv-audit: 0:00:30: claims: 1 of 2 done; [bold]: :error x: 300 of 500 trials"
