@@ -458,7 +458,10 @@ class CoinClaim(_Named, _System):
         """The epsilon, at a delta of 0, under which no coin is guessed right with a larger chance."""
         return math.log(self.coin_success_at_most / (1.0 - self.coin_success_at_most))
 
-    claimed = epsilon
+    @property
+    def claimed(self) -> float:
+        """The claimed epsilon."""
+        return self.epsilon
 
     @property
     def in_words(self) -> str:

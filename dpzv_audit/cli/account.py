@@ -74,8 +74,8 @@ def account(
         return
     if everything and (adversary not in (None, "all") or neighbours not in (None, "all")):
         raise InputError("--all asks for every adversary and relation, leave out --adversary and --neighbours")
-    adversaries = get_args(AdversaryName) if adversary in (None, "all") else (adversary,)
-    relations = NEIGHBOURS if neighbours in (None, "all") else (neighbours,)
+    adversaries = get_args(AdversaryName) if adversary is None or adversary == "all" else (adversary,)
+    relations = NEIGHBOURS if neighbours is None or neighbours == "all" else (neighbours,)
     if of.has_defence:
         why = "does not go with --defence, whose epsilon is of labels that are privatised once, whatever follows"
         own = () if of.method else ("sigma", "epsilon")
