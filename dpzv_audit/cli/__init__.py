@@ -22,8 +22,8 @@ from .flags import GIVEN, RUNNING, said
 FAILED = 3
 CHECK = "--check"
 """The flag of `verify` that checks what others may have written."""
-USAGE_ERRORS = typer.BadParameter.__mro__[2]
-"""What typer raises for what the user mistyped: its own class, or click's before typer 0.26."""
+(USAGE_ERROR,) = (kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""The exception for what the user mistyped, by its name: typer's own, or click's before typer 0.26."""
 LEFT_OUT = {
     "sklearn": "scikit-learn",
     "prv_accountant": "prv-accountant",
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
             code = _run(sys.argv[1:] if arguments is None else arguments)
             _flush()
         except BaseException as error:
-            code = _told(error)
+            code = _report(error)
         finally:
             RUNNING.set(None)
     return FAILED if raised and code in (0, 1) else exit_code(code, came)
@@ -130,53 +130,52 @@ def _nothing_of_the_repository() -> Iterator[None]:
 
 def _run(arguments: list[str]) -> int:
     with _nothing_of_the_repository() if CHECK in arguments else nullcontext():
-        return _ran(arguments)
-
-
-def _ran(arguments: list[str]) -> int:
-    try:
-        check_not_shadowed()
-    except ImportError as error:
-        raise InputError(error) from None
-    GIVEN.set(tuple(arguments))
-    code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
+        try:
+            check_not_shadowed()
+        except ImportError as error:
+            raise InputError(error) from None
+        GIVEN.set(tuple(arguments))
+        command = typer.main.get_command(app)
+        code = command.main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
     if code == INTERRUPTED:  # typer answers an interrupt with this code instead of raising it
         print("dpzv-audit: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else 0
 
 
-def _told(error: BaseException) -> int:
+def _report(error: BaseException) -> int:
     """Say in one line what `error` means for the user, and return the exit code."""
-    gone = error.__context__ if isinstance(error, SystemExit) else error
-    if isinstance(gone, BrokenPipeError):
+    if isinstance(error.__context__ if isinstance(error, SystemExit) else error, BrokenPipeError):
         # A reader who has gone, as of `| head -1`; typer's answer, exit with 1, would say that a claim is refuted.
         return FAILED
-    code = FAILED
-    if isinstance(error, USAGE_ERRORS):
-        code = 2
-        words = f"error: {one_line(_mistake(error))}"
-    elif isinstance(error, AuditError):
-        what = "interrupted; " if isinstance(error, Interrupted) else "error: "
-        code = error.exit_code
-        words = what + said(error)
-    elif isinstance(error, KeyboardInterrupt | Abort):
-        code = INTERRUPTED
-        words = "interrupted"
-    elif isinstance(error, ModuleNotFoundError) and error.name in LEFT_OUT:
-        package = LEFT_OUT[error.name]
-        words = f"error: {package} is not installed, which this command needs: pip install {package}"
-    elif isinstance(error, OSError):
-        code = 2 if error.errno in _NO_PATH else FAILED
-        place = f": {error.filename}" if error.filename else ""
-        words = f"error: {one_line(error.strerror or error)}{one_line(place)}"
-    elif out_of_memory(error):
-        cure = "use fewer --trials, --runs or --epochs, a smaller --chunk or --batch-size, or a machine with more"
-        words = f"error: memory ran out; {cure}"
+    code, message = _explained(error)
+    if message:
+        print(f"dpzv-audit: {message}", file=sys.stderr)
     else:
         say_unexpected(error)
-        return FAILED
-    print(f"dpzv-audit: {words}", file=sys.stderr)
     return code
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    """Return the exit code and the message of an error; no message for an unexpected one."""
+    match error:
+        case USAGE_ERROR():
+            return 2, f"error: {one_line(_mistake(error))}"
+        case AuditError():
+            kind = "interrupted; " if isinstance(error, Interrupted) else "error: "
+            return error.exit_code, kind + said(error)
+        case KeyboardInterrupt() | Abort():
+            return INTERRUPTED, "interrupted"
+        case ModuleNotFoundError(name=module) if module in LEFT_OUT:
+            package = LEFT_OUT[module]
+            return FAILED, f"error: {package} is not installed, which this command needs: pip install {package}"
+        case OSError():
+            place = f": {error.filename}" if error.filename else ""
+            code = 2 if error.errno in _NO_PATH else FAILED
+            return code, f"error: {one_line(error.strerror or error)}{one_line(place)}"
+    if out_of_memory(error):
+        cure = "use fewer --trials, --runs or --epochs, a smaller --chunk or --batch-size, or a machine with more"
+        return FAILED, f"error: memory ran out; {cure}"
+    return FAILED, ""
 
 
 def _mistake(error: Any) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from dpzv_audit.base.rounding import p_value
 from dpzv_audit.claims.ledger import level_of
-from dpzv_audit.cli import _told, main
+from dpzv_audit.cli import _report, main
 from dpzv_audit.runs import load_run
 
 from ...helpers.places import read_json
@@ -660,7 +660,7 @@ def test_a_reader_who_has_gone_is_told_as_a_failure():
     for gone in (BrokenPipeError(errno.EPIPE, "Broken pipe"), SystemExit(1)):
         if isinstance(gone, SystemExit):  # typer's answer, which says that a claim is refuted
             gone.__context__ = BrokenPipeError(errno.EPIPE, "Broken pipe")
-        assert _told(gone) == 3
+        assert _report(gone) == 3
 
 
 @pytest.mark.parametrize("command", ["verify --schema", "list attacks", "list attacks --json"])
@@ -707,7 +707,7 @@ def watch(event, arguments):
         seen.append(f"{event} {arguments}")
 
 seen = []
-from dpzv_audit.cli import _told, main
+from dpzv_audit.cli import _report, main
 sys.addaudithook(watch)
 code = main(sys.argv[1:])
 assert "theirs" not in sys.modules
