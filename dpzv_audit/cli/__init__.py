@@ -157,9 +157,9 @@ def _report(error: BaseException) -> int:
 
 def _explained(error: BaseException) -> tuple[int, str]:
     """Return the exit code and the message of an error; no message for an unexpected one."""
+    if isinstance(error, USAGE_ERROR):
+        return 2, f"error: {one_line(_mistake(error))}"
     match error:
-        case USAGE_ERROR():
-            return 2, f"error: {one_line(_mistake(error))}"
         case AuditError():
             kind = "interrupted; " if isinstance(error, Interrupted) else "error: "
             return error.exit_code, kind + said(error)

@@ -22,7 +22,7 @@ from ..statistics.panel import Panel
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .options import DataFlags, TranscriptFlags, asks, choose, parsed_settings
 from .output import Output, print_table, save, table_of
-from .summary import at_least, table_from
+from .summary import at_least, refuse_failed, table_from
 from .trials import TrialFlags, kept_attacks, kept_trials
 
 if TYPE_CHECKING:
@@ -313,10 +313,7 @@ def _mount_all(
     saved = save(result, run, "attack", result.method, result.dataset, ALL, files=_files_of(each))
     reasons = {f"{cell.attack} ({cell.adversary})": cell.reason for cell in result.attacks if cell.reason}
     output.finish(saved, _table_of_all(result), *_not_mounted(reasons))
-    controls = result.negative_controls
-    if controls is not None and not controls.hold:
-        worst = f"p = {p_value(controls.together_p)} for all together (worst: {controls.worst})"
-        raise AuditError(f"the negative controls are not at chance, {worst}: none of the numbers can be trusted")
+    refuse_failed(result.negative_controls)
 
 
 def _files_of(results: Mapping[str, AttackResult]) -> dict[str, str | bytes]:

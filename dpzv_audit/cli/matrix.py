@@ -1,12 +1,12 @@
 """`dpzv-audit matrix`: every attack on every method at every epsilon, as one table and heat map."""
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -16,18 +16,16 @@ from reports.render import write_report
 from ..base.errors import AuditError, InputError, check_names
 from ..base.findings import STRONGEST
 from ..base.loading import importable
-from ..base.rounding import p_value
 from ..base.store import hold, private_folder, write_atomically
 from ..results import Cell, CellKey
 from ..runs import environment, json_text
 from .flags import CellFlags, Count, takes
 from .options import DataFlags, load_data
 from .output import Output, choose_device, repeatable_command_line, table_of
+from .summary import refuse_failed
 
 if TYPE_CHECKING:
-    from mechanisms import MethodSpec
-
-    from .matrix_cells import Outcome
+    from .matrix_cells import CellTask, Outcome
 
 ALL = "all"
 CHANNELS = ("gradient", "embedding", "embedding-batch")
@@ -78,63 +76,77 @@ def matrix(
         no_self_check: Leave out the positive control of each attack.
     """
     from attacks import ATTACKS
-    from mechanisms import METHODS
     from mechanisms.core.checkpoints import run_key
 
-    from .matrix_cells import CELL_FILE, TRIALS, Cells, CellTask, check_task, clear_cell, strongest_tasks
+    from .matrix_cells import CellTask
 
-    chosen_methods, codes = _methods(methods, flags.out)
+    systems, built_in = _methods(methods, flags.out)
     chosen_attacks = _names("attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)
     channels = [] if protect is None else _names("protect", protect, CHANNELS)
-    defended = [] if defences is None else _defences(defences)
+    defended = [] if defences is None else _defended(_defences(defences), claimed)
     flags = replace(flags, device=choose_device(flags.device))
     facts = {key: str(value) for key, value in flags.facts(data).items()}
-    key = run_key(facts | codes | {"arrays": load_data(data, quiet=output.quiet).fingerprint})
-    folder = flags.out / f"matrix-{data.name}-seed{flags.seed}-{key}"
-    task = partial(CellTask, data=data, flags=flags, folder=folder / "cells")
-    variants = {m: [_UNDEFENDED] if m in codes else _claims(METHODS[m], claimed, channels) for m in chosen_methods}
-    tasks = [
-        task(key=variant.model_copy(update={"attack": a, "adversary": by, "method": m}))
-        for m, undefended in variants.items()
-        for variant in (*undefended, *_defended(defended, claimed))
-        for a in chosen_attacks
-        for by in ATTACKS[a].adversaries
+    digest = run_key(facts | systems | {"arrays": load_data(data, quiet=output.quiet).fingerprint})
+    folder = flags.out / f"matrix-{data.name}-seed{flags.seed}-{digest}"
+    variants = {name: _claims(name, claimed, channels) for name in built_in} | {name: [_UNDEFENDED] for name in systems}
+    keys = [
+        variant.model_copy(update={"attack": attack, "adversary": adversary, "method": method})
+        for method, undefended in variants.items()
+        for variant in (*undefended, *defended)
+        for attack in chosen_attacks
+        for adversary in ATTACKS[attack].adversaries
     ]
-    for a in () if no_self_check else chosen_attacks:
-        by = ATTACKS[a].adversaries[0]
-        control = CellKey(attack=a, adversary=by, method="dpzv", noise=None, epsilon=None)
+    task = partial(CellTask, data=data, flags=flags, folder=folder / "cells")
+    tasks = [task(key=key) for key in keys]
+    for attack in () if no_self_check else chosen_attacks:
+        adversary = ATTACKS[attack].adversaries[0]
+        control = CellKey(attack=attack, adversary=adversary, method="dpzv", noise=None, epsilon=None)
         tasks.append(task(key=control, positive=True))
+    outcomes = _outcomes(tasks, folder, jobs, output, strongest=len(chosen_attacks) > 1, resume=resume)
+    of_systems = " (systems: their own)" if systems and not data.given else ""
+    _finish(output, folder, outcomes, f"{data.name}{of_systems}", flags)
+
+
+def _outcomes(
+    tasks: "Sequence[CellTask]", folder: Path, jobs: int, output: Output, *, strongest: bool, resume: bool
+) -> "list[Outcome]":
+    """Return what became of all cells; with `strongest` first those that are done once more, as rows of that name."""
+    from .matrix_cells import CELL_FILE, TRIALS, Cells, check_task, clear_cell, strongest_tasks
+
     check_task(tasks[0])
     lock = folder.with_name(f".{folder.name}.lock")
     with hold(lock, f"the matrix in {folder}", shared=True):
         if not resume:
             shutil.rmtree(folder / TRIALS, ignore_errors=True)
-            for left in tasks:
-                clear_cell(left)
+            for task in tasks:
+                clear_cell(task)
         with output.progress(folder, CELL_FILE) as reporter:
-            found = Cells(tasks, reporter("cells", len(tasks))).carried_out(jobs)
-            rows = strongest_tasks(tasks, found) if len(chosen_attacks) > 1 else []
-            again = {left.name: left for _, left in rows}
-            for left in [] if resume else again.values():
-                clear_cell(left)
+            outcomes = Cells(tasks, reporter("cells", len(tasks))).carried_out(jobs)
+            rows = strongest_tasks(tasks, outcomes) if strongest else []
+            again = {task.name: task for _, task in rows}
+            for task in [] if resume else again.values():
+                clear_cell(task)
             done = Cells([*again.values()], reporter("strongest", len(again))).carried_out(jobs) if again else []
             by_name = dict(zip(again, done, strict=True))
-            best = [_of_strongest(by_name[left.name], by) for by, left in rows]
-        if all(one.cell.state != "failed" for one in (*found, *best)):
+            best = [_of_strongest(by_name[task.name], adversary) for adversary, task in rows]
+        outcomes = [*best, *outcomes]
+        if all(outcome.cell.state != "failed" for outcome in outcomes):
             shutil.rmtree(folder / TRIALS, ignore_errors=True)
-        of_systems = " (systems: their own)" if codes and not data.given else ""
-        _finish(output, folder, [*best, *found], f"{data.name}{of_systems}", flags)
+    return outcomes
 
 
-def _of_strongest(one: "Outcome", adversary: str) -> "Outcome":
+def _of_strongest(outcome: "Outcome", adversary: str) -> "Outcome":
     """Return the cell of the attack that did most harm as the strongest of an adversary, in whose reach it is."""
-    row = {"attack": STRONGEST, "adversary": adversary, "chosen": one.cell.attack}
-    return replace(one, cell=one.cell.model_copy(update=row))
+    row = {"attack": STRONGEST, "adversary": adversary, "chosen": outcome.cell.attack}
+    return replace(outcome, cell=outcome.cell.model_copy(update=row))
 
 
-def _claims(method: "MethodSpec", claimed: list[float], channels: list[str]) -> list[CellKey]:
-    """Channels of noise and epsilons that a method is run with: its own claim, or none and then each channel's."""
+def _claims(name: str, claimed: list[float], channels: list[str]) -> list[CellKey]:
+    """Return the epsilons that a method is run with: of its own claim, or without one and then for each channel."""
+    from mechanisms import METHODS
+
+    method = METHODS[name]
     if method.own_noise:
         return [CellKey(noise=None, epsilon=epsilon) for epsilon in claimed]
     if "dp" not in method.config.model_fields:
@@ -142,85 +154,84 @@ def _claims(method: "MethodSpec", claimed: list[float], channels: list[str]) -> 
     return [_UNDEFENDED, *(CellKey(noise=on, epsilon=epsilon) for on, epsilon in product(channels, claimed))]
 
 
-def _defences(given: str) -> list[str]:
+def _defences(text: str) -> list[str]:
     """Return defences by name, with settings where some are given; `InputError` for an unknown one, or a setting."""
     from mechanisms.defences import DEFENCES
 
     from .matrix_cells import defence_flags
 
-    if given == ALL:
+    if text == ALL:
         return list(DEFENCES)
-    found = [name.strip() for name in given.split(",") if name.strip()]
-    if not found:
-        raise InputError("must be names separated by commas, or all", "defences", given)
-    check_names("defences", [one.partition(":")[0] for one in found], DEFENCES)
-    for one in found:
+    defences = _split("defences", text)
+    check_names("defences", [defence.partition(":")[0] for defence in defences], DEFENCES)
+    for defence in defences:
         try:
-            defence_flags(CellKey(defence=one))
+            defence_flags(CellKey(defence=defence))
         except InputError as error:
             where = "its setting" if error.field == "defence_set" else error.field
-            raise InputError(f": {InputError(error.rule, where, error.value).words}", "defences", one) from None
-    return list(dict.fromkeys(found))
+            raise InputError(f": {InputError(error.rule, where, error.value).words}", "defences", defence) from None
+    return defences
 
 
-def _defended(names: list[str], claimed: list[float]) -> Iterable[CellKey]:
-    """Yield each defence as it is, or for each epsilon where it promises one that is not given."""
+def _defended(names: list[str], claimed: list[float]) -> list[CellKey]:
+    """Return each defence as it is, or for each epsilon where it promises one that is not given."""
     from mechanisms.defences import DEFENCES
 
+    cells = []
     for name in names:
         settings = DEFENCES[name.partition(":")[0]].settings
         scaled = "epsilon" in settings.model_fields and "epsilon=" not in name
-        for epsilon in claimed if scaled else [None]:
-            yield CellKey(noise=None, defence=name, epsilon=epsilon)
+        cells += [CellKey(noise=None, defence=name, epsilon=epsilon) for epsilon in (claimed if scaled else [None])]
+    return cells
 
 
-def _methods(given: str, out: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the methods and systems that are named, and of each system the digest of its code."""
+def _methods(text: str, out: Path) -> tuple[dict[str, str], list[str]]:
+    """Return the systems that are named, each with the digest of its code, and the methods."""
     from mechanisms import METHODS
 
     from ..games.mechanism import code_of
     from ..systems.run import PREFIX
 
-    names = [name.strip() for name in given.split(",")]
-    codes = {}
+    names = _split("methods", text)
+    systems = {}
     for name in names:
         if name.startswith(PREFIX):
             with importable(None):
-                codes[name] = code_of(name.removeprefix(PREFIX), [out.absolute()])
-    built_in = [name for name in names if name not in codes]
-    chosen = _names("methods", ",".join(built_in), METHODS) if built_in else []
-    return [*chosen, *codes], codes
+                systems[name] = code_of(name.removeprefix(PREFIX), [out.absolute()])
+    built_in = ",".join(name for name in names if name not in systems)
+    return systems, _names("methods", built_in, METHODS) if built_in else []
 
 
-def _names(flag: str, given: str, known: Any) -> list[str]:
-    """Names separated by commas, or all of them; `InputError` suggesting the nearest for an unknown one."""
-    if given == ALL:
-        return list(known)
-    names = [name.strip() for name in given.split(",") if name.strip()]
+def _names(flag: str, text: str, known: Collection[str]) -> list[str]:
+    """Return names separated by commas, or all of them; `InputError` suggesting the nearest for an unknown one."""
+    return list(known) if text == ALL else list(check_names(flag, _split(flag, text), known))
+
+
+def _split(flag: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise InputError("must be names separated by commas, or all", flag, given)
-    return list(dict.fromkeys(check_names(flag, names, known)))
+        raise InputError("must be names separated by commas, or all", flag, text)
+    return list(dict.fromkeys(names))
 
 
-def _epsilons(given: str) -> list[float]:
+def _epsilons(text: str) -> list[float]:
     try:
-        values = [float(part) for part in given.split(",")]
+        values = [float(number) for number in text.split(",")]
     except ValueError:
-        raise InputError("must be numbers separated by commas, such as 1,10", "epsilons", given) from None
+        raise InputError("must be numbers separated by commas, such as 1,10", "epsilons", text) from None
     if not all(0.0 < value < float("inf") for value in values):
-        raise InputError("must be finite numbers above 0", "epsilons", given)
+        raise InputError("must be finite numbers above 0", "epsilons", text)
     return list(dict.fromkeys(values))
 
 
-def _finish(output: Output, folder: Path, found: "Sequence[Outcome]", dataset: str, flags: CellFlags) -> None:
+def _finish(output: Output, folder: Path, outcomes: "Sequence[Outcome]", dataset: str, flags: CellFlags) -> None:
     from ..evidence.matrix import matrix_result
 
-    cells = [one.cell for one in found if one.check is None]
-    checks = [one.check for one in found if one.check is not None]
+    cells = [outcome.cell for outcome in outcomes if outcome.check is None]
     facts = {key: getattr(flags, key) for key in ("epochs", "batch_size", "confidence")}
     result = matrix_result(
         cells,
-        checks,
+        [outcome.check for outcome in outcomes if outcome.check is not None],
         dataset=dataset,
         seeds=flags.seeds,
         seed=flags.seed,
@@ -231,20 +242,14 @@ def _finish(output: Output, folder: Path, found: "Sequence[Outcome]", dataset: s
     write_atomically(folder / "result.json", json_text(stored))
     write_atomically(folder / "environment.json", json_text(environment()))
     write_report(folder)
-    failed = [one.cell for one in found if one.cell.state == "failed"]
+    failed = [outcome.cell for outcome in outcomes if outcome.cell.state == "failed"]
     # The report names all.
-    told = [f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}" for cell in failed[:5]]
-    saved = stored.model_copy(update={"run": str(folder)})
-    output.finish(saved, _table(output.console, cells), *told)
+    lines = [f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}" for cell in failed[:5]]
+    output.finish(stored.model_copy(update={"run": str(folder)}), _table(output.console, cells), *lines)
     if failed:
-        counted = f"{len(failed)} of {len(found)} cells and self-checks failed"
+        counted = f"{len(failed)} of {len(outcomes)} cells and self-checks failed"
         raise AuditError(f"{counted}, each with its reason in {folder / 'report.html'}")
-    controls = result.negative_controls
-    if controls is not None and not controls.hold:
-        raise AuditError(
-            f"the negative controls are not at chance, p = {p_value(controls.together_p)} for all "
-            f"together (worst: {controls.worst}): none of the numbers can be trusted"
-        )
+    refuse_failed(result.negative_controls)
 
 
 def _table(console: Console, cells: Sequence[Cell]) -> Table:

@@ -11,9 +11,9 @@ from reports.text import percent, the
 from reports.verdicts import words_of
 
 from ..base import rounding
-from ..base.errors import one_line
+from ..base.errors import AuditError, one_line
 from ..base.findings import LEAST_TRAININGS
-from ..results import PlantedResult, PlantedRow
+from ..results import NegativeControls, PlantedResult, PlantedRow
 from .output import coloured, table_of
 
 
@@ -70,6 +70,13 @@ def table_from(macro: str, *facts: object) -> Table:
         else:
             table.add_row(*(coloured(cell.strip()) for cell in row.split("|", 2)))
     return table
+
+
+def refuse_failed(controls: NegativeControls | None) -> None:
+    """Raise `AuditError` where negative controls together are not at chance."""
+    if controls is not None and not controls.hold:
+        worst = f"p = {rounding.p_value(controls.together_p)} for all together (worst: {controls.worst})"
+        raise AuditError(f"the negative controls are not at chance, {worst}: none of the numbers can be trusted")
 
 
 _PLANTED_COLUMNS = ("mechanism", "what is wrong", "claim", "at least", "at most", "verdict", "must be")
