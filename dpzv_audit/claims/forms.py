@@ -1,4 +1,7 @@
-"""The forms that a claim may have: each owns the key of its evidence, its check and its subject.
+"""The forms that a claim may have: each owns the key of its evidence, its check, its plan and its subject.
+
+A new form is a model in `file.py` (its keys, `claimed`, `in_words`, `certified_in_words`, and its place in `FORMS`), a
+class here, which `form_of` returns, and its name in `dpzv_audit.results.ClaimResult.form`. All else asks these.
 
 Nothing here loads torch: evidence that a cache knows needs none.
 """

@@ -87,12 +87,14 @@ def _setting(claim: TrainedClaim, access: Access, *, records: int, clients: int)
     if config.defences and label_release(config.defences) is None and claim.kind != "attack":
         names = ", ".join(defence.name for defence in config.defences)
         raise InputError("must be left out: what it does promises no epsilon", "config.defences", names)
-    if config.batch_size > records:
-        right = f"the {records} records" if trains else f"records = {records}"
-        raise InputError(f"must be at most {right}", "config.batch_size", config.batch_size)
-    if trains:
-        check_sizes(config, records=records, clients=clients)
-    check_plan(config, records=records, clients=clients)
+    try:
+        if trains:
+            check_sizes(config, records=records, clients=clients)
+        check_plan(config, records=records, clients=clients)
+    except InputError as error:
+        if error.field not in claim.config:
+            raise
+        raise InputError(error.rule, f"config.{error.field}", error.value) from None
     return spec, config
 
 

@@ -66,10 +66,10 @@ def say_unexpected(error: BaseException) -> None:
     cause = one_line(error)
     if len(cause) > 200:
         cause = f"{cause[:197]}..."
-    what = f"{type(error).__name__}: {cause}" if cause else type(error).__name__
+    kind = f"{type(error).__name__}: {cause}" if cause else type(error).__name__
     path = _logged("".join(traceback.format_exception(error)))
     where = "its traceback could not be written anywhere" if path is None else f"its traceback is in {path}"
-    print(f"dpzv-audit: error: unexpected {what}; this is a fault of the tool, {one_line(where)}", file=sys.stderr)
+    print(f"dpzv-audit: error: unexpected {kind}; this is a fault of the tool, {one_line(where)}", file=sys.stderr)
 
 
 def _logged(text: str) -> Path | None:
@@ -92,10 +92,11 @@ def threads_watched() -> Iterator[list[BaseException]]:
     """Let what a thread raises while the block runs be told as an unexpected error; the list holds it."""
     raised: list[BaseException] = []
 
-    def hook(told: threading.ExceptHookArgs) -> None:
-        if told.exc_value is not None and not isinstance(told.exc_value, SystemExit):
-            raised.append(told.exc_value)
-            say_unexpected(told.exc_value)
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        error = arguments.exc_value
+        if error is not None and not isinstance(error, SystemExit):
+            raised.append(error)
+            say_unexpected(error)
 
     before = threading.excepthook
     threading.excepthook = hook

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import Progress, Task
@@ -80,8 +80,8 @@ def under_way() -> str:
 
 
 def _words(task: Task) -> str:
-    note: Any = task.fields.get("note", "")
-    said = [str(note)] if note else []
-    if task.total is not None and " of " not in str(note):
-        said.insert(0, f"{task.completed:,.0f} of {task.total:,.0f}")
-    return ": ".join((task.description, *([", ".join(said)] if said else [])))
+    note = str(task.fields.get("note", ""))
+    counted = task.total is not None and " of " not in note
+    progress = f"{task.completed:,.0f} of {task.total:,.0f}" if counted else ""
+    notes = ", ".join(filter(None, (progress, note)))
+    return f"{task.description}: {notes}" if notes else task.description

@@ -108,7 +108,10 @@ def _files(spec: DataSpec) -> Files | None:
     source = spec.source
     if source is None:
         return None
-    origin = with_options(source.origin, flag)
     return Files(
-        folder=source.folder, names=source.names, megabytes=source.size, origin=origin, download=bool(spec.remote)
+        folder=source.folder,
+        names=source.names,
+        megabytes=source.size,
+        origin=with_options(source.origin, flag),
+        download=bool(spec.remote),
     )

@@ -277,8 +277,8 @@ def print_table(console: Console, table: Table) -> None:
     if room < 0:
         table.width = console.width - room
     elif room < sum(more for more, _ in wanted):
-        for place, (more, column) in enumerate(sorted(wanted, key=lambda one: one[0])):
-            given = min(more, room // (len(wanted) - place))
-            column.width = (column.min_width or 0) + given
-            room -= given
+        for place, (more, column) in enumerate(sorted(wanted, key=lambda pair: pair[0])):
+            extra = min(more, room // (len(wanted) - place))
+            column.width = (column.min_width or 0) + extra
+            room -= extra
     console.print(table, crop=False)

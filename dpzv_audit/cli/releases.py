@@ -91,8 +91,8 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
     def _numbers(self) -> dict[str, Any]:
         """What was given of a release but its noise, by field of `Release` (and `schedule`)."""
         names = {*_KINDS, "schedule"} - {"sigma"}
-        given = {name: value for name, value in vars(self).items() if name in names}
-        return {name: value for name, value in given.items() if value is not None and value is not False}
+        numbers = {name: value for name, value in vars(self).items() if name in names}
+        return {name: value for name, value in numbers.items() if value is not None and value is not False}
 
     @property
     def _training(self) -> TrainingFlags:
@@ -114,33 +114,27 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         if self.sample_rate is not None:
             usual["batch_size"] = 1
             needed = ["rounds"]
-        given = usual | self._numbers | {"sigma": sigma}
+        numbers = usual | self._numbers | {"sigma": sigma}
         for key in needed:
-            if key not in given:
+            if key not in numbers:
                 raise InputError(f"{flag(key)} is missing: describe the release, or name a --method")
-        schedule = given.pop("schedule", None)
+        schedule = numbers.pop("schedule", None)
         if schedule is not None:
             if self.participations is not None:
                 raise InputError("--schedule and --participations say the same, give one of them")
             if self.dataset_size is None:
                 raise InputError("--dataset-size is missing: --schedule names records by number")
-            given["participations"] = realised(
-                schedule,
-                self.dataset_size,
-                rounds=given["rounds"],
-                distinct_ids=self.distinct_ids,
-            )
-        return Release(**given)
+            size = self.dataset_size
+            numbers["participations"] = realised(schedule, size, self.rounds, distinct_ids=self.distinct_ids)
+        return Release(**numbers)
 
     def noise(self, multiplier: float | None, relations: Sequence[NeighbourRelation], delta: float) -> float:
         """Return the noise from the one of three flags that was given; `InputError` where none or several were."""
         noises = {"sigma": self.sigma, "epsilon": self.epsilon, "noise_multiplier": multiplier}
-        found = {name: value for name, value in noises.items() if value is not None}
-        if len(found) != 1:
-            given = "no noise is given"
-            if found:
-                given = f"{' and '.join(map(flag, found))} are given"
-            raise InputError(f"{given}, must be exactly one of --sigma, --epsilon and --noise-multiplier")
+        flags = [flag(name) for name, value in noises.items() if value is not None]
+        if len(flags) != 1:
+            several = f"{' and '.join(flags)} are given" if flags else "no noise is given"
+            raise InputError(f"{several}, must be exactly one of --sigma, --epsilon and --noise-multiplier")
         if multiplier is None and self.clip is None:
             raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
         if self.sigma is not None:
@@ -180,9 +174,9 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
             noised(method, config)
             check_noise(0.0)
         scalars = scalar_config(method, config)
-        given = method.protection(config)
+        protection = method.protection(config)
         by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
-        return releases[0], given.epsilon if by_theorem else None, given.delta
+        return releases[0], protection.epsilon if by_theorem else None, protection.delta
 
     def _deployed(self) -> "tuple[MethodSpec, TrainingConfig, Deployment]":
         """Return the method, its configuration, and on how many records by how many clients it is trained."""
@@ -200,10 +194,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
             method, config = configure(training)
             records = self.dataset_size
             clients = self.clients or 1
-            if config.batch_size > records:
-                cure = "give --batch-size B, or a larger --dataset-size"
-                right = f"must be at most the {records} training records; {cure}"
-                raise InputError(right, "batch_size", config.batch_size)
+            config.steps_per_pass(records)
         return method, config, Deployment(records=records, clients=clients, seed=self.seed)
 
     @property
@@ -226,20 +217,17 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
 
         training = self._training
         if self.method is None:
-            given = defences_given(training)["defences"]
+            protection = None
+            labels = label_release(defences_given(training)["defences"])
         else:
             method, config = configure(training)
-            given = config.defences
-        labels = label_release(given)
+            protection = method.protection(config)
+            labels = label_release(config.defences)
         if labels is None:
             raise InputError("promises nothing: there is no epsilon to bound", "defence", ", ".join(self.defence or ()))
-        if self.method is None:
-            return labels, None, self.delta or labels.delta or DEFAULT_DELTA
-        delta = self.delta or labels.delta or method.protection(config).delta
-        if not (labels.by_record and method.protection(config).draws):
-            return labels, None, delta
-        method, config, deployment = self._deployed()
-        return labels, own_release(method, config, deployment), delta
+        delta = self.delta or labels.delta or (DEFAULT_DELTA if protection is None else protection.delta)
+        noised = protection is not None and protection.draws and labels.by_record
+        return labels, own_release(*self._deployed()) if noised else None, delta
 
     def refuse_unused(self) -> None:
         """Raise `InputError` for a flag that says nothing: of a method where there is none, of data not looked at."""
@@ -255,15 +243,14 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
                 raise InputError(why, name, str(value) if isinstance(value, Path) else value)
 
 
-def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
+def realised(path: Path, dataset_size: int, rounds: int, *, distinct_ids: bool) -> int:
     """Return the largest count of a record in the batches of a .npy file, (rounds, B) whole numbers."""
     wrong = "must hold one array of record numbers, one row per round"
-    given = {"dataset_size": dataset_size, "rounds": rounds}
     try:
         with open_plain(path) as file:
             batches = read_npy(file, os.fstat(file.fileno()).st_size)
         if batches.ndim == 2:
-            return realised_participations(batches, **given, distinct_ids=distinct_ids)
+            return realised_participations(batches, dataset_size=dataset_size, rounds=rounds, distinct_ids=distinct_ids)
     except OSError as error:
         wrong = f"which cannot be read ({error.strerror}), must be a .npy file"
     except ValueError as error:
@@ -282,12 +269,12 @@ def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
     A realised count belongs to the schedule it was read off: another schedule must say its own.
     """
     names = Release.__dataclass_fields__
-    found = [release]
+    releases = [release]
     for text in also or []:
         items = [item.strip() for item in text.split(",")]
         changes: dict[str, Any] = parsed_settings("also", items, names, example="sigma=0.5")
-        same = changes.keys().isdisjoint(_SCHEDULE)
-        if not same and release.participations is not None and "participations" not in changes:
+        other_schedule = not changes.keys().isdisjoint(_SCHEDULE)
+        if other_schedule and release.participations is not None and "participations" not in changes:
             raise InputError(
                 f"which is a different schedule from the one with {release.participations} "
                 "participations: add participations=N, or participations=null for the passes begun",
@@ -295,7 +282,7 @@ def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
                 text,
             )
         try:
-            found.append(replace(release, **changes))
+            releases.append(replace(release, **changes))
         except InputError as error:  # a flag of the same name is about the first release
             raise error.placed("") from None
-    return tuple(found)
+    return tuple(releases)

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ..base.errors import InputError
 from ..base.store import hold
 from ..data import VerticalDataset, load
 from .flags import Count, RunFlags, takes
@@ -68,12 +67,7 @@ def reproduce(
                 kept=kept,
                 stage=reporter,
             )
-            try:
-                result = run_table(table, setting)
-            except InputError as error:
-                if records is None or error.field != "batch_size":
-                    raise
-                raise InputError(f"must be at least a batch: {error.words}", "records", records) from None
+            result = run_table(table, setting)
         text = to_markdown(table, result)
         files: dict[str, str | bytes] = {"table.md": text}
         files |= {f"{drawn}.svg": draw(result) for drawn, draw in table.figures.items()}

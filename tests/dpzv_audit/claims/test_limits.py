@@ -264,7 +264,7 @@ def test_a_check_tells_what_the_first_line_of_a_table_shows(tmp_path):
 
 
 def test_a_check_finds_what_does_not_fit_the_data(tmp_path):
-    with refused(r"claims.toml:5: .*config\.batch_size is 5000, must be at most the 1408 reco"):
+    with refused(r"claims.toml:5: .*config\.batch_size is 5000, must be at most the 1408 training reco"):
         gate_on(tmp_path, METHOD + "config = { batch_size = 5000 }").check()
     with refused("compute_times has 2 entries, must have one for each of the 4 clients"):
         gate_on(tmp_path, METHOD + "config = { compute_times = [1.0, 2.0] }").check()

@@ -63,7 +63,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, cli, mon
         ("reproduce czofo-table4 --epochs 0", "--epochs is 0"),
         ("reproduce czofo-table4 --trials 0", "--trials is 0"),
         ("reproduce czofo-table4 --records 0", "--records is 0"),
-        ("reproduce czofo-table4 --records 1", "--records is 1, must be at least a batch: batch_size is 64"),
+        ("reproduce czofo-table4 --records 1", "batch_size is 64, must be at most the 1 training records"),
         ("reproduce czofo-table4 --records 9999", "--records is 9999, must be at most 1408: digits has"),
     ],
 )

@@ -605,7 +605,7 @@ def test_nothing_runs_when_one_claim_is_wrong(folder, cli):
     [
         ("config = { batchsize = 3 }", "did you mean 'batch_size'?"),
         ("config = { batch_size = 0 }", "batch_size is 0"),
-        ("config = { batch_size = 5000 }", "must be at most the 1408 records"),
+        ("config = { batch_size = 5000 }", "must be at most the 1408 training records"),
         ('dataset = "digit"', "did you mean 'digits'?"),
         ("clients = 0", "clients is 0"),
         ('config = { sampler = "poison" }', "sampler"),
