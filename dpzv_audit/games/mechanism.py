@@ -82,7 +82,7 @@ def mechanism_from(path: str, folder: Path | None = None) -> Any:
 
 def check_mechanism(made: Any, label: str) -> Any:
     """Return what is said to be a mechanism; `InputError` where nothing of it can be run."""
-    if not any(callable(part) for part in (made, getattr(made, "run", None), getattr(made, "run_batch", None))):
+    if not any(map(callable, (made, getattr(made, "run", None), getattr(made, "run_batch", None)))):
         raise InputError(
             f"mechanism {label}: {type(made).__name__} has no method run(world, rng), must have one or be a function"
         )
@@ -100,29 +100,29 @@ def play(
     reaches there is no limit.
     """
     runner = _Runner(made, label, seconds)
-    at_once = callable(getattr(made, "run_batch", None))
+    batched = callable(getattr(made, "run_batch", None))
     rows: tuple[list[Floats], list[Floats]] = ([], [])
     failure: AuditError | None = None
     shape: tuple[int, ...] | None = None
     try:
-        for lot in _in_batches(first, last, streams) if at_once else _one_by_one(first, last, streams):
-            answers: tuple[list[Floats], list[Floats]] = ([], [])
-            for world, rng, begin, end in lot:
-                found = (runner.batch if at_once else runner.once)(world, rng, begin, end)
-                shape = found[0].shape if shape is None else shape
-                if found[0].shape != shape:
+        for calls in (_in_batches if batched else _one_by_one)(first, last, streams):
+            answers: list[tuple[int, Floats]] = []
+            for world, rng, begin, end in calls:
+                answer = (runner.batch if batched else runner.once)(world, rng, begin, end)
+                shape = answer.shape[1:] if shape is None else shape
+                if answer.shape[1:] != shape:
                     where = runner.runs(world, begin, end)
                     raise InputError(
-                        f"{where} answered shape {found[0].shape} after shape {shape}, must be the same always"
+                        f"{where} answered shape {answer.shape[1:]} after shape {shape}, must be the same always"
                     )
-                answers[world].append(found)
-            for side, lots in zip(rows, answers, strict=True):
-                side.extend(lots)
+                answers.append((world, answer))
+            for world, answer in answers:
+                rows[world].append(answer)
     except AuditError as error:
         failure = error
     if not rows[1]:
         return {}, failure
-    out, inside = (np.concatenate(side) for side in rows)
+    out, inside = map(np.concatenate, rows)
     name = "scores" if out.ndim == 1 else "features"
     return {f"out_{name}": out, f"in_{name}": inside}, failure
 
@@ -185,10 +185,10 @@ class _Runner:
             raise InputError(f"{where} answered an array of shape {shape}, {right}")
         if callable(getattr(self.made, "score", None)):
             answers = [self._guarded(partial(self._scored, view), where) for view in answers]
-        found = _numbers(answers, where)
-        if found.ndim > 2:
-            raise InputError(f"{where} answered an array of shape {found.shape}, {right}")
-        return found
+        values = _numbers(answers, where)
+        if values.ndim > 2:
+            raise InputError(f"{where} answered an array of shape {values.shape}, {right}")
+        return values
 
     def claimed(self, delta: float) -> float | None:
         """Return what the mechanism claims of itself; see `MechanismTrials.claimed`."""
@@ -196,7 +196,7 @@ class _Runner:
         if not callable(own):
             return None
         where = f"mechanism {self.label}: claimed({delta:g})"
-        answer = self._guarded(lambda: own(delta), where)
+        answer = self._guarded(partial(own, delta), where)
         value = _numbers(answer, where)
         if value.ndim or value <= 0:
             raise InputError(f"{where} answered {short(repr(answer))}, must be an epsilon above 0")
@@ -267,17 +267,16 @@ class MechanismTrials:
 
     def __call__(self, first: int, last: int) -> Arrays:
         """Run pairs `first` to `last`; where the mechanism fails, those before the failure and what it was."""
-        parts: list[Arrays] = []
+        pieces: list[Arrays] = []
         failure: AuditError | None = None
         for begin, end, purpose in self._spans(first, last):
             arrays, failure = self.played(begin, end, _streams(self.seed, purpose, begin))
-            parts += [arrays] if arrays else []
+            pieces += [arrays] if arrays else []
             if failure is not None:
                 break
-        joined = _joined(parts, f"mechanism {self.path}")
+        joined = _joined(pieces, f"mechanism {self.path}")
         if failure is not None:
-            kind = "input" if isinstance(failure, InputError) else "failed"
-            joined["failure"] = np.array([kind, failure.words])
+            joined["failure"] = np.array(["input" if isinstance(failure, InputError) else "failed", failure.words])
         return joined
 
     def _spans(self, first: int, last: int) -> Iterator[tuple[int, int, Purpose]]:
@@ -336,14 +335,14 @@ def _streams(seed: int, purpose: Purpose, first: int) -> Streams:
     return lambda world, run: stream(seed, purpose, world, first if run is None else run)
 
 
-def _joined(parts: list[Arrays], where: str) -> Arrays:
-    """Return the arrays of all parts as one; `InputError` where pilots answered otherwise than tested runs."""
-    if not parts:
+def _joined(pieces: list[Arrays], where: str) -> Arrays:
+    """Return the arrays of all pieces as one; `InputError` where pilots answered otherwise than tested runs."""
+    if not pieces:
         return {}
-    first, last = map(answer_shape, (parts[0], parts[-1]))
+    first, last = map(answer_shape, (pieces[0], pieces[-1]))
     if first != last:
         raise InputError(f"{where}: runs answered shape {last} after shape {first}, must be the same always")
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
 def _numbers(answer: Any, where: str) -> Floats:
@@ -385,21 +384,21 @@ _LARGEST_CODE = 16_000_000
 """Bytes of a Python file whose imports are read."""
 
 
-def code_of(mechanism: str, outputs: Collection[Path] = (), what: str = "mechanism") -> str:
+def code_of(mechanism: str, outputs: Collection[Path] = (), field: str = "mechanism") -> str:
     """SHA-256 of all files, data too, of "package.module:factory" and of what it imports: what its answers depend on.
 
     Of a package its whole folder counts, of a lone module the folder that it lies in (see `base.files` for what
     is left out, `outputs` beside it). Imports are read from the files (nothing is run), those inside functions too,
     and those of what is imported in turn. Not seen are the standard library, installed packages, this tool, modules
     that are imported by a name which only a run computes, and data read from elsewhere. Modules are looked for as an
-    import would: the caller sets up the import path. `what` the path names is said in an error.
+    import would: the caller sets up the import path. An error names the `field` that the path is of.
 
     Raises:
         InputError: There is no such module on the import path.
         Undigested: There are too many files, or one that cannot be read.
     """
-    found, _ = _own_modules(mechanism, what)
-    folders = dict.fromkeys(folder for name in sorted(found) for folder in _folders(found[name]))
+    modules, _ = _own_modules(mechanism, field)
+    folders = dict.fromkeys(folder for name in sorted(modules) for folder in _folders(modules[name]))
     return tree_digest(folders, outputs=outputs)
 
 
@@ -410,33 +409,31 @@ NATIVE_READERS = frozenset(
 """Packages whose native code opens files by itself, which nothing tells of."""
 
 
-def native_readers(mechanism: str, what: str = "mechanism") -> list[str]:
+def native_readers(mechanism: str, field: str = "mechanism") -> list[str]:
     """Return which of `NATIVE_READERS` the modules of "package.module:factory" import; arguments as `code_of`."""
-    return sorted(NATIVE_READERS & _own_modules(mechanism, what)[1])
+    return sorted(NATIVE_READERS & _own_modules(mechanism, field)[1])
 
 
-def _own_modules(mechanism: str, what: str) -> tuple[dict[str, ModuleSpec], set[str]]:
+def _own_modules(mechanism: str, field: str) -> tuple[dict[str, ModuleSpec], set[str]]:
     """Return the top-level modules of the user's own that a path leads to, and the names of all that they import."""
     module = mechanism.partition(":")[0]
     first = name_of_import(module).partition(".")[0]
     spec = _spec(first)
     if spec is None:
-        raise InputError(f"but there is no module {module.partition('.')[0]!r} on the import path", what, mechanism)
-    found = {first: spec}
+        raise InputError(f"but there is no module {module.partition('.')[0]!r} on the import path", field, mechanism)
+    modules = {first: spec}
     names: set[str] = set()
     waiting = [first]
     while waiting:
-        imported = {name.partition(".")[0] for path in _code(found[waiting.pop()]) for name in _names(path)}
+        imported = {name.partition(".")[0] for path in _code(modules[waiting.pop()]) for name in _names(path)}
         names |= imported
-        for name in sorted(imported):
-            # Code of the tool is no part of a mechanism that uses it.
-            if name in found or name in PACKAGE_FOLDERS:
-                continue
+        # Code of the tool is no part of a mechanism that uses it.
+        for name in sorted(imported - modules.keys() - PACKAGE_FOLDERS):
             spec = _spec(name)
             if spec is not None and not _installed(spec):
-                found[name] = spec
+                modules[name] = spec
                 waiting.append(name)
-    return found, names
+    return modules, names
 
 
 def _spec(top: str) -> ModuleSpec | None:
@@ -466,11 +463,8 @@ def _code(spec: ModuleSpec) -> list[Path]:
 def _installed(spec: ModuleSpec) -> bool:
     """Whether a module is of the standard library or an installed package, and nowhere beside it too."""
     standard = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
-    places = [Path(place).resolve() for place in spec.submodule_search_locations or [spec.origin or ""]]
-    return all(
-        not _LIBRARY_FOLDERS.isdisjoint(place.parts) or any(place.is_relative_to(folder) for folder in standard)
-        for place in places
-    )
+    homes = [Path(home).resolve() for home in spec.submodule_search_locations or [spec.origin or ""]]
+    return all(not _LIBRARY_FOLDERS.isdisjoint(home.parts) or any(map(home.is_relative_to, standard)) for home in homes)
 
 
 def _names(path: Path) -> Iterator[str]:
