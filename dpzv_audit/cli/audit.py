@@ -335,7 +335,7 @@ def _planted(name: str, plan: "AuditPlan", game: GameFlags, output: Output) -> N
     every = name == "all"
     chosen = list(PLANTED.values())
     if not every:
-        chosen = [planted_named(name, what="planted:NAME", also=("all",))]
+        chosen = [planted_named(name, field="planted:NAME", also=("all",))]
     with output.progress(plan.folder) as reporter:
         result = planted_result(chosen, replace(plan, reporter=reporter), runs=game.runs, seed=game.seed)
     saved = save(result, game, "audit", result.method, files={"table.md": planted_markdown(result)}, report=False)

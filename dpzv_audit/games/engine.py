@@ -9,7 +9,7 @@ import io
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from ..base.executor import Workers, carry_out
 from ..base.halving import in_pieces
 from ..base.npy import read_npz
 from ..base.store import Store, hold
-from .arrays import Arrays
+from .arrays import Arrays, joined_arrays
 from .scores import GameScores
 
 Play = Callable[[int, int], Arrays]
@@ -109,15 +109,15 @@ class _Collection:
         self._effort = effort
         self._here = effort.workers.kind == "here"
         self._end = float("inf") if effort.max_seconds is None else time.monotonic() + effort.max_seconds
-        grid = [(a, min(a + effort.chunk, pairs)) for a in range(0, pairs, effort.chunk)]
         stored = effort.store.load() if effort.store else {}
         self._done: dict[Span, Arrays] = {}
         self._pending: list[Span] = []
-        for first, last in grid:
+        for begin in range(0, pairs, effort.chunk):
+            first, last = begin, min(begin + effort.chunk, pairs)
             # A failure may have cut a chunk short, and the rest of it another: what is stored goes on where it ends.
-            while (kept := _longest_from(first, last, stored)) is not None:
-                self._done[first, kept] = stored[first, kept]
-                first = kept
+            while ends := [end for start, end in stored if start == first < end <= last]:
+                self._done[first, max(ends)] = stored[first, max(ends)]
+                first = max(ends)
             if first < last:
                 self._pending.append((first, last))
         self._fitted: int | None = None
@@ -127,14 +127,21 @@ class _Collection:
 
     def run(self) -> Collected:
         carry_out(self, self._effort.workers, partial(run_chunk, self._trials))
-        arrays, pairs = _joined(self._done)
-        if not pairs:
+        if not self._done:
             raise AuditError(
                 f"‹max_minutes› is {(self._effort.max_seconds or 0.0) / 60.0:g}: over before one chunk of runs was "
                 f"done, must be more (or a smaller ‹chunk›)"
             )
         stopped = "max-minutes" if self._pending else None
-        return Collected(arrays=arrays, pairs=pairs, stopped=stopped, fitted=self._fitted)
+        return Collected(arrays=self._arrays, pairs=self._pairs, stopped=stopped, fitted=self._fitted)
+
+    @property
+    def _pairs(self) -> int:
+        return sum(last - first for first, last in self._done)
+
+    @property
+    def _arrays(self) -> Arrays:
+        return joined_arrays([self._done[span] for span in sorted(self._done)])
 
     def take(self) -> Span | None:
         """See `Work`. Here a chunk is not begun that would end after the limit, as far as the slowest so far tells."""
@@ -172,15 +179,13 @@ class _Collection:
         failure = arrays.pop("failure", None)
         rows = min((len(a) for a in arrays.values()), default=0)
         if rows:
-            kept = (task[0], task[0] + rows)
-            self._done[kept] = arrays
+            span = (task[0], task[0] + rows)
+            self._done[span] = arrays
             if self._effort.store is not None:
-                self._effort.store.save(*kept, arrays)
+                self._effort.store.save(*span, arrays)
         if failure is not None:
-            so_far = sum(last - first for first, last in self._done)
-            words = (
-                f"the {so_far} pairs of runs before it are kept for ‹resume›" if so_far else "no run was done before it"
-            )
+            kept = self._pairs
+            words = f"the {kept} pairs of runs before it are kept for ‹resume›" if kept else "no run was done before it"
             kind = InputError if str(failure[0]) == "input" else MechanismFailed
             raise kind(f"{failure[1]}; {words}")
         self._report()
@@ -189,8 +194,7 @@ class _Collection:
 
     def _report(self) -> None:
         if self._effort.progress is not None:
-            arrays, pairs = _joined(self._done)
-            self._effort.progress(pairs, arrays)
+            self._effort.progress(self._pairs, self._arrays)
 
 
 def run_chunk(trials: Play, first: int, last: int, at_once: int | None = None) -> tuple[Arrays, int | None]:
@@ -199,31 +203,17 @@ def run_chunk(trials: Play, first: int, last: int, at_once: int | None = None) -
     Also return how many at a time it sufficed for, None where it sufficed for all that was tried. The numbers are
     those of one go, since every pair draws from streams of its own. A failure ends the chunk after its pairs.
     """
-    parts: list[Arrays] = []
+    pieces: list[Arrays] = []
     fitted = at_once
-    for part, sufficed in in_pieces(trials, first, last, at_once):
-        parts.append(dict(part))
+    failure: Arrays = {}
+    for arrays, sufficed in in_pieces(trials, first, last, at_once):
         fitted = sufficed
-        if "failure" in part:
+        if rows := {name: array for name, array in arrays.items() if name != "failure"}:
+            pieces.append(rows)
+        if "failure" in arrays:
+            failure = {"failure": arrays["failure"]}
             break
-    failure = {"failure": parts[-1].pop("failure")} if "failure" in parts[-1] else {}
-    whole = [part for part in parts if part]
-    arrays = {name: np.concatenate([part[name] for part in whole]) for name in whole[0]} if whole else {}
-    return {**arrays, **failure}, fitted
-
-
-def _longest_from(first: int, last: int, stored: Mapping[Span, Arrays]) -> int | None:
-    """Where the longest stored chunk that begins at `first` and ends by `last` ends; None where there is none."""
-    return max((end for begin, end in stored if begin == first < end <= last), default=None)
-
-
-def _joined(done: Mapping[Span, Arrays]) -> tuple[Arrays, int]:
-    """Return the arrays of all chunks in the order of their pairs, and how many pairs these are."""
-    ordered = [done[span] for span in sorted(done)]
-    if not ordered:
-        return {}, 0
-    arrays: Arrays = {name: np.concatenate([chunk[name] for chunk in ordered]) for name in ordered[0]}
-    return arrays, sum(last - first for first, last in done)
+    return {**(joined_arrays(pieces) if pieces else {}), **failure}, fitted
 
 
 _NAME = re.compile(r"(\d{9})-(\d{9})\.npz")
@@ -261,7 +251,7 @@ class ChunkStore:
 
     def load(self) -> dict[tuple[int, int], Arrays]:
         """Return every whole chunk by its (first, last); a damaged file is named in the log and counts as not there."""
-        found = {}
+        chunks = {}
         for path in sorted(self.folder.glob("*.npz")):
             match = _NAME.fullmatch(path.name)
             if match is None:
@@ -271,8 +261,8 @@ class ChunkStore:
             again = f"its {last - first} pairs are drawn again"
             chunk = Store(self.folder).load(path.name, partial(_read_chunk, pairs=last - first), again=again)
             if chunk is not None:
-                found[first, last] = chunk
-        return found
+                chunks[first, last] = chunk
+        return chunks
 
     def save(self, first: int, last: int, arrays: Arrays) -> None:
         """Write one chunk: after a kill at any moment the file is whole or absent."""

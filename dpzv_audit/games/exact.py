@@ -15,6 +15,7 @@ doubles shows something.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ _CLEAR = 3.0
 """Standard deviations by which the categories of a column must differ between the worlds to take part."""
 _DIFFERENCES = 48
 """Differences of neighbouring values from which the step of a grid is worked out."""
-_PARTS = 3
+_THIRDS = 3
 _ROUNDING = 2.0**-10
 """What a number leaves on a grid that it lies on, at most, as a share of the grid's step."""
 
@@ -66,25 +67,25 @@ def repeats(views: Floats, truth: Ints) -> Callable[[Floats], Floats]:
 
 def low_bits(views: Floats, truth: Ints) -> Callable[[Floats], Floats]:
     """Return the score of low bits, by the grids on which the worlds differ most; arguments as for `repeats`."""
-    found = []
+    columns = []
     for column in range(min(views.shape[1], MOST_COLUMNS)):
         values = views[:, column]
         tried = [_counted(column, coded, values, truth) for coded in _grids(values, truth)]
-        found.append(max(tried, key=lambda one: one.clear))
-    return _sum_of(found)
+        columns.append(max(tried, key=attrgetter("clear")))
+    return _sum_of(columns)
 
 
-def _sum_of(found: list[CodedColumn]) -> Callable[[Floats], Floats]:
+def _sum_of(columns: list[CodedColumn]) -> Callable[[Floats], Floats]:
     """Return the sum of the log odds of columns.
 
     Columns in which the worlds do not differ clearly take no part, except the one in which they differ most: chance in
     many of them would drown it.
     """
-    most = max(found, key=lambda one: one.clear)
-    categories = [one for one in found if one is most or one.clear > _CLEAR]
+    most = max(columns, key=attrgetter("clear"))
+    counted = [column for column in columns if column is most or column.clear > _CLEAR]
 
     def score(views: Floats) -> Floats:
-        return np.asarray(np.sum([category.score(views) for category in categories], axis=0))
+        return np.asarray(np.sum([column.score(views) for column in counted], axis=0))
 
     return score
 
@@ -116,14 +117,10 @@ def _grids(values: Floats, truth: Ints) -> Iterator[Coded]:
     for power in range(finest, math.frexp(largest)[1] + 1, _STEP):
         yield _left_on(2.0**power)
         yield _left_on(2.0**power, by_size=True)
-    # A few values near 0 may lie on a much finer grid: parts of the values without them have a step of their own.
-    parts = [values[truth == world][part::_PARTS] for world in (1, 0) for part in range(_PARTS)]
-    steps = (common_step(part, least) for part in parts)
+    # A few values near 0 may lie on a much finer grid: thirds of the values without them have a step of their own.
+    thirds = [values[truth == world][start::_THIRDS] for world in (1, 0) for start in range(_THIRDS)]
+    steps = (common_step(third, least) for third in thirds)
     yield from map(_left_on, dict.fromkeys(step for step in steps if step))
-
-
-def _exponents(values: Floats) -> Codes:
-    return np.asarray(np.frexp(values)[1], dtype=np.int64)
 
 
 def _coarseness(values: Floats) -> Codes:
@@ -138,8 +135,8 @@ def _left_on(step: float, *, by_size: bool = False) -> Coded:
     """Return the category of what a number leaves on the grid of `step`; with `by_size` for each exponent its own."""
 
     def coded(values: Floats) -> Codes:
-        left = np.round(np.remainder(values, step) * (_CELLS / step)).astype(np.int64) % _CELLS
-        return left + _CELLS * _exponents(values) if by_size else left
+        left: Codes = np.round(np.remainder(values, step) * (_CELLS / step)).astype(np.int64) % _CELLS
+        return left + _CELLS * np.frexp(values)[1].astype(np.int64) if by_size else left
 
     return coded
 

@@ -72,18 +72,17 @@ class Game:
             raise InputError("‹others› saturated does not go with ‹neighbours› zero-out, must be zero")
         reason = why_undefined(self.neighbours, self.canary, self.adversary, self.config)
         if reason:
-            what = f"‹adversary› {self.adversary}"
+            place = f"‹adversary› {self.adversary}"
             if self.adversary not in _NO_VIEW:
-                what = f"‹neighbours› {self.neighbours}, ‹canary› {self.canary}, {what}"
-            raise InputError(f"no game for {what}: {reason}")
+                place = f"‹neighbours› {self.neighbours}, ‹canary› {self.canary}, {place}"
+            raise InputError(f"no game for {place}: {reason}")
 
     def facts(self) -> dict[str, object]:
         """Return the method, the configuration and the rest of the game, as plain values.
 
         Of an installed method also the digest of its package: what was kept of other code is not taken up.
         """
-        told = {"config", "method"}
-        game = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in told}
+        game = {name: value for name, value in vars(self).items() if name not in ("method", "config")}
         installed = package_digest("dpzv_audit.methods", self.method.name)
         code = {"code": installed} if installed else {}
         return {"method": self.method.name, **code, "config": self.config.model_dump(mode="json"), "game": game}

@@ -7,6 +7,7 @@ its claim. An audit of that variant chooses the score anew, on at least as many 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from ..base.errors import AuditError, InputError
@@ -47,7 +48,7 @@ class Hunted:
     @property
     def scores(self) -> int:
         """How many scores were compared, over all variants."""
-        return sum(len(one.score.certified) for one in self.candidates)
+        return sum(len(candidate.score.certified) for candidate in self.candidates)
 
 
 def variants_of(path: str, folder: Path | None = None) -> list[str]:
@@ -55,11 +56,11 @@ def variants_of(path: str, folder: Path | None = None) -> list[str]:
     own = getattr(mechanism_from(path, folder), "variants", None)
     if not callable(own):
         return [ALONE]
-    found = own()
-    if not isinstance(found, Mapping) or not found:
-        given = f"{type(found).__name__} of {len(found)}" if isinstance(found, Mapping) else type(found).__name__
-        raise InputError(f"mechanism {path}: variants() gives {given}, must give mechanisms by name, one at least")
-    return list(map(str, found))
+    variants = own()
+    if not isinstance(variants, Mapping) or not variants:
+        shown = type(variants).__name__ + (f" of {len(variants)}" if isinstance(variants, Mapping) else "")
+        raise InputError(f"mechanism {path}: variants() gives {shown}, must give mechanisms by name, one at least")
+    return list(map(str, variants))
 
 
 def hunted(
@@ -70,18 +71,18 @@ def hunted(
     A variant that fails is left out: not every training runs on every data set, an empty batch for one. Where all fail,
     what the first one failed with is raised. `done` hears how many variants are, and the name of the best so far.
     """
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     failures: dict[str, AuditError] = {}
     for number, name in enumerate(variants_of(trials.path, trials.folder), start=1):
         try:
-            found.append(_piloted(trials.of_variant(name), name, runs=runs, delta=delta, epsilon=epsilon))
+            candidates.append(_piloted(trials.of_variant(name), name, runs=runs, delta=delta, epsilon=epsilon))
         except AuditError as error:
             failures[name] = error
-        found.sort(key=lambda one: one.rank, reverse=True)
-        done(number, found[0].variant if found else "")
-    if not found:
+        candidates.sort(key=attrgetter("rank"), reverse=True)
+        done(number, candidates[0].variant if candidates else "")
+    if not candidates:
         raise next(iter(failures.values()))
-    return Hunted(found, failures)
+    return Hunted(candidates, failures)
 
 
 def _piloted(trials: MechanismTrials, name: str, *, runs: int, delta: float, epsilon: float | None) -> Candidate:

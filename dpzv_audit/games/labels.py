@@ -63,15 +63,15 @@ class LabelTrials:
     def __call__(self, first: int, last: int) -> Arrays:
         """Play pairs `first` to `last` (exclusive)."""
         record, out, inside = self.canary
-        found: list[np.ndarray] = []
+        rows: list[np.ndarray] = []
         step = max(1, _AT_ONCE // (2 * self.data.records * self.data.classes))
         for begin in range(first, last, step):
             pairs = min(step, last - begin)
             labels = np.tile(self.data.labels.numpy(), (2 * pairs, 1))
             labels[1::2, record] = inside
-            rows = self._released(labels, self.seed, 2 * begin)[:, record]
-            found.append((rows[:, inside] - rows[:, out]).reshape(pairs, 2))
-        scores = np.concatenate(found)
+            released = self._released(labels, self.seed, 2 * begin)[:, record]
+            rows.append((released[:, inside] - released[:, out]).reshape(pairs, 2))
+        scores = np.concatenate(rows)
         return {"out_scores": scores[:, 0], "in_scores": scores[:, 1]}
 
     def scored(self, arrays: Arrays) -> GameScores:
@@ -80,12 +80,12 @@ class LabelTrials:
 
     def _released(self, labels: np.ndarray, seed: int, first: int) -> np.ndarray:
         """Return what is released of each record (runs, N, classes) for `labels` (runs, N)."""
-        given = replace(self.data, labels=torch.from_numpy(labels))
+        data = replace(self.data, labels=torch.from_numpy(labels))
         replicas = range(first, first + len(labels))
-        private = self.defence.on_labels(given, Draws(seed, self.seed, replicas, 0))
+        private = self.defence.on_labels(data, Draws(seed, self.seed, replicas, 0))
         if private.soft is not None:
             return np.asarray(private.soft.rows, float)
-        return np.asarray(np.eye(self.data.classes)[private.labels.expand(len(labels), -1).numpy()])
+        return np.asarray(np.eye(data.classes)[private.labels.expand(len(labels), -1).numpy()])
 
 
 def private_labels(defences: tuple[Defence, ...]) -> Defence:

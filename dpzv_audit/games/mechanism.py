@@ -43,7 +43,7 @@ from ..base.loading import function_at, importable, name_of_import, short, words
 from ..base.seeds import Purpose, stream
 from ..base.signals import can_ring, until
 from ..statistics.settings import not_held
-from .arrays import Arrays, Floats
+from .arrays import Arrays, Floats, joined_arrays
 from .engine import MechanismFailed
 from .scores import GameScores, GaussianGiven, scores_of
 
@@ -342,7 +342,7 @@ def _joined(pieces: list[Arrays], where: str) -> Arrays:
     first, last = map(answer_shape, (pieces[0], pieces[-1]))
     if first != last:
         raise InputError(f"{where}: runs answered shape {last} after shape {first}, must be the same always")
-    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    return joined_arrays(pieces)
 
 
 def _numbers(answer: Any, where: str) -> Floats:

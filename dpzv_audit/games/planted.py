@@ -26,7 +26,7 @@ from mechanisms.core.scalars import ScalarConfig, scalar_config, scalar_release
 from mechanisms.core.streams import cyclic
 from mechanisms.methods.dpzv import DPZV
 
-from ..accounting import Release, calibrate, sigma_from_paper, sigma_sound, upper_bounds
+from ..accounting import Release, sigma_from_paper, upper_bounds
 from ..base.errors import unknown_name
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound, VerdictWord
 from ..data import load
@@ -35,16 +35,11 @@ from .arrays import Bools, Floats
 from .game import Canary, Game, GameAdversary
 from .real import RealTrials
 from .transcript import Draw, DrawnTrials, Sampling, SimulatedTrials, World, mixture_score
+from .zeroth_order import BATCH, DELTA, EPSILON, PASSES, RECORDS, UNIT, calibrated
 
-RECORDS = 256
-BATCH = 32
 CLIP = 1.0
-PASSES = 4
 STEPS = RECORDS // BATCH
 ROUNDS = PASSES * STEPS
-EPSILON = 1.0
-DELTA = 1e-5
-UNIT = CLIP / BATCH
 VIEW_ROUNDS = 32
 FEW_ROUNDS = 8
 """Rounds of the uniform noise: each end of its range is seen in its largest and least round alone."""
@@ -60,12 +55,8 @@ _STOP = 2.0
 """Model at which training stops, in standard deviations of a round's noise."""
 
 
-@cache
-def sigma_of(rounds: int) -> float:
-    """Return the noise's standard deviation that (1, 1e-5) takes against `rounds` known rounds with the canary."""
-    return sigma_sound(EPSILON, DELTA, clip=CLIP, batch_size=BATCH, participations=rounds, neighbours="replace-label")
-
-
+sigma_of = partial(zeroth_order.sigma_of, neighbours="replace-label")
+"""Return the noise's standard deviation that (1, 1e-5) takes against so many known rounds with the canary."""
 SIGMA = sigma_of(PASSES)
 CLAIMED = Release(
     batch_size=BATCH,
@@ -248,11 +239,7 @@ def noise_once(world: World) -> Floats:
 def _poisson(epsilon: float, delta: float, neighbours: NeighbourRelation, **sampled: Any) -> Release:
     """Return Poisson sampling with padded messages, calibrated for (epsilon, delta) against an eavesdropper."""
     release = replace(CLAIMED, sigma=1.0, sampler="poisson", padded=True, participations=None, **sampled)
-    found = calibrate(
-        release, unknown="sigma", epsilon=epsilon, delta=delta, adversary="eavesdropper", neighbours=neighbours
-    ).release
-    assert found is not None
-    return found
+    return calibrated(release, epsilon, delta, "eavesdropper", neighbours)
 
 
 @cache
@@ -513,11 +500,11 @@ def _trained(seed: int, epsilon: float, *, canary: Canary = "worst-case", **sett
 PLANTED = {name: Planted(name=name, build=_BUILDS[name], **facts) for name, facts in _FACTS.items()}
 
 
-def planted_named(name: str, *, what: str = "mechanism planted:NAME", also: tuple[str, ...] = ()) -> Planted:
+def planted_named(name: str, *, field: str = "mechanism planted:NAME", also: tuple[str, ...] = ()) -> Planted:
     """Return the planted mechanism called `name`; `InputError` suggesting the nearest known one otherwise.
 
-    `what` is how the user said it, a key or a flag, and `also` what else it may be.
+    `field` is how the user said it, a key or a flag, and `also` what else it may be.
     """
     if name not in PLANTED:
-        raise unknown_name(what, name, (*also, *PLANTED))
+        raise unknown_name(field, name, (*also, *PLANTED))
     return PLANTED[name]

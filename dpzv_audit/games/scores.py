@@ -101,8 +101,8 @@ class GameScores:
     @property
     def warnings(self) -> list[str]:
         """What the scores, in the order of their runs, say against tests of them; of coins what their score misses."""
-        found = self.blind if self.coins else dependence(*self.sides)
-        return [*self.notes, *([found] if found else [])]
+        warning = self.blind if self.coins else dependence(*self.sides)
+        return [*self.notes, *([warning] if warning else [])]
 
     def rows(self, inside: Any, outside: Any) -> "GameScores":
         """Return the runs of either world at an index, a mask or a slice."""
@@ -122,16 +122,15 @@ def joined(blocks: Sequence[GameScores]) -> GameScores:
     """Return the scores of all blocks as one; nothing makes them Gaussian where the blocks disagree on what does."""
     first = blocks[0]
     agreed = all(block.given == first.given for block in blocks)
-    found = [block.counts for block in blocks if block.counts is not None]
-    counts = None
-    if found:
-        inside, outside = (np.concatenate(side) for side in zip(*found, strict=True))
-        counts = (inside, outside)
+    counts = [block.counts for block in blocks if block.counts is not None]
+    inside, outside = (np.concatenate(side) for side in zip(*(block.sides for block in blocks), strict=True))
     return replace(
         first,
-        in_scores=np.concatenate([block.in_scores for block in blocks]),
-        out_scores=np.concatenate([block.out_scores for block in blocks]),
-        counts=counts,
+        in_scores=inside,
+        out_scores=outside,
+        counts=(np.concatenate([pair[0] for pair in counts]), np.concatenate([pair[1] for pair in counts]))
+        if counts
+        else None,
         given=first.given if agreed else None,
     )
 
@@ -154,10 +153,9 @@ def scored_by(model: FittedScore, arrays: Arrays, *, first: int = 0) -> GameScor
     """Return the scores that a chosen score gives to the views in `arrays`, from the `first` pair on."""
     inside, outside = (model.score(views[first:]) for views in views_of(arrays))
     kind = "own" if model.own and model.kind == COLUMN else "fitted"
-    found = GameScores(inside, outside, kind, fitted=model.facts)
-    if model.kind not in EXACT:
-        return found
-    return replace(found, discrete=True, pilot=model.held_out)
+    exact = model.kind in EXACT
+    pilot = model.held_out if exact else None
+    return GameScores(inside, outside, kind, fitted=model.facts, discrete=exact, pilot=pilot)
 
 
 def scores_of(

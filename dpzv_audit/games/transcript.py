@@ -29,7 +29,7 @@ from mechanisms.core.scalars import ScalarConfig
 from ..accounting.release import SamplerName
 from ..base.errors import InputError
 from ..base.seeds import Purpose, stream
-from .arrays import Arrays, Bools, Floats
+from .arrays import Arrays, Bools, Floats, joined_arrays
 from .game import Game
 from .scores import GameScores, GaussianGiven, scores_of
 
@@ -336,11 +336,11 @@ _BLOCK = 1024
 
 def in_blocks(draw: Callable[[int], Arrays], first: int, last: int, size: int) -> Arrays:
     """Return pairs `first` to `last` (exclusive) of the blocks of `size` pairs that `draw(number)` returns."""
-    parts = []
+    pieces = []
     for block in range(first // size, -(-last // size)):
         rows = slice(max(first - block * size, 0), min(last - block * size, size))
-        parts.append({name: values[rows] for name, values in draw(block).items()})
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        pieces.append({name: values[rows] for name, values in draw(block).items()})
+    return joined_arrays(pieces)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..accounting import Release, calibrate, sigma_sound
+from ..base.findings import AdversaryName, NeighbourRelation
 from .arrays import Floats
 from .transcript import World
 
@@ -33,12 +34,24 @@ RECORDS = 256
 PASSES = 4
 
 
-def _sigma(releases: int) -> float:
-    """Return the noise that (1, 1e-5) takes where a record has a part in so many releases."""
-    return sigma_sound(EPSILON, DELTA, clip=1.0, batch_size=BATCH, participations=releases, neighbours="replace-record")
+@cache
+def sigma_of(releases: int, neighbours: NeighbourRelation) -> float:
+    """Return the noise that (1, 1e-5) takes where a record has a part in so many releases whose batches are known."""
+    return sigma_sound(EPSILON, DELTA, clip=1.0, batch_size=BATCH, participations=releases, neighbours=neighbours)
 
 
-SIGMA = _sigma(COUNT)
+def calibrated(
+    release: Release, epsilon: float, delta: float, adversary: AdversaryName, neighbours: NeighbourRelation
+) -> Release:
+    """Return the release with the noise that (`epsilon`, `delta`) takes."""
+    noised = calibrate(
+        release, unknown="sigma", epsilon=epsilon, delta=delta, adversary=adversary, neighbours=neighbours
+    ).release
+    assert noised is not None
+    return noised
+
+
+SIGMA = sigma_of(COUNT, "replace-record")
 STEPS = Release(
     batch_size=BATCH,
     dataset_size=BATCH,
@@ -49,23 +62,16 @@ STEPS = Release(
     server_update="none",
     participations=COUNT,
 )
-SEVERAL = replace(STEPS, directions=DIRECTIONS, sigma=_sigma(COUNT * DIRECTIONS))
+SEVERAL = replace(STEPS, directions=DIRECTIONS, sigma=sigma_of(COUNT * DIRECTIONS, "replace-record"))
 """The same with two releases per step, along two directions."""
 
 
 @cache
 def amplified() -> Release:
     """Return Poisson batches of 32 of 256 records, 32 rounds, with the noise that (1, 1e-5) takes of secret batches."""
-    found = calibrate(
-        replace(STEPS, dataset_size=RECORDS, rounds=PASSES * RECORDS // BATCH, sampler="poisson", participations=None),
-        unknown="sigma",
-        epsilon=EPSILON,
-        delta=DELTA,
-        adversary="release",
-        neighbours="replace-record",
-    ).release
-    assert found is not None
-    return found
+    rounds = PASSES * RECORDS // BATCH
+    secret = replace(STEPS, dataset_size=RECORDS, rounds=rounds, sampler="poisson", participations=None)
+    return calibrated(secret, EPSILON, DELTA, "release", "replace-record")
 
 
 def drawn_from(seed: int) -> Floats:
@@ -126,10 +132,10 @@ def seed_searched(world: World) -> Floats:
     seeds = world.generator.integers(SEARCHED, size=COUNT * world.runs)
     scalars = world.sign * UNIT + SIGMA * table[seeds, -1]
     updates = -scalars[:, None] * table[seeds, :-1]
-    found = table[seed_of(updates)]
-    directions = found[:, :-1]
+    drawn = table[seed_of(updates)]
+    directions = drawn[:, :-1]
     read = -(updates * directions).sum(1) / np.square(directions).sum(1)
-    return np.asarray((read - SIGMA * found[:, -1]).reshape(COUNT, world.runs).sum(0))
+    return np.asarray((read - SIGMA * drawn[:, -1]).reshape(COUNT, world.runs).sum(0))
 
 
 def noise_shared(world: World) -> Floats:
