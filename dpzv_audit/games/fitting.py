@@ -104,12 +104,12 @@ class FittedScore:
         """What a result says of it: its kind in words, what it was chosen on, and what it was chosen by."""
         names = {COLUMN: "own"} if self.own else {}
         by = {"cross-validated log loss": self.held_out_loss, "epsilon that held-out runs certify": self.certified}
-        said = [
-            f"{what}: " + ", ".join(f"{names.get(kind, kind)} {value:.3f}" for kind, value in found.items())
-            for what, found in by.items()
-            if len(found) > 1
+        lists = [
+            f"{criterion}: " + ", ".join(f"{names.get(kind, kind)} {value:.3f}" for kind, value in values.items())
+            for criterion, values in by.items()
+            if len(values) > 1
         ]
-        chosen = {"chosen_by": "; ".join(said) + " (log loss of a guess: 0.693)"} if said else {}
+        chosen = {"chosen_by": "; ".join(lists) + " (log loss of a guess: 0.693)"} if lists else {}
         return {"fitted_score": self.words, "fitted_on": f"{self.pairs} further runs in each world", **chosen}
 
 
@@ -152,8 +152,9 @@ def fit_score(
             certified[kind] = certifiable(*sides, delta=delta)
             if kind in EXACT:
                 promised[kind] = max(certified[kind], min(guessed(*sides), perfect))
-            if kind not in EXACT:
-                losses[kind] = _loss(odds[kind], truth)
+            else:
+                # Log loss of each view under the log odds of "in" that the score gives it.
+                losses[kind] = np.logaddexp(0.0, np.where(truth == 1, -odds[kind], odds[kind]))
                 gain = losses[chosen] - losses[kind]
                 if gain.mean() > _CLEARLY * gain.std(ddof=1) / np.sqrt(gain.size):
                     chosen = kind
@@ -161,8 +162,9 @@ def fit_score(
                 chosen = kind  # it tells every run apart, and no other can tell more
                 break
         else:
-            promised |= {kind: certified[kind] for kind in (COLUMN,) if kind in certified}
-            best = max(promised, key=lambda kind: promised[kind], default=chosen)
+            if COLUMN in certified:
+                promised[COLUMN] = certified[COLUMN]
+            best = max(promised, key=promised.__getitem__, default=chosen)
             if promised.get(best, 0.0) > certified[chosen] + _MARGIN:
                 chosen = best
         score, column = _fitted(chosen, views, truth)
@@ -207,15 +209,14 @@ def _certifiable(inside: Floats, outside: Floats, delta: float) -> Floats:
         middle = np.linspace(ends, len(values) - ends - 1, _THRESHOLDS // 2).round().astype(np.intp)
         apart = [len(outside) - 1, len(inside) - 1]
         values = values[np.unique(np.r_[0:ends, middle, apart, len(values) - ends : len(values)])]
-    above = [np.stack([(side > cut).mean(0) for cut in values]) for side in (inside, outside)]
-    sizes = [float(len(side)) for side in (inside, outside)]
-    (in_low, _), (_, out_high) = (_limits(*pair) for pair in zip(above, sizes, strict=True))
+    above = [np.stack([(side > threshold).mean(0) for threshold in values]) for side in (inside, outside)]
+    (in_low, _), (_, out_high) = (_limits(rate, len(side)) for rate, side in zip(above, (inside, outside), strict=True))
     with np.errstate(divide="ignore"):
-        found = np.log(np.maximum([in_low - delta, 1.0 - out_high - delta], 0.0)) - np.log([out_high, 1.0 - in_low])
-    return np.asarray(np.maximum(found.max((0, 1)), 0.0))
+        odds = np.log(np.maximum([in_low - delta, 1.0 - out_high - delta], 0.0)) - np.log([out_high, 1.0 - in_low])
+    return np.asarray(np.maximum(odds.max((0, 1)), 0.0))
 
 
-def _limits(rate: Floats, n: float) -> tuple[Floats, Floats]:
+def _limits(rate: Floats, n: int) -> tuple[Floats, Floats]:
     """Return the lower and the upper limit of proportions seen on `n` runs (Wilson)."""
     square = _DEVIATE**2
     middle = (rate + square / (2.0 * n)) / (1.0 + square / n)
@@ -241,11 +242,6 @@ def _read(column: int, values: Floats) -> Score:
     return score
 
 
-def _loss(odds: Floats, truth: Ints) -> Floats:
-    """Return the log loss of each view under the log odds of "in" that a score gives it."""
-    return np.logaddexp(0.0, np.where(truth == 1, -odds, odds))
-
-
 def _held_out(kind: str, views: Floats, truth: Ints, folds: Ints) -> Floats:
     """Return the log odds of each view under a score that was fitted without its fold, if there is more than one."""
     if (folds == folds[0]).all():
@@ -269,11 +265,10 @@ def _fitted(kind: str, views: Floats, truth: Ints) -> tuple[Score, int | None]:
     centre = views.mean(0)
     scale = views.std(0)
     scale = np.where(scale > 0, scale, 1.0)
-    features = _FEATURES[kind]
-    if kind == "decorrelated":
-        features = _decorrelating((views - centre) / scale)
+    standard = (views - centre) / scale
+    features: Score = _decorrelating(standard) if kind == "decorrelated" else _FEATURES.get(kind, np.asarray)
     model = _model(kind)
-    model.fit(features((views - centre) / scale), truth)
+    model.fit(features(standard), truth)
 
     def score(rows: Floats) -> Floats:
         read = rows if column is None else rows[:, [column]]
@@ -306,10 +301,6 @@ def _model(kind: str) -> Any:
         )
     # A quadratic score has many coefficients, and so few views to fit them by: a stronger penalty.
     return make_pipeline(StandardScaler(), LogisticRegression(C=0.01 if kind == "quadratic" else 1.0, max_iter=1000))
-
-
-def _plain(views: Floats) -> Floats:
-    return views
 
 
 def _decorrelating(views: Floats) -> Callable[[Floats], Floats]:
@@ -354,11 +345,6 @@ def _ordered(views: Floats) -> Floats:
 
 _ROUNDING = 1e-9
 """Spread of a component below which it is rounding, as a share of the largest."""
-_FEATURES: dict[str, Callable[[Floats], Floats]] = {
-    COLUMN: _plain,
-    "linear": _plain,
-    "decorrelated": _plain,
-    "quadratic": _squares,
-    "boosted": _ordered,
-}
+_FEATURES: dict[str, Callable[[Floats], Floats]] = {"quadratic": _squares, "boosted": _ordered}
+"""What other kinds read than the numbers as they are."""
 _COUNTED: dict[str, Callable[[Floats, Ints], Score]] = {"repeats": repeats, "low bits": low_bits}

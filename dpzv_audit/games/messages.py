@@ -69,12 +69,12 @@ def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]
     share cancels there.
     """
     by_name: dict[str, list[_Named]] = {}
-    for one in view.messages:
-        if one.ids is not None:
-            name = f"{one.kind} from {one.sender} to {one.receiver}"
-            by_name.setdefault(name, []).append(_Named(one.kind, *_rows(one)))
-    for name, messages in _pooled(view):
-        by_name.setdefault(name, []).extend(messages)
+    for message in view.messages:
+        if message.ids is not None:
+            name = f"{message.kind} from {message.sender} to {message.receiver}"
+            by_name.setdefault(name, []).append(_Named(message.kind, *_rows(message)))
+    for name, named in _pooled(view):
+        by_name.setdefault(name, []).append(named)
     return {name: _heard(messages, public, classes) for name, messages in by_name.items()}
 
 
@@ -86,29 +86,26 @@ class _Named(NamedTuple):
     rows: Floats
 
 
-def _pooled(view: View) -> Iterator[tuple[str, list[_Named]]]:
+def _pooled(view: View) -> Iterator[tuple[str, _Named]]:
     """Yield, by name, sums and differences of what two clients are sent in one round, and sums over all of them."""
-    rounds: dict[tuple[str, int], dict[int, list[Message]]] = {}
-    for one in view.messages:
-        if one.sender == SERVER and one.ids is not None:
-            rounds.setdefault((one.kind, one.round), {}).setdefault(one.receiver, []).append(one)
-    for (kind, _), by_client in rounds.items():
-        read = {client: [_rows(one) for one in messages] for client, messages in by_client.items()}
-        clients = sorted(read)
-        for first, second in list(combinations(clients, 2))[:MOST_PAIRS]:
+    rounds: dict[tuple[str, int], dict[int, list[tuple[Ids, Floats]]]] = {}
+    for message in view.messages:
+        if message.sender == SERVER and message.ids is not None:
+            by_client = rounds.setdefault((message.kind, message.round), {})
+            by_client.setdefault(message.receiver, []).append(_rows(message))
+    for (kind, _), read in rounds.items():
+        for first, second in list(combinations(sorted(read), 2))[:MOST_PAIRS]:
             for pair in zip(read[first], read[second], strict=False):
-                joined = _matched(pair)
-                if joined is not None:
+                if (joined := _matched(pair)) is not None:
                     ids, (here, there) = joined
                     of = f"{kind} to {first} and {second}"
-                    yield f"sums of {of}", [_Named(f"{kind} sums", ids, here + there)]
-                    yield f"differences of {of}", [_Named(f"{kind} differences", ids, here - there)]
-        if len(clients) > 2:
-            for all_rows in zip(*read.values(), strict=False):
-                joined = _matched(all_rows)
-                if joined is not None:
+                    yield f"sums of {of}", _Named(f"{kind} sums", ids, here + there)
+                    yield f"differences of {of}", _Named(f"{kind} differences", ids, here - there)
+        if len(read) > 2:
+            for messages in zip(*read.values(), strict=False):
+                if (joined := _matched(messages)) is not None:
                     ids, rows = joined
-                    yield f"sums of {kind} to all", [_Named(f"{kind} sums", ids, np.sum(rows, axis=0))]
+                    yield f"sums of {kind} to all", _Named(f"{kind} sums", ids, np.sum(rows, axis=0))
 
 
 def _matched(messages: Sequence[tuple[Ids, Floats]]) -> tuple[Ids, list[Floats]] | None:
@@ -145,10 +142,10 @@ def turns(trainings: Sequence[Mapping[str, Heard]]) -> str:
     return f"the model's start differs between trainings: {blind}, and reads lengths, angles and projections"
 
 
-def _agree(one: tuple[Ids, Floats], other: tuple[Ids, Floats]) -> bool:
+def _agree(here: tuple[Ids, Floats], there: tuple[Ids, Floats]) -> bool:
     """Return whether two first messages are about some record alike."""
-    _, here, there = np.intersect1d(one[0], other[0], return_indices=True)
-    return here.size > 0 and bool(np.allclose(one[1][here], other[1][there], rtol=1e-4, atol=1e-6))
+    _, rows, others = np.intersect1d(here[0], there[0], return_indices=True)
+    return rows.size > 0 and bool(np.allclose(here[1][rows], there[1][others], rtol=1e-4, atol=1e-6))
 
 
 def _rows(message: Message) -> tuple[Ids, Floats]:
@@ -163,11 +160,10 @@ def _rows(message: Message) -> tuple[Ids, Floats]:
 
 
 def _heard(messages: Sequence[_Named], public: PublicLabels, classes: int) -> Heard:
-    parts = [(one.ids, one.rows) for one in messages]
-    width = max(rows.shape[1] for _, rows in parts)
-    ids = np.concatenate([found for found, _ in parts])
-    rows = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for _, rows in parts])
-    message = np.repeat(np.arange(len(parts)), [len(found) for found, _ in parts])
+    width = max(named.rows.shape[1] for named in messages)
+    ids = np.concatenate([named.ids for named in messages])
+    rows = np.concatenate([np.pad(named.rows, ((0, 0), (0, width - named.rows.shape[1]))) for named in messages])
+    message = np.repeat(np.arange(len(messages)), [len(named.ids) for named in messages])
     passes = _times_before(ids)
     scale = _means(np.linalg.norm(rows, axis=1)[:, None], passes)[passes, 0] + _TINY
     rows = rows / scale[:, None]
@@ -189,7 +185,7 @@ def _heard(messages: Sequence[_Named], public: PublicLabels, classes: int) -> He
     records = len(public.given)
     blocks = passes * BLOCKS // (passes.max() + 1)
     numbers = _means(np.stack(columns, 1), ids * BLOCKS + blocks, size=records * BLOCKS).reshape(records, -1)
-    return Heard(messages[0].kind, numbers, _means(rows, ids, size=records), parts[0])
+    return Heard(messages[0].kind, numbers, _means(rows, ids, size=records), (messages[0].ids, messages[0].rows))
 
 
 def _times_before(ids: Ids) -> Ids:
@@ -197,9 +193,9 @@ def _times_before(ids: Ids) -> Ids:
     order = np.argsort(ids, kind="stable")
     sorted_ids = ids[order]
     starts = np.flatnonzero(np.r_[True, sorted_ids[1:] != sorted_ids[:-1]])
-    found = np.empty(len(ids), np.int64)
-    found[order] = np.arange(len(ids)) - np.repeat(starts, np.diff(np.r_[starts, len(ids)]))
-    return found
+    times = np.empty(len(ids), np.int64)
+    times[order] = np.arange(len(ids)) - np.repeat(starts, np.diff(np.r_[starts, len(ids)]))
+    return times
 
 
 def _means(
@@ -228,13 +224,13 @@ def _along(rows: Floats, directions: Floats) -> Floats:
 
 def _main_directions(rows: Floats, passes: Ids) -> Floats:
     """Return the direction (passes, d) of each pass along which its rows vary the most, by power iteration."""
-    found = []
+    directions = []
     for number in range(passes.max() + 1):
-        part = rows[passes == number]
-        part = part - part.mean(0)
-        main = part[np.linalg.norm(part, axis=1).argmax()]
+        own = rows[passes == number]
+        own = own - own.mean(0)
+        main = own[np.linalg.norm(own, axis=1).argmax()]
         for _ in range(_ITERATIONS):
-            main = (part @ main) @ part
+            main = (own @ main) @ own
             main = main / (np.linalg.norm(main) + _TINY)
-        found.append(main)
-    return np.stack(found)
+        directions.append(main)
+    return np.stack(directions)

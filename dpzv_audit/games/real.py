@@ -143,10 +143,10 @@ class RealTrials:
         replayed = kind == "replay" and self.game.canary == "worst-case"
         if not (replayed or (kind == "residuals" and not self._joint_zo)):
             return scores
-        given = self.given(scores)
-        if given is None or (replayed and not _alike(arrays, given.count)):
+        gaussian = self.given(scores)
+        if gaussian is None or (replayed and not _alike(arrays, gaussian.count)):
             return scores
-        return replace(scores, given=given)
+        return replace(scores, given=gaussian)
 
     def given(self, scores: GameScores) -> GaussianGiven | None:
         """Return what makes the scores Gaussian, and the participations to condition on; None where that is unknown."""
@@ -470,9 +470,9 @@ def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Ten
     logits, pullback = server.vjp(parameters, rows)
     directions = []
     for label in range(classes):
-        one = torch.zeros_like(logits)
-        one[:, 0, label] = 1.0
-        directions.append(pullback(one)[1][:, 0])
+        unit = torch.zeros_like(logits)
+        unit[:, 0, label] = 1.0
+        directions.append(pullback(unit)[1][:, 0])
     return torch.stack(directions, 1)
 
 
@@ -482,14 +482,13 @@ def _candidates(fed: Federation, config: ScalarConfig, number: int, seed: int) -
     gradients = logit_directions(fed.server, fed.server_parameters, rows=centre, classes=fed.data.classes)
     rising = gradients[..., fed.slots[number - 1]]
     toward_low = (rising[:, 0] - rising[:, 1]).unsqueeze(1)
-    draws = [
-        stream(seed, Purpose.CANARY, number, k).standard_normal((RANDOM_CANDIDATES, fed.width)) for k in fed.replicas
-    ]
+    shape = (RANDOM_CANDIDATES, fed.width)
+    draws = [stream(seed, Purpose.CANARY, number, k).standard_normal(shape) for k in fed.replicas]
     random = torch.from_numpy(np.stack(draws)).to(device=fed.device, dtype=fed.dtype)
-    found = torch.cat((toward_low, -rising, random), 1)
-    norms: Tensor = torch.linalg.vector_norm(found, dim=2, keepdim=True)
+    candidates = torch.cat((toward_low, -rising, random), 1)
+    norms: Tensor = torch.linalg.vector_norm(candidates, dim=2, keepdim=True)
     # A dead server has no gradient: such a candidate stays 0 and reaches nothing.
-    unit = found / norms.clamp(min=torch.finfo(fed.dtype).tiny)
+    unit = candidates / norms.clamp(min=torch.finfo(fed.dtype).tiny)
     return torch.cat([strength(config) * scale * unit for scale in CANDIDATE_SCALES], 1)
 
 
@@ -549,9 +548,8 @@ def play_one_run(trials: RealTrials, canaries: int) -> CoinScores:
 def _held(ids: NDArray[np.int64], records: NDArray[np.int64]) -> Bools:
     """Which rounds hold each of the records: (T, B) ids -> (T, m)."""
     place = np.searchsorted(records, ids).clip(max=len(records) - 1)
-    found = records[place] == ids
+    rounds, columns = np.nonzero(records[place] == ids)
     held = np.zeros((len(ids), len(records)), dtype=bool)
-    rounds, columns = np.nonzero(found)
     held[rounds, place[rounds, columns]] = True
     return held
 

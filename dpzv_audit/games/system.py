@@ -56,6 +56,12 @@ class SystemGame:
         public = public_labels(records, self.training.dataset.classes, stream(seed, Purpose.CONTROL, number, 0))
         return public, stream(seed, Purpose.CONTROL, number, 1).integers(2, size=records)
 
+    def played(self, number: int) -> tuple[dict[str, Heard], Bools, Ids]:
+        """Return what messages of training `number` say, which records play, and the coins (N,) of all."""
+        public, coins = self.dealt(number)
+        view = self.trained(number, public, coins)
+        return heard_in(view, public, self.training.dataset.classes), public.given < 0, coins
+
     def trained(self, number: int, public: PublicLabels, coins: Ids) -> View:
         """Train on the labels that the coins decide, and return what the adversary saw."""
         training = self.training
@@ -77,9 +83,9 @@ def public_labels(records: int, classes: int, generator: np.random.Generator) ->
     first = generator.integers(classes, size=records)
     second = (first + generator.integers(1, classes, size=records)) % classes
     number = given_labels(records, classes)
-    given = np.full(records, -1)
-    given[generator.permutation(records)[:number]] = np.arange(number) % classes
-    return PublicLabels(np.sort(np.stack((first, second), 1), axis=1), given)
+    labels = np.full(records, -1)
+    labels[generator.permutation(records)[:number]] = np.arange(number) % classes
+    return PublicLabels(np.sort(np.stack((first, second), 1), axis=1), labels)
 
 
 def given_labels(records: int, classes: int) -> int:
@@ -144,29 +150,27 @@ def fitted_score(
     ones: list[Ids] = []
     zeros: list[Ids] = []
     for number in range(trainings):
-        public, coins = game.dealt(number)
-        found = heard_in(game.trained(number, public, coins), public, game.training.dataset.classes)
-        if not found:
+        messages, plays, coins = game.played(number)
+        if not messages:
             right = "must record some with ids, such as record.cut does"
             raise InputError(f"{name}: no message that the {game.adversary} sees has ids, {right}")
-        plays = public.given < 0
         sides = [np.flatnonzero(plays & (coins == bit)) for bit in (1, 0)]
         pairs = min(map(len, sides))
-        heard.append(found)
+        heard.append(messages)
         ones.append(sides[0][:pairs])
         zeros.append(sides[1][:pairs])
         progress(len(heard))
     sizes = [len(side) for side in ones]
     if sum(sizes) < LEAST_FIT:
-        given = f"{2 * sum(sizes)} coins to fit a score on"
-        raise InputError(f"{name}: {given}, must be {2 * LEAST_FIT} at least: give more trainings or records")
+        few = f"{2 * sum(sizes)} coins to fit a score on"
+        raise InputError(f"{name}: {few}, must be {2 * LEAST_FIT} at least: give more trainings or records")
     # Another training is what a score must stand: each is held out whole.
     folds = np.repeat(np.arange(trainings), sizes) if trainings > 1 else None
     warning = turns(heard)
     scores = []
     for words, names, widths in _choices(heard, alike=not warning and trainings > 1):
         both = [
-            np.concatenate([_columns(one, names, widths)[who] for one, who in zip(heard, side, strict=True)])
+            np.concatenate([_columns(messages, names, widths)[who] for messages, who in zip(heard, side, strict=True)])
             for side in (ones, zeros)
         ]
         varied = np.ptp(np.concatenate(both), axis=0) > 0
@@ -187,18 +191,18 @@ def _choices(heard: Sequence[Mapping[str, Heard]], *, alike: bool) -> list[Choic
 
     Messages of each kind alone, and of all; with their coordinates too where trainings start alike.
     """
-    first = {name: one for found in heard for name, one in found.items()}
-    kinds = sorted({one.kind for one in first.values()})
-    parts = {kind: tuple(sorted(name for name, one in first.items() if one.kind == kind)) for kind in kinds}
-    if len(parts) > 1:
-        parts["all"] = tuple(sorted(first))
-    found: list[Choice] = [(kind, names, {}) for kind, names in parts.items()]
-    widths = {name: one.raw.shape[1] for name, one in first.items()}
-    for kind, names in parts.items():
-        read = {name: widths[name] for name in names if widths[name] <= MOST_RAW}
+    first = {name: messages for training in heard for name, messages in training.items()}
+    kinds = sorted({messages.kind for messages in first.values()})
+    groups = {kind: tuple(sorted(name for name in first if first[name].kind == kind)) for kind in kinds}
+    if len(groups) > 1:
+        groups["all"] = tuple(sorted(first))
+    choices: list[Choice] = [(kind, names, {}) for kind, names in groups.items()]
+    for kind, names in groups.items():
+        widths = {name: first[name].raw.shape[1] for name in names}
+        read = {name: width for name, width in widths.items() if width <= MOST_RAW}
         if alike and read:
-            found.append((f"{kind} with coordinates", names, read))
-    return found
+            choices.append((f"{kind} with coordinates", names, read))
+    return choices
 
 
 def play(
@@ -227,9 +231,7 @@ def play(
     scores: list[Floats] = []
     bits: list[Ids] = []
     for number in range(score.trainings + first, score.trainings + first + trainings):
-        public, coins = game.dealt(number)
-        heard = heard_in(game.trained(number, public, coins), public, game.training.dataset.classes)
-        plays = public.given < 0
+        heard, plays, coins = game.played(number)
         scores.append(score(heard)[plays])
         bits.append(coins[plays])
         progress(len(scores))
@@ -253,15 +255,15 @@ def system_game(
 def _columns(heard: Mapping[str, Heard], names: Sequence[str], widths: Mapping[str, int]) -> Floats:
     """Return the numbers (N, c) of the named messages side by side, with the coordinates of those with `widths`."""
     some = next(iter(heard.values()))
-    parts = []
+    columns = []
     for name in names:
-        one = heard.get(name)
-        parts.append(np.zeros_like(some.numbers) if one is None else one.numbers)
+        messages = heard.get(name)
+        columns.append(np.zeros_like(some.numbers) if messages is None else messages.numbers)
         if name not in widths:
             continue
-        raw = np.zeros((len(some.raw), widths[name])) if one is None else one.raw
+        raw = np.zeros((len(some.raw), widths[name])) if messages is None else messages.raw
         if raw.shape[1] != widths[name]:
             right = f"must be {widths[name]} as in the trainings that the score was fitted on"
             raise InputError(f"the width of {name} is {raw.shape[1]} in an audited training, {right}")
-        parts.append(raw)
-    return np.hstack(parts)
+        columns.append(raw)
+    return np.hstack(columns)

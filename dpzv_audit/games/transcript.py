@@ -78,11 +78,9 @@ class Sampling:
     def passes(self) -> tuple[NDArray[np.intp], ...]:
         """Rounds (indices) of each client's each pass, the last one perhaps cut short."""
         active = np.asarray(self.active)
-        found = []
-        for client in np.unique(active):
-            own = np.flatnonzero(active == client)
-            found += [own[a : a + self.steps_per_pass] for a in range(0, len(own), self.steps_per_pass)]
-        return tuple(found)
+        own = [np.flatnonzero(active == client) for client in np.unique(active)]
+        steps = self.steps_per_pass
+        return tuple(rounds[a : a + steps] for rounds in own for a in range(0, len(rounds), steps))
 
     def rounds_of(self, clients: Sequence[int] | None = None) -> list[int]:
         """Return the rounds of each client, or of each of `clients`."""
@@ -111,9 +109,9 @@ def participation_law(sampling: Sampling, rounds: Sequence[int]) -> Floats:
         return _binomial(sum(rounds), sampling.rate)
     steps = sampling.steps_per_pass
     law = _binomial(sum(r // steps for r in rounds), min(1.0, steps * sampling.rate))
-    for part in (r % steps for r in rounds):
-        if part:
-            law = np.convolve(law, [1.0 - part * sampling.rate, part * sampling.rate])
+    for begun in (r % steps for r in rounds):
+        if begun:
+            law = np.convolve(law, [1.0 - begun * sampling.rate, begun * sampling.rate])
     return law
 
 
@@ -158,11 +156,11 @@ def mixture_score(
     # What the likelihood is a product over: passes of one client, or rounds.
     groups = sampling.passes if sampling.sampler == "shuffled" else (np.arange(len(sampling.active)),)
     for rows in groups:
-        part = scalars[rows] / sigma
+        scaled = scalars[rows] / sigma
         absent = 1.0 - (len(rows) * sampling.rate if sampling.sampler == "shuffled" else sampling.rate)
         for sign, mean in ((1.0, mean_in), (-1.0, mean_out)):
             if mean != 0.0:
-                total += sign * _log_mixture(part, mean / sigma, max(absent, 0.0), sampling)
+                total += sign * _log_mixture(scaled, mean / sigma, max(absent, 0.0), sampling)
     return total
 
 
@@ -209,17 +207,16 @@ def summaries(scalars: Floats, held: Bools | None, *, skip_held: bool = False) -
     Where it is known which rounds `held` (T, n) the canary, its rounds and the others are summed apart; with
     `skip_held` only the rounds without it count.
     """
-    if held is None:
-        parts = [np.ones(scalars.shape, dtype=bool)]
-    else:
-        parts = [~held] if skip_held else [~held, held]
-    found = []
-    for mask in parts:
+    masks = [np.ones(scalars.shape, dtype=bool)]
+    if held is not None:
+        masks = [~held] if skip_held else [~held, held]
+    columns = []
+    for mask in masks:
         quarters = [np.array_split(numbers, _SEGMENTS) for numbers in (scalars, mask.astype(np.float64))]
         for rows, kept in zip(*quarters, strict=True):
             number = np.maximum(kept.sum(0), 1.0)
-            found += [(kept * f).sum(0) / number for f in (rows, np.abs(rows), rows * rows)]
-    return np.stack(found, axis=1)
+            columns += [(kept * f).sum(0) / number for f in (rows, np.abs(rows), rows * rows)]
+    return np.stack(columns, axis=1)
 
 
 _BLOCK_KNOWN = 1024
@@ -307,16 +304,16 @@ class SimulatedTrials:
         return {"out_scores": out, "in_scores": inside, "out_counts": counts[0], "in_counts": counts[1]}
 
     def _secret(self, generator: np.random.Generator, size: int) -> Arrays:
-        found: Arrays = {}
-        means = self.game.means
-        for side, mean in (("out", means[0]), ("in", means[1])):
+        arrays: Arrays = {}
+        mean_out, mean_in = self.game.means
+        for side, mean in (("out", mean_out), ("in", mean_in)):
             scalars = generator.standard_normal((len(self.sampling.active), size), dtype=np.float32)
             scalars *= np.float32(self.sigma)
             self._add_canary(generator, scalars, mean)
-            found[f"{side}_scores"] = mixture_score(
-                scalars, self.sampling, sigma=self.sigma, mean_in=means[1], mean_out=means[0]
+            arrays[f"{side}_scores"] = mixture_score(
+                scalars, self.sampling, sigma=self.sigma, mean_in=mean_in, mean_out=mean_out
             )
-        return found
+        return arrays
 
     def _add_canary(self, generator: np.random.Generator, scalars: np.ndarray, mean: float) -> None:
         """Add `mean` to the rounds (T, n) that hold the canary."""
@@ -370,10 +367,10 @@ class DrawnTrials:
 
     def scored(self, arrays: Arrays) -> GameScores:
         """See `Trials.scored`."""
-        found = scores_of(arrays, "residuals")
-        if self.exactly_gaussian and not found.fitted:
-            return replace(found, given=GaussianGiven())
-        return found
+        scores = scores_of(arrays, "residuals")
+        if self.exactly_gaussian and not scores.fitted:
+            return replace(scores, given=GaussianGiven())
+        return scores
 
     def facts(self) -> dict[str, object]:
         """See `engine.Trials.facts`."""
@@ -386,5 +383,5 @@ class DrawnTrials:
     def _block(self, number: int) -> Arrays:
         generator = stream(self.seed, Purpose.SIMULATION, self.number, number)
         inside, outside = (self.draw(World(generator, _BLOCK, sign)) for sign in (1.0, -1.0))
-        what = "scores" if inside.ndim == 1 else "features"
-        return {f"in_{what}": inside, f"out_{what}": outside}
+        name = "scores" if inside.ndim == 1 else "features"
+        return {f"in_{name}": inside, f"out_{name}": outside}
