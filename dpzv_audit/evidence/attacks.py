@@ -20,7 +20,7 @@ from ..base.store import Store, verified
 from ..results import AttackResult, AttacksResult, Cell, CellKey, read
 from ..statistics.panel import Panel
 from .bounding import AuditPlan, Reporter, silent
-from .choosing import lacking, possible
+from .choosing import Attack, lacking, possible
 from .games import FEATURES, voids_of
 from .matrix import measured_cell, negative_controls
 from .sections import provenance
@@ -34,7 +34,7 @@ def folder_of(key: CellKey) -> str:
 
 
 def attacks_result(
-    mounted: Iterable[tuple[AttackSpec, AttackSetting]],
+    mounted: Iterable[Attack],
     base: AttackSetting,
     reporter: Reporter = silent,
     store: Store | None = None,

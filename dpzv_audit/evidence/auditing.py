@@ -383,10 +383,10 @@ def system_outcome(
     delta = training.method.protection(training.config).delta
     bounded = _of_coins(scores, ("one-run",), delta, audit, training.seed)
     privacy = privacy_of_system(training, adversary, bounded, epsilon)
-    given = given_labels(training.records, training.dataset.classes)
+    public = given_labels(training.records, training.dataset.classes)
     facts: dict[str, Plain] = {
         "mechanism": f"{trainings} training{'s' if trainings > 1 else ''} of the system",
-        "canary": f"every record but {given} of given labels: its label is one of two by a fair coin",
+        "canary": f"every record but {public} of given labels: its label is one of two by a fair coin",
         "neighbours": NEIGHBOURS,
         "adversary": adversary,
         "score": SCORES[scores.kind],

@@ -192,21 +192,21 @@ def lower_bounds(
     if gaussian is None or delta / gaussian[1].probability >= 1.0:
         general = on_all(confidence=Panel(GENERAL_TESTS).confidence(confidence), estimators=GENERAL_TESTS)
         return general if scores.discrete else general + on_all(confidence=confidence, estimators=GAUSSIAN_TESTS[:1])
-    runs, given = gaussian
+    runs, condition = gaussian
     each = Panel(GENERAL_TESTS + GAUSSIAN_TESTS).confidence(confidence)
     bounds = audit_scores(
         *runs.first(share).sides,
-        delta=delta / given.probability,
+        delta=delta / condition.probability,
         confidence=each,
         estimators=GAUSSIAN_TESTS,
         exactly_gaussian=True,
-        built=not given.vouched,
+        built=not condition.vouched,
         seed=seed,
     )
-    if given.count is not None:
+    if condition.count is not None:
         on = (
-            f"; on the runs with {given.count} participation{'s' if given.count > 1 else ''}, "
-            f"which have probability {given.probability:.3g}, at delta {delta:g} / {given.probability:.3g}"
+            f"; on the runs with {condition.count} participation{'s' if condition.count > 1 else ''}, "
+            f"which have probability {condition.probability:.3g}, at delta {delta:g} / {condition.probability:.3g}"
         )
         bounds = tuple(replace(bound, delta=delta, threshold_rule=bound.threshold_rule + on) for bound in bounds)
     return on_all(confidence=each, estimators=GENERAL_TESTS) + bounds

@@ -4,9 +4,10 @@ A pilot is a few trainings of a seed of their own, from which nothing but the ch
 other trainings, is of one attack by one client, and owes nothing to having been the largest of many.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TypeVar
 
 from attacks import ATTACKS, AttackSpec, attack_named
 from attacks.core.run import continuous
@@ -18,10 +19,11 @@ from ..base.findings import STRONGEST, damage, value_of
 from ..base.seeds import Purpose, stream
 from ..base.store import Store
 from ..results import Tried
+from .bounding import Reporter, silent
 
-if TYPE_CHECKING:
-    from .bounding import Reporter
-
+T = TypeVar("T")
+Attack = tuple[AttackSpec, AttackSetting]
+"""An attack and the setting in which it is mounted."""
 PILOT = 4
 """Trainings of a pilot, at most."""
 
@@ -36,10 +38,12 @@ def named(attack: str, adversary: str) -> list[tuple[AttackSpec, str]]:
         return [(attack_named(attack), adversary)]
     every = [ATTACKS[name] for name in ATTACKS]
     reach = abilities(adversary)
-    found = [(spec, by) for spec in every for by in reach if by in spec.adversaries and spec.goal.least_success >= 0.0]
-    if not found:
+    attacks = [
+        (spec, by) for spec in every for by in reach if by in spec.adversaries and spec.goal.least_success >= 0.0
+    ]
+    if not attacks:
         raise InputError("mounts no attack", "adversary", adversary)
-    return found
+    return attacks
 
 
 def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:
@@ -50,24 +54,17 @@ def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:
     """
     if setting.adversary not in ALONE or len(setting.clients) == 1:
         return [setting]
-    among = setting.clients or setting.everyone
-    every = [replace(setting, clients=(m,)) for m in among]
-    return [one for one in every if spec.needs.unmet(one) is None] or every[:1]
+    every = [replace(setting, clients=(m,)) for m in setting.clients or setting.everyone]
+    return [alone for alone in every if spec.needs.unmet(alone) is None] or every[:1]
 
 
-def applicable(
-    mounted: Iterable[tuple[AttackSpec, AttackSetting]], *, every: bool
-) -> list[tuple[AttackSpec, AttackSetting]]:
+def applicable(mounted: Iterable[Attack], *, every: bool) -> list[Attack]:
     """Return each attack with the setting of each client that may mount it.
 
     Where the claim is about `every` attack, those that do not apply to the training are left out.
     """
-    found = []
-    for spec, setting in mounted:
-        settings = possible(spec, setting)
-        if not every or unfit(spec, settings[0]) is None:
-            found += [(spec, one) for one in settings]
-    return found
+    settings = [(spec, possible(spec, setting)) for spec, setting in mounted]
+    return [(spec, alone) for spec, of in settings if not every or unfit(spec, of[0]) is None for alone in of]
 
 
 def unfit(spec: AttackSpec, setting: AttackSetting) -> str | None:
@@ -78,7 +75,7 @@ def unfit(spec: AttackSpec, setting: AttackSetting) -> str | None:
 
 
 def worst_client(
-    spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None" = None, store: Store | None = None
+    spec: AttackSpec, setting: AttackSetting, reporter: Reporter = silent, store: Store | None = None
 ) -> tuple[AttackSetting, list[Tried]]:
     """Return the setting of the client whose pilot finds most, and what all pilots found; of equals the first.
 
@@ -92,14 +89,14 @@ def worst_client(
     settings = possible(spec, setting)
     if len(settings) == 1 or recorded(setting):
         return settings[0], []
-    tried = [_kept(spec, one, reporter, store) for one in settings]
+    tried = [_piloted(spec, alone, reporter, store) for alone in settings]
     best, _ = max(zip(settings, tried, strict=True), key=lambda pair: pair[1].success or 0.0)
     return best, tried
 
 
 def strongest(
-    mounted: Iterable[tuple[AttackSpec, AttackSetting]],
-    reporter: "Reporter | None" = None,
+    mounted: Iterable[Attack],
+    reporter: Reporter = silent,
     store: Store | None = None,
     *,
     claimed: float | None = None,
@@ -119,32 +116,30 @@ def strongest(
         InputError: No attack applies, or the configuration does not fit the data.
         AuditError: A training of a system failed.
     """
-    found: list[tuple[float, AttackSpec, AttackSetting]] = []
+    harms: list[tuple[float, AttackSpec, AttackSetting]] = []
     tried: list[Tried] = []
     for spec, setting in mounted:
         settings = possible(spec, setting)
         why = unfit(spec, settings[0])
         if why is not None:
-            tried.append(_named(spec, setting, reason=why))
+            tried.append(_tried(spec, setting, reason=why))
             continue
-        for one in settings:
+        for alone in settings:
             try:
-                result = _kept(spec, one, reporter, store)
+                pilot = _piloted(spec, alone, reporter, store)
             except DoesNotApply as error:
-                tried.append(_named(spec, one, reason=error.words))
+                tried.append(_tried(spec, alone, reason=error.words))
                 continue
-            tried.append(result)
-            if result.success is None or result.chance is None or result.reference is None:
-                continue
-            if claimed is not None and result.chance > claimed:
-                tried[-1] = result.model_copy(update={"reason": f"knowing nothing finds {result.chance:.3f} already"})
-                continue
-            above = result.chance if claimed is not None else result.reference
-            found.append((damage(result.success, above), spec, one))
-    if not found:
-        reasons = "; ".join(f"{one.attack}: {one.reason}" for one in tried)
+            if claimed is not None and pilot.chance is not None and pilot.chance > claimed:
+                pilot = pilot.model_copy(update={"reason": f"knowing nothing finds {pilot.chance:.3f} already"})
+            tried.append(pilot)
+            above = pilot.reference if claimed is None else pilot.chance
+            if pilot.reason is None and pilot.success is not None and above is not None:
+                harms.append((damage(pilot.success, above), spec, alone))
+    if not harms:
+        reasons = "; ".join(f"{pilot.attack}: {pilot.reason}" for pilot in tried)
         raise DoesNotApply(f"no attack applies: {reasons}")
-    _, spec, setting = max(found, key=lambda one: one[0])
+    _, spec, setting = max(harms, key=itemgetter(0))
     return spec, setting, tried
 
 
@@ -154,14 +149,13 @@ def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
     if why is not None:
         return why
     for key, needed in spec.needs.requires.items():
-        found = getattr(setting.config, key, needed)
-        if found != needed:
-            if setting.method.capabilities.simulated:
-                unlock = f"set {key} to {needed}"
-            else:
-                says = "module" if setting.method.capabilities.repeatable else "manifest"
-                unlock = f"a {says} whose server does so states {key} = {needed}"
-            return f"{key} is {found}, must be {needed}: {spec.needs.requires_because}; {unlock}"
+        value = getattr(setting.config, key, needed)
+        if value != needed:
+            unlock = f"set {key} to {needed}"
+            if not setting.method.capabilities.simulated:
+                manifest = "module" if setting.method.capabilities.repeatable else "manifest"
+                unlock = f"a {manifest} whose server does so states {key} = {needed}"
+            return f"{key} is {value}, must be {needed}: {spec.needs.requires_because}; {unlock}"
     return None
 
 
@@ -170,42 +164,46 @@ def recorded(setting: AttackSetting) -> bool:
     return not setting.method.capabilities.repeatable
 
 
-def _kept(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None", store: Store | None) -> Tried:
-    """Return what a pilot found, by the store or anew; `DoesNotApply` where it cannot be mounted."""
-    if store is None:
-        return _pilot(spec, setting, reporter)
+def once(store: Store | None, name: str, kind: type[T], work: Callable[[], T], *, again: str) -> T:
+    """Return what the `store` keeps under a name; without a store, or what it does not keep, is worked out."""
+    return work() if store is None else store.once(name, kind, work, again=again)
+
+
+def _piloted(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store: Store | None) -> Tried:
+    """Return what a pilot finds: an attack on a few trainings of a seed of their own, without its controls.
+
+    Raises `DoesNotApply` where it cannot be mounted.
+    """
+
+    def pilot() -> Tried:
+        alone = replace(
+            setting,
+            seed=pilot_seed(setting.seed),
+            trials=min(PILOT, setting.trials),
+            options={**spec.setup.in_pilot, **setting.options},
+            with_positive=False,
+            pilot=True,
+        )
+        who = f"client {setting.client}" if setting.adversary in ALONE else setting.adversary
+        stage = reporter(f"pilot of {spec.name}, {who}", spec.setup.rounds(spec, alone))
+        outcome = spec.mount(replace(alone, progress=continuous(stage)))
+        return _tried(
+            spec,
+            setting,
+            success=outcome.success.value,
+            chance=outcome.chance,
+            reference=max(map(value_of, outcome.baselines.values()), default=outcome.chance),
+            trainings=alone.trials,
+        )
+
     clients = "-".join(map(str, setting.parties))
     name = f"pilot-{spec.name}-{setting.adversary}-{clients}.json"
-    return store.once(name, Tried, lambda: _pilot(spec, setting, reporter), again="its pilot is run again")
+    return once(store, name, Tried, pilot, again="its pilot is run again")
 
 
-def _pilot(spec: AttackSpec, setting: AttackSetting, reporter: "Reporter | None") -> Tried:
-    """Mount an attack on a few trainings of a seed of their own, without its controls."""
-    who = f"client {setting.client}" if setting.adversary in ALONE else setting.adversary
-    one = replace(
-        setting,
-        seed=pilot_seed(setting.seed),
-        trials=min(PILOT, setting.trials),
-        options={**spec.setup.in_pilot, **setting.options},
-        with_positive=False,
-        pilot=True,
-    )
-    if reporter is not None:
-        one = replace(one, progress=continuous(reporter(f"pilot of {spec.name}, {who}", spec.setup.rounds(spec, one))))
-    outcome = spec.mount(one)
-    return _named(
-        spec,
-        setting,
-        success=outcome.success.value,
-        chance=outcome.chance,
-        reference=max(map(value_of, outcome.baselines.values()), default=outcome.chance),
-        trainings=one.trials,
-    )
-
-
-def _named(spec: AttackSpec, setting: AttackSetting, **found: object) -> Tried:
-    clients = list(setting.parties) if setting.looks.clients and "reason" not in found else []
-    return Tried(attack=spec.name, adversary=setting.adversary, clients=clients, **found)
+def _tried(spec: AttackSpec, setting: AttackSetting, **facts: object) -> Tried:
+    clients = list(setting.parties) if setting.looks.clients and "reason" not in facts else []
+    return Tried(attack=spec.name, adversary=setting.adversary, clients=clients, **facts)
 
 
 def pilot_seed(seed: int) -> int:

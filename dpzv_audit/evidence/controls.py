@@ -9,7 +9,6 @@ controls of all its claims.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -30,7 +29,7 @@ def pooled(attack: str, blocks: Iterable[Mapping[str, Sequence[Control]]], *, le
 
 def _pooled(attack: str, name: str, runs: Sequence[Control], least: float) -> PooledControl:
     first = runs[0]
-    found = PooledControl(
+    control = PooledControl(
         attack=attack,
         name=name,
         kind=first.kind,
@@ -40,22 +39,21 @@ def _pooled(attack: str, name: str, runs: Sequence[Control], least: float) -> Po
         runs=len(runs),
     )
     if first.kind == "positive":
-        return replace(found, missed=sum(not run.holds for run in runs), value=min(run.value for run in runs))
+        return replace(control, missed=sum(not run.holds for run in runs), value=min(run.value for run in runs))
     if first.kind != "negative":
-        return found
+        return control
     p_values = [run.p_value for run in runs if run.p_value is not None]
     if len(p_values) == len(runs):
         from scipy.stats import chi2
 
         statistic = -2.0 * float(np.log(np.maximum(p_values, 1e-300)).sum())
-        by = first.tested_by or ""
-        return replace(found, p_value=float(chi2.sf(statistic, 2 * len(runs))), tested_by=by)
+        return replace(control, p_value=float(chi2.sf(statistic, 2 * len(runs))), tested_by=first.tested_by or "")
     from attacks.core.controls import by_bets
 
     # Chance differs from block to block with what the attack guesses: bets are on the distance from it.
     apart = np.array([run.value - run.expected for run in runs])
     test = by_bets(0.5 + 0.5 * apart / (1.0 - least), 0.5, what="blocks of trainings")
-    return found if test is None else replace(found, p_value=test.p, tested_by=test.by)
+    return control if test is None else replace(control, p_value=test.p, tested_by=test.by)
 
 
 @dataclass(frozen=True)
@@ -84,24 +82,23 @@ class Judge:
         untested = [control for control in controls if control.kind == "negative" and control.p_value is None]
         attacked = evidence.attack.means.get("mounted")
         void = any(control.kind == "negative" and control.attack == attacked for control in failed)
-        voids = map(partial(_void, level=level, attacked=attacked), failed)
         return replace(
             evidence,
             p_value=1.0 if void else evidence.p_value,
-            voids=(*evidence.voids, *voids),
+            voids=(*evidence.voids, *(_void(control, level, attacked) for control in failed)),
             not_tested=(*evidence.not_tested, *map(_untested, untested)),
         )
 
 
-def _void(control: PooledControl, *, level: float, attacked: str | None) -> Void:
+def _void(control: PooledControl, level: float, attacked: str | None) -> Void:
     called = f"the {control.kind} control {control.name.replace('_', ' ')} of {control.attack} failed"
     if control.kind == "positive":
         times = f" in {control.missed} of {control.runs} runs" if control.runs > 1 else ""
         words = f"{called}{times}: it reached {_below(control.value, control.expected)} ({control.what})"
         return Void(reason="failed-control", words=words)
     p = "none" if control.p_value is None else p_value(control.p_value)
-    p = f"p = {p} by {control.tested_by}, judged at {p_value(level)}"
-    words = f"{called}: it found {control.value:.3f} where chance is {control.expected:.3f} ({p})"
+    test = f"p = {p} by {control.tested_by}, judged at {p_value(level)}"
+    words = f"{called}: it found {control.value:.3f} where chance is {control.expected:.3f} ({test})"
     return Void(reason="failed-control", words=words, refutations=control.attack == attacked)
 
 

@@ -179,15 +179,15 @@ def voids_of(method: MethodSpec, clients: int, read: Collection[str]) -> tuple[V
     That are messages to any of so many clients which tell of labels and are not read.
     """
     kinds = method.capabilities.unread(range(1, clients + 1), read)
-    unknown = [kind for kind in kinds if kind not in read]
-    nameless = [kind for kind in kinds if kind in read]
-    found = []
+    unknown = ", ".join(kind for kind in kinds if kind not in read)
+    nameless = ", ".join(kind for kind in kinds if kind in read)
+    words = []
     if unknown:
-        found.append(f"no attack reads messages of kind {', '.join(unknown)}")
+        words.append(f"no attack reads messages of kind {unknown}")
     if nameless:
         right = "record.sent(..., ids) says which records they are about"
-        found.append(f"no attack reads messages of kind {', '.join(nameless)} without ids: {right}")
-    return tuple(Void(reason="unread-messages", words=words) for words in found)
+        words.append(f"no attack reads messages of kind {nameless} without ids: {right}")
+    return tuple(Void(reason="unread-messages", words=line) for line in words)
 
 
 def voids_of_release(method: MethodSpec) -> tuple[Void, ...]:

@@ -437,8 +437,8 @@ def _for_gaussian(scores: GameScores, delta: float) -> tuple[GameScores, float, 
     """Return the scores for a test of mu, their delta, and what it rests on; all scores where none are Gaussian."""
     if scores.gaussian is None:
         return scores, delta, GAUSSIAN_ASSUMPTION
-    runs, given = scores.gaussian
-    return runs, delta / given.probability, gaussian_assumption(*runs.sides, vouched=given.vouched)
+    runs, condition = scores.gaussian
+    return runs, delta / condition.probability, gaussian_assumption(*runs.sides, vouched=condition.vouched)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -597,25 +597,26 @@ def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
     digest = hashlib.sha256()
     for pool in sorted(pools):
         for block in pools[pool]:
-            columns: list[ArrayLike] = []
-            given = None
-            named = []
-            if isinstance(block, Success):
-                columns.append(block.rates)
-            else:
-                columns += block.sides
-                columns += block.pilot or ()
-                if block.given is not None:
-                    given = {name: value for name, value in vars(block.given).items() if value}
-                    if block.given.count is not None:
-                        named = ["in", "out"]
-                        columns += block.counts or ()
-            digest.update(json.dumps([pool, given, named], sort_keys=True).encode())
+            condition, named, columns = _drawn(block)
+            digest.update(json.dumps([pool, condition, named], sort_keys=True).encode())
             for numbers in columns:
                 array = np.ascontiguousarray(numbers, dtype="<f8")
                 digest.update(str(array.shape).encode())
                 digest.update(array.data)
     return digest.hexdigest()
+
+
+def _drawn(block: Block) -> tuple[dict[str, object] | None, list[str], list[ArrayLike]]:
+    """Return what makes scores Gaussian, the sides whose counts that needs, and all numbers of a block."""
+    if isinstance(block, Success):
+        return None, [], [block.rates]
+    columns: list[ArrayLike] = [*block.sides, *(block.pilot or ())]
+    if block.given is None:
+        return None, [], columns
+    condition = {name: value for name, value in vars(block.given).items() if value}
+    if block.given.count is None:
+        return condition, [], columns
+    return condition, ["in", "out"], [*columns, *(block.counts or ())]
 
 
 def tradeoff_of(scores: GameScores) -> dict[str, object]:

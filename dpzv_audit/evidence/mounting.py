@@ -5,9 +5,9 @@ training with frozen clients. A step that was interrupted is done again, since w
 far larger than all that comes of it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, TypeVar
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 
@@ -32,9 +32,9 @@ from ..results import (
     Utility,
 )
 from ..statistics.estimators import audit_scores
+from .choosing import once
 from .sections import bytes_of, control_section, utility_section
 
-T = TypeVar("T")
 NO_GAME = "its scores are about no coin: it does not ask which of two neighbouring inputs was trained on"
 
 
@@ -71,30 +71,30 @@ def mounted(spec: AttackSpec, setting: AttackSetting, store: Store | None = None
     Raises:
         InputError: The attack does not apply, or the configuration does not fit the data.
     """
-    found = _once(store, "attack.json", Mounted, lambda: _found(spec, setting, spec.mount_alone(setting)))
-    controls = dict(found.controls)
+    again = "it is done again"
+    measured = once(
+        store, "attack.json", Mounted, lambda: _measured(spec, setting, spec.mount_alone(setting)), again=again
+    )
+    controls = dict(measured.controls)
     if spec.misses_positive(setting, controls):
-        controls["positive"] = _once(store, "positive.json", Control, lambda: spec.positive_control(setting))
-    accuracies = dict(found.utility.controls)
+        positive = partial(spec.positive_control, setting)
+        controls["positive"] = once(store, "positive.json", Control, positive, again=again)
+    accuracies = dict(measured.utility.controls)
     if setting.method.capabilities.simulated:
         # The same training with frozen clients: what the clients' own learning adds nothing to.
-        accuracies["frozen-clients"] = _once(
-            store, "frozen-clients.json", ControlAccuracy, lambda: _frozen(spec, setting, found.at_once)
-        )
-    utility = found.utility.model_copy(update={"controls": accuracies})
-    return replace(found, controls=controls, utility=utility)
+        frozen = partial(_frozen, spec, setting, measured.at_once)
+        accuracies["frozen-clients"] = once(store, "frozen-clients.json", ControlAccuracy, frozen, again=again)
+    utility = measured.utility.model_copy(update={"controls": accuracies})
+    return replace(measured, controls=controls, utility=utility)
 
 
-def _once(store: Store | None, name: str, kind: type[T], work: Callable[[], T]) -> T:
-    return work() if store is None else store.once(name, kind, work, again="it is done again")
-
-
-def _found(spec: AttackSpec, setting: AttackSetting, outcome: AttackOutcome) -> Mounted:
+def _measured(spec: AttackSpec, setting: AttackSetting, outcome: AttackOutcome) -> Mounted:
     game, pictures, trained = outcome.game, outcome.pictures, outcome.trained
     reconstructions = None
     if pictures is not None:
-        shown = pictures.rows.items()  # greys to three digits
-        rows = [PictureRow(what=what, records=np.round(greys, 3).tolist()) for what, greys in shown]
+        # Greys to three digits.
+        shown = pictures.rows.items()
+        rows = [PictureRow(what=kind, records=np.round(greys, 3).tolist()) for kind, greys in shown]
         reconstructions = Reconstructions(shape=list(pictures.shape), rows=rows)
     return Mounted(
         metric=outcome.metric,

@@ -132,7 +132,7 @@ def provenance(
 
 MODELS = "models.safetensors"
 
-_PARTS = tomllib.loads((Path(__file__).parent / "tables" / "published.toml").read_text("utf-8"))
+_PATHS = tomllib.loads((Path(__file__).parent / "tables" / "published.toml").read_text("utf-8"))
 
 
 def noise_of_simulation(method: MethodSpec, config: TrainingConfig, deployment: Deployment) -> Noise | None:
@@ -178,9 +178,9 @@ def published_by_training(
     """
     outside = {
         **_seed_of(seeded),
-        **(_PARTS["batches"] if random_batches(getattr(config, "sampler", None)) else {}),
-        **_PARTS["utility"],
-        **_PARTS["outside"],
+        **(_PATHS["batches"] if random_batches(getattr(config, "sampler", None)) else {}),
+        **_PATHS["utility"],
+        **_PATHS["outside"],
         "measured.json": "times and memory, which can depend on the records",
     }
     public = ("/privacy", "/tradeoff", "/staleness", "environment.json")
@@ -201,8 +201,8 @@ def published_simulation(result: Simulated) -> Simulated:
     """Return a result of `attack` or `audit` with `published`: its trainings are simulations, and nothing may leave."""
     fields: set[str] = result.model_fields_set
     tables = ["attacks", "utility", "audits", "outside", *(["score_files"] if "game" in fields else [])]
-    outside = {part: why for table in tables for part, why in _PARTS[table].items()}
-    there = {part: why for part, why in outside.items() if not part.startswith("/") or part.split("/")[1] in fields}
+    outside = {path: why for table in tables for path, why in _PATHS[table].items()}
+    there = {path: why for path, why in outside.items() if not path.startswith("/") or path.split("/")[1] in fields}
     if isinstance(result, AttackResult):  # folders of what stands beside it
         there |= {cell.run.partition("/")[0]: there["/beside"] for cell in result.beside if cell.run}
     seeded: list[Seeded] = [] if result.noise is None else ["noise"]
@@ -217,9 +217,9 @@ def published_simulation(result: Simulated) -> Simulated:
 def _seed_of(seeded: Collection[Seeded]) -> dict[str, str]:
     """Return the parts that tell a seed, where noise or batches follow from it."""
     why = f"{' and '.join(sorted(seeded))} can be drawn again from a seed that it tells"
-    return dict.fromkeys(_PARTS["with_seed"], why) if seeded else {}
+    return dict.fromkeys(_PATHS["with_seed"], why) if seeded else {}
 
 
 def _section(words: str, inside: dict[str, str], outside: dict[str, str], public: tuple[str, ...]) -> Published:
-    of_no_record = [part for part in (*_PARTS["of_no_record"], *public) if part not in outside]
+    of_no_record = [path for path in (*_PATHS["of_no_record"], *public) if path not in outside]
     return Published(words=words, inside_bound=inside, not_inside=outside, of_no_record=of_no_record)

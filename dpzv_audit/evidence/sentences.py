@@ -19,21 +19,22 @@ ACCURACY = 1e-9
 def _macros() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    shown = (
+    numbers = (
         rounding.as_claimed,
         rounding.down,
         rounding.p_value,
         rounding.percent_down,
         rounding.percent_up,
         rounding.up,
+        percent,
     )
-    found.filters |= {function.__name__: function for function in (*shown, percent)}
-    found.filters["coin_chance"] = _coin_chance
-    found.globals |= {"ends": rounding.interval, "beats": _beats, "beside_words": _beside, "supports": supports}
-    return found.get_template("sentences.jinja").module
+    environment.filters |= {function.__name__: function for function in numbers}
+    environment.filters["coin_chance"] = _coin_chance
+    environment.globals |= {"ends": rounding.interval, "beats": _beats, "beside_words": _beside, "supports": supports}
+    return environment.get_template("sentences.jinja").module
 
 
 def said(macro: str, *facts: object) -> str:
@@ -47,8 +48,8 @@ def _coin_chance(epsilon: float) -> str:
     return rounding.percent_down(1.0 / (1.0 + math.exp(-epsilon)))
 
 
-def _beats(one: Interval, other: Interval) -> bool:
-    return compared(one, other).side == "above"
+def _beats(success: Interval, other: Interval) -> bool:
+    return compared(success, other).side == "above"
 
 
 def supports(upper: float, claimed: float) -> bool:
@@ -58,14 +59,14 @@ def supports(upper: float, claimed: float) -> bool:
 
 def _beside(success: Interval, other: float | Interval) -> str:
     """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
-    found = compared(success, other)
+    comparison = compared(success, other)
     trainings = success.over_trainings
-    if found.side is None:
+    if comparison.side is None:
         few = trainings is not None and trainings.low is None
         return "with too few trainings to tell it from" if few else "not distinguishable from"
     if trainings is None:
-        return found.side
-    if not found.of_these:
-        return f"on average over trainings {found.side}"
+        return comparison.side
+    if not comparison.of_these:
+        return f"on average over trainings {comparison.side}"
     these = "this training" if trainings.count == 1 else "each of these trainings"
-    return f"in {these} {found.side}"
+    return f"in {these} {comparison.side}"
