@@ -13,7 +13,6 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from ratios import Row
@@ -40,13 +39,13 @@ PROMISED = {100_000: (3.0, 1.0), 10**7: (30.0, 2.0)}
 NOISE = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 20.0)
 
 
-def peak_gigabytes() -> float:
+def peak_gigabytes():
     """Peak resident memory of this program; Linux alone says so without what its parent had."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1e6
 
 
-def ours(rate: float, noise: float, rounds: int, delta: float) -> tuple[float, float, float, str]:
+def ours(rate, noise, rounds, delta):
     """Our remove direction: lower, estimate, upper, note."""
     from dpzv_audit.accounting.prv import prv_epsilon
 
@@ -54,7 +53,7 @@ def ours(rate: float, noise: float, rounds: int, delta: float) -> tuple[float, f
     return answer.epsilon.lower, answer.epsilon.estimate, answer.epsilon.upper, answer.note
 
 
-def package(rate: float, noise: float, rounds: int, delta: float, error: float) -> tuple[float, float, float, str]:
+def package(rate, noise, rounds, delta, error):
     """The package's own answer at `error` in epsilon and our share of delta."""
     import warnings
 
@@ -71,7 +70,7 @@ def package(rate: float, noise: float, rounds: int, delta: float, error: float) 
     return float(low), float(middle), float(high), "package"
 
 
-def whole(relation: str, noise: float, rounds: int, delta: float) -> tuple[float, float, float, str]:
+def whole(relation, noise, rounds, delta):
     """The accountant `prv` at r = 0.001, z = `noise` against the relation's sensitivity."""
     from dpzv_audit.accounting import Release, prv
 
@@ -90,7 +89,7 @@ def whole(relation: str, noise: float, rounds: int, delta: float) -> tuple[float
     return bound.epsilon.lower, bound.epsilon.estimate, bound.epsilon.upper, bound.note.split(";")[0]
 
 
-def pld(rate: float, noise: float, rounds: int, delta: float) -> tuple[float, float, float, str]:
+def pld(rate, noise, rounds, delta):
     """dp-accounting's privacy loss distribution, both directions of add-remove, rounded up: an upper bound alone."""
     from dp_accounting.pld import privacy_loss_distribution as distributions
 
@@ -102,7 +101,7 @@ def pld(rate: float, noise: float, rounds: int, delta: float) -> tuple[float, fl
 TASKS = {"ours": ours, "package": package, "whole": whole, "pld": pld}
 
 
-def child(task: str, arguments: list[object]) -> None:
+def child(task, arguments):
     """Run one task, imports not timed, and print seconds by the clock, of the processor, gigabytes and the answer."""
     import time
 
@@ -117,7 +116,7 @@ def child(task: str, arguments: list[object]) -> None:
     print(json.dumps([*spent, peak_gigabytes(), *answer]))
 
 
-def measured(task: str, *arguments: object, limit: float = LIMIT) -> list[object] | str:
+def measured(task, *arguments, limit=LIMIT):
     """Both seconds, gigabytes, lower, estimate, upper and note of a fresh process, or why there is none."""
     command = [sys.executable, __file__, "--child", task, json.dumps(arguments)]
     try:
@@ -129,7 +128,7 @@ def measured(task: str, *arguments: object, limit: float = LIMIT) -> list[object
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
-def shown(row: list[object] | str) -> str:
+def shown(row):
     """A measured row in fixed columns."""
     if isinstance(row, str):
         return row
@@ -138,7 +137,7 @@ def shown(row: list[object] | str) -> str:
     return f"{cost}   {lower:.6g} <= {estimate:.6g} <= {upper:.6g}   {note}"
 
 
-def rows(*, quick: bool = False, limit: float = 60.0) -> Iterator[Row]:
+def rows(*, quick=False, limit=60.0):
     """Processor seconds of ours over those of each package, and of the whole accountant over what was promised."""
     for rate, noise, rounds in AGAINST[: 1 if quick else 3]:
         mine = answered("ours", rate, noise, rounds, DELTA)
@@ -161,7 +160,7 @@ def rows(*, quick: bool = False, limit: float = 60.0) -> Iterator[Row]:
                 yield Row(what=what, ours=used, beside=f"{memory:g} GB", ratio=gigabytes / memory, promised=1.0)
 
 
-def answered(task: str, *arguments: object) -> list[float]:
+def answered(task, *arguments):
     """The numbers of a task of ours that must have an answer; the program ends where it has none."""
     found = measured(task, *arguments)
     if isinstance(found, str):
@@ -169,7 +168,7 @@ def answered(task: str, *arguments: object) -> list[float]:
     return [float(value) for value in found[:6]]  # type: ignore[arg-type]
 
 
-def _against(package: str, what: str, mine: list[float], theirs: list[object] | str, limit: float) -> Row:
+def _against(package, what, mine, theirs, limit):
     """Ours over a package's; where that was given up on, over the time that it had: the ratio is at most that."""
     if isinstance(theirs, str):
         other, words = limit, f"{package}: {theirs}"
@@ -179,7 +178,7 @@ def _against(package: str, what: str, mine: list[float], theirs: list[object] | 
     return Row(what=what, ours=f"{mine[1]:.2f} s, {mine[3]:.5g} to {mine[5]:.5g}", beside=words, ratio=mine[1] / other)
 
 
-def main() -> None:
+def main():
     """Print both comparisons."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="Fewer and smaller releases.")

@@ -8,7 +8,6 @@ mechanisms that tell the world with chance 0.1.
 import sys
 
 from dpzv_audit.statistics.coverage import (
-    CheckRow,
     as_text,
     coverage_check,
     four_point_mechanism,
@@ -16,10 +15,10 @@ from dpzv_audit.statistics.coverage import (
 )
 
 
-def main() -> None:
+def main():
     """Print each row when it is done, then the table; exit with 1 if one of them failed."""
 
-    def show(row: CheckRow) -> None:
+    def show(row):
         print(as_text([row]).splitlines()[-1], flush=True)
 
     audits = int(sys.argv[1]) if len(sys.argv) > 1 else 1000

@@ -10,7 +10,6 @@ one, both.
 import sys
 import time
 import tracemalloc
-from collections.abc import Iterator
 
 import numpy as np
 from ratios import Row
@@ -21,7 +20,7 @@ from dpzv_audit.statistics.families import LAPLACE
 
 DELTA = 1e-5
 Line = tuple[str, float, int]
-LINES: tuple[Line, ...] = (
+LINES = (
     ("gaussian", 0.388, 1_000),
     ("gaussian", 0.388, 10_000),
     ("gaussian", 1.0, 1_000),
@@ -33,7 +32,7 @@ LINES: tuple[Line, ...] = (
     ("laplace", 1.0, 10_000),
 )
 """Noise of scale 1, the shift between the worlds (mu, or epsilon of the Laplace mechanism), and scores a side."""
-TARGETS: dict[str, dict[Line, float]] = {
+TARGETS = {
     "joint": {
         ("gaussian", 0.388, 1_000): 0.33,
         ("gaussian", 1.0, 1_000): 1.53,
@@ -60,7 +59,7 @@ TARGETS: dict[str, dict[Line, float]] = {
         ("gaussian", 3.0, 10_000): 7.4,
     },
 }
-JAX_PRIVACY: dict[str, dict[Line, float]] = {
+JAX_PRIVACY = {
     "clopper-pearson": {
         ("gaussian", 0.388, 10_000): 0.58,
         ("gaussian", 1.0, 10_000): 1.99,
@@ -74,12 +73,12 @@ JAX_PRIVACY: dict[str, dict[Line, float]] = {
 }
 
 
-def true_epsilon(noise: str, shift: float) -> float:
+def true_epsilon(noise, shift):
     """Return epsilon at delta 1e-5 of a shift of scores by `shift`: exact for either noise."""
     return float(epsilon_from_mu(shift, DELTA)) if noise == "gaussian" else LAPLACE.epsilon(shift, DELTA)
 
 
-def print_power(names: tuple[str, ...], audits: int = 40) -> None:
+def print_power(names, audits=40):
     """Print the mean bound, its standard error, the bars and the time of one audit, a line an estimator and law.
 
     Bounds on a Gaussian curve say nothing about Laplace scores and are left out there.
@@ -109,7 +108,7 @@ def print_power(names: tuple[str, ...], audits: int = 40) -> None:
             )
 
 
-def rows(*, quick: bool = False) -> Iterator[Row]:
+def rows(*, quick=False):
     """Seconds and memory of one audit by number of scores: against a tenth of them, and at full size what was promised.
 
     One-run estimators take a tenth as many canaries as the others take scores a side.
@@ -134,7 +133,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
                 )
 
 
-def speed(name: str, size: int) -> tuple[float, float]:
+def speed(name, size):
     """(processor seconds, peak MiB beyond the scores) of one audit of `size` scores a side at mu = 1."""
     rng = np.random.default_rng(0)
     scores = rng.normal(1.0, 1.0, size), rng.normal(0.0, 1.0, size)
@@ -148,7 +147,7 @@ def speed(name: str, size: int) -> tuple[float, float]:
     return taken, peak / 2**20
 
 
-def print_speed(names: tuple[str, ...], n: int = 1_000_000, canaries: int = 100_000) -> None:
+def print_speed(names, n=1_000_000, canaries=100_000):
     """Print processor seconds and peak memory beyond the scores of one audit at mu = 1."""
     audit_scores([0.0] * 50, [1.0] * 50, delta=DELTA)
     print(f"speed: {n:,} scores a side, {canaries:,} canaries for one-run")
@@ -157,7 +156,7 @@ def print_speed(names: tuple[str, ...], n: int = 1_000_000, canaries: int = 100_
         print(f"{name:<20} {taken:>7.2f} s of the processor {mebibytes:>7.0f} MiB", flush=True)
 
 
-def main() -> None:
+def main():
     """Print what the command line asks for."""
     wanted = [word for word in sys.argv[1:] if word in ("power", "speed")] or ["power", "speed"]
     audits = [int(word) for word in sys.argv[1:] if word.isdigit()] or [40]

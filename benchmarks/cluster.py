@@ -9,7 +9,6 @@ Run: OMP_NUM_THREADS=1 python benchmarks/cluster.py --megabytes 188      (MNIST'
 import argparse
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from distributed import LocalCluster
@@ -26,24 +25,24 @@ class Idle:
 
     data: np.ndarray
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self):
         """See `dpzv_audit.games.engine.Trials`."""
         return {}
 
-    def __call__(self, first: int, last: int) -> dict[str, np.ndarray]:
+    def __call__(self, first, last):
         """See `dpzv_audit.games.engine.Trials`."""
         rows = np.arange(first, last, dtype=np.float64)
         return {"in_scores": rows, "out_scores": -rows}
 
 
-def main() -> None:
+def main():
     """Print both."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=188)
     given = parser.parse_args()
-    ends: list[float] = []
+    ends = []
 
-    def note(done: int, arrays: object) -> None:
+    def note(done, arrays):
         ends.append(time.monotonic())
 
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:

@@ -7,7 +7,6 @@ Run: python benchmarks/costs.py
 """
 
 import argparse
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ BATCH = 64
 COLUMNS = 16
 
 
-def rows(*, turns: int = 2, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def rows(*, turns=2, quick=False, device="cpu"):
     """The slope of the cost of `dpzv` and of `vafl` in each of the four."""
     for method in ("dpzv",) if quick else ("dpzv", "vafl"):
         for name, base in BASE.items():
@@ -39,7 +38,7 @@ def rows(*, turns: int = 2, quick: bool = False, device: str = "cpu") -> Iterato
             )
 
 
-def cost(method: str, size: dict[str, int], *, turns: int, device: str) -> float:
+def cost(method, size, *, turns, device):
     """The least seconds of a whole training of this size, its data not counted, over `turns` turns."""
     data = random_data(size["D"], size["M"], device)
     spec = METHODS[method]
@@ -50,11 +49,11 @@ def cost(method: str, size: dict[str, int], *, turns: int, device: str) -> float
     )
 
 
-def random_data(records: int, clients: int, device: str) -> TrainingData:
+def random_data(records, clients, device):
     """Random features of `clients` clients and labels of ten classes."""
     generator = np.random.default_rng(0)
 
-    def part(n: int) -> Records:
+    def part(n):
         blocks = tuple(generator.random((n, COLUMNS), dtype=np.float32) for _ in range(clients))
         return Records(blocks, generator.integers(10, size=n))
 
@@ -62,7 +61,7 @@ def random_data(records: int, clients: int, device: str) -> TrainingData:
     return TrainingData.of(dataset, dtype=torch.float32, device=device)
 
 
-def main() -> None:
+def main():
     """Print the slopes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=3)

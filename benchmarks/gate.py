@@ -39,7 +39,7 @@ MUS = (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 EPSILONS = (0.2, 0.5, 1.0, 1.5, 2.0, 3.0)
 
 
-def draws(seed: int) -> list[tuple[float, bool, np.ndarray, np.ndarray]]:
+def draws(seed):
     """Return (true epsilon, Gaussian by construction, scores in, scores out) of 20 mechanisms."""
     rng = np.random.default_rng(seed)
     found = []
@@ -81,12 +81,12 @@ class Answered:
 '''
 
 
-def true_mechanisms(folder: Path, number: int) -> list[str]:
+def true_mechanisms(folder, number):
     """Write a module of 20 mechanisms of known epsilon into `folder`; return their claims as TOML."""
     name = f"true_mechanisms_{number}"
     code, lines = [TRUE], []
 
-    def add(maker: str, epsilon: float, gaussian: bool) -> None:
+    def add(maker, epsilon, gaussian):
         code.append(f"def m{len(lines)}():\n    return {maker}\n\n\n")
         lines.append(
             f'[[claim]]\nname = "{len(lines)}"\nmechanism = "{name}:m{len(lines)}"\nepsilon = {epsilon!r}\n'
@@ -104,7 +104,7 @@ def true_mechanisms(folder: Path, number: int) -> list[str]:
     return lines
 
 
-def score_claims(folder: Path, seed: int) -> list[str]:
+def score_claims(folder, seed):
     """Write score files of 20 mechanisms of known epsilon into `folder`; return their claims as TOML."""
     lines = []
     for k, (epsilon, gaussian, inside, outside) in enumerate(draws(seed)):
@@ -117,7 +117,7 @@ def score_claims(folder: Path, seed: int) -> list[str]:
     return lines
 
 
-def refutations(seed: int, folder: Path, lines: list[str]) -> int:
+def refutations(seed, folder, lines):
     """Return how many of 20 true claims one gate refutes."""
     path = folder / "claims.toml"
     file = parse_claims(f"[defaults]\nalpha = {ALPHA}\n" + "\n".join(lines), path)
@@ -129,7 +129,7 @@ def refutations(seed: int, folder: Path, lines: list[str]) -> int:
     return sum(holm([run.evidence().p_value for run in runs], ALPHA))
 
 
-def true_claims(seeds: int) -> None:
+def true_claims(seeds):
     """Print in how many files a true claim was refuted."""
     started, counts = time.process_time(), []
     with tempfile.TemporaryDirectory() as name:
@@ -178,7 +178,7 @@ BUG_NAMES = (
 )
 
 
-def bugs() -> None:
+def bugs():
     """Print which mechanisms with a bug a gate at the default alpha refutes, the sound one too, and what it cost."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -198,7 +198,7 @@ def bugs() -> None:
     print(f"processor seconds for examples/planted.toml: {time.process_time() - started:.1f}")
 
 
-def print_verdicts(path: Path, text: str) -> None:
+def print_verdicts(path, text):
     """Print the claims of a file, whether each is refuted, and the pairs that its tests saw."""
     file = parse_claims(text, path)
     gate = Gate(file=file, access=Access.of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None))
@@ -211,9 +211,9 @@ def print_verdicts(path: Path, text: str) -> None:
         print(f"{run.placed.name}: {word}, p = {found.p_value:.1g}, {pairs} pairs, {run.seconds:.1f} s")
 
 
-def papers(seeds: int) -> None:
+def papers(seeds):
     """Print every verdict on examples/papers.toml by seed, and the processor time of each run."""
-    found: dict[str, list[str]] = {}
+    found = {}
     path = ROOT / "examples" / "papers.toml"
     for seed in range(seeds):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -233,7 +233,7 @@ def papers(seeds: int) -> None:
         print(f"{'stable' if len(words) == 1 else 'FLIPS'}: {name}: {', '.join(verdicts)}")
 
 
-def load(claims: int, jobs: int) -> None:
+def load(claims, jobs):
     """Print what one `verify` of `claims` claims with score files of 10,000 rows each costs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -268,7 +268,7 @@ def load(claims: int, jobs: int) -> None:
             )
 
 
-def main() -> None:
+def main():
     """Run one of the four."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["true", "bugs", "papers", "load"])

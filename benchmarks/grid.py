@@ -8,8 +8,6 @@ Run: OMP_NUM_THREADS=1 python benchmarks/grid.py
 """
 
 import argparse
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 from measuring import least
@@ -24,7 +22,7 @@ ROUNDS = 10
 PROMISED = 1.15
 """A round with noise on the grid over one with float noise, where a scalar is released: with any server."""
 
-SETTINGS: tuple[tuple[str, str, dict[str, Any], float | None], ...] = (
+SETTINGS = (
     ("dpzv", "dpzv", {}, PROMISED),
     ("dpzv-sound", "dpzv-sound", {}, PROMISED),
     ("dpzv with a dp-sgd server", "dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0}, PROMISED),
@@ -34,7 +32,7 @@ SETTINGS: tuple[tuple[str, str, dict[str, Any], float | None], ...] = (
 
 
 @torch.no_grad()
-def rows(*, turns: int = 15, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def rows(*, turns=15, quick=False, device="cpu"):
     """Yield the table's rows; `quick` takes few turns of the first two settings alone."""
     data = TrainingData.of(load("digits"), dtype=torch.float32, device=device)
     for what, method, options, promised in SETTINGS[: 2 if quick else None]:
@@ -59,7 +57,7 @@ def rows(*, turns: int = 15, quick: bool = False, device: str = "cpu") -> Iterat
         )
 
 
-def main() -> None:
+def main():
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=15)

@@ -30,7 +30,7 @@ BATCHES = (1, 16)
 ROUNDS = 3
 
 
-def dataset(records: int) -> VerticalDataset:
+def dataset(records):
     """Random token ids at one client, two classes."""
     generator = np.random.default_rng(0)
     ids = generator.integers(1, VOCABULARY, (records, LENGTH))
@@ -38,7 +38,7 @@ def dataset(records: int) -> VerticalDataset:
     return VerticalDataset("tokens", part, part, 2, "one client", {}, vocabulary=VOCABULARY)
 
 
-def run_of(data: VerticalDataset, folder: str, batch: int) -> DPZVRun:
+def run_of(data, folder, batch):
     """A run before its first round."""
     config = METHODS["dpzv"].configure(
         batch_size=batch, client_model="transformer", transformer=folder, perturbation="in-place", momentum=0.0
@@ -48,7 +48,7 @@ def run_of(data: VerticalDataset, folder: str, batch: int) -> DPZVRun:
 
 
 @torch.no_grad()
-def main() -> None:
+def main():
     """Print the unit costs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=12)

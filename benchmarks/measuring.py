@@ -5,8 +5,6 @@ moves a ratio little. On the CPU it is processor time, on CUDA the time until th
 """
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 PRODUCTS = {torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, torch.ops.aten.addmm}
 
 
-def seconds(function: Callable[[], object], repeats: int = 1, *, device: str = "cpu") -> float:
+def seconds(function, repeats=1, *, device="cpu"):
     """Seconds a call over `repeats` calls: of the processor, or on CUDA by the clock until the device is done."""
     if device == "cpu":
         start = time.process_time()
@@ -29,9 +27,7 @@ def seconds(function: Callable[[], object], repeats: int = 1, *, device: str = "
     return (time.perf_counter() - start) / repeats
 
 
-def least(
-    functions: Sequence[tuple[Callable[[], object], int]], *, turns: int, device: str = "cpu"
-) -> tuple[float, ...]:
+def least(functions, *, turns, device="cpu"):
     """The least seconds a call of each of `functions`, (function, repeats a turn), over `turns` turns of all."""
     taken = [[seconds(function, repeats, device=device) for function, repeats in functions] for _ in range(turns)]
     return tuple(min(column) for column in zip(*taken, strict=True))
@@ -40,11 +36,11 @@ def least(
 class CaptureProducts(TorchDispatchMode):
     """Keeps every matrix product that runs inside it, with its arguments as they were."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.calls: list[Callable[[], Any]] = []
+        self.calls = []
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function.overloadpacket in PRODUCTS:
             ready = tuple(a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args)
             plain = getattr(torch, function.overloadpacket.__name__)
@@ -52,7 +48,7 @@ class CaptureProducts(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def products_of(step: Callable[[], object], *, before: int = 8) -> Callable[[], None]:
+def products_of(step, *, before=8):
     """A function that runs the bare matrix products of one call of `step`, made after `before` calls of it."""
     for _ in range(before):
         step()
@@ -60,7 +56,7 @@ def products_of(step: Callable[[], object], *, before: int = 8) -> Callable[[], 
         step()
     calls = captured.calls
 
-    def products() -> None:
+    def products():
         for call in calls:
             call()
 

@@ -7,7 +7,6 @@ Run: python benchmarks/memory.py --batch-size 32 --size 64
 import argparse
 import multiprocessing
 import resource
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
@@ -28,7 +27,7 @@ MOST = 2e9
 """The bytes that `feature_inversion` may take on a table of so many columns."""
 
 
-def rows(*, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def rows(*, quick=False, device="cpu"):
     """The peak of a client's round over its model and the activations of a batch, by method."""
     for bar in bars(PeakMemory.batch_size, 16 if quick else PeakMemory.image_size):
         found = bar.measured(device)
@@ -53,11 +52,11 @@ def rows(*, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
         )
 
 
-def inversion_peak(records: int, trials: int) -> int:
+def inversion_peak(records, trials):
     """The most bytes that this process held, after `feature_inversion` on DPZV with two clients of half the columns."""
     generator = np.random.default_rng(0)
 
-    def part(n: int) -> Records:
+    def part(n):
         blocks = tuple(generator.random((n, COLUMNS // 2), dtype=np.float32) for _ in range(2))
         return Records(blocks, generator.integers(2, size=n))
 
@@ -70,13 +69,13 @@ def inversion_peak(records: int, trials: int) -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def bars(batch: int, size: int) -> tuple[PeakMemory, ...]:
+def bars(batch, size):
     """What the figure measures, at another batch and image size."""
     kept = (item for item in FIGURE_4.items if isinstance(item, PeakMemory))
     return tuple(replace(bar, batch_size=batch, image_size=size) for bar in kept)
 
 
-def main() -> None:
+def main():
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch-size", type=int, default=PeakMemory.batch_size)
@@ -86,7 +85,7 @@ def main() -> None:
     about = f"One client with a ResNet-18, batches of {batch} images of {size} x {size}, no momentum."
     table = replace(FIGURE_4, items=bars(batch, size), about=about)
 
-    def no_data(keywords: object) -> None:
+    def no_data(keywords):
         raise AssertionError("memory is measured on random images")
 
     print(to_markdown(table, reproduce(table, Setting(load=no_data, epochs=1, seeds=1))))

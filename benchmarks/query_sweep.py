@@ -22,7 +22,6 @@ from attacks.gradient.estimates import (
     ridge,
 )
 from attacks.label.direct import argmin
-from dpzv_audit.base.findings import Interval
 from dpzv_audit.base.seeds import Purpose, stream
 
 CLASSES = 10
@@ -57,12 +56,12 @@ class Queries:
     labels: torch.Tensor
 
 
-def _row(row: str, figures: dict[int, float | tuple[float, float]], **options: object) -> list[Cell]:
+def _row(row, figures, **options):
     ranges = {q: value if isinstance(value, tuple) else (value, value) for q, value in figures.items()}
     return [Cell(row, q, low, high, **options) for q, (low, high) in ranges.items()]  # type: ignore[arg-type]
 
 
-CELLS: list[Cell] = [
+CELLS = [
     *_row("one a batch", {1: 0.117, 10: 0.173, 100: (0.44, 0.48), 320: 0.94, 640: 1.0}),
     *_row("one a record", {1: 0.2, 10: 1.0, 100: 1.0}, per_record=True),
     *_row("eavesdropper", dict.fromkeys((1, 10, 100, 320, 640), 0.1), knows_directions=False),
@@ -75,7 +74,7 @@ CELLS: list[Cell] = [
 ]
 
 
-def simulate(cell: Cell, *, batches: int, seed: int, part: int = 0) -> Queries:
+def simulate(cell, *, batches, seed, part=0):
     """Return `batches` batches of synthetic queries: forward differences of real cross entropy in float64."""
     generator = stream(seed, Purpose.ATTACK, cell.queries, cell.records, part)
     shape = (batches, cell.records, CLASSES)
@@ -90,20 +89,20 @@ def simulate(cell: Cell, *, batches: int, seed: int, part: int = 0) -> Queries:
     return Queries(directions, scalars, labels)
 
 
-def _losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def _losses(logits, labels):
     """Return cross entropy (n, q, B) of logits (n, q, B, c) for labels (n, B)."""
     wanted = labels[:, None].expand(logits.shape[:3])
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 2), wanted.flatten(), reduction="none")
     return loss.reshape(wanted.shape)
 
 
-def noise_of(cell: Cell) -> float:
+def noise_of(cell):
     """Return the size of a scalar's error: added noise and the forward difference's own, root mean square."""
     records = 1 if cell.per_record else cell.records
     return math.hypot(cell.noise_std, forward_difference_error(STEP, CLASSES, records=records))
 
 
-def estimates(cell: Cell, queries: Queries) -> dict[str, torch.Tensor]:
+def estimates(cell, queries):
     """Return gradients (n, B, c) by the name of the estimator."""
     u, s = queries.directions, queries.scalars
     return {
@@ -113,15 +112,15 @@ def estimates(cell: Cell, queries: Queries) -> dict[str, torch.Tensor]:
     }
 
 
-def over_batches(correct: torch.Tensor, confidence: float = 0.95) -> Interval:
+def over_batches(correct, confidence=0.95):
     """Return the share of `correct` (batches, B) with Student's interval over batches, whose guesses share scalars."""
     return t_interval(correct.double().mean(1).numpy(), correct.numel(), confidence)
 
 
-def measure(cell: Cell, *, batches: int, seed: int) -> dict[str, Interval]:
+def measure(cell, *, batches, seed):
     """Return success by estimator with its 95% interval over batches, whose guesses share scalars."""
     at_once = max(1, min(batches, MOST_NUMBERS // (cell.queries * cell.records * CLASSES)))
-    correct: dict[str, list[torch.Tensor]] = {}
+    correct = {}
     for part, done in enumerate(range(0, batches, at_once)):
         queries = simulate(cell, batches=min(at_once, batches - done), seed=seed, part=part)
         for name, gradients in estimates(cell, queries).items():
@@ -129,12 +128,12 @@ def measure(cell: Cell, *, batches: int, seed: int) -> dict[str, Interval]:
     return {name: over_batches(torch.cat(parts)) for name, parts in correct.items()}
 
 
-def agrees(cell: Cell, rate: float) -> bool:
+def agrees(cell, rate):
     """Return whether `rate` is within the tolerance of the cell's reference."""
     return cell.low - TOLERANCE <= rate <= cell.high + TOLERANCE
 
 
-def main() -> int:
+def main():
     """Print the table; return 1 if the ridge estimator misses a reference figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="every random number follows from it")

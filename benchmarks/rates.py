@@ -10,9 +10,7 @@ Run: python benchmarks/rates.py czofo --data-dir data --epochs 5 --rates 0.1 0.0
 import argparse
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,13 +19,13 @@ from mechanisms import method_named, train
 from mechanisms.core.context import TrainingData
 
 HELD_OUT = 10_000
-HALVES: dict[str, Any] = {"name": "mnist", "clients": 2, "partition": "runs"}
+HALVES = {"name": "mnist", "clients": 2, "partition": "runs"}
 MLP = {"batch_size": 64, "embedding": 64, "hidden": 128, "momentum": 0.0, "server_momentum": 0.0}
 SYNCHRONOUS = ("split", "compressed", "syn-zoo-vfl")
 """Methods whose rounds activate every client, so that a pass of every client is one epoch."""
 
 
-def held_out(data: TrainingData, records: int | None) -> TrainingData:
+def held_out(data, records):
     """`data` with its last training records in the place of the test records, and `records` of the others."""
     cut = len(data.labels) - HELD_OUT
     trained = min(records or cut, cut)
@@ -40,7 +38,7 @@ def held_out(data: TrainingData, records: int | None) -> TrainingData:
     )
 
 
-def milestones(history: Sequence[tuple[int, float, float]], passes: int) -> str:
+def milestones(history, passes):
     """In which of the paper's epochs 60, 80, 90 and 95% were first reached, "-" where they were not."""
     found = []
     for target in (60, 80, 90, 95):
@@ -49,7 +47,7 @@ def milestones(history: Sequence[tuple[int, float, float]], passes: int) -> str:
     return ", ".join(found)
 
 
-def setting(text: str) -> tuple[str, Any]:
+def setting(text):
     """KEY=VALUE with VALUE as JSON where it is JSON, as a string otherwise."""
     key, value = text.split("=", 1)
     try:
@@ -58,7 +56,7 @@ def setting(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def main() -> None:
+def main():
     """Print a line for every pair of rates."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("method")

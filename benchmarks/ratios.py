@@ -20,13 +20,13 @@ class Row:
     at_least: bool = False
 
     @property
-    def missed_by(self) -> float | None:
+    def missed_by(self):
         """How many times further off than promised; 1 or less where the promise is kept, None without one."""
         if self.promised is None or self.ratio is None:
             return None
         return self.promised / self.ratio if self.at_least else self.ratio / self.promised
 
 
-def milliseconds(value: float) -> str:
+def milliseconds(value):
     """`value` seconds as words."""
     return f"{1e3 * value:.3g} ms"

@@ -11,7 +11,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from rates import HALVES, MLP, setting
 from scipy import stats
@@ -21,7 +20,7 @@ from mechanisms import method_named, train
 from mechanisms.core.context import TrainingData
 
 
-def standardised(data: TrainingData) -> TrainingData:
+def standardised(data):
     """`data` less the mean of all training features, over their standard deviation."""
     whole = torch.cat([block.flatten() for block in data.features])
     mean, std = whole.mean(), whole.std()
@@ -29,13 +28,13 @@ def standardised(data: TrainingData) -> TrainingData:
     return replace(data, features=moved, test_features=tested)
 
 
-def difference(values: np.ndarray) -> str:
+def difference(values):
     """Mean of paired differences and its 95% Student interval."""
     half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
     return f"{values.mean():+.2f}, 95% from {values.mean() - half:+.2f} to {values.mean() + half:+.2f}"
 
 
-def main() -> None:
+def main():
     """Print a line for every reading."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("method")

@@ -10,7 +10,6 @@ Run: OMP_NUM_THREADS=1 python benchmarks/recording.py
 """
 
 import argparse
-from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 from measuring import least
 from ratios import Row, milliseconds
-from torch import Tensor, nn
+from torch import nn
 
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
@@ -31,7 +30,7 @@ EPOCHS = 2
 MEMORIES = {"in memory": (1 << 30, True), "on disk past 4 MB": (4 << 20, True), "on disk past 1 MB": (1 << 20, False)}
 """Where tensors are kept, by what memory of a recorder; and whether the promise is about it. Within 1 MB fewer messages
 wait to be checked together than the recorder would gather."""
-BOTTOMS: dict[str, tuple[Callable[[], nn.Module], int, bool]] = {
+BOTTOMS = {
     "two convolutions, 64 numbers a record": (
         lambda: nn.Sequential(
             *(nn.Unflatten(1, (1, 28, 14)), nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
@@ -51,7 +50,7 @@ BOTTOMS: dict[str, tuple[Callable[[], nn.Module], int, bool]] = {
 shows what a message costs where there is hardly anything to compute."""
 
 
-def rows(*, quick: bool = False, turns: int = 41) -> Iterator[Row]:
+def rows(*, quick=False, turns=41):
     """The time of a training with the recorder over that without, by bottom model and by where tensors are kept."""
     for words, (bottom, width, sensible) in BOTTOMS.items():
         heavy = words.startswith("two conv")
@@ -72,7 +71,7 @@ def rows(*, quick: bool = False, turns: int = 41) -> Iterator[Row]:
             )
 
 
-def halves(count: int) -> tuple[list[Tensor], Tensor]:
+def halves(count):
     """Left and right halves (count, 392) of pictures, and their labels; random ones where there are none."""
     try:
         part = load("mnist", clients=2).train
@@ -85,7 +84,7 @@ def halves(count: int) -> tuple[list[Tensor], Tensor]:
     return blocks, torch.tensor(np.asarray(labels[:count]))
 
 
-def train(x: list[Tensor], y: Tensor, bottom: Callable[[], nn.Module], width: int, memory: int | None = None) -> None:
+def train(x, y, bottom, width, memory=None):
     """Train for two epochs; `memory` is the recorder's, None for a training without one."""
     torch.manual_seed(0)
     record = None if memory is None else Recorder(len(y), len(x), memory)
@@ -105,7 +104,7 @@ def train(x: list[Tensor], y: Tensor, bottom: Callable[[], nn.Module], width: in
         assert len(record.messages) == 4 * len(batches)
 
 
-def main() -> None:
+def main():
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=41)

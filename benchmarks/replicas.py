@@ -8,7 +8,6 @@ Run: python benchmarks/replicas.py
 """
 
 import argparse
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.core.context import RunContext, TrainingData
-from mechanisms.core.method import Run
 
 STACK = 128
 GAIN_PROMISED = 12.0
@@ -27,20 +25,20 @@ ROUND_PROMISED = {1: 4.0, STACK: 2.5}
 ROUNDS = {1: 60, STACK: 4}
 """Rounds a turn by size of the stack."""
 
-MODELS: dict[str, dict[str, object]] = {"16 -> 32 -> 10": {}, "sum, no top": {"top_model": False}}
+MODELS = {"16 -> 32 -> 10": {}, "sum, no top": {"top_model": False}}
 CNN_STACK = 16
 
 
-def digits(device: str = "cpu") -> TrainingData:
+def digits(device="cpu"):
     """Digits on `device`."""
     return TrainingData.of(load("digits"), dtype=torch.float32, device=device)
 
 
-def strips(device: str = "cpu") -> TrainingData:
+def strips(device="cpu"):
     """Random images for four clients with strips of 7 x 28 each: what a convolution costs does not depend on them."""
     generator = np.random.default_rng(0)
 
-    def part(n: int) -> Records:
+    def part(n):
         blocks = tuple(generator.random((n, 1, 7, 28), dtype=np.float32) for _ in range(4))
         return Records(blocks, generator.integers(10, size=n))
 
@@ -48,7 +46,7 @@ def strips(device: str = "cpu") -> TrainingData:
     return TrainingData.of(dataset, dtype=torch.float32, device=device)
 
 
-def run_of(data: TrainingData, method: str, replicas: int, device: str, **options: object) -> Run:
+def run_of(data, method, replicas, device, **options):
     """A run of `replicas` replicas with rounds enough for any benchmark."""
     config = METHODS[method].configure(epochs=1_000, **options)
     run = METHODS[method].start(data, config, RunContext(seed=0, replicas=range(replicas), device=device))
@@ -58,7 +56,7 @@ def run_of(data: TrainingData, method: str, replicas: int, device: str, **option
 
 
 @torch.no_grad()
-def stack_rows(*, turns: int = 9, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def stack_rows(*, turns=9, quick=False, device="cpu"):
     """A replica-round of a stack against a round of one replica alone, by method and model."""
     data = digits(device)
     cases = [("dpzv", name, batch, options, STACK) for name, options in MODELS.items() for batch in (8, 16, 64)]
@@ -76,16 +74,16 @@ def stack_rows(*, turns: int = 9, quick: bool = False, device: str = "cpu") -> I
 
 
 def _gain(
-    data: TrainingData,
-    method: str,
-    model: str,
-    batch: int,
-    options: dict[str, object],
-    stack: int,
-    promised: float | None,
-    turns: int,
-    device: str,
-) -> Row:
+    data,
+    method,
+    model,
+    batch,
+    options,
+    stack,
+    promised,
+    turns,
+    device,
+):
     alone, together = (run_of(data, method, k, device, batch_size=batch, **options) for k in (1, stack))
     one, many = least([(alone.step, ROUNDS[1]), (together.step, ROUNDS[STACK])], turns=turns, device=device)
     return Row(
@@ -99,7 +97,7 @@ def _gain(
 
 
 @torch.no_grad()
-def product_rows(*, turns: int = 9, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def product_rows(*, turns=9, quick=False, device="cpu"):
     """A DPZV round on digits against the bare products in it."""
     data = digits(device)
     for model, options in list(MODELS.items())[: 1 if quick else None]:
@@ -118,7 +116,7 @@ def product_rows(*, turns: int = 9, quick: bool = False, device: str = "cpu") ->
                 )
 
 
-def main() -> None:
+def main():
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=9)

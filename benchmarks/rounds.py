@@ -13,7 +13,6 @@ Run: OMP_NUM_THREADS=1 python benchmarks/rounds.py
 """
 
 import argparse
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.core.context import RunContext, TrainingData
 
-PUBLISHED: dict[tuple[str, int], float] = {
+PUBLISHED = {
     ("vafl", 0): 1.8,
     ("zoo-vfl", 0): 3.2,
     ("czofo", 1): 2.3,
@@ -39,14 +38,14 @@ PROMISED = 0.5
 """A round takes at most half of the published code's model work."""
 
 
-def mnist() -> tuple[VerticalDataset, str]:
+def mnist():
     """MNIST in 003's halves, and what it is in words; random images of its shape where its files are absent."""
     try:
         return load("mnist", clients=2, partition="runs"), "MNIST"
     except InputError:
         generator = np.random.default_rng(0)
 
-        def part(n: int) -> Records:
+        def part(n):
             blocks = tuple(generator.random((n, 392), dtype=np.float32) for _ in range(2))
             return Records(blocks, generator.integers(10, size=n))
 
@@ -54,7 +53,7 @@ def mnist() -> tuple[VerticalDataset, str]:
 
 
 @torch.no_grad()
-def rows(*, turns: int = 100, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def rows(*, turns=100, quick=False, device="cpu"):
     """A round of each method against what the published code takes for its model work."""
     dataset, what = mnist()
     data = TrainingData.of(dataset, dtype=torch.float32, device=device)
@@ -76,7 +75,7 @@ def rows(*, turns: int = 100, quick: bool = False, device: str = "cpu") -> Itera
         )
 
 
-def main() -> None:
+def main():
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=200)

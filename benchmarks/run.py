@@ -15,7 +15,7 @@ import argparse
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -123,7 +123,7 @@ BUSY = 0.3
 """Load a core from which on the page says that the machine was not idle."""
 
 
-def machine(device: str) -> str:
+def machine(device):
     """Processor, cores, system and versions, in words; the GPU first where one is measured on."""
     words = [torch.cuda.get_device_name()] if device != "cpu" else []
     words += [_processor(), f"{os.cpu_count()} cores", platform.system(), f"Python {platform.python_version()}"]
@@ -132,7 +132,7 @@ def machine(device: str) -> str:
     return ", ".join(words)
 
 
-def _processor() -> str:
+def _processor():
     """The processor's model as Linux names it, elsewhere as Python does."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
@@ -140,7 +140,7 @@ def _processor() -> str:
     return named[0] if named else platform.processor() or platform.machine()
 
 
-def load_words(before: float, after: float, cores: int) -> str:
+def load_words(before, after, cores):
     """The load averages over one minute, and what they mean for the figures."""
     words = f"Load average {before:.2f} when it started and {after:.2f} when it ended, of {cores} cores."
     if before > BUSY * cores:
@@ -151,7 +151,7 @@ def load_words(before: float, after: float, cores: int) -> str:
     return words
 
 
-def cells(row: Row) -> tuple[str, str, str, str, str, str]:
+def cells(row):
     """What the table shows of a row."""
     ratio = "-" if row.ratio is None else f"{row.ratio:.2f}" if row.ratio >= 0.01 else f"{row.ratio:.1g}"
     promised = "-" if row.promised is None else f"at {'least' if row.at_least else 'most'} {row.promised:g}"
@@ -160,7 +160,7 @@ def cells(row: Row) -> tuple[str, str, str, str, str, str]:
     return row.what, row.ours, row.beside, ratio, promised, verdict
 
 
-def markdown(section: Section, rows: Sequence[Row]) -> str:
+def markdown(section, rows):
     """A section of the page."""
     head = ("what", "measured", "beside", "ratio", "promised", "kept")
     about = f"Ratio: {section.ratio}." + (f" {section.note}" if section.note else "")
@@ -170,7 +170,7 @@ def markdown(section: Section, rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def promises(rows: Sequence[Row]) -> str:
+def promises(rows):
     """How many promises were kept, and the others."""
     bound = [row for row in rows if row.missed_by is not None]
     missed = [row for row in bound if row.missed_by is not None and row.missed_by > 1.0]
@@ -180,7 +180,7 @@ def promises(rows: Sequence[Row]) -> str:
     return words
 
 
-def main() -> None:
+def main():
     """Measure, print every row as it comes, and write the page where asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(s.name for s in SECTIONS))

@@ -9,10 +9,8 @@ Run: python benchmarks/shadow.py
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import numpy as np
 import torch
 from measuring import products_of, seconds
 from ratios import Row, milliseconds
@@ -20,7 +18,6 @@ from ratios import Row, milliseconds
 from attacks.core.setting import AttackSetting
 from attacks.membership.mount import chosen_rows, coins_of, pool_of, train_on_coins
 from dpzv_audit.data import load
-from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms import METHODS
 from mechanisms.core.context import RunContext, TrainingData
 
@@ -30,7 +27,7 @@ EPOCHS = 20
 PROMISED = 2.5
 
 
-def rows(*, turns: int = 3, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def rows(*, turns=3, quick=False, device="cpu"):
     """Shadow runs of three methods in batches of 64, the default, and of 16; `quick`: of 64 alone, one turn."""
     for name in ("split", "vafl", "dpzv"):
         for batch_size in (64,) if quick else (64, 16):
@@ -50,23 +47,21 @@ def rows(*, turns: int = 3, quick: bool = False, device: str = "cpu") -> Iterato
             )
 
 
-def setting_of(method: str, batch_size: int, device: str) -> AttackSetting:
+def setting_of(method, batch_size, device):
     """The setting of a membership attack on digits."""
     spec = METHODS[method]
     config = spec.configure(batch_size=batch_size, epochs=EPOCHS)
     return AttackSetting(method=spec, config=config, dataset=load("digits"), adversary="release", device=device)
 
 
-def shadow_run(
-    pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, products: Callable[[], object]
-) -> tuple[float, float]:
+def shadow_run(pool, setting, coins, products):
     """Seconds to train the shadow models and ask them about every record, and of as many rounds of bare `products`.
 
     The products of an epoch run after that epoch, so that other work on the machine slows both alike.
     """
     done, bare = 0, 0.0
 
-    def after_epoch(rounds: int) -> None:
+    def after_epoch(rounds):
         nonlocal done, bare
         bare += seconds(products, rounds - done, device=setting.device) * (rounds - done)
         done = rounds
@@ -76,7 +71,7 @@ def shadow_run(
     return whole - bare, bare
 
 
-def bare_products(pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray) -> Callable[[], None]:
+def bare_products(pool, setting, coins):
     """A function that runs the bare products of one round of these shadow models."""
     chosen = chosen_rows(coins)
     data = TrainingData.of(pool, dtype=torch.float32, device=setting.device, labels=pool.train.labels[chosen])
@@ -87,7 +82,7 @@ def bare_products(pool: VerticalDataset, setting: AttackSetting, coins: np.ndarr
 
 
 @torch.no_grad()
-def main() -> None:
+def main():
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=5)

@@ -9,7 +9,6 @@ Run: OMP_NUM_THREADS=1 python benchmarks/throughput.py
 import argparse
 import os
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
@@ -29,7 +28,7 @@ MEMORY = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TOP_PAD_": "67108864"}
 """What docs/guide/scale.md says to start Dask workers with: else glibc gives the memory of each tensor back at once."""
 
 
-def rows(*, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def rows(*, quick=False, device="cpu"):
     """Trainings a second on 1 and 2 workers of either kind against this process; a line where Dask is not installed."""
     trials = RealTrials(Game(config=METHODS["dpzv"].configure()), load("digits"), device=device)
     chunks = 4 if quick else 16
@@ -51,13 +50,13 @@ def rows(*, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
             yield _row(f"Dask, workers {workers}, {words}", rate, alone)
 
 
-def _row(what: str, rate: float, alone: float) -> Row:
+def _row(what, rate, alone):
     return Row(
         what=what, ours=f"{rate:.0f} trainings a second", beside=f"{alone:.0f} in this process", ratio=rate / alone
     )
 
 
-def rate_here(trials: RealTrials, chunks: int) -> float:
+def rate_here(trials, chunks):
     """Trainings a second of `chunks` chunks one after the other."""
     run_chunk(trials, 0, CHUNK)
     start = time.perf_counter()
@@ -66,7 +65,7 @@ def rate_here(trials: RealTrials, chunks: int) -> float:
     return 2 * CHUNK * chunks / (time.perf_counter() - start)
 
 
-def rate_on(workers: Workers, trials: RealTrials, chunks: int) -> float:
+def rate_on(workers, trials, chunks):
     """Trainings a second of `chunks` chunks on warm `workers`, as an audit hands them out."""
     opened = lanes_of(workers, partial(run_chunk, trials))
     try:
@@ -83,7 +82,7 @@ def rate_on(workers: Workers, trials: RealTrials, chunks: int) -> float:
 
 
 @contextmanager
-def cluster_of(workers: int, environment: Mapping[str, str]) -> Iterator[str | None]:
+def cluster_of(workers, environment):
     """Address of a local Dask cluster of processes started with `environment`; None without `distributed`."""
     try:
         from distributed import LocalCluster
@@ -99,7 +98,7 @@ def cluster_of(workers: int, environment: Mapping[str, str]) -> Iterator[str | N
         yield made.scheduler_address
 
 
-def main() -> None:
+def main():
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="A quarter of the chunks.")

@@ -6,7 +6,6 @@ f-strings and what is raised (wording), imports, and arguments that only limit a
 
 import ast
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,7 +14,6 @@ from cosmic_ray.mutating import mutate_code
 from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator
 from parso.python.tree import PythonLeaf
-from parso.tree import NodeOrLeaf
 
 _BINARY = ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "Pow_Mul", "FloorDiv_Div", "Mod_FloorDiv", "BitAnd_BitOr")
 _COMPARISON = ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is")
@@ -56,7 +54,7 @@ class Mutant:
     """The whole mutated module."""
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self):
         """What a mutant is known by: it stays the same where other lines of the module change."""
         return self.module, self.where, self.before, self.after
 
@@ -64,7 +62,7 @@ class Mutant:
 class Swap(Operator):  # type: ignore[misc]
     """Replaces a called name or an augmented assignment by its opposite: min by max, floor by ceil, += by -=."""
 
-    def mutation_positions(self, node: NodeOrLeaf) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    def mutation_positions(self, node):
         """Yield the node's own place where it can be swapped."""
         if not isinstance(node, PythonLeaf) or node.value not in SWAPS:
             return
@@ -72,13 +70,13 @@ class Swap(Operator):  # type: ignore[misc]
         if node.type == "operator" or (following is not None and following.value in ("(", ".")):
             yield node.start_pos, node.end_pos
 
-    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:
+    def mutate(self, node, index):
         """Return the leaf with its opposite in it."""
         node.value = SWAPS[node.value]
         return node
 
     @classmethod
-    def examples(cls) -> tuple[()]:
+    def examples(cls):
         """No examples: the tests hold them."""
         return ()
 
@@ -93,7 +91,7 @@ class Place:
     where: str
 
 
-def places(source: str) -> list[Place]:
+def places(source):
     """Return all places where a mutant of `source` means something, in the order of the operators."""
     found = []
     nodes = [(node, _means_something(node)) for node in ast_nodes(get_ast(source))]
@@ -107,7 +105,7 @@ def places(source: str) -> list[Place]:
     return found
 
 
-def mutant(module: str, source: str, place: Place) -> Mutant | None:
+def mutant(module, source, place):
     """Return the mutant of `source`, the text of `module` (its path); None where it means the same or nothing."""
     mutated = mutate_code(source, _operators()[place.operator], place.occurrence)
     assert mutated is not None
@@ -122,7 +120,7 @@ def mutant(module: str, source: str, place: Place) -> Mutant | None:
     return Mutant(module, place.where, place.line, before, after, mutated)
 
 
-def shuffled(module: str, source: str, seed: int) -> list[Place]:
+def shuffled(module, source, seed):
     """Return the places in a random order that depends on module and `seed` alone."""
     order = places(source)
     random.Random(f"{module}:{seed}").shuffle(order)
@@ -130,18 +128,18 @@ def shuffled(module: str, source: str, seed: int) -> list[Place]:
 
 
 @cache
-def _operators() -> tuple[Operator, ...]:
+def _operators():
     return (*(get_operator(name)() for name in OPERATORS), Swap())
 
 
-def _ancestors(node: NodeOrLeaf) -> Iterator[tuple[NodeOrLeaf, NodeOrLeaf]]:
+def _ancestors(node):
     """Yield (child, parent) from `node` up to the module."""
     while node.parent is not None:
         yield node, node.parent
         node = node.parent
 
 
-def _means_something(node: NodeOrLeaf) -> bool:
+def _means_something(node):
     in_function = False
     for child, parent in _ancestors(node):
         if parent.type in ("fstring", "decorator", "raise_stmt", "import_from", "import_name", "tfpdef", "param"):
@@ -160,6 +158,6 @@ def _means_something(node: NodeOrLeaf) -> bool:
     return True
 
 
-def _where(node: NodeOrLeaf) -> str:
+def _where(node):
     names = [parent.name.value for _, parent in _ancestors(node) if parent.type in ("funcdef", "classdef")]
     return ".".join(reversed(names))

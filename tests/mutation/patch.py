@@ -6,8 +6,7 @@ wherever they were imported, and caches are emptied.
 
 import dataclasses
 import sys
-from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from types import CodeType, FunctionType
 
 import numpy as np
 
@@ -18,7 +17,7 @@ class NotApplied(Exception):
     """The change cannot be made in a loaded module (or changes nothing there)."""
 
 
-def apply(module: ModuleType, source: str, mutated: str) -> None:
+def apply(module, source, mutated):
     """Make `module`, loaded from `source`, what it would be from `mutated`; raises `NotApplied` where it cannot."""
     old, new = (compile(text, module.__file__ or "", "exec", dont_inherit=True) for text in (source, mutated))
     before, after = _functions(old), _functions(new)
@@ -30,9 +29,9 @@ def apply(module: ModuleType, source: str, mutated: str) -> None:
     _empty_caches()
 
 
-def _functions(code: CodeType) -> dict[str, CodeType]:
+def _functions(code):
     """Return the code of the module's functions and methods by qualified name; what is nested lies within them."""
-    found: dict[str, CodeType] = {}
+    found = {}
     for constant in code.co_consts:
         if not isinstance(constant, CodeType) or constant.co_name.startswith("<"):
             continue
@@ -41,8 +40,8 @@ def _functions(code: CodeType) -> dict[str, CodeType]:
     return found
 
 
-def _function(module: ModuleType, name: str) -> FunctionType:
-    found: Any = module
+def _function(module, name):
+    found = module
     for part in name.split("."):
         found = vars(found)[part]
     while not isinstance(found, FunctionType):
@@ -53,7 +52,7 @@ def _function(module: ModuleType, name: str) -> FunctionType:
     return found
 
 
-def _plain(value: Any) -> bool:
+def _plain(value):
     if isinstance(value, tuple | list | frozenset | set):
         return all(map(_plain, value))
     if isinstance(value, dict):
@@ -61,15 +60,15 @@ def _plain(value: Any) -> bool:
     return isinstance(value, _PLAIN)
 
 
-def _differ(one: Any, other: Any) -> bool:
+def _differ(one, other):
     if isinstance(one, np.ndarray):
         return not np.array_equal(one, other)
     return repr(one) != repr(other)
 
 
-def _replace_data(module: ModuleType, code: CodeType) -> bool:
+def _replace_data(module, code):
     """Run the mutated top level apart and carry over the data that differ; return whether any did."""
-    fresh: dict[str, Any] = {"__name__": module.__name__, "__file__": module.__file__}
+    fresh = {"__name__": module.__name__, "__file__": module.__file__}
     exec(code, fresh)
     done = False
     for name, value in fresh.items():
@@ -92,7 +91,7 @@ def _replace_data(module: ModuleType, code: CodeType) -> bool:
     return done
 
 
-def _replace_defaults(old: FunctionType, new: FunctionType) -> bool:
+def _replace_defaults(old, new):
     """Give `old` the defaults of `new` that are data and differ: they were read when the function was defined."""
     done = False
     for name in ("__defaults__", "__kwdefaults__"):
@@ -103,7 +102,7 @@ def _replace_defaults(old: FunctionType, new: FunctionType) -> bool:
     return done
 
 
-def _empty_caches() -> None:
+def _empty_caches():
     for name, module in list(sys.modules.items()):
         if name.startswith("dpzv_audit"):
             for value in list(vars(module).values()):

@@ -13,34 +13,32 @@ import os
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 Key = tuple[str, str, str, str]
 
 
-def register(path: Path) -> dict[Key, dict[str, str]]:
+def register(path):
     """Return what is known of mutants that survived once: `verdict`, and `why` or the `test` that kills it now."""
     entries = tomllib.loads(path.read_text(encoding="utf-8")).get("mutant", []) if path.exists() else []
     return {(e["module"], e["where"], e["before"], e["after"]): e for e in entries}
 
 
-def key(row: dict[str, Any]) -> Key:
+def key(row):
     """Return what the mutant of a line of results is known by."""
     return row["module"], row["where"], row["before"], row["after"]
 
 
-def load_results(paths: Sequence[Path]) -> dict[tuple[Key, int], dict[str, Any]]:
+def load_results(paths):
     """Return the newest line of results about each mutant."""
     rows = (json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines())
     return {(key(row), row["line"]): row for row in rows}
 
 
-def table(rows: Sequence[dict[str, Any]], known: dict[Key, dict[str, str]]) -> str:
+def table(rows, known):
     """Return the Markdown table of results, a line a module."""
-    counts: dict[str, Counter[str]] = {}
+    counts = {}
     for row in rows:
         count = counts.setdefault(row["module"], Counter())
         verdict = known.get(key(row), {}).get("verdict", "")
@@ -52,7 +50,7 @@ def table(rows: Sequence[dict[str, Any]], known: dict[Key, dict[str, str]]) -> s
         "| module | mutants tried | killed | of these by tests written for it | equivalent | cost or wording | open |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    total: Counter[str] = Counter()
+    total = Counter()
     for count in counts.values():
         total.update(count)
     for name, count in [*sorted(counts.items()), ("all", total)]:
@@ -62,7 +60,7 @@ def table(rows: Sequence[dict[str, Any]], known: dict[Key, dict[str, str]]) -> s
     return "\n".join(lines)
 
 
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def arguments(argv):
     """Return the parsed command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--module", action="append", default=[], help="path of a module to mutate; may be repeated")
@@ -85,7 +83,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv=None):
     """Try mutants and print those that nobody explained; 1 where there are any."""
     args = arguments(argv)
     known = register(args.survivors)
@@ -116,9 +114,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     tests = args.tests or list(dict.fromkeys(test for group in used for test in group["tests"]))
 
     done = set(load_results([args.results])) if args.results and args.results.exists() else set()
-    rows: list[dict[str, Any]] = []
+    rows = []
 
-    def report(mutant: Any, outcome: str) -> None:
+    def report(mutant, outcome):
         row = {name: getattr(mutant, name) for name in ("module", "where", "line", "before", "after")}
         rows.append({**row, "outcome": outcome})
         if args.results:

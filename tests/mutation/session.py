@@ -10,13 +10,12 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from types import FrameType
-from typing import Any, Literal
+from typing import Literal
 
 import mutants as population
 import patch
@@ -40,7 +39,7 @@ class Target:
     """Keys and lines of mutants that count as tried."""
 
     @property
-    def name(self) -> str:
+    def name(self):
         """The module's dotted name."""
         return self.path.removesuffix(".py").replace("/", ".")
 
@@ -69,7 +68,7 @@ class Mutations:
     report: Callable[[population.Mutant, Outcome], None]
     failures: int = field(default=0, init=False)
 
-    def pytest_configure(self) -> None:
+    def pytest_configure(self):
         """Have hypothesis try the same examples each time, and not shrink: a mutant's fate must not depend on luck."""
         from hypothesis import Phase, settings
 
@@ -77,16 +76,16 @@ class Mutations:
         settings.register_profile("mutation", derandomize=True, database=None, deadline=None, phases=phases)
         settings.load_profile("mutation")
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(self, items):
         """Leave out the slow tests."""
         names = tuple(self.deselect)
         items[:] = [item for item in items if not item.name.startswith(names)] if names else items
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report):
         """Count failures, of set-up and tear-down too."""
         self.failures += report.failed
 
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+    def pytest_runtestloop(self, session):
         """Trace the tests unmutated, then try every mutant of every target."""
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
@@ -98,9 +97,7 @@ class Mutations:
                 self.report(mutant, outcome)
         return True
 
-    def _outcomes(
-        self, target: Target, module: Any, source: str, items: list[pytest.Item], traces: dict[str, Trace]
-    ) -> Iterator[tuple[population.Mutant, Outcome]]:
+    def _outcomes(self, target, module, source, items, traces):
         tried = 0
         top_level = _import_lines(source)
         only = target.only
@@ -131,7 +128,7 @@ class Mutations:
                 tried += 1
                 yield mutant, outcome
 
-    def _affordable(self, tests: list[pytest.Item], traces: dict[str, Trace]) -> list[pytest.Item]:
+    def _affordable(self, tests, traces):
         """Return as many of the tests, fastest first, as the effort allows; one at least."""
         spent, kept = 0.0, []
         for item in tests:
@@ -141,10 +138,8 @@ class Mutations:
             kept.append(item)
         return kept
 
-    def _outcome(
-        self, module: Any, source: str, mutant: population.Mutant, tests: list[pytest.Item], limit: float
-    ) -> Outcome:
-        def attempt() -> int:
+    def _outcome(self, module, source, mutant, tests, limit):
+        def attempt():
             try:
                 patch.apply(module, source, mutant.source)
             except patch.NotApplied:
@@ -163,7 +158,7 @@ class Mutations:
             raise pytest.UsageError("the mutant's session broke, see above")
         return "not-applied" if code == _NOT_APPLIED else "killed"
 
-    def _run(self, tests: list[pytest.Item]) -> bool:
+    def _run(self, tests):
         """Return whether any test fails, stopping at the first."""
         self.failures = 0
         for item, following in zip_longest(tests, tests[1:]):
@@ -172,9 +167,9 @@ class Mutations:
                 return True
         return False
 
-    def _traces(self, items: list[pytest.Item]) -> dict[str, Trace]:
+    def _traces(self, items):
         """Return each test's trace, by its id; those of unchanged files and targets come from the cache."""
-        known: dict[str, dict[str, Any]] = {}
+        known = {}
         if self.cache is not None and self.cache.exists():
             known = json.loads(self.cache.read_text())
         state = _digest(self.traced)
@@ -197,9 +192,9 @@ class Mutations:
                 self.cache.write_text(json.dumps(known))
         return {item.nodeid: Trace(known[item.nodeid]["lines"], known[item.nodeid]["seconds"]) for item in items}
 
-    def _trace_all(self, items: list[pytest.Item], paths: dict[str, str], out: Any) -> int:
+    def _trace_all(self, items, paths, out):
         for item, following in zip_longest(items, items[1:]):
-            found: dict[str, set[int]] = {}
+            found = {}
             start = time.process_time()
             with _tracing(paths, found):
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -212,14 +207,14 @@ class Mutations:
         return 0
 
 
-def _draining(incoming: Any) -> Callable[[], str]:
+def _draining(incoming):
     """Read in a thread, lest the child waits for room in the pipe; return how to get the text."""
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(1)
     future = pool.submit(incoming.read)
 
-    def text() -> str:
+    def text():
         found = future.result()
         pool.shutdown()
         return str(found)
@@ -227,7 +222,7 @@ def _draining(incoming: Any) -> Callable[[], str]:
     return text
 
 
-def _forked(work: Callable[[], int], seconds: float) -> int:
+def _forked(work, seconds):
     """Run `work` in a fork without output, within `seconds` of processor time; return the wait status."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -254,15 +249,15 @@ def _forked(work: Callable[[], int], seconds: float) -> int:
 
 
 @contextlib.contextmanager
-def _tracing(paths: dict[str, str], found: dict[str, set[int]]) -> Iterator[None]:
+def _tracing(paths, found):
     """Collect in `found` the lines that run of the files in `paths` (absolute to short)."""
 
-    def local(frame: FrameType, event: str, _: Any) -> Any:
+    def local(frame, event, _):
         if event == "line":
             found[paths[frame.f_code.co_filename]].add(frame.f_lineno)
         return local
 
-    def start(frame: FrameType, event: str, _: Any) -> Any:
+    def start(frame, event, _):
         name = paths.get(frame.f_code.co_filename)
         if name is None:
             return None
@@ -276,29 +271,29 @@ def _tracing(paths: dict[str, str], found: dict[str, set[int]]) -> Iterator[None
         sys.settrace(None)
 
 
-def _digest(paths: Iterable[str]) -> str:
+def _digest(paths):
     digest = hashlib.sha256()
     for path in paths:
         digest.update(Path(path).read_bytes())
     return digest.hexdigest()
 
 
-def _import_lines(source: str) -> set[int]:
+def _import_lines(source):
     """Return the lines of `source` outside all functions, which run when the module loads."""
     import ast
 
-    inside: set[int] = set()
+    inside = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.Lambda):
             inside.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return set(range(1, source.count("\n") + 2)) - inside
 
 
-def _span(source: str, mutant: population.Mutant) -> set[int]:
+def _span(source, mutant):
     """Return the lines of the smallest statement around the mutant: a trace may name any of them."""
     import ast
 
-    best: range | None = None
+    best = None
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.stmt):
             body = getattr(node, "body", None)
