@@ -1,15 +1,13 @@
-"""What accounting costs: our composition against prv-accountant and dp-accounting, and the table of sizes.
+"""What accounting costs: our composition against prv-accountant and dp-accounting.
 
 Ours and prv-accountant get the same release and the same error in epsilon, in one run, in turn, each in a process of
 its own so that peak memory is its own. The package composes the remove direction of add-remove, and so do we there.
 dp-accounting's PLD accountant composes both directions on its own grid (1e-4), rounded up, which gives an upper bound
-alone; the whole accountant, which gives a lower one too, stands beside it. The table of sizes is of the whole
-accountant: both directions of add-remove, or the replace pair.
+alone; the whole accountant, which gives a lower one too, stands beside it.
 
-Run: python benchmarks/accounting.py [--quick]
+Run: python benchmarks/run.py accounting
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -18,15 +16,10 @@ from pathlib import Path
 from ratios import Row
 
 DELTA = 1e-5
-LIMIT = 120.0
-"""Seconds after which a process is given up on."""
-
 AGAINST = (
     (0.01, 1.0, 1_000),
     (0.001, 1.0, 100_000),
     (0.001, 0.5, 100_000),
-    (0.001, 20.0, 100_000),
-    (0.001, 20.0, 10**6),
 )
 """Rate, noise multiplier, rounds."""
 
@@ -35,8 +28,6 @@ PLD_GRID = 1e-4
 
 PROMISED = {100_000: (3.0, 1.0), 10**7: (30.0, 2.0)}
 """Most seconds and gigabytes at up to so many rounds."""
-
-NOISE = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 20.0)
 
 
 def peak_gigabytes():
@@ -84,7 +75,7 @@ def whole(relation, noise, rounds, delta):
         sampler="poisson",
         server_update="joint-zo",
     )
-    bound = prv(release, "release", relation, delta)  # type: ignore[arg-type]
+    bound = prv(release, "release", relation, delta)
     assert bound.epsilon is not None
     return bound.epsilon.lower, bound.epsilon.estimate, bound.epsilon.upper, bound.note.split(";")[0]
 
@@ -111,14 +102,14 @@ def child(task, arguments):
     import dpzv_audit.accounting  # noqa: F401
 
     start, start_processor = time.perf_counter(), time.process_time()
-    answer = TASKS[task](*arguments)  # type: ignore[operator]
+    answer = TASKS[task](*arguments)
     spent = [time.perf_counter() - start, time.process_time() - start_processor]
     print(json.dumps([*spent, peak_gigabytes(), *answer]))
 
 
-def measured(task, *arguments, limit=LIMIT):
+def measured(task, *arguments, limit=120.0):
     """Both seconds, gigabytes, lower, estimate, upper and note of a fresh process, or why there is none."""
-    command = [sys.executable, __file__, "--child", task, json.dumps(arguments)]
+    command = [sys.executable, __file__, task, json.dumps(arguments)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
@@ -128,18 +119,9 @@ def measured(task, *arguments, limit=LIMIT):
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
-def shown(row):
-    """A measured row in fixed columns."""
-    if isinstance(row, str):
-        return row
-    seconds, processor, memory, lower, estimate, upper, note = row
-    cost = f"{seconds:7.2f} s (processor {processor:6.2f} s) {memory:5.2f} GB"
-    return f"{cost}   {lower:.6g} <= {estimate:.6g} <= {upper:.6g}   {note}"
-
-
 def rows(*, quick=False, limit=60.0):
     """Processor seconds of ours over those of each package, and of the whole accountant over what was promised."""
-    for rate, noise, rounds in AGAINST[: 1 if quick else 3]:
+    for rate, noise, rounds in AGAINST[: 1 if quick else None]:
         mine = answered("ours", rate, noise, rounds, DELTA)
         error = mine[5] - mine[4]
         theirs = measured("package", rate, noise, rounds, DELTA, error, limit=limit)
@@ -165,7 +147,7 @@ def answered(task, *arguments):
     found = measured(task, *arguments)
     if isinstance(found, str):
         sys.exit(f"{task} {arguments}: {found}")
-    return [float(value) for value in found[:6]]  # type: ignore[arg-type]
+    return [float(value) for value in found[:6]]
 
 
 def _against(package, what, mine, theirs, limit):
@@ -173,36 +155,10 @@ def _against(package, what, mine, theirs, limit):
     if isinstance(theirs, str):
         other, words = limit, f"{package}: {theirs}"
     else:
-        other = float(theirs[1])  # type: ignore[arg-type]
+        other = float(theirs[1])
         words = f"{package} {other:.2f} s, at most {theirs[5]:.5g}"
     return Row(what=what, ours=f"{mine[1]:.2f} s, {mine[3]:.5g} to {mine[5]:.5g}", beside=words, ratio=mine[1] / other)
 
 
-def main():
-    """Print both comparisons."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="Fewer and smaller releases.")
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        child(given.child[0], json.loads(given.child[1]))
-        return
-    print("Remove direction, delta = 1e-5: the same release, the same error in epsilon")
-    for rate, noise, rounds in AGAINST[: 2 if given.quick else None]:
-        print(f"r = {rate:g}, z = {noise:g}, T = {rounds:,}", flush=True)
-        mine = measured("ours", rate, noise, rounds, DELTA)
-        print(f"  ours     {shown(mine)}", flush=True)
-        if isinstance(mine, str):
-            continue
-        error = float(mine[5]) - float(mine[4])  # type: ignore[arg-type]
-        print(f"  package  {shown(measured('package', rate, noise, rounds, DELTA, error))}", flush=True)
-    print("\nThe accountant prv, r = 0.001, delta = 1e-5")
-    for relation in ("add-remove", "replace-label"):
-        for rounds in (100, 100_000) if given.quick else (100, 10_000, 100_000, 10**6, 10**7):
-            for noise in NOISE[:: 4 if given.quick else 1]:
-                row = measured("whole", relation, noise, rounds, DELTA)
-                print(f"  {relation:13} T = {rounds:>10,}  z = {noise:<5g} {shown(row)}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    child(sys.argv[1], json.loads(sys.argv[2]))

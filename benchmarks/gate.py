@@ -39,24 +39,6 @@ MUS = (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 EPSILONS = (0.2, 0.5, 1.0, 1.5, 2.0, 3.0)
 
 
-def draws(seed):
-    """Return (true epsilon, Gaussian by construction, scores in, scores out) of 20 mechanisms."""
-    rng = np.random.default_rng(seed)
-    found = []
-    for k, mu in enumerate(MUS):
-        claim = float(epsilon_from_mu(mu, DELTA))
-        found.append((claim, k % 2 == 0, rng.normal(mu, 1.0, RUNS), rng.normal(0.0, 1.0, RUNS)))
-    for epsilon in EPSILONS:
-        # (epsilon, delta) of the Laplace mechanism at unit shift: delta = 1 - e^((epsilon' - b) / 2) at scale 1 / b.
-        true = max(epsilon + 2.0 * math.log1p(-DELTA), 1e-3)
-        found.append((true, False, rng.laplace(epsilon, 1.0, RUNS), rng.laplace(0.0, 1.0, RUNS)))
-    for epsilon in (*EPSILONS, 4.0):
-        truth = math.exp(epsilon) / (1.0 + math.exp(epsilon))
-        inside, outside = (rng.random(RUNS) < truth) * 1.0, (rng.random(RUNS) >= truth) * 1.0
-        found.append((math.log((truth - DELTA) / (1.0 - truth)), False, inside, outside))
-    return found
-
-
 TRUE = '''
 """Mechanisms whose epsilon is known."""
 import numpy as np
@@ -81,51 +63,44 @@ class Answered:
 '''
 
 
-def true_mechanisms(folder, number):
+def true_mechanisms(folder):
     """Write a module of 20 mechanisms of known epsilon into `folder`; return their claims as TOML."""
-    name = f"true_mechanisms_{number}"
     code, lines = [TRUE], []
-
-    def add(maker, epsilon, gaussian):
-        code.append(f"def m{len(lines)}():\n    return {maker}\n\n\n")
-        lines.append(
-            f'[[claim]]\nname = "{len(lines)}"\nmechanism = "{name}:m{len(lines)}"\nepsilon = {epsilon!r}\n'
-            f"delta = {DELTA}\nexactly_gaussian = {str(gaussian).lower()}\n"
-        )
-
-    for k, mu in enumerate(MUS):
-        add(f"Shifted('normal', {mu})", float(epsilon_from_mu(mu, DELTA)), k % 2 == 0)
-    for epsilon in EPSILONS:
-        add(f"Shifted('laplace', {epsilon})", max(epsilon + 2.0 * math.log1p(-DELTA), 1e-3), False)
-    for epsilon in (*EPSILONS, 4.0):
-        truth = math.exp(epsilon) / (1.0 + math.exp(epsilon))
-        add(f"Answered({truth!r})", math.log((truth - DELTA) / (1.0 - truth)), False)
-    (folder / f"{name}.py").write_text("".join(code))
+    for k, (kind, parameter, epsilon, gaussian) in enumerate(laws()):
+        maker = f"Answered({parameter!r})" if kind == "response" else f"Shifted({kind!r}, {parameter})"
+        code.append(f"def m{k}():\n    return {maker}\n\n\n")
+        lines.append(claim_of(k, f'mechanism = "true_mechanisms:m{k}"', epsilon, gaussian))
+    (folder / "true_mechanisms.py").write_text("".join(code))
     return lines
 
 
 def score_claims(folder, seed):
     """Write score files of 20 mechanisms of known epsilon into `folder`; return their claims as TOML."""
-    lines = []
-    for k, (epsilon, gaussian, inside, outside) in enumerate(draws(seed)):
+    lines, rng = [], np.random.default_rng(seed)
+    for k, (kind, parameter, epsilon, gaussian) in enumerate(laws()):
+        if kind == "response":
+            inside, outside = (rng.random(RUNS) < parameter) * 1.0, (rng.random(RUNS) >= parameter) * 1.0
+        else:
+            inside, outside = (getattr(rng, kind)(shift, 1.0, RUNS) for shift in (parameter, 0.0))
         np.save(folder / f"in{k}.npy", inside)
         np.save(folder / f"out{k}.npy", outside)
-        lines.append(
-            f'[[claim]]\nname = "{k}"\nscores = {{ in = "in{k}.npy", out = "out{k}.npy" }}\nepsilon = {epsilon!r}\n'
-            f"delta = {DELTA}\nexactly_gaussian = {str(gaussian).lower()}\n"
-        )
+        lines.append(claim_of(k, f'scores = {{ in = "in{k}.npy", out = "out{k}.npy" }}', epsilon, gaussian))
     return lines
+
+
+def gathered(path, text, seed=0):
+    """The file of claims and its runs, their evidence gathered."""
+    file = parse_claims(text, path)
+    access = Access.of(path, root=None, trust_code=True, device="cpu")
+    gate = Gate(file=file, access=access, cache=Cache(None), seed=seed)
+    runs = gate.prepare()
+    gate.gather(runs)
+    return file, runs
 
 
 def refutations(seed, folder, lines):
     """Return how many of 20 true claims one gate refutes."""
-    path = folder / "claims.toml"
-    file = parse_claims(f"[defaults]\nalpha = {ALPHA}\n" + "\n".join(lines), path)
-    gate = Gate(
-        file=file, access=Access.of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None), seed=seed
-    )
-    runs = gate.prepare()
-    gate.gather(runs)
+    _, runs = gathered(folder / "claims.toml", f"[defaults]\nalpha = {ALPHA}\n" + "\n".join(lines), seed)
     return sum(holm([run.evidence().p_value for run in runs], ALPHA))
 
 
@@ -134,7 +109,7 @@ def true_claims(seeds):
     started, counts = time.process_time(), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        mechanisms = true_mechanisms(folder, 0)
+        mechanisms = true_mechanisms(folder)
         for seed in range(seeds):
             lines = mechanisms if seed % 2 else score_claims(folder, seed)
             counts.append(refutations(seed, folder, lines))
@@ -184,9 +159,7 @@ def bugs():
         folder = Path(name)
         (folder / "planted_bugs.py").write_text(BUGS)
         text = "\n".join(
-            f'[[claim]]\nname = "{name}"\nmechanism = "planted_bugs:{name}"\nepsilon = 1.0\ndelta = {DELTA}\n'
-            "exactly_gaussian = true\n"
-            for name in (*BUG_NAMES, "sound")
+            claim_of(name, f'mechanism = "planted_bugs:{name}"', 1.0, True) for name in (*BUG_NAMES, "sound")
         )
         path = folder / "planted.toml"
         started = time.process_time()
@@ -200,10 +173,7 @@ def bugs():
 
 def print_verdicts(path, text):
     """Print the claims of a file, whether each is refuted, and the pairs that its tests saw."""
-    file = parse_claims(text, path)
-    gate = Gate(file=file, access=Access.of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None))
-    runs = gate.prepare()
-    gate.gather(runs)
+    file, runs = gathered(path, text)
     evidence = [run.evidence() for run in runs]
     for run, found, refuted in zip(runs, evidence, holm([e.p_value for e in evidence], file.alpha), strict=True):
         pairs = max((look.test.n_in for look in found.looks), default=0)
@@ -216,18 +186,16 @@ def papers(seeds):
     found = {}
     path = ROOT / "examples" / "papers.toml"
     for seed in range(seeds):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before = children_seconds()
         with tempfile.TemporaryDirectory() as out:
             command = [sys.executable, "-m", "dpzv_audit", "verify", str(path), "--no-cache", "--json"]
             done = subprocess.run(
                 [*command, "--seed", str(seed), "--out", out], capture_output=True, text=True, check=False
             )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert done.returncode in (0, 1), done.stderr
         for entry in json.loads(done.stdout)["claims"]:
             found.setdefault(entry["name"], []).append(f"{entry['verdict']} {entry['adjusted_p_value']:.0e}")
-        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        print(f"seed {seed}: {seconds:.0f} s of processor time", flush=True)
+        print(f"seed {seed}: {children_seconds() - before:.0f} s of processor time", flush=True)
     for name, verdicts in found.items():
         words = Counter(verdict.split()[0] for verdict in verdicts)
         print(f"{'stable' if len(words) == 1 else 'FLIPS'}: {name}: {', '.join(verdicts)}")
@@ -256,14 +224,12 @@ def load(claims, jobs):
         command = [sys.executable, "-m", "dpzv_audit", "verify", "claims.toml", "--quiet", "--jobs", str(jobs)]
         command += ["--cache", "cache", "--junit", "junit.xml", "--sarif", "claims.sarif"]
         for word in ("first run", "second run, from the cache"):
-            started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+            started, before = time.monotonic(), children_seconds()
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            assert done.returncode == 1, done.stderr
-            seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
             print(
-                f"{claims:,} claims, {word}: {seconds:.0f} s of processor time, {time.monotonic() - started:.0f} s on "
-                f"the wall, largest process {after.ru_maxrss / 1e6:.2f} GB",
+                f"{claims:,} claims, {word}: {children_seconds() - before:.0f} s of processor time, "
+                f"{time.monotonic() - started:.0f} s on the wall, largest process {largest / 1e6:.2f} GB",
                 flush=True,
             )
 
@@ -288,3 +254,29 @@ def main():
 
 if __name__ == "__main__":
     main()
+
+
+def laws():
+    """Yield (kind, parameter, true epsilon, Gaussian by construction) of 20 mechanisms at unit scale."""
+    for k, mu in enumerate(MUS):
+        yield "normal", mu, float(epsilon_from_mu(mu, DELTA)), k % 2 == 0
+    for epsilon in EPSILONS:
+        # (epsilon, delta) of the Laplace mechanism at unit shift: delta = 1 - e^((epsilon' - b) / 2) at scale 1 / b.
+        yield "laplace", epsilon, max(epsilon + 2.0 * math.log1p(-DELTA), 1e-3), False
+    for epsilon in (*EPSILONS, 4.0):
+        truth = math.exp(epsilon) / (1.0 + math.exp(epsilon))
+        yield "response", truth, math.log((truth - DELTA) / (1.0 - truth)), False
+
+
+def claim_of(name, subject, epsilon, gaussian):
+    """A claim as TOML."""
+    return (
+        f'[[claim]]\nname = "{name}"\n{subject}\nepsilon = {epsilon!r}\ndelta = {DELTA}\n'
+        f"exactly_gaussian = {str(gaussian).lower()}\n"
+    )
+
+
+def children_seconds():
+    """Processor seconds of all children so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -4,18 +4,16 @@ Both kinds run in turn; a figure is the least of several turns of ten rounds, ea
 DPZV's scalars are promised to cost at most 15% more, with a DP-SGD server too, whose clipped gradients are summed in
 double precision. Noise on embeddings and gradients, a draw for every coordinate, is measured beside them.
 
-Run: OMP_NUM_THREADS=1 python benchmarks/grid.py
+Run: OMP_NUM_THREADS=1 python benchmarks/run.py grid
 """
 
-import argparse
-
 import torch
-from measuring import least
+from measuring import least, tensors
 from ratios import Row, milliseconds
 
 from dpzv_audit.data import load
 from mechanisms import METHODS
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 
 REPLICAS = 128
 ROUNDS = 10
@@ -32,9 +30,9 @@ SETTINGS = (
 
 
 @torch.no_grad()
-def rows(*, turns=15, quick=False, device="cpu"):
+def rows(*, quick=False, device="cpu"):
     """Yield the table's rows; `quick` takes few turns of the first two settings alone."""
-    data = TrainingData.of(load("digits"), dtype=torch.float32, device=device)
+    data = tensors(load("digits"), device)
     for what, method, options, promised in SETTINGS[: 2 if quick else None]:
         runs = [
             METHODS[method].start(
@@ -47,7 +45,7 @@ def rows(*, turns=15, quick=False, device="cpu"):
         for run in runs:
             run.step()
         # A run ends with its plan, which holds 22 rounds for each of 8 epochs.
-        grid, plain = least([(run.step, ROUNDS) for run in runs], turns=3 if quick else turns, device=device)
+        grid, plain = least([(run.step, ROUNDS) for run in runs], turns=3 if quick else 15, device=device)
         yield Row(
             what=f"{what}, K = {REPLICAS}, B = 64",
             ours=f"{milliseconds(grid)} a round with grid noise",
@@ -55,20 +53,3 @@ def rows(*, turns=15, quick=False, device="cpu"):
             ratio=grid / plain,
             promised=promised,
         )
-
-
-def main():
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    for row in rows(turns=arguments.turns, device=arguments.device):
-        promised = "" if row.promised is None else f"promised: at most {row.promised}"
-        print(f"{row.what:44} {row.ours:32} {row.beside:26} {row.ratio:6.3f} {promised}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,8 +6,12 @@ moves a ratio little. On the CPU it is processor time, on CUDA the time until th
 
 import time
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from mechanisms.core.context import TrainingData
 
 PRODUCTS = {torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, torch.ops.aten.addmm}
 
@@ -61,3 +65,19 @@ def products_of(step, *, before=8):
             call()
 
     return products
+
+
+def tensors(dataset, device="cpu"):
+    """What methods train on."""
+    return TrainingData.of(dataset, dtype=torch.float32, device=device)
+
+
+def random_dataset(name, records, test, clients, shape, classes=10):
+    """Random features of `clients` clients, of `shape` a record: what a round costs does not depend on them."""
+    generator = np.random.default_rng(0)
+
+    def part(count):
+        blocks = tuple(generator.random((count, *shape), dtype=np.float32) for _ in range(clients))
+        return Records(blocks, generator.integers(classes, size=count))
+
+    return VerticalDataset(name, part(records), part(test), classes, "random", {})

@@ -6,10 +6,9 @@ median over many short trainings in pairs, in processor time, so that other work
 is recorded is checked and read within the time. Where tensors go to disk each of these trainings fills the stated
 memory several times.
 
-Run: OMP_NUM_THREADS=1 python benchmarks/recording.py
+Run: OMP_NUM_THREADS=1 python benchmarks/run.py recording
 """
 
-import argparse
 from functools import partial
 from statistics import median
 
@@ -50,7 +49,7 @@ BOTTOMS = {
 shows what a message costs where there is hardly anything to compute."""
 
 
-def rows(*, quick=False, turns=41):
+def rows(*, quick=False):
     """The time of a training with the recorder over that without, by bottom model and by where tensors are kept."""
     for words, (bottom, width, sensible) in BOTTOMS.items():
         heavy = words.startswith("two conv")
@@ -58,7 +57,7 @@ def rows(*, quick=False, turns=41):
         for place, (memory, stated) in MEMORIES.items():
             plain = partial(train, features, labels, bottom, width)
             recorded = partial(plain, memory=memory)
-            count = 3 if quick else max(5, turns // 6) if heavy else turns
+            count = 3 if quick else 6 if heavy else 41
             pairs = [least([(recorded, 1), (plain, 1)], turns=1) for _ in range(count)]
             ours, beside = map(min, zip(*pairs, strict=True))
             batches = EPOCHS * -(-len(labels) // BATCH)
@@ -102,18 +101,3 @@ def train(x, y, bottom, width, memory=None):
         optimizer.step()
     if record is not None:
         assert len(record.messages) == 4 * len(batches)
-
-
-def main():
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=41)
-    parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    for row in rows(quick=given.quick, turns=given.turns):
-        print(f"{row.what:65} {row.ours:28} {row.beside:22} {row.ratio:5.3f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

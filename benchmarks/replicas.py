@@ -4,20 +4,16 @@ The bare arithmetic of a round is a loop of the very matrix products in it, capt
 digits a DPZV replica-round at K = 128 was promised at 1/12 of a round at K = 1, and a DPZV round at 4 times its bare
 arithmetic at K = 1 and at 2.5 times at K = 128; nothing was promised of the other methods.
 
-Run: python benchmarks/replicas.py
+Run: python benchmarks/run.py replicas rounds
 """
 
-import argparse
-
-import numpy as np
 import torch
-from measuring import least, products_of
+from measuring import least, products_of, random_dataset, tensors
 from ratios import Row, milliseconds
 
 from dpzv_audit.data import load
-from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 
 STACK = 128
 GAIN_PROMISED = 12.0
@@ -27,23 +23,6 @@ ROUNDS = {1: 60, STACK: 4}
 
 MODELS = {"16 -> 32 -> 10": {}, "sum, no top": {"top_model": False}}
 CNN_STACK = 16
-
-
-def digits(device="cpu"):
-    """Digits on `device`."""
-    return TrainingData.of(load("digits"), dtype=torch.float32, device=device)
-
-
-def strips(device="cpu"):
-    """Random images for four clients with strips of 7 x 28 each: what a convolution costs does not depend on them."""
-    generator = np.random.default_rng(0)
-
-    def part(n):
-        blocks = tuple(generator.random((n, 1, 7, 28), dtype=np.float32) for _ in range(4))
-        return Records(blocks, generator.integers(10, size=n))
-
-    dataset = VerticalDataset("strips", part(512), part(16), 10, "strips", {})
-    return TrainingData.of(dataset, dtype=torch.float32, device=device)
 
 
 def run_of(data, method, replicas, device, **options):
@@ -56,18 +35,18 @@ def run_of(data, method, replicas, device, **options):
 
 
 @torch.no_grad()
-def stack_rows(*, turns=9, quick=False, device="cpu"):
+def stack_rows(*, quick=False, device="cpu"):
     """A replica-round of a stack against a round of one replica alone, by method and model."""
-    data = digits(device)
+    data = tensors(load("digits"), device)
     cases = [("dpzv", name, batch, options, STACK) for name, options in MODELS.items() for batch in (8, 16, 64)]
     cases += [(method, "16 -> 32 -> 10", 64, {}, STACK) for method in METHODS if method != "dpzv"]
     if quick:
         cases = [case for case in cases if case[:2] == ("dpzv", "16 -> 32 -> 10") or case[0] in ("split", "vafl")]
     for method, model, batch, options, stack in cases:
         promised = GAIN_PROMISED if method == "dpzv" else None
-        yield _gain(data, method, model, batch, options, stack, promised, 2 if quick else turns, device)
+        yield _gain(data, method, model, batch, options, stack, promised, 2 if quick else 9, device)
     if not quick:
-        images = strips(device)
+        images = tensors(random_dataset("strips", 512, 16, 4, (1, 7, 28)), device)
         for method in ("dpzv", "vafl"):
             options = {"client_model": "strip-cnn"}
             yield _gain(images, method, "two-layer CNN", 64, options, CNN_STACK, None, 3, device)
@@ -97,16 +76,16 @@ def _gain(
 
 
 @torch.no_grad()
-def product_rows(*, turns=9, quick=False, device="cpu"):
+def product_rows(*, quick=False, device="cpu"):
     """A DPZV round on digits against the bare products in it."""
-    data = digits(device)
+    data = tensors(load("digits"), device)
     for model, options in list(MODELS.items())[: 1 if quick else None]:
         for batch in (8, 16, 64, 256):
             for stack in (1, STACK):
                 run = run_of(data, "dpzv", stack, device, batch_size=batch, **options)
                 products = products_of(run.step, before=0)
                 repeats = ROUNDS[stack]
-                round_, bare = least([(run.step, repeats), (products, repeats)], turns=turns, device=device)
+                round_, bare = least([(run.step, repeats), (products, repeats)], turns=2 if quick else 9, device=device)
                 yield Row(
                     what=f"dpzv, {model}, B = {batch}, K = {stack}",
                     ours=f"{milliseconds(round_)} a round",
@@ -114,21 +93,3 @@ def product_rows(*, turns=9, quick=False, device="cpu"):
                     ratio=round_ / bare,
                     promised=ROUND_PROMISED[stack],
                 )
-
-
-def main():
-    """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    print(f"float32, {arguments.threads} threads; the least of {arguments.turns} turns")
-    for rows in (stack_rows, product_rows):
-        for row in rows(turns=arguments.turns, device=arguments.device):
-            print(f"{row.what:40} {row.ours:40} {row.beside:22} {row.ratio:6.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,21 +9,17 @@ is what is held against the target; the wall time beside it needs an idle machin
 work alone of paper 003's public code on a machine of this kind (it spends 54 to 72 ms a round with its loader). MNIST
 is read from DPZV_AUDIT_DATA; without it random images of its shape take its place, which are as much work.
 
-Run: OMP_NUM_THREADS=1 python benchmarks/rounds.py
+Run: OMP_NUM_THREADS=1 python benchmarks/run.py published
 """
 
-import argparse
-
-import numpy as np
 import torch
-from measuring import least, products_of
+from measuring import least, products_of, random_dataset, tensors
 from ratios import Row, milliseconds
 
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.data import load
-from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
-from mechanisms.core.context import RunContext, TrainingData
+from mechanisms.core.context import RunContext
 
 PUBLISHED = {
     ("vafl", 0): 1.8,
@@ -43,28 +39,20 @@ def mnist():
     try:
         return load("mnist", clients=2, partition="runs"), "MNIST"
     except InputError:
-        generator = np.random.default_rng(0)
-
-        def part(n):
-            blocks = tuple(generator.random((n, 392), dtype=np.float32) for _ in range(2))
-            return Records(blocks, generator.integers(10, size=n))
-
-        return VerticalDataset("mnist", part(60_000), part(64), 10, "halves", {}), "random images of MNIST's shape"
+        return random_dataset("mnist", 60_000, 64, 2, (392,)), "random images of MNIST's shape"
 
 
 @torch.no_grad()
-def rows(*, turns=100, quick=False, device="cpu"):
+def rows(*, quick=False, device="cpu"):
     """A round of each method against what the published code takes for its model work."""
     dataset, what = mnist()
-    data = TrainingData.of(dataset, dtype=torch.float32, device=device)
+    data = tensors(dataset, device)
     for (method, directions), published in PUBLISHED.items():
         options = {"directions": directions} if directions else {}
         config = METHODS[method].configure(batch_size=64, epochs=100, embedding=64, hidden=128, **options)
         run = METHODS[method].start(data, config, RunContext(seed=0, device=device))
         products = products_of(run.step)
-        taken, bare = least(
-            [(run.step, 4), (products, 4)], turns=max(turns // 10, 1) if quick else turns, device=device
-        )
+        taken, bare = least([(run.step, 4), (products, 4)], turns=10 if quick else 100, device=device)
         q = f", q = {directions}" if directions else ""
         yield Row(
             what=f"{method}{q}, K = 1, {what}",
@@ -73,19 +61,3 @@ def rows(*, turns=100, quick=False, device="cpu"):
             ratio=1e3 * taken / published,
             promised=PROMISED,
         )
-
-
-def main():
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=200)
-    parser.add_argument("--device", default="cpu")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    print(f"2 clients, 64 / 128, B = 64, K = 1, one thread; the least of {arguments.turns} turns, processor time")
-    for row in rows(turns=arguments.turns, device=arguments.device):
-        print(f"{row.what:40} {row.ours:40} {row.beside:20} {row.ratio:6.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -21,8 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import accounting
-import audit_power
 import costs
+import estimators
 import grid
 import memory
 import recording
@@ -36,12 +36,12 @@ from ratios import Row
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the table: its name, what its ratios are, and what measures them, of (quick, device)."""
+    """A part of the table: its name, what its ratios are, and what measures them; with `on_gpu` on a device too."""
 
     name: str
     title: str
     ratio: str
-    rows: Callable[[bool, str], Iterator[Row]]
+    rows: Callable[..., Iterator[Row]]
     on_gpu: bool = True
     note: str = ""
 
@@ -51,13 +51,13 @@ SECTIONS = (
         "replicas",
         "Replicas against one after another",
         "a round at K = 1 over a replica-round of the stack: how much a stack gains",
-        lambda quick, device: replicas.stack_rows(quick=quick, device=device, turns=2 if quick else 9),
+        replicas.stack_rows,
     ),
     Section(
         "rounds",
         "A round against the bare arithmetic in it",
         "a DPZV round on digits over its own matrix products, run bare on ready tensors",
-        lambda quick, device: replicas.product_rows(quick=quick, device=device, turns=2 if quick else 9),
+        replicas.product_rows,
         note="The three promises on replicas exclude each other in batches of 64: four times the products at K = 1, "
         "divided by twelve, is less than a replica's share of the bare products at K = 128.",
     ),
@@ -65,58 +65,58 @@ SECTIONS = (
         "grid",
         "Noise on a grid against float noise",
         "a round with noise in whole steps of a grid over one with noise in floating point",
-        lambda quick, device: grid.rows(quick=quick, device=device),
+        grid.rows,
     ),
     Section(
         "published",
         "A round against the published code of VFL-CZOFO",
         "a round, everything included, over the model work alone of the public code",
-        lambda quick, device: rounds.rows(quick=quick, device=device),
+        rounds.rows,
     ),
     Section(
         "shadow",
         "Shadow models against the bare arithmetic in them",
         "a whole run of shadow models over the matrix products of its rounds",
-        lambda quick, device: shadow.rows(quick=quick, device=device),
+        shadow.rows,
     ),
     Section(
         "accounting",
         "Accountants against prv-accountant and dp-accounting",
         "ours over the package's processor time; below, the accountant `prv` over what was promised of it",
-        lambda quick, device: accounting.rows(quick=quick),
+        accounting.rows,
         on_gpu=False,
     ),
     Section(
         "estimators",
         "Estimators by number of scores",
         "over the same with a tenth of the scores (10 is a cost in proportion), and over what was promised",
-        lambda quick, device: audit_power.rows(quick=quick),
+        estimators.rows,
         on_gpu=False,
     ),
     Section(
         "throughput",
         "Audit throughput by workers",
         "audit trainings a second over those of this process alone, by the clock",
-        lambda quick, device: throughput.rows(quick=quick, device=device),
+        throughput.rows,
     ),
     Section(
         "memory",
         "Memory of a client's step against its model",
         "the peak of a round over the client's model and the activations of one batch without gradients",
-        lambda quick, device: memory.rows(quick=quick, device=device),
+        memory.rows,
     ),
     Section(
         "recording",
         "Recording a training of the user's own",
         "a training with the recorder on both sides of the cut over the same without it",
-        lambda quick, device: recording.rows(quick=quick),
+        recording.rows,
         on_gpu=False,
     ),
     Section(
         "costs",
         "Cost against records, clients, rounds and replicas",
         "slope of log cost against log size: 1 is a cost in proportion",
-        lambda quick, device: costs.rows(quick=quick, device=device),
+        costs.rows,
     ),
 )
 BUSY = 0.3
@@ -125,11 +125,14 @@ BUSY = 0.3
 
 def machine(device):
     """Processor, cores, system and versions, in words; the GPU first where one is measured on."""
-    words = [torch.cuda.get_device_name()] if device != "cpu" else []
-    words += [_processor(), f"{os.cpu_count()} cores", platform.system(), f"Python {platform.python_version()}"]
-    words += [f"{name} {version(name)}" for name in ("torch", "numpy", "scipy")]
-    words.append(f"{torch.get_num_threads()} threads")
-    return ", ".join(words)
+    return ", ".join(
+        [
+            *([torch.cuda.get_device_name()] if device != "cpu" else []),
+            *(_processor(), f"{os.cpu_count()} cores", platform.system(), f"Python {platform.python_version()}"),
+            *(f"{name} {version(name)}" for name in ("torch", "numpy", "scipy")),
+            f"{torch.get_num_threads()} threads",
+        ]
+    )
 
 
 def _processor():
@@ -200,7 +203,8 @@ def main():
             continue
         print(f"\n{section.title}: {section.ratio}", flush=True)
         rows = []
-        for row in section.rows(given.quick, given.device):
+        device = {"device": given.device} if section.on_gpu else {}
+        for row in section.rows(quick=given.quick, **device):
             rows.append(row)
             print("  " + "  ".join(cells(row)), flush=True)
         pages.append(markdown(section, rows))

@@ -4,10 +4,9 @@ The bare arithmetic is a loop of the very matrix products of one round, captured
 the number of rounds; what the run computes beside its rounds (the first table, what every model says of every record)
 counts on the side of the run alone. A ratio of at most 2.5 was promised.
 
-Run: python benchmarks/shadow.py
+Run: python benchmarks/run.py shadow
 """
 
-import argparse
 import statistics
 from dataclasses import replace
 
@@ -27,7 +26,7 @@ EPOCHS = 20
 PROMISED = 2.5
 
 
-def rows(*, turns=3, quick=False, device="cpu"):
+def rows(*, quick=False, device="cpu"):
     """Shadow runs of three methods in batches of 64, the default, and of 16; `quick`: of 64 alone, one turn."""
     for name in ("split", "vafl", "dpzv"):
         for batch_size in (64,) if quick else (64, 16):
@@ -35,7 +34,7 @@ def rows(*, turns=3, quick=False, device="cpu"):
             pool = pool_of(setting, 2 * RECORDS)
             coins = coins_of(0, range(REPLICAS), RECORDS)
             products = bare_products(pool, setting, coins)
-            pairs = [shadow_run(pool, setting, coins, products) for _ in range(1 if quick else turns)]
+            pairs = [shadow_run(pool, setting, coins, products) for _ in range(1 if quick else 3)]
             rounds = EPOCHS * (RECORDS // batch_size)
             whole, bare = (min(column) / rounds for column in zip(*pairs, strict=True))
             yield Row(
@@ -79,21 +78,3 @@ def bare_products(pool, setting, coins):
     context = RunContext(seed=0, replicas=range(len(coins)), device=setting.device)
     run = setting.method.start(data, setting.config, context)
     return products_of(run.step)
-
-
-@torch.no_grad()
-def main():
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    print(f"{arguments.threads} threads; the least of {arguments.turns} turns, processor time; medians of the ratio")
-    for row in rows(turns=arguments.turns, device=arguments.device):
-        print(f"{row.what:36} {row.ours:18} {row.beside:22} {row.ratio:6.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,17 +3,15 @@
 One game, DPZV on digits with the worst-case canary, in chunks of 64 pairs, by the clock: what counts is how long the
 audit takes. Processes and cluster are warm before the clock starts: a first chunk has run on each.
 
-Run: OMP_NUM_THREADS=1 python benchmarks/throughput.py
+Run: OMP_NUM_THREADS=1 python benchmarks/run.py throughput
 """
 
-import argparse
 import os
 import time
 from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
-import torch
 from ratios import Row
 
 from dpzv_audit.base.executor import Workers, lanes_of
@@ -96,18 +94,3 @@ def cluster_of(workers, environment):
         ) as made,
     ):
         yield made.scheduler_address
-
-
-def main():
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="A quarter of the chunks.")
-    parser.add_argument("--device", default="cpu")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    for row in rows(quick=arguments.quick, device=arguments.device):
-        print(f"{row.what:40} {row.ours:36} {row.beside:24} {row.ratio or 0.0:6.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
