@@ -226,6 +226,7 @@ def load(claims, jobs):
         for word in ("first run", "second run, from the cache"):
             started, before = time.monotonic(), children_seconds()
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            assert done.returncode == 1, done.stderr
             largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
             print(
                 f"{claims:,} claims, {word}: {children_seconds() - before:.0f} s of processor time, "

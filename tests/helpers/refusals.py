@@ -1,4 +1,4 @@
-"""Asks for an error as users meet it: of the right type, with the right words, and in one line."""
+"""A mistake is refused in one line: what tests of refusals share."""
 
 from contextlib import contextmanager
 
@@ -8,15 +8,8 @@ from dpzv_audit.base.errors import InputError
 
 
 @contextmanager
-def refused(words, error=InputError):
-    """The block raises `error`, whose one line matches `words`; as `pytest.raises` otherwise."""
-    with pytest.raises(error, match=words) as caught:
+def one_line(pattern, kind=InputError):
+    """Expect an error whose message is one line that matches `pattern`; yield what pytest catches."""
+    with pytest.raises(kind, match=pattern) as caught:
         yield caught
     assert "\n" not in str(caught.value)
-
-
-def refusal(function, *arguments, error=InputError, **options):
-    """The one line with which a call is refused."""
-    with refused(None, error) as caught:
-        function(*arguments, **options)
-    return str(caught.value)

@@ -36,23 +36,23 @@ IDLE = [
 OTHER = {**CELL, "method": "n", "state": "failed", "reason": "no luck"}
 
 
-def heat_map(known):
-    return drawn([Cell(**cell) for cell in known["cells"]])
+def heat_map(cells):
+    return drawn([Cell(**cell) for cell in cells])
 
 
-def blocks_of(known):
-    report = report_content(MatrixResult(cells=[Cell(**cell) for cell in known["cells"]]))
+def blocks_of(cells):
+    report = report_content(MatrixResult(cells=[Cell(**cell) for cell in cells]))
     section, *_ = report.sections
     return [*filter(None, [report.deciding]), *section.blocks, *section.folded]
 
 
-def tables(known):
-    found = [block for block in blocks_of(known) if isinstance(block, Table)]
+def tables(cells):
+    found = [block for block in blocks_of(cells) if isinstance(block, Table)]
     return {table.caption: [tuple(row.values()) for row in table.rows] for table in found}
 
 
 def test_an_attack_that_applies_to_no_method_is_named_once_and_not_drawn():
-    known = {"cells": [MEASURED, OTHER, *IDLE]}
+    known = [MEASURED, OTHER, *IDLE]
     drawing = heat_map(known)
     assert ">a, client<" in drawing
     assert ">b, client<" not in drawing
@@ -63,7 +63,7 @@ def test_an_attack_that_applies_to_no_method_is_named_once_and_not_drawn():
 
 
 def test_numbers_lead_to_their_runs_and_nowhere_else():
-    assert 'xlink:href="cells/a-m/report.html"' in heat_map({"cells": [MEASURED]})
+    assert 'xlink:href="cells/a-m/report.html"' in heat_map([MEASURED])
     for path in ("javascript:alert(1)", "https://example.org/x", "/etc/passwd", "../x", "cells/../../x", "", None):
         result, other = read({"schema": "dpzv-audit/matrix/1", "cells": [{**MEASURED, "run": path}]})
         assert other == ({} if path is None else {"cells": {"0": {"run": path}}})
@@ -75,8 +75,8 @@ def test_numbers_lead_to_their_runs_and_nowhere_else():
 
 
 def test_a_map_with_links_is_no_image_to_who_cannot_see_it():
-    assert ' role="group" aria-label="Damage of attacks' in heat_map({"cells": [MEASURED]})
-    assert ' role="img" aria-label="Damage of attacks' in heat_map({"cells": [{**MEASURED, "run": None}]})
+    assert ' role="group" aria-label="Damage of attacks' in heat_map([MEASURED])
+    assert ' role="img" aria-label="Damage of attacks' in heat_map([{**MEASURED, "run": None}])
 
 
 def test_the_page_has_every_number_of_a_cell():
@@ -84,7 +84,7 @@ def test_the_page_has_every_number_of_a_cell():
     (row,) = (line for line in page.splitlines() if line.startswith("| a, client | m |"))
     assert row.startswith("| a, client | m | – | 0.560 | 0.600 (0.500 to 0.700); 3 trainings, 0.550 to 0.650 | 0.100 |")
     many = {**MEASURED, "trainings": 9, "over_low": 0.4, "over_high": 0.8}
-    known = tables({"cells": [many]})["Cells by damage, those above every baseline first"]
+    known = tables([many])["Cells by damage, those above every baseline first"]
     assert known[0][4:9] == (
         "0.600 (0.500 to 0.700); 9 trainings: 0.400 to 0.800",
         "0.100",
@@ -96,9 +96,9 @@ def test_the_page_has_every_number_of_a_cell():
 
 def test_bold_is_what_is_clear():
     unsure = {**MEASURED, "reference_high": 0.55, "clear": False}
-    assert "700" in heat_map({"cells": [{**MEASURED, "reference_high": 0.2}]})
-    assert "700" not in heat_map({"cells": [unsure]})
-    assert tables({"cells": [unsure]})["Cells by damage, those above every baseline first"][0][5] == "0.100 (to 0.550)"
+    assert "700" in heat_map([{**MEASURED, "reference_high": 0.2}])
+    assert "700" not in heat_map([unsure])
+    assert tables([unsure])["Cells by damage, those above every baseline first"][0][5] == "0.100 (to 0.550)"
 
 
 def test_noise_that_no_method_has_a_channel_for_is_named_once_and_not_drawn():
@@ -107,7 +107,7 @@ def test_noise_that_no_method_has_a_channel_for_is_named_once_and_not_drawn():
         {**noised, "epsilon": e, "reason": "gradient noise does not apply to n: no gradient travels"}
         for e in (1.0, 10.0)
     ]
-    known = {"cells": [MEASURED, OTHER, *noised]}
+    known = [MEASURED, OTHER, *noised]
     drawing = heat_map(known)
     assert ">n<" in drawing
     assert "gradient noise" not in drawing
@@ -121,7 +121,7 @@ def test_noise_that_no_method_has_a_channel_for_is_named_once_and_not_drawn():
 def test_more_methods_than_have_room_are_rows():
     def upright(methods):
         cells = [{**MEASURED, "method": f"m{i:02}", "attack": a} for i in range(methods) for a in "ab"]
-        drawing = heat_map({"cells": cells})
+        drawing = heat_map(cells)
         return drawing.index(">m00<") < drawing.index(">a, client<")
 
     assert upright(ROOMY)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.results import read
 from reports.content import report_content
 from reports.render import to_html, to_markdown, write_report
+
+from ..helpers.refusals import one_line
 
 NAMES = ("attack", "train", "audit", "audit-scores")
 HOSTILE = (
@@ -257,9 +258,8 @@ def test_deeply_nested_extras_do_not_break_the_report(results):
 
 @pytest.mark.parametrize("schema", [None, 7, "dpzv-audit/attack/99", "<b>\x1b"])
 def test_an_unknown_schema_is_one_line(schema):
-    with pytest.raises(InputError, match="must be one of dpzv-audit/attack/1") as caught:
+    with one_line("must be one of dpzv-audit/attack/1") as caught:
         render_html({"schema": schema})
-    assert "\n" not in str(caught.value)
     assert "\x1b" not in str(caught.value)
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from attacks.label.completion import ACTIVE_SPEC, MaliciousOptimiser
-from dpzv_audit.base.errors import InputError
 from mechanisms.core.context import TrainingData
 from mechanisms.core.replicas import MomentumSGD
 
 from ...helpers.built_in import train
+from ...helpers.refusals import one_line
 from ..conftest import mount, random_dataset, small_setting
 
 
@@ -73,5 +73,5 @@ def test_the_attack_finds_planted_labels_and_its_controls_hold(digits):
 
 
 def test_scalars_leave_no_gradient_to_scale():
-    with pytest.raises(InputError, match="there is no gradient to scale"):
+    with one_line("there is no gradient to scale"):
         mount(ACTIVE_SPEC, "dpzv")

@@ -38,6 +38,7 @@ from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Message
 
+from ...helpers.refusals import one_line
 from ..conftest import CONFIDENCE, certified, random_dataset, small_setting
 
 
@@ -372,7 +373,7 @@ def test_numbers_of_numpy_are_options_as_pythons_are():
 def test_a_confidence_out_of_range_is_named_before_anything_is_trained(confidence, monkeypatch):
     spec = ATTACKS["membership_loss"]
     monkeypatch.setattr("attacks.core.setting.train", None)
-    with pytest.raises(InputError, match=f"confidence is {confidence}, must lie strictly between 0 and 1"):
+    with one_line(f"confidence is {confidence}, must lie strictly between 0 and 1"):
         spec.mount(replace(small_setting(spec, "split"), confidence=confidence))
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.base.errors import InputError
 from mechanisms.core.config import TrainingConfig, rounds_of
 from mechanisms.core.context import RunContext
 from mechanisms.core.federation import Federation
@@ -12,6 +11,7 @@ from mechanisms.core.models import MLP
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import module_of
+from ...helpers.refusals import one_line
 from ..conftest import random_dataset, training_data
 
 CONFIG = TrainingConfig(batch_size=5, embedding=2, hidden=3, dtype="float64")
@@ -111,7 +111,7 @@ def test_a_clients_first_batches_serve_as_often_as_it_asks(federation):
 
 @pytest.mark.parametrize("kind", [TrainingConfig, DPZVConfig])
 def test_a_batch_larger_than_the_data_is_one_line(data, kind):
-    with pytest.raises(InputError, match=r"batch_size is 24, must be at most the 23 training records"):
+    with one_line(r"batch_size is 24, must be at most the 23 training records"):
         Federation(data, kind(batch_size=24), RunContext(seed=0))
 
 

@@ -3,11 +3,9 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, ByteLedger, Channel, Message
-from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import train
-from ...helpers.built_in import train as train_split
 from ..conftest import training_data
 
 
@@ -66,21 +64,6 @@ def test_dpzv_bytes_of_an_mnist_shaped_epoch(replicas, dtype):
     }
     assert ledger.bytes_down == {"scalar": 4 * rounds}
     assert ledger.messages == clients + 2 * rounds
-
-
-def test_split_bytes():
-    """Each round B d_h 4 bytes up and as many down for each client, and no table."""
-    config = SplitConfig(batch_size=8, epochs=2, embedding=5, hidden=4)
-    data = training_data(records=24, clients=3, dtype=torch.float32)
-    ledger = train_split(data, config, seed=0, replicas=(0, 1)).ledger
-    assert ledger.bytes_up == {"embeddings": 2 * 24 * 5 * 4 * 3}
-    assert ledger.bytes_down == {"gradient": 2 * 24 * 5 * 4 * 3}
-
-
-def test_003s_vafl_sized_round():
-    """A round of 64 x 64 floats up is 16,384 bytes: 187,500 of them are the 3,072 MB of paper 003."""
-    sent = message(shape=(1, 64, 64))
-    assert sent.nbytes * 187_500 == 3_072_000_000
 
 
 MNIST_MB = {"table": 100.8, "dpzv": 576.0, "vafl": 1209.6, "czofo": 4492.8}

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
@@ -27,6 +26,7 @@ from mechanisms.core.models import (
 from mechanisms.core.replicas import ParameterStack
 
 from ...helpers.built_in import architectures, evaluator_by, module_of, train
+from ...helpers.refusals import one_line
 
 CASES = {
     "patch-cnn": (Network(conv_net, (*PATCH, (3, 16, 16), 7)), lambda n: torch.randn(n, 3, 16, 16)),
@@ -83,9 +83,8 @@ def test_maps_lie_side_by_side_in_002s_split_resnet():
     ],
 )
 def test_a_split_resnet_that_does_not_fit_is_one_line(shapes, options, words):
-    with pytest.raises(InputError, match=words) as error:
+    with one_line(words):
         architectures(shapes, 10, **{"hidden": 4, "top_model": True, "client_model": "resnet18-stem", **options})
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("method", ["vafl", "cascaded", "zoo-vfl", "split", "dpzv"])
@@ -181,7 +180,7 @@ def test_client_models_fit_the_features_or_say_so():
     assert kinds((3, 16, 16), client_model="resnet18") == Network(resnet, (3, 4))
     assert isinstance(kinds((3, 16, 16), client_model="mlp"), MLP)
     assert kinds((11,), vocabulary=30) == Network(TokenBag, (30, 4))
-    with pytest.raises(InputError, match="client_model is 'resnet18', must be mlp"):
+    with one_line("client_model is 'resnet18', must be mlp"):
         kinds((16,), client_model="resnet18")
-    with pytest.raises(InputError, match="the features are not token ids"):
+    with one_line("the features are not token ids"):
         kinds((16,), client_model="tokens")

@@ -52,11 +52,6 @@ def test_the_bound_is_reached_and_all_levels_are_used(bits):
     assert len(read.unique()) == 2**bits
 
 
-def test_one_bit_keeps_the_extremes_alone():
-    sent = torch.tensor([[0.0, 0.2, 0.4, 0.6, 1.0]])
-    assert quantise(sent, 1).tolist() == [[0.0, 0.0, 0.0, 1.0, 1.0]]
-
-
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("value", [0.0, -3.25, 1e30, 1e-30])
 def test_a_constant_message_is_read_as_it_is(bits, value):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.controls import frozen_clients
@@ -12,6 +11,7 @@ from mechanisms.core.context import RunContext
 from mechanisms.core.federation import moved
 
 from ...helpers.built_in import new_run, train
+from ...helpers.refusals import one_line
 from ..conftest import steps, training_data
 
 RESPONSE = {"name": "label-rr", "epsilon": 4.0}
@@ -115,5 +115,5 @@ def test_only_pictures_of_one_width_move(data):
     if data == "pictures of two widths":
         given = pictures()
         given.features[1].data = given.features[1][..., :3]
-    with pytest.raises(InputError, match="shift is 2, must be 0 where clients hold other than pictures of one width"):
+    with one_line("shift is 2, must be 0 where clients hold other than pictures of one width"):
         new_run(given, configured(shift=2), seed=0)

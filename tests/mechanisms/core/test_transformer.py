@@ -11,7 +11,6 @@ from attacks import ATTACKS
 from attacks.core.knowledge import OwnParty
 from attacks.core.run import attacked_run
 from attacks.core.setting import AttackSetting
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli.flags import TrainingFlags
 from dpzv_audit.cli.options import DataFlags, choose
 from dpzv_audit.data.text import PretrainedTokenizer, read_pretrained
@@ -24,6 +23,7 @@ from mechanisms.presets import dataset_defaults
 
 from ...helpers.built_in import architectures, module_of, train
 from ...helpers.pretended import pretended_cuda
+from ...helpers.refusals import one_line
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -197,13 +197,11 @@ def test_what_does_not_fit_is_one_line(folder, dataset, tmp_path):
         ({"vocabulary": None}, shapes, "the features are not token ids"),
     ]
     for options, lengths, words in cases:
-        with pytest.raises(InputError, match=words) as error:
+        with one_line(words):
             architectures(lengths, 2, **common, **options)
-        assert "\n" not in str(error.value)
     for source in (str(tmp_path), str(tmp_path / "nothing")):
-        with pytest.raises(InputError, match=r"^transformer is ") as error:
+        with one_line(r"^transformer is "):
             TransformerModel.for_tokens(source, 4, vocabulary=13, length=4)
-        assert "\n" not in str(error.value)
 
 
 def test_a_pickle_is_not_read(folder, tmp_path):
@@ -211,13 +209,13 @@ def test_a_pickle_is_not_read(folder, tmp_path):
     for name in ("config.json", "vocab.txt", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((type(tmp_path)(folder) / name).read_bytes())
     torch.save({"embeddings.word_embeddings.weight": torch.zeros(13, 8)}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(InputError, match="safetensors"):
+    with one_line("safetensors"):
         TransformerModel.for_tokens(str(tmp_path), 4, vocabulary=13, length=4)
 
 
 def test_without_the_extra_a_line_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match=r"^transformer is '.*', which needs the extra \[text\]: pip install"):
+    with one_line(r"^transformer is '.*', which needs the extra \[text\]: pip install"):
         read_pretrained("AutoModel", str(tmp_path))
 
 
@@ -230,13 +228,13 @@ def test_without_the_extra_a_line_says_how_to_get_it(monkeypatch, tmp_path):
     ],
 )
 def test_a_transformer_is_named_and_used(options, words):
-    with pytest.raises(InputError, match=words):
+    with one_line(words):
         METHODS["vafl"].configure(**options)
 
 
 def test_the_command_line_reads_text_with_the_transformers_own_tokenizer():
     flags = DataFlags(dataset="imdb", data_options=["vocabulary=100"])
-    with pytest.raises(InputError, match="vocabulary=100 does not apply: the tokenizer of bert has its own"):
+    with one_line("vocabulary=100 does not apply: the tokenizer of bert has its own"):
         choose(TrainingFlags(method="vafl", settings=["transformer=bert"]), flags)
     # The model and the rates of a bag of embeddings are not a transformer's.
     spec = METHODS["vafl"]

@@ -10,7 +10,7 @@ from mechanisms.core.context import RunContext
 from mechanisms.core.noise import SecretBits
 from mechanisms.defences import DEFENCES
 
-from ..conftest import training_data
+from ..conftest import steps, training_data
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 6}
 WHERE = {
@@ -31,13 +31,10 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_happened(name, method
     whole, first, second = (
         spec.start(data, config, RunContext(seed=0, origin=SecretBits(key), replicas=(0, 1))) for _ in range(3)
     )
-    for _ in range(9):
-        whole.step()
-    for _ in range(4):
-        first.step()
+    steps(whole, 9)
+    steps(first, 4)
     load_checkpoint(second, save_checkpoint(first, [], "key"), "key")
-    for _ in range(5):
-        second.step()
+    steps(second, 5)
     for one, other in zip(whole.federation.optimizers, second.federation.optimizers, strict=True):
         assert torch.equal(one.parameters.flat, other.parameters.flat)
     one, other = (run.federation.finish(9, []) for run in (whole, second))

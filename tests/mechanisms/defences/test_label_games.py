@@ -32,16 +32,12 @@ def dealt(count, generator):
     return candidates, coins, candidates[np.arange(count), coins]
 
 
-def certified(scores, coins, seed, confidence=0.95):
-    (bound,) = audit_scores(
-        scores[coins == 1],
-        scores[coins == 0],
-        delta=1e-9,
-        confidence=confidence,
-        estimators=("one-run",),
-        coin_flips=True,
-        seed=seed,
-    )
+def certified(scores, coins, seed, confidence=0.95, delta=1e-9):
+    """Epsilon of a game of coins; above delta 1e-9 of independent games: records that share no feature share no sum."""
+    estimator, coin_flips = ("one-run", True) if delta == 1e-9 else ("joint", False)
+    sides = scores[coins == 1], scores[coins == 0]
+    options = {"confidence": confidence, "estimators": (estimator,), "coin_flips": coin_flips}
+    (bound,) = audit_scores(*sides, delta=delta, seed=seed, **options)
     return bound.epsilon_lower
 
 
@@ -172,24 +168,11 @@ def of_sums(count, seed, multiplier=None, epochs=1):
     return scores, coins
 
 
-def certified_at_delta(scores, coins, seed, confidence=0.95):
-    """Return what independent games certify: records that share no feature share no sum."""
-    (bound,) = audit_scores(
-        scores[coins == 1],
-        scores[coins == 0],
-        delta=DELTA,
-        confidence=confidence,
-        estimators=("joint",),
-        seed=seed,
-    )
-    return bound.epsilon_lower
-
-
 def test_sums_certify_no_more_than_is_stated_and_a_good_part_of_it():
     """Four bounds at a confidence of 1 - 1e-5 each: an alarm by chance at 4e-5."""
-    found = [certified_at_delta(*of_sums(4000, seed), seed, confidence=1 - 1e-5) for seed in range(4)]
+    found = [certified(*of_sums(4000, seed), seed, 1 - 1e-5, DELTA) for seed in range(4)]
     assert max(found) <= EPSILON
-    assert certified_at_delta(*of_sums(40_000, 2), 2) > 0.8 * EPSILON
+    assert certified(*of_sums(40_000, 2), 2, delta=DELTA) > 0.8 * EPSILON
 
 
 @pytest.mark.parametrize(
@@ -202,4 +185,4 @@ def test_sums_certify_no_more_than_is_stated_and_a_good_part_of_it():
     ],
 )
 def test_sums_with_too_little_noise_are_refuted(planted):
-    assert certified_at_delta(*of_sums(40_000, 0, **planted), 0, confidence=0.999) > EPSILON
+    assert certified(*of_sums(40_000, 0, **planted), 0, 0.999, DELTA) > EPSILON

@@ -8,7 +8,6 @@ import torch
 from torch.nn import functional
 
 from dpzv_audit.accounting import sigma_sound, upper_bounds
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials
@@ -17,6 +16,7 @@ from mechanisms.core.channel import SERVER
 from mechanisms.core.context import Deployment
 from mechanisms.core.streams import Directions
 
+from ...helpers.refusals import one_line
 from ..conftest import random_dataset, start_run, steps, training_data
 
 SPEC = METHODS["dp-zo"]
@@ -135,9 +135,8 @@ def test_a_poisson_rate_that_is_public_gives_add_remove_a_meaning():
     ],
 )
 def test_a_wrong_setting_is_one_line(options, says):
-    with pytest.raises(InputError, match=says) as caught:
+    with one_line(says):
         SPEC.configure(**options)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("clients", [1, 3])
