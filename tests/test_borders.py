@@ -2,10 +2,9 @@
 
 import ast
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("dpzv_audit", "mechanisms", "attacks", "reports")
+from .helpers.shipped import MODULES, tree_of
+
 LOOSE = ("dict[str, Any]", "Mapping[str, Any]")
 
 
@@ -20,16 +19,7 @@ def aliases(tree):
     return {name for name, value in values.items() if any(word in value for word in LOOSE)}
 
 
-TREES = {
-    path: ast.parse(path.read_text(encoding="utf-8"))
-    for package in PACKAGES
-    for path in sorted((ROOT / package).rglob("*.py"))
-}
-ALIASES = {
-    (path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."), name)
-    for path, tree in TREES.items()
-    for name in aliases(tree)
-}
+ALIASES = {(name.removesuffix(".py").replace("/", "."), alias) for name in MODULES for alias in aliases(tree_of(name))}
 
 
 def loose(tree):
@@ -55,7 +45,7 @@ def loose(tree):
 
 
 def test_no_dictionary_of_anything_crosses_a_border():
-    found = {path.relative_to(ROOT).as_posix(): loose(tree) for path, tree in TREES.items()}
+    found = {name: loose(tree_of(name)) for name in MODULES}
     assert {name: functions for name, functions in found.items() if functions} == {}
 
 

@@ -4,7 +4,6 @@ import ast
 import random
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,8 @@ import pytest
 from dpzv_audit.games.engine import Effort, collect
 from dpzv_audit.runs import run_name, write_run
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("dpzv_audit", "mechanisms", "attacks", "reports")
+from .helpers.shipped import MODULES, tree_of
+
 WALL_CLOCK = {
     *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
     *(f"time.{name}" for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "clock_gettime")),
@@ -27,13 +26,12 @@ ALLOWED = {
 
 def test_the_wall_clock_is_read_for_people_alone():
     found = set()
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Attribute) and ast.unparse(node) in WALL_CLOCK:
-                    found.add((path.relative_to(ROOT).as_posix(), ast.unparse(node)))
-                elif isinstance(node, ast.ImportFrom) and node.module == "time":
-                    found.add((path.relative_to(ROOT).as_posix(), "from time"))
+    for name in MODULES:
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in WALL_CLOCK:
+                found.add((name, ast.unparse(node)))
+            elif isinstance(node, ast.ImportFrom) and node.module == "time":
+                found.add((name, "from time"))
     assert found == set(ALLOWED)
 
 

@@ -1,12 +1,11 @@
 """Nobody but a method's own file asks for the type of its configuration: everybody else asks the method."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("dpzv_audit", "attacks", "mechanisms", "reports")
+from .helpers.shipped import MODULES, tree_of
+
 METHODS = {"compressed", "czofo", "dpzv", "scalars", "vafl", "zoo"}
 """Files of methods, and of noised scalars, which know their own configurations."""
 
@@ -28,11 +27,10 @@ def asked(tree):
 
 
 def test_no_type_of_a_configuration_is_asked_for_outside_a_methods_own_file():
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    others = [path for path in files if path.stem not in METHODS or "mechanisms" not in path.relative_to(ROOT).parts]
+    others = [name for name, path in MODULES.items() if path.stem not in METHODS or not name.startswith("mechanisms/")]
     assert len(others) > 100
-    found = {str(path.relative_to(ROOT)): asked(ast.parse(path.read_text())) for path in others}
-    assert {path: names for path, names in found.items() if names} == {}
+    found = {name: asked(tree_of(name)) for name in others}
+    assert {name: names for name, names in found.items() if names} == {}
 
 
 @pytest.mark.parametrize(

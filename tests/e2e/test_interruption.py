@@ -37,15 +37,15 @@ def ordinary_interrupt():
         signal.signal(number, signal.SIG_DFL)
 
 
-def started(tool, *arguments, **options):
+def started(tool, *arguments, command=None, before=ordinary_interrupt, **options):
     """The command on its way, to be interrupted."""
     return subprocess.Popen(
-        [*tool.command, *arguments],
+        [*(command or tool.command), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=tool.environment,
-        preexec_fn=ordinary_interrupt,
+        preexec_fn=before,
         **options,
     )
 
@@ -181,14 +181,8 @@ def at_own_terminal():
 def test_nohup_is_kept(tool, tmp_path):
     """A signal that was ignored from the start goes on being ignored."""
     out = tmp_path / "runs"
-    process = subprocess.Popen(
-        [*tool.command, "attack", "--runs", "2000000", "--epochs", "1", "--out", str(out)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=tool.environment,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
-    )
+    attack = ("attack", "--runs", "2000000", "--epochs", "1", "--out", str(out))
+    process = started(tool, *attack, before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     wait_for_training(process)
     process.send_signal(signal.SIGHUP)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -323,14 +317,7 @@ def test_verify_killed_at_any_moment_resumes_to_the_same_numbers(tool, tmp_path,
     for number in range(kills):
         name = f"killed-{number}"
         ledger = tmp_path / f"{name}.jsonl"
-        process = subprocess.Popen(
-            [*tool.forked, *command(name)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env=tool.environment,
-        )
+        process = started(tool, *command(name), command=tool.forked, before=None, cwd=tmp_path)
         if number % 2:
             time.sleep(rng.uniform(0.0, seconds))
         else:

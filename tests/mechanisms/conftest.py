@@ -50,6 +50,9 @@ class MessageLog:
     def payloads(self, kind):
         return [m.payload for m in self.messages if m.kind == kind]
 
+    def scalars(self, dim=0):
+        return torch.stack(self.payloads("scalar"), dim)
+
 
 def vector(module):
     """A module's parameters as one vector, copied."""
@@ -210,11 +213,12 @@ def message_log():
 
 
 def random_dataset(*, records=24, clients=3, width=3, classes=3, test=9, seed=0):
-    """Random features in [-1, 1] and random labels, `clients` blocks of `width` features."""
+    """Random features in [-1, 1] and random labels, `clients` blocks of `width` features, or of that shape."""
     generator = np.random.default_rng(seed)
+    shape = width if isinstance(width, tuple) else (width,)
 
     def part(count):
-        blocks = tuple(generator.uniform(-1, 1, (count, width)).astype(np.float32) for _ in range(clients))
+        blocks = tuple(generator.uniform(-1, 1, (count, *shape)).astype(np.float32) for _ in range(clients))
         return Records(features=blocks, labels=generator.integers(classes, size=count))
 
     return VerticalDataset("random", part(records), part(test), classes, "random blocks", {})
@@ -287,3 +291,9 @@ def secret_normals(scale, count, key, *place):
     words = secret_words(count, key, *place)
     tails = ((words & np.uint64(2**63 - 1)).astype(np.float64) + 0.5) * 2.0**-64
     return np.rint(-scale * ndtri(tails)) * np.where(words >> np.uint64(63), -1.0, 1.0)
+
+
+def same_models(one, other, *, rtol=0.0, atol=0.0):
+    """Whether clients' and servers' parameters of two trainings agree; by default to the last bit."""
+    pairs = zip((*one.clients, one.server), (*other.clients, other.server), strict=True)
+    return all(torch.allclose(a.flat, b.flat, rtol=rtol, atol=atol) for a, b in pairs)

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 from statistics import NormalDist
+from xml.etree import ElementTree
 
 import pytest
 
@@ -289,3 +290,8 @@ def run_folder(tmp_path):
     folder.mkdir()
     (folder / "result.json").write_text(json.dumps(ATTACK), encoding="utf-8")
     return folder
+
+
+def texts_of(svg):
+    """The texts of a drawing."""
+    return [e.text or "" for e in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]

@@ -1,13 +1,13 @@
 """Cosines of gradient estimates by queries, and reconstructed records, as drawn."""
 
-import xml.etree.ElementTree as ElementTree
-
 import pytest
 
 from dpzv_audit.results import read
 from reports.curves import GRADIENTS, gradient_figure
 from reports.figures import records_figure
 from reports.svg import ACCENT, label_of
+
+from .conftest import texts_of
 
 
 def row(estimator, queries, cosine, theory=None):
@@ -32,17 +32,13 @@ ROWS = [
 ]
 
 
-def words_of(drawing):
-    return [e.text or "" for e in ElementTree.fromstring(drawing).iter("{http://www.w3.org/2000/svg}text")]
-
-
 def test_estimates_with_and_without_noise_stand_in_one_figure_by_queries():
     drawing = gradient_figure(ROWS)
     assert label_of(drawing) == (
         "Cosine of estimated with true gradients by number of queries: ridge 0.020 at 1, 0.100 at 10; "
         "ridge, without the noise 0.100 at 1, 0.350 at 10; ridge, directions unknown 0.000 at 1, 0.000 at 1"
     )
-    words = words_of(drawing)
+    words = texts_of(drawing)
     for name in ("ridge, with the noise", "ridge, without the noise", "expected by theory", "queries about one batch"):
         assert name in words
     assert ACCENT in drawing.split("</style>", 1)[1]
@@ -50,7 +46,7 @@ def test_estimates_with_and_without_noise_stand_in_one_figure_by_queries():
 
 
 def test_without_noise_to_leave_out_there_is_one_line_and_no_theory_where_there_is_none():
-    words = words_of(gradient_figure([row("ridge", 1, 0.1), row("ridge", 3, 0.2)]))
+    words = texts_of(gradient_figure([row("ridge", 1, 0.1), row("ridge", 3, 0.2)]))
     assert "ridge" in words
     assert "expected by theory" not in words
 
@@ -75,7 +71,7 @@ def pictures(reconstructed=(0.1, 0.1, 0.9, 0.5), **changes):
 def test_records_stand_row_by_row_without_a_bitmap():
     drawing = records_figure(pictures())
     assert label_of(drawing) == "2 records, row by row: original; reconstructed"
-    assert words_of(drawing) == ["original", "reconstructed"]
+    assert texts_of(drawing) == ["original", "reconstructed"]
     assert "<image" not in drawing  # a report loads nothing, data addresses included
     assert "data:" not in drawing
     assert "fill: #ffffff" in drawing

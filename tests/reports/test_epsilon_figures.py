@@ -1,13 +1,13 @@
 """Success against epsilon, as a matrix draws it."""
 
-import xml.etree.ElementTree as ElementTree
-
 import pytest
 
 from dpzv_audit.results import Cell, MatrixResult
 from reports.content import report_content
 from reports.curves import epsilon_figures, method_of
 from reports.svg import label_of
+
+from .conftest import texts_of
 
 
 def cell(method, epsilon, success, **more):
@@ -45,10 +45,6 @@ CELLS = [
 ]
 
 
-def words_of(drawing):
-    return [e.text or "" for e in ElementTree.fromstring(drawing).iter("{http://www.w3.org/2000/svg}text")]
-
-
 def test_an_attack_measured_at_two_epsilons_has_a_figure_with_a_line_a_method():
     figures = epsilon_figures(CELLS)
     assert list(figures) == ["label_direct-client"]  # one epsilon of label_probe is no curve
@@ -58,7 +54,7 @@ def test_an_attack_measured_at_two_epsilons_has_a_figure_with_a_line_a_method():
         "vafl + gradient noise 0.200 at 1, 0.900 at 10; vafl without noise 1.000; split without noise 1.000; "
         "without an attack 0.107"
     )
-    words = words_of(drawing)
+    words = texts_of(drawing)
     for expected in ("dpzv", "vafl + gradient noise", "no noise: vafl, split", "without an attack", "labels found"):
         assert expected in words
     assert drawing == epsilon_figures(CELLS)["label_direct-client"]
@@ -70,7 +66,7 @@ def test_methods_that_no_eye_tells_apart_are_one_line():
         for m, more in (("split", 0.0), ("compressed", 0.001))
         for e, s in ((1.0, 0.2), (9.0, 0.8))
     ]
-    words = words_of(epsilon_figures([*CELLS, *both])["label_direct-client"])
+    words = texts_of(epsilon_figures([*CELLS, *both])["label_direct-client"])
     assert "split, compressed + gradient noise" in words
     assert "vafl + gradient noise" in words
     assert not any(word.startswith("compressed") for word in words)

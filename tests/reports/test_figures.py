@@ -6,6 +6,8 @@ from dpzv_audit.results import AttackResult, TrainResult, read
 from reports import curves, figures
 from reports.svg import ACCENT, BAND, label_of
 
+from .conftest import texts_of
+
 
 def success_figure(result):
     attack = read(result)[0]
@@ -48,8 +50,7 @@ FIGURES = {
 
 
 def words_of(svg):
-    root = ElementTree.fromstring(svg)
-    return " ".join(e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}text"))
+    return " ".join(texts_of(svg))
 
 
 @pytest.mark.parametrize("name", FIGURES)

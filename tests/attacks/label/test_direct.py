@@ -38,6 +38,12 @@ GRADIENT = [name for name, spec in METHODS.items() if spec.downlink == "gradient
 SCALAR = [name for name, spec in METHODS.items() if spec.downlink not in ("gradient", "none")]
 
 
+def check_chance(outcome):
+    """The control on permuted labels covers what agreement by chance gives."""
+    control = outcome.controls["shuffled_labels"]
+    assert control.low <= outcome.baselines["prior"] <= control.high
+
+
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("batch_size", [1, 7, 48])
 @pytest.mark.parametrize(
@@ -123,8 +129,8 @@ def test_gradient_noise_hides_labels(method, adversary, digits):
 def test_the_shuffled_control_is_at_chance(digits):
     """Permutations agree with the truth in sum p_k^2 of places in expectation; interval over trials at 1 - 1e-4."""
     outcome = mounted("split", digits, options={"batch_size": 64, "epochs": 1}, trials=16)
+    check_chance(outcome)
     control = outcome.controls["shuffled_labels"]
-    assert control.low <= outcome.baselines["prior"] <= control.high
     assert control.high - control.low < 0.03
     assert outcome.success.value == 1.0
 
@@ -149,8 +155,7 @@ def test_query_sweep_through_the_real_path(queries, estimator, digits):
     assert outcome.success.value == pytest.approx(SWEEP[queries], abs=0.03)
     if queries == 10:
         assert outcome.success.low > 0.13
-    control = outcome.controls["shuffled_labels"]
-    assert control.low <= outcome.baselines["prior"] <= control.high
+    check_chance(outcome)
     assert outcome.controls["positive"].value == 1.0
     trained = outcome.trained
     assert trained.rounds == 22 * 4 * queries
@@ -174,8 +179,7 @@ def test_two_losses_give_what_a_scalar_gives(method, queries, digits):
     assert outcome.success.value == pytest.approx(SWEEP[queries], abs=0.03 + error)
     if queries == 10:
         assert outcome.success.low > 0.13
-    control = outcome.controls["shuffled_labels"]
-    assert control.low <= outcome.baselines["prior"] <= control.high
+    check_chance(outcome)
     assert outcome.controls["positive"].value == 1.0
     assert outcome.plan is None
 
@@ -201,8 +205,7 @@ def test_czofo_tells_an_honest_client_what_queries_would(name, digits):
     assert error < 0.02
     assert outcome.success.value == pytest.approx(expected, abs=0.03 + error)
     assert outcome.success.n == 12 * 22 * 64
-    control = outcome.controls["shuffled_labels"]
-    assert control.low <= outcome.baselines["prior"] <= control.high
+    check_chance(outcome)
 
 
 def test_backward_bits_hide_little(digits):

@@ -47,32 +47,34 @@ def check_same_on_both(dataset, config, *, atol=0.0, **rest):
         assert torch.allclose(its.flat.held, mine.flat, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize(("method", "options"), VARIANTS, ids=str)
-def test_a_method_trains_on_a_device(method, options):
-    check_same_on_both(random_dataset(), METHODS[method].configure(**{**SMALL, **options}))
+def images(*shape):
+    """Two clients' random images."""
+    return random_dataset(records=16, clients=2, classes=2, width=shape)
 
 
-def blocks(shape, kind=np.float32, most=1):
-    """Two clients' random blocks of `shape`."""
+def tokens(most=9):
+    """Two clients' random token ids."""
     generator = np.random.default_rng(0)
 
     def part(count):
-        drawn = (generator.uniform(0, most, (count, *shape)).astype(kind) for _ in range(2))
-        return Records(features=tuple(drawn), labels=generator.integers(2, size=count))
+        drawn = tuple(generator.integers(most, size=(count, 6)) for _ in range(2))
+        return Records(features=drawn, labels=generator.integers(2, size=count))
 
-    vocabulary = most if kind is np.int64 else None
-    return VerticalDataset("blocks", part(16), part(4), 2, "random blocks", {}, vocabulary=vocabulary)
+    return VerticalDataset("tokens", part(16), part(4), 2, "random blocks", {}, vocabulary=most)
+
+
+@pytest.mark.parametrize(("method", "options"), VARIANTS, ids=str)
+def test_a_method_trains_on_a_device(method, options):
+    check_same_on_both(random_dataset(), METHODS[method].configure(**{**SMALL, **options}))
 
 
 @pytest.mark.parametrize("method", ["split", "dpzv"])
 @pytest.mark.parametrize(
     ("dataset", "model"),
     [
-        (blocks((1, 14, 28)), {}),
-        (blocks((3, 16, 16)), {}),
-        pytest.param(
-            blocks((3, 4, 4)), {"client_model": "resnet18-stem", "embedding": 32 * 16}, marks=pytest.mark.slow
-        ),
+        (images(1, 14, 28), {}),
+        (images(3, 16, 16), {}),
+        pytest.param(images(3, 4, 4), {"client_model": "resnet18-stem", "embedding": 32 * 16}, marks=pytest.mark.slow),
     ],
     ids=["strip-cnn", "patch-cnn", "resnet18-stem"],
 )
@@ -85,8 +87,7 @@ def test_convolutions_train_on_a_device(method, dataset, model):
 @pytest.mark.parametrize("method", ["split", "dpzv"])
 def test_tokens_train_on_a_device(method):
     """One training at a time: under vmap torch makes indices that the pretended device knows nothing of."""
-    dataset = blocks((6,), np.int64, 9)
-    check_same_on_both(dataset, METHODS[method].configure(**SMALL), replicas=(0,))
+    check_same_on_both(tokens(), METHODS[method].configure(**SMALL), replicas=(0,))
 
 
 def test_controls_train_on_a_device():

@@ -41,18 +41,6 @@ def modules(fed, replica):
     return clients, module_of(MLP((6, 3, 3)), fed.server_parameters, replica)
 
 
-def test_the_table_holds_every_clients_embedding_of_every_record(federation, data, message_log):
-    table = federation.table[:-1].view(2, 23, 3, 2)
-    for k in range(2):
-        clients, _ = modules(federation, k)
-        for m, client in enumerate(clients):
-            assert torch.allclose(table[k, :, m], client(data.features[m]).detach(), rtol=1e-12)
-    assert [(m.round, m.sender, m.receiver, m.kind) for m in message_log.messages] == [
-        (-1, m, 0, "table") for m in (1, 2, 3)
-    ]
-    assert federation.channel.ledger.bytes_up == {"table": 3 * 23 * 2 * 4}
-
-
 def test_test_metrics_against_plain_modules(federation, dataset, data):
     with torch.no_grad():
         correct, loss = federation.test_metrics()
@@ -62,30 +50,6 @@ def test_test_metrics_against_plain_modules(federation, dataset, data):
         labels = torch.from_numpy(dataset.test.labels)
         assert np.array_equal(correct[k], (logits.argmax(1) == labels).numpy())
         assert loss[k] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item())
-
-
-def test_refresh_writes_this_clients_columns_of_the_batch_alone(federation):
-    batch = federation.clients[1].batches.next()
-    before = federation.table.clone()
-    values = torch.arange(2 * 5 * 2, dtype=torch.float64).view(2, 5, 2)
-    rows = federation.refresh(2, batch, values)
-    assert torch.equal(rows, federation.table_rows(batch))
-    assert torch.equal(rows[..., 2:4], values)
-    for k in range(2):
-        for place, record in enumerate(batch.ids[k].tolist()):
-            assert torch.equal(federation.table[k * 23 + record, 2:4], values[k, place])
-    changed = (federation.table != before).any(1).nonzero().flatten()
-    assert set(changed.tolist()) <= set(batch.places.tolist())
-    assert torch.equal(federation.table[:, 0:2], before[:, 0:2])
-    assert torch.equal(federation.table[:, 4:], before[:, 4:])
-
-
-def test_inputs_are_the_features_of_the_batch(federation, data):
-    client = federation.clients[2]
-    batch = client.batches.next()
-    inputs = federation.inputs(client, batch)
-    for k in range(2):
-        assert torch.equal(inputs[k], data.features[2][batch.ids[k]])
 
 
 def test_batch_labels_shared_and_by_replica(federation, dataset):

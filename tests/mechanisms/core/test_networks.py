@@ -5,9 +5,7 @@ import pytest
 import torch
 
 from dpzv_audit.base.seeds import Purpose, stream
-from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
-from mechanisms.core.context import TrainingData
 from mechanisms.core.models import (
     GROUPS,
     MLP,
@@ -27,6 +25,7 @@ from mechanisms.core.replicas import ParameterStack
 
 from ...helpers.built_in import architectures, evaluator_by, module_of, train
 from ...helpers.refusals import one_line
+from ..conftest import training_data
 
 CASES = {
     "patch-cnn": (Network(conv_net, (*PATCH, (3, 16, 16), 7)), lambda n: torch.randn(n, 3, 16, 16)),
@@ -89,15 +88,8 @@ def test_a_split_resnet_that_does_not_fit_is_one_line(shapes, options, words):
 
 @pytest.mark.parametrize("method", ["vafl", "cascaded", "zoo-vfl", "split", "dpzv"])
 def test_002s_split_resnet_trains(method):
-    generator = np.random.default_rng(0)
-
-    def part(count):
-        blocks = tuple(generator.random((count, 3, 4, 4), dtype=np.float32) for _ in range(2))
-        return Records(blocks, generator.integers(3, size=count))
-
-    dataset = VerticalDataset("halves", part(12), part(4), 3, "halves", {})
     options = {"batch_size": 4, "epochs": 2, "client_model": "resnet18-stem", "embedding": GROUPS * 16}
-    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+    data = training_data(records=12, clients=2, width=(3, 4, 4), dtype=torch.float32)
     trained, frozen = (
         train(data, METHODS[method].configure(**{**options, **rates}), seed=0)
         for rates in ({}, {"client_rate": 0.0, "server_rate": 0.0})

@@ -21,7 +21,7 @@ from mechanisms.core.noise import SecretBits
 
 from ...helpers.built_in import train
 from ...helpers.refusals import one_line
-from ..conftest import training_data
+from ..conftest import same_models, training_data
 
 ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 7
@@ -147,8 +147,7 @@ def test_after_a_kill_rounds_run_again_release_the_same_and_all_ends_as_if_unint
     common = {"seed": 3, "replicas": (0, 2), "evaluate_epochs": True, "noise_from": "os"}
     whole = train(data(), config_of(case), observers=(transcript,), checkpoints=Told(keys), **common)
     assert [message for message in before if message not in again] + after == transcript.sent
-    for mine, theirs in zip((*resumed.clients, resumed.server), (*whole.clients, whole.server), strict=True):
-        assert torch.equal(mine.flat, theirs.flat)
+    assert same_models(resumed, whole)
     assert resumed.history == whole.history
     assert resumed.secret_noise
     assert resumed.secret_draws == whole.secret_draws

@@ -166,13 +166,6 @@ def system_normal(count, *place, key=None):
     return normal_of(SecretBits(key).words(count, Purpose.NOISE, *place))
 
 
-def test_system_noise_is_standard_normal():
-    """Kolmogorov-Smirnov, exact null distribution, and independence over places, for a fixed key: level 1e-4 each."""
-    rows = np.stack([system_normal(2000, place, 0, key=bytes(32)) for place in range(40)])
-    assert stats.kstest(rows.ravel(), stats.norm.cdf).pvalue > LEVEL
-    check_independent(rows)
-
-
 @pytest.mark.parametrize("word", [0, 2**64 - 1])
 def test_system_noise_is_finite_whatever_the_bits(word):
     (value,) = normal_of(np.array([word], dtype=np.uint64))

@@ -1,14 +1,10 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from mechanisms.core.baselines import ZerothOrderParty
 from mechanisms.core.models import MLP, layout_of
 from mechanisms.core.replicas import (
     MomentumSGD,
     ParameterStack,
-    evaluator_for,
     shift_in_place,
 )
 from mechanisms.core.streams import Directions
@@ -19,24 +15,6 @@ def parameters():
     return ParameterStack.initial(
         layout_of(MLP((3, 2))), seed=0, party=1, replicas=(0, 1), dtype=torch.float64, device="cpu"
     )
-
-
-def test_two_sided_holds_every_replica_moved_both_ways(parameters):
-    streams = {"seed": 0, "replicas": (0, 1), "dtype": torch.float64}
-    optimizers = [None, MomentumSGD(parameters, 0.1, 0.0)]
-    party = ZerothOrderParty(SimpleNamespace(optimizers=optimizers, streams=streams), 1, "sphere")
-    direction = party.directions.at(3)
-    before = parameters.flat.clone()
-    for scale in (0.1, 0.3):
-        moved = party.moved(3, scale, -scale)
-        expected = torch.cat([before + sign * scale * direction for sign in (1, -1)])
-        distances = (moved.flat.unsqueeze(1) - expected.unsqueeze(0)).abs().amax(2)
-        assert moved.flat.shape == expected.shape
-        assert ((distances < 1e-12).sum(0) == 1).all()
-        evaluator = evaluator_for(MLP((3, 2)), stack=4)
-        outputs = evaluator.forward(moved, torch.ones(4, 1, 3, dtype=torch.float64))
-        assert torch.allclose(outputs[:, 0], moved.views["1.weight"].sum(2) + moved.views["1.bias"])
-    assert torch.equal(parameters.flat, before)
 
 
 def test_three_shifts_in_place_come_back(parameters):

@@ -125,7 +125,7 @@ def test_poisson_padding_touches_neither_table_nor_counts_nor_scalar():
         run, log = start_run(DPZVConfig(**options), records=8, behaviours=behaviours)
         steps(run)
         fed = run.federation
-        scalars = torch.stack(log.payloads("scalar"))
+        scalars = log.scalars()
         results.append((scalars, fed.table[:-1], run._counts[:-1], fed.server_parameters.flat))
     padded = sum(int((m.ids < 0).sum()) for m in log.messages if m.kind == "scalar")
     assert padded > 0
@@ -150,6 +150,6 @@ def test_the_poisson_divisor_is_b_whatever_the_size():
     run, log = start_run(config, records=8, labels=labels, behaviours={m: AllUp() for m in (1, 2, 3)})
     steps(run)
     sizes = torch.stack([(m.ids >= 0).sum(1) for m in log.messages if m.kind == "scalar"])
-    scalars = torch.stack(log.payloads("scalar"))
+    scalars = log.scalars()
     assert len(sizes.unique()) > 2
     assert torch.allclose(scalars, sizes.double() * config.clip / config.batch_size, rtol=1e-12)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.controls import frozen_clients
 from mechanisms.core.context import RunContext
@@ -21,15 +20,9 @@ def configured(**options):
     return METHODS["split"].configure(**{"batch_size": 10, "epochs": 2, "client_rate": 0.4, **options})
 
 
-def pictures(shape=(1, 4, 6), clients=2):
+def pictures():
     """Random pictures of two clients, and random labels."""
-    generator = np.random.default_rng(0)
-
-    def part(count):
-        blocks = tuple(generator.random((count, *shape)).astype(np.float32) for _ in range(clients))
-        return Records(features=blocks, labels=generator.integers(3, size=count))
-
-    return training_data(VerticalDataset("pictures", part(40), part(9), 3, "rows", {}), dtype=torch.float32)
+    return training_data(records=40, clients=2, width=(1, 4, 6), dtype=torch.float32)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.training import train_in_stacks
 
 from ...helpers.built_in import train
-from ..conftest import training_data
+from ..conftest import same_models, training_data
 
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 4, "hidden": 6, "dtype": "float64"}
 TRIALS = 5
@@ -45,9 +45,8 @@ def close(one, other):
 
 
 def assert_same(one, other):
-    for a, b in zip((*one.clients, one.server), (*other.clients, other.server), strict=True):
-        assert a.layout == b.layout
-        assert torch.allclose(a.flat, b.flat, rtol=1e-9, atol=1e-12)
+    assert same_models(one, other, rtol=1e-9, atol=1e-12)
+    assert [client.layout for client in one.clients] == [client.layout for client in other.clients]
     assert np.array_equal(one.correct, other.correct)
     assert close(one.loss, other.loss)
     assert (one.rounds, one.rounds_by_client) == (other.rounds, other.rounds_by_client)

@@ -24,6 +24,7 @@ from mechanisms.presets import dataset_defaults
 from ...helpers.built_in import architectures, module_of, train
 from ...helpers.pretended import pretended_cuda
 from ...helpers.refusals import one_line
+from ..conftest import same_models
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -184,8 +185,7 @@ def test_in_place_steps_are_the_functional_ones(folder, dataset):
         train(data_of(dataset), METHODS["dpzv"].configure(**common, perturbation=kind), seed=0)
         for kind in ("functional", "in-place")
     ]
-    for functional, in_place in zip(runs[0].clients, runs[1].clients, strict=True):
-        assert torch.allclose(functional.flat, in_place.flat, rtol=0, atol=1e-9)
+    assert same_models(*runs, atol=1e-9)
 
 
 def test_what_does_not_fit_is_one_line(folder, dataset, tmp_path):

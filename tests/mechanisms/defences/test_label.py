@@ -21,7 +21,7 @@ from mechanisms.core.noise import SecretBits
 from mechanisms.defences import DEFENCES, defence_of
 
 from ...helpers.refusals import one_line
-from ..conftest import training_data
+from ..conftest import same_models, training_data
 
 AT_LABELS = [name for name in DEFENCES if name.startswith("label-")]
 SMALL = {"batch_size": 8, "epochs": 3, "embedding": 4, "hidden": 6}
@@ -66,8 +66,7 @@ def test_every_method_trains_on_private_labels_alone(name, method, data):
     bare = METHODS[method].configure(**same, **({"calibration": "none", "epsilon": None} if method == "dpzv" else {}))
     one = train(METHODS[method], data, config, seed=0)
     other = train(METHODS[method], private, bare, seed=0)
-    assert torch.equal(one.server.flat, other.server.flat)
-    assert all(torch.equal(a.flat, b.flat) for a, b in zip(one.clients, other.clients, strict=True))
+    assert same_models(one, other)
 
 
 def test_votes_of_groups_that_features_tell_are_the_labels(data):

@@ -9,7 +9,7 @@ from mechanisms.methods.compressed import CompressedConfig
 
 from ...helpers.built_in import train
 from ...helpers.refusals import one_line
-from ..conftest import Parties, agree, random_dataset, received, start_run, steps, training_data
+from ..conftest import Parties, agree, random_dataset, received, same_models, start_run, steps, training_data
 
 SMALL = {
     "batch_size": 5,
@@ -174,8 +174,7 @@ def test_one_recomputed_step_without_compression_is_split_learning():
     given, own = (
         train(data, CompressedConfig(**SMALL, local_gradient=kind), seed=0) for kind in ("received", "recomputed")
     )
-    pairs = zip((*given.clients, given.server), (*own.clients, own.server), strict=True)
-    assert all(torch.allclose(a.flat, b.flat, rtol=0, atol=1e-10) for a, b in pairs)
+    assert same_models(given, own, atol=1e-10)
 
 
 def test_recomputed_gradients_cost_embeddings_the_model_and_once_the_labels():
@@ -206,7 +205,7 @@ def test_split_learning_is_compressed_vfl_without_compression():
         train(data, METHODS[name].configure(**same, **options), seed=0)
         for name, options in (("split", {}), ("compressed", {"forward_bits": None}))
     )
-    assert all(torch.equal(a.flat, b.flat) for a, b in zip(split.clients, compressed.clients, strict=True))
+    assert same_models(split, compressed)
     assert METHODS["compressed"].configure().forward_bits == 8
     assert METHODS["split"].configure().forward_bits is None
 

@@ -211,7 +211,7 @@ def test_scalar_times_direction_is_an_unbiased_gradient():
     )
     run, log = start_run(config, records=16, clients=1, width=3)
     steps(run)
-    scalars = torch.stack(log.payloads("scalar"))
+    scalars = log.scalars()
     directions = torch.stack([value for _, _, name, value in log.notes if name == "direction"])
     estimates = (scalars.unsqueeze(2) * directions)[:, 0].numpy()
     reference = Parties(run.federation.data, config, seed=0, replica=0)

@@ -32,7 +32,7 @@ def cheated(ids, rounds=1, **options):
     run, log = start_run(config, replicas=(0, 0), labels=labels, dataset=dataset, behaviours=saturated(3, clients=1))
     run.federation.clients[0].batches = Repeating(ids, replicas=2)
     steps(run, rounds)
-    scalars = torch.stack(log.payloads("scalar"))
+    scalars = log.scalars()
     return (scalars[:, 1] - scalars[:, 0]) / (2 * config.clip / config.batch_size)
 
 
@@ -92,6 +92,6 @@ def test_distinct_ids_leave_honest_batches_of_several_sizes_alone(update):
         scalars = [message for message in log.messages if message.kind == "scalar"]
         assert any((message.ids < 0).any() for message in scalars), "some batch is padded"
         moved = [client.parameters.flat for client in run.federation.clients]
-        outcomes.append([torch.stack(log.payloads("scalar")), run.federation.server_parameters.flat, *moved])
+        outcomes.append([log.scalars(), run.federation.server_parameters.flat, *moved])
     for free, limited in zip(*outcomes, strict=True):
         assert torch.equal(free, limited)

@@ -27,7 +27,14 @@ def scalars_of_both(config, labels, dataset, seed=0, rounds=1, **options):
     """Released scalars (rounds, 2) of one replica's randomness under both labellings, and the log."""
     run, log = start_run(config, seed=seed, replicas=(0, 0), labels=labels, dataset=dataset, **options)
     steps(run, rounds)
-    return torch.stack(log.payloads("scalar")), log
+    return log.scalars(), log
+
+
+def labels_of_record_3(dataset):
+    """Labels (2, N) of two worlds: of record 3 they are 0 and 1."""
+    labels = np.tile(dataset.train.labels, (2, 1))
+    labels[:, 3] = (0, 1)
+    return labels
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -52,8 +59,7 @@ def test_one_label_moves_the_noiseless_scalar_by_at_most_2c_over_b(seed, record,
 
 def test_a_saturating_record_reaches_2c_over_b():
     dataset = random_dataset(records=8)
-    labels = np.tile(dataset.train.labels, (2, 1))
-    labels[:, 3] = (0, 1)
+    labels = labels_of_record_3(dataset)
     config = DPZVConfig(**SMALL, top_model=False)
     scalars, log = scalars_of_both(config, labels, dataset, rounds=4, behaviours=saturated(3))
     held = torch.stack([(m.ids == 3).any(1) for m in log.messages if m.kind == "scalar"])
@@ -65,8 +71,7 @@ def test_a_saturating_record_reaches_2c_over_b():
 
 def test_the_one_sided_clip_exceeds_it():
     dataset = random_dataset(records=8)
-    labels = np.tile(dataset.train.labels, (2, 1))
-    labels[:, 3] = (0, 1)
+    labels = labels_of_record_3(dataset)
     config = DPZVConfig(**SMALL, top_model=False, clip_rule="paper-one-sided")
     scalars, _ = scalars_of_both(config, labels, dataset, rounds=4, behaviours=saturated(3))
     assert (scalars[:, 0] - scalars[:, 1]).abs().max() > 100 * 2 * config.clip / config.batch_size
@@ -94,13 +99,12 @@ class Sending:
 def test_no_embedding_makes_the_channel_or_a_private_server_nan(value, update):
     """A malicious client that overflows the loss gets a scalar that moves no more than any, and w_0 stays a number."""
     dataset = random_dataset(records=8)
-    labels = np.tile(dataset.train.labels, (2, 1))
-    labels[:, 3] = (0, 1)
+    labels = labels_of_record_3(dataset)
     config = DPZVConfig(**SMALL, server_update=update, server_noise_multiplier=1.0)
     behaviours = {m: Sending(3, value) for m in (1, 2, 3)}
     run, log = start_run(config, replicas=(0, 0), labels=labels, dataset=dataset, behaviours=behaviours)
     steps(run)
-    scalars = torch.stack(log.payloads("scalar"))
+    scalars = log.scalars()
     assert scalars.isfinite().all()
     assert run.federation.server_parameters.flat.isfinite().all()
     first = scalars[0]
@@ -114,7 +118,7 @@ def noise_in_scalars(replicas=(0, 1, 2), epochs=200, **options):
     for sigma in (0.7, 0.0):
         run, log = start_run(DPZVConfig(**{**base, "sigma": sigma}), replicas=replicas, records=8)
         steps(run)
-        both.append(torch.stack(log.payloads("scalar")))
+        both.append(log.scalars())
     return (both[0] - both[1]).numpy()
 
 
@@ -148,7 +152,7 @@ def test_noise_does_not_depend_on_labels_or_data(noise):
         for sigma in (0.7, 1e-12 if noise == "grid" else 0.0):
             run, log = start_run(DPZVConfig(**{**options, "sigma": sigma}), dataset=dataset)
             steps(run)
-            both.append(torch.stack(log.payloads("scalar")))
+            both.append(log.scalars())
         noises.append(both[0] - both[1])
     assert torch.allclose(*noises, rtol=0, atol=1e-14)
 
@@ -165,13 +169,13 @@ def test_what_is_released_is_a_whole_number_of_steps(clip, batch):
 
     run, log = start_run(config, noised=noised)
     steps(run)
-    sums, scalars = torch.stack(seen), torch.stack(log.payloads("scalar"))
+    sums, scalars = torch.stack(seen), log.scalars()
     assert torch.equal(sums, sums.round())
     assert sums.abs().max() <= batch * 2**20
     assert torch.allclose(scalars * batch / clip * 2**20, sums + 7, rtol=0, atol=1e-8)
     run, log = start_run(config)
     steps(run)
-    found = torch.stack(log.payloads("scalar")) * batch / clip * 2**20
+    found = log.scalars() * batch / clip * 2**20
     assert torch.allclose(found, found.round(), rtol=0, atol=1e-6)
 
 
@@ -226,7 +230,7 @@ def test_equal_released_scalars_mean_equal_server_states():
     run, log = start_run(config, replicas=(0, 0), labels=labels, dataset=dataset)
     steps(run)
     # A clip this small makes the scalars equal to rounding, so states may differ by no more than that.
-    scalars = torch.stack(log.payloads("scalar"))
+    scalars = log.scalars()
     assert (scalars[:, 0] - scalars[:, 1]).abs().max() <= 2e-10 / config.batch_size * (1 + 1e-3)
     flat = run.federation.server_parameters.flat
     assert torch.allclose(flat[0], flat[1], rtol=0, atol=1e-9)

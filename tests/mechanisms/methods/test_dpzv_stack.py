@@ -29,7 +29,7 @@ def outcome(config, replicas):
     fed = run.federation
     table = fed.table[:-1].unflatten(0, (fed.stack, fed.records))
     flats = [client.parameters.flat for client in fed.clients]
-    return [*flats, fed.server_parameters.flat, table, torch.stack(log.payloads("scalar"), 1)]
+    return [*flats, fed.server_parameters.flat, table, log.scalars(1)]
 
 
 UPDATES = [
@@ -90,7 +90,7 @@ def test_a_label_by_replica_reaches_its_replica_alone():
     for given_labels in (labels.numpy(), None):
         run, log = start_run(DPZVConfig(**SMALL), replicas=(0, 1, 2), labels=given_labels, dataset=dataset)
         steps(run)
-        runs.append(torch.stack(log.payloads("scalar"), 1))
+        runs.append(log.scalars(1))
     assert torch.equal(runs[0][0], runs[1][0])
     assert torch.equal(runs[0][2], runs[1][2])
     # Dead units make a few scalars noise alone, whatever the labels.
