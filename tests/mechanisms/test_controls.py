@@ -10,6 +10,7 @@ from ..helpers.built_in import train
 from .conftest import random_dataset, training_data
 
 SMALL = {"batch_size": 6, "epochs": 6, "embedding": 4, "hidden": 6, "dtype": "float64"}
+BOTH = RunContext(seed=0, replicas=(0, 1))
 
 
 @pytest.fixture
@@ -20,19 +21,19 @@ def data():
 def test_frozen_clients_is_dpzv_whose_clients_do_not_move(data):
     """At the same rate: clients at rate 0 and a table whose rows are their embeddings (h+ = h- in the limit)."""
     config = DPZVConfig(**SMALL, server_rate=0.1, sigma=0.0, client_rate=0.0, smoothing=1e-9)
-    control = frozen_clients(data, config, RunContext(seed=2, replicas=(0, 1)), rate=0.1)
-    trained = train(data, config, seed=2, replicas=(0, 1))
+    control = frozen_clients(data, config, BOTH, rate=0.1)
+    trained = train(data, config, seed=0, replicas=(0, 1))
     assert np.array_equal(control.correct, trained.correct)
-    other = frozen_clients(data, config, RunContext(seed=2, replicas=(0, 1)), rate=0.0)
+    other = frozen_clients(data, config, BOTH, rate=0.0)
     assert not np.array_equal(control.correct, other.correct)
 
 
 @pytest.mark.parametrize("config", [DPZVConfig(**SMALL), SplitConfig(**SMALL)])
 def test_the_tuned_control_is_the_best_in_training_of_its_grid(config, data):
     done = []
-    at_rate, tuned = tuned_frozen_clients(data, config, RunContext(seed=0, replicas=(0, 1)), progress=done.append)
+    at_rate, tuned = tuned_frozen_clients(data, config, BOTH, progress=done.append)
     rates = dict.fromkeys((config.server_rate, *RATE_GRID))
-    tried = {rate: frozen_clients(data, config, RunContext(seed=0, replicas=(0, 1)), rate=rate) for rate in rates}
+    tried = {rate: frozen_clients(data, config, BOTH, rate=rate) for rate in rates}
     assert at_rate.server_rate == config.server_rate
     assert np.array_equal(at_rate.correct, tried[config.server_rate].correct)
     assert tuned.train_accuracy == max(c.train_accuracy for c in tried.values())
@@ -57,7 +58,7 @@ def test_train_accuracy_is_of_the_training_labels():
     labels = np.stack([dataset.train.labels, np.zeros(30, dtype=np.int64)])
     data = training_data(dataset, labels=labels)
     config = DPZVConfig(**{**SMALL, "epochs": 60})
-    constant = frozen_clients(data, config, RunContext(seed=0, replicas=(0, 1)), rate=0.2)
+    constant = frozen_clients(data, config, BOTH, rate=0.2)
     one = training_data(dataset)
     alone = frozen_clients(one, config, RunContext(seed=0), rate=0.2)
     # The replica whose labels are all 0 learns them all, so the mean of both follows from the other alone.

@@ -44,6 +44,37 @@ def check_chance(outcome):
     assert control.low <= outcome.baselines["prior"] <= control.high
 
 
+def watched(one, client, behaviours=None):
+    """Guesses of `client` from its view of a training, the view, and the batches that it was answered about."""
+    data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
+    recorder, log = ViewRecorder(Adversary("client", (client,))), BatchLog("scalar", (client,))
+    train(data, one.config, seed=0, replicas=(0, 1), behaviours=behaviours or {}, observers=(recorder, log))
+    view = recorder.view
+    assert {m.kind for m in view.messages} == {"table", "embeddings", "scalar"}  # of which none is a label
+    assert all(client in (m.sender, m.receiver) for m in view.messages)
+    known = known_of(one, client, queries=2 if behaviours else 1)
+    guesses = infer(view, known)
+    assert torch.equal(guesses.labels, infer(View(view.adversary, list(view.messages), view.notes), known).labels)
+    # Each record of the first pass is guessed once.
+    for ids in guesses.ids.unbind(1):
+        assert sorted(ids.flatten().tolist()) == list(range(48))
+    return guesses, log.stacked()
+
+
+def test_a_client_that_queries_guesses_from_its_view_alone():
+    one = setting(queries=2, trials=2)
+    client = QueryingClient(queries=2, smoothing=one.config.smoothing, steps_per_pass=6, seed=0, replicas=(0, 1))
+    guesses, batches = watched(one, 1, {1: client})
+    assert torch.equal(guesses.ids, batches[: 2 * len(guesses.ids) : 2])
+
+
+def test_an_honest_client_guesses_from_the_directions_of_its_own_notes():
+    one = setting("czofo", options={"directions": 4, "scalars": "record"}, trials=2)
+    guesses, batches = watched(one, 2)
+    assert torch.equal(guesses.ids, batches[:6])
+    assert correctness(guesses, one.dataset.train.labels).mean() > 0.95
+
+
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("batch_size", [1, 7, 48])
 @pytest.mark.parametrize(
@@ -299,42 +330,6 @@ def test_the_registry_says_who_can_mount_it_and_on_what():
         spec.check("release", {})
     with one_line(r"attack is 'label_drect': did you mean 'label_direct'"):
         attack_named("label_drect")
-
-
-def test_the_attack_needs_its_view_alone():
-    """Guesses are a function of the view: another run of the recorder on the same messages gives the same guesses.
-
-    And nothing in the view of a client or an eavesdropper is a label.
-    """
-    one = setting(queries=2, trials=2)
-    data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
-    recorder, log = ViewRecorder(Adversary("client", (1,))), BatchLog("scalar", (1,))
-    client = QueryingClient(queries=2, smoothing=one.config.smoothing, steps_per_pass=6, seed=0, replicas=(0, 1))
-    train(data, one.config, seed=0, replicas=(0, 1), behaviours={1: client}, observers=(recorder, log))
-    known = known_of(one, 1, queries=2)
-    guesses = infer(recorder.view, known)
-    copied = View(recorder.view.adversary, list(recorder.view.messages))
-    assert torch.equal(guesses.labels, infer(copied, known).labels)
-    assert torch.equal(guesses.ids, log.stacked()[: 2 * len(guesses.ids) : 2])
-    assert {m.kind for m in recorder.view.messages} == {"table", "embeddings", "scalar"}
-    assert all(1 in (m.sender, m.receiver) for m in recorder.view.messages)
-    # Each record of the first pass is guessed once.
-    assert sorted(guesses.ids[:, 0].flatten().tolist()) == list(range(48))
-
-
-def test_shared_directions_are_those_of_the_clients_own_notes():
-    """An honest client's guesses are a function of its view, and each record of its first pass is guessed once."""
-    one = setting("czofo", options={"directions": 4, "scalars": "record"}, trials=2)
-    data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
-    recorder, log = ViewRecorder(Adversary("client", (2,))), BatchLog("scalar", (2,))
-    train(data, one.config, seed=0, replicas=(0, 1), observers=(recorder, log))
-    guesses = infer(recorder.view, known_of(one, 2))
-    assert torch.equal(guesses.ids, log.stacked()[:6])
-    assert sorted(guesses.ids[:, 1].flatten().tolist()) == list(range(48))
-    assert {m.kind for m in recorder.view.messages} == {"table", "embeddings", "scalar"}
-    assert all(2 in (m.sender, m.receiver) for m in recorder.view.messages)
-    right = correctness(guesses, one.dataset.train.labels)
-    assert right.mean() > 0.95
 
 
 def test_correctness_scores_place_by_place():

@@ -16,13 +16,14 @@ from dpzv_audit.statistics.families import gaussian_epsilon
 
 from ..conftest import certified, mount, random_dataset, small_setting
 
+DIRECT = ATTACKS["label_direct"]
 AUDITS = 200
 ALLOWED = int(binom.isf(1e-4, AUDITS, 0.05))
 """Of so many audits at 95% a correct build exceeds the truth in more than this with probability 1e-4."""
 
 
 def dealt(trials=4, records=200, classes=4, seed=0):
-    setting = small_setting(ATTACKS["label_direct"], data=random_dataset(records, classes=classes), trials=trials)
+    setting = small_setting(DIRECT, data=random_dataset(records, classes=classes), trials=trials)
     return label_coins(replace(setting, seed=seed))
 
 
@@ -85,7 +86,7 @@ def test_guesses_about_places_of_unknown_records_tell_no_coin():
     coins = dealt()
     found = guesses_of(np.zeros((4, 200, 4)))
     assert guess_coins(replace(found, ids=None), coins) == (None, NO_IDS)
-    outcome = mount(ATTACKS["label_direct"], "vafl", adversary="eavesdropper", with_positive=False)
+    outcome = mount(DIRECT, "vafl", adversary="eavesdropper", with_positive=False)
     assert outcome.game is None
     assert outcome.no_game == NO_IDS
 
@@ -151,16 +152,15 @@ def test_the_bound_has_power():
 
 def test_an_attacker_that_knows_every_true_label_and_reads_no_message_certifies_nothing():
     """Through the real training: coins do not follow features or true labels, and few of 40 audits exceed 0."""
-    honest = ATTACKS["label_direct"]
     data = random_dataset(records=64)
 
     def knows_the_world(view, known):
-        found = honest.infer(view, known)
+        found = DIRECT.infer(view, known)
         scores = torch.nn.functional.one_hot(torch.from_numpy(data.train.labels)[found.ids], 4).double()
         noise = torch.from_numpy(np.random.default_rng(known.seed).random(tuple(scores.shape)))
         return LabelGuesses(scores.argmax(3), found.ids, scores + 0.1 * noise)
 
-    spec = replace(honest, infer=knows_the_world)
+    spec = replace(DIRECT, infer=knows_the_world)
     alarms = 0
     for seed in range(40):
         setting = small_setting(spec, "vafl", data, options={"epochs": 1}, trials=2, with_positive=False, seed=seed)
@@ -171,9 +171,7 @@ def test_an_attacker_that_knows_every_true_label_and_reads_no_message_certifies_
 
 @pytest.mark.parametrize("method", ["split", "vafl"])
 def test_first_order_methods_lose_their_labels_and_the_bound_says_so(method, digits):
-    outcome = mount(
-        ATTACKS["label_direct"], method, digits, options={"batch_size": 64, "epochs": 4}, with_positive=False
-    )
+    outcome = mount(DIRECT, method, digits, options={"batch_size": 64, "epochs": 4}, with_positive=False)
     assert certified(outcome.game) > 6.0
     assert outcome.controls["shuffled_labels"].holds
 
@@ -182,8 +180,8 @@ def test_noise_on_gradients_lowers_the_bound(digits):
     found = []
     for sigma in (0.5, 5.0):
         options = {"batch_size": 64, "epochs": 4, "dp": "gradient", "dp_sigma": sigma}
-        setting = small_setting(ATTACKS["label_direct"], "vafl", digits, options=options, with_positive=False)
-        found.append(certified(ATTACKS["label_direct"].mount(setting).game))
+        setting = small_setting(DIRECT, "vafl", digits, options=options, with_positive=False)
+        found.append(certified(DIRECT.mount(setting).game))
     # A replaced label moves its record's gradient by sqrt(2) at most, which is read once.
     for sigma, bound in zip((0.5, 5.0), found, strict=True):
         assert 0.3 < bound < gaussian_epsilon(np.sqrt(2.0) / sigma, 1e-5)

@@ -41,6 +41,8 @@ from mechanisms.core.channel import SERVER, Message
 from ...helpers.refusals import one_line
 from ..conftest import CONFIDENCE, certified, random_dataset, small_setting
 
+LOSS, LIRA, RMIA = (ATTACKS[f"membership_{name}"] for name in ("loss", "lira", "rmia"))
+
 
 def mounted(
     name, data, *, method="split", confidence=CONFIDENCE, trials=16, options=None, adversary="release", **config
@@ -60,7 +62,7 @@ def mounted(
 
 def of_twenty(method="split", *, trials=4, adversary=None, **options):
     """A setting on 20 records of which half are trained on, and the pool of these records."""
-    spec = ATTACKS["membership_loss"]
+    spec = LOSS
     rest = {} if adversary is None else {"adversary": adversary}
     setting = small_setting(
         spec, method, random_dataset(records=20), options={"batch_size": 5, **options}, trials=trials, **rest
@@ -129,7 +131,7 @@ def test_dpzv_sound_at_epsilon_one_keeps_its_members_apart(digits):
 
 @pytest.mark.slow
 def test_the_positive_control_is_part_of_the_outcome(digits):
-    spec = ATTACKS["membership_lira"]
+    spec = LIRA
     setting = replace(small_setting(spec, "vafl", digits, options={"epochs": 2}), options={"pool": 64, "shadows": 4})
     outcome = spec.mount(setting)
     assert outcome.controls["positive"].value > 0.65
@@ -357,7 +359,7 @@ def test_every_pair_of_every_target_plays_the_game():
     ],
 )
 def test_what_does_not_apply_is_one_line(options, config, adversary, message):
-    spec = ATTACKS["membership_lira"]
+    spec = LIRA
     setting = small_setting(spec, "split", options=config, options_of_attack=options, adversary=adversary)
     with pytest.raises(DoesNotApply if adversary == "client" else InputError, match=message) as caught:
         spec.mount(setting)
@@ -365,13 +367,13 @@ def test_what_does_not_apply_is_one_line(options, config, adversary, message):
 
 
 def test_numbers_of_numpy_are_options_as_pythons_are():
-    setting = small_setting(ATTACKS["membership_rmia"], "split", options_of_attack={"a": np.float64(0.4)})
-    assert ATTACKS["membership_rmia"].own_options(setting)["a"] == 0.4
+    setting = small_setting(RMIA, "split", options_of_attack={"a": np.float64(0.4)})
+    assert RMIA.own_options(setting)["a"] == 0.4
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5])
 def test_a_confidence_out_of_range_is_named_before_anything_is_trained(confidence, monkeypatch):
-    spec = ATTACKS["membership_loss"]
+    spec = LOSS
     monkeypatch.setattr("attacks.core.setting.train", None)
     with one_line(f"confidence is {confidence}, must lie strictly between 0 and 1"):
         spec.mount(replace(small_setting(spec, "split"), confidence=confidence))
@@ -443,7 +445,7 @@ def test_mail_of_a_model_that_diverged_tells_nothing(bad):
 
 
 def test_overfitting_is_without_noise():
-    setting = overfitted(small_setting(ATTACKS["membership_lira"], "dpzv"))
+    setting = overfitted(small_setting(LIRA, "dpzv"))
     assert setting.method.name == "split"
     assert setting.config.epochs == 100
 

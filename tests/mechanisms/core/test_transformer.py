@@ -24,7 +24,7 @@ from mechanisms.presets import dataset_defaults
 from ...helpers.built_in import architectures, module_of, train
 from ...helpers.pretended import pretended_cuda
 from ...helpers.refusals import one_line
-from ..conftest import same_models
+from ..conftest import same_models, training_data
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -70,10 +70,6 @@ def dataset(folder):
     return VerticalDataset("texts", *parts, 2, "3 clients, runs", {}, vocabulary=tokenizer.vocabulary)
 
 
-def data_of(dataset, dtype=torch.float64):
-    return TrainingData.of(dataset, dtype=dtype, device="cpu")
-
-
 def test_the_tokenizer_reads_each_text_alone_and_pads(folder):
     tokenizer = PretrainedTokenizer(source=folder, length=4)
     ids = tokenizer.encode(["The film was good", "bad", "", "very very bad bad plot unheard-of"])
@@ -90,7 +86,7 @@ def test_the_tokenizer_reads_each_text_alone_and_pads(folder):
 def test_every_client_starts_at_the_pretrained_encoder_and_a_head_of_its_own(folder, dataset):
     transformers = pytest.importorskip("transformers")
     config = METHODS["vafl"].configure(**{**SMALL, "client_rate": 0.0}, transformer=folder)
-    trained = train(data_of(dataset), config, seed=0, replicas=(0, 1))
+    trained = train(training_data(dataset), config, seed=0, replicas=(0, 1))
     encoder = transformers.AutoModel.from_pretrained(folder, use_safetensors=True)
     read = {name: value for name, value in encoder.named_parameters() if not name.startswith("pooler")}
     for stack in trained.clients:
@@ -143,7 +139,7 @@ def test_first_order_steps_are_autograds(folder, dataset):
     parameters = ParameterStack.initial(
         evaluator.layout, seed=0, party=1, replicas=(0,), dtype=torch.float64, device="cpu", given=model.pretrained()
     )
-    ids = data_of(dataset).features[0][:5].unsqueeze(0)
+    ids = training_data(dataset).features[0][:5].unsqueeze(0)
     outputs, pullback = evaluator.vjp(parameters, ids)
     gradient = torch.randn(outputs.shape, dtype=torch.float64)
     flat, _ = pullback(gradient, at_inputs=False)
@@ -171,7 +167,9 @@ def test_first_order_steps_are_autograds(folder, dataset):
 def test_every_kind_of_step_trains_it(method, options, folder, dataset):
     config = METHODS[method].configure(**{**SMALL, **options}, transformer=folder)
     frozen = METHODS[method].configure(**{**SMALL, **options, "client_rate": 0.0}, transformer=folder)
-    trained, start = (train(data_of(dataset, torch.float32), c, seed=0, replicas=(0, 1)) for c in (config, frozen))
+    trained, start = (
+        train(training_data(dataset, dtype=torch.float32), c, seed=0, replicas=(0, 1)) for c in (config, frozen)
+    )
     for moved, still in zip(trained.clients, start.clients, strict=True):
         assert moved.flat.isfinite().all()
         changed = {name for name, view in moved.views.items() if not torch.equal(view, still.views[name])}
@@ -182,7 +180,7 @@ def test_every_kind_of_step_trains_it(method, options, folder, dataset):
 def test_in_place_steps_are_the_functional_ones(folder, dataset):
     common = {**SMALL, "sigma": 0.05, "momentum": 0.0, "dtype": "float64", "transformer": folder}
     runs = [
-        train(data_of(dataset), METHODS["dpzv"].configure(**common, perturbation=kind), seed=0)
+        train(training_data(dataset), METHODS["dpzv"].configure(**common, perturbation=kind), seed=0)
         for kind in ("functional", "in-place")
     ]
     assert same_models(*runs, atol=1e-9)
@@ -251,7 +249,7 @@ def test_the_embedding_bag_needs_no_download():
 def test_its_buffers_are_where_a_training_is(method, folder, dataset):
     """BERT's positions are no parameters: on a device of its own they must be there as well."""
     config = METHODS[method].configure(**SMALL, transformer=folder)
-    here = train(data_of(dataset, torch.float32), config, seed=0, replicas=(0, 1))
+    here = train(training_data(dataset, dtype=torch.float32), config, seed=0, replicas=(0, 1))
     with pretended_cuda():
         data = TrainingData.of(dataset, dtype=torch.float32, device="cuda")
         there = train(data, config, seed=0, replicas=(0, 1), device="cuda")

@@ -12,8 +12,7 @@ from mechanisms.core.noise import GaussianNoise
 from mechanisms.core.streams import Directions
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ...helpers.built_in import train
-from ..conftest import Parties, agree, p_value, random_dataset, received, start_run, steps, training_data, vector
+from ..conftest import Parties, agree, p_value, received, start_run, steps, vector
 
 SMALL = {
     "batch_size": 5,
@@ -219,21 +218,3 @@ def test_scalar_times_direction_is_an_unbiased_gradient():
     assert np.abs(truth).max() > 0.01
     assert p_value(estimates, truth) > 1e-4
     assert p_value(estimates, 1.5 * truth) < 1e-6, "blind to a scale that is off by half"
-
-
-def test_train_is_the_run_of_its_plan():
-    config = DPZVConfig(**SMALL)
-    dataset = random_dataset()
-    data = training_data(dataset)
-    done = []
-    trained = train(data, config, seed=5, replicas=(0, 3), progress=done.append, evaluate_epochs=True)
-    run, _ = start_run(config, seed=5, replicas=(0, 3), dataset=dataset)
-    steps(run)
-    for got, want in zip(trained.clients, run.federation.clients, strict=True):
-        assert torch.equal(got.flat, want.parameters.flat)
-    assert torch.equal(trained.server.flat, run.federation.server_parameters.flat)
-    per_epoch = len(dataset.train) // config.batch_size
-    assert trained.rounds == 3 * per_epoch == sum(trained.rounds_by_client)
-    assert done == [per_epoch, 2 * per_epoch, 3 * per_epoch]
-    assert [epoch for epoch, _, _ in trained.history] == [1, 2, 3]
-    assert trained.history[-1][1] == pytest.approx(trained.accuracy.mean())

@@ -9,9 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpzv_audit.base.seeds import Purpose
-from mechanisms.core.channel import SERVER
-from mechanisms.core.streams import Directions
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.worlds import SMALL, saturated, two_worlds
@@ -135,11 +132,6 @@ def test_a_scalars_noise_has_variance_sigma_squared_not_divided_by_b(sampler):
     assert abs(across) < quantile
 
 
-def test_noise_is_fresh_every_round_and_replica():
-    noise = noise_in_scalars(epochs=20)
-    assert len(np.unique(noise.round(9))) == noise.size
-
-
 @pytest.mark.parametrize("noise", ["grid", "float"])
 def test_noise_does_not_depend_on_labels_or_data(noise):
     """What noise adds is the same whole number of steps, whatever it is added to."""
@@ -185,41 +177,6 @@ def test_without_noise_the_scalar_is_the_clipped_mean_alone():
     steps(run)
     # All records send zeros, so that every difference is 0 and any noise would show.
     assert all(torch.equal(s, torch.zeros(1, dtype=torch.float64)) for s in log.payloads("scalar"))
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_the_joint_server_moves_by_the_released_scalar_alone(momentum):
-    """w_0 <- w_0 - eta_0 (lambda / lambda_0) Delta u_0: replayed from the released scalars and public directions."""
-    config = DPZVConfig(
-        **{
-            **SMALL,
-            "sigma": 0.5,
-            "server_update": "joint-zo",
-            "smoothing": 1e-3,
-            "server_smoothing": 4e-3,
-            "server_rate": 0.3,
-            "server_momentum": momentum,
-        }
-    )
-    dataset = random_dataset(records=8)
-    run, log = start_run(config, replicas=(2,), dataset=dataset)
-    fed, buffer = run.federation, 0.0
-    directions = Directions(
-        "sphere",
-        fed.server_parameters.flat.shape[1],
-        seed=0,
-        party=SERVER,
-        replicas=(2,),
-        dtype=torch.float64,
-        purpose=Purpose.SERVER_DIRECTIONS,
-    )
-    for round_ in range(len(run.plan.active)):
-        before = fed.server_parameters.flat.clone()
-        steps(run, 1)
-        scalar = log.messages[-1].payload
-        u_0 = directions.at(round_)
-        buffer = momentum * buffer + scalar.unsqueeze(1) * (1e-3 / 4e-3) * u_0
-        assert torch.allclose(fed.server_parameters.flat, before - 0.3 * buffer, rtol=1e-12, atol=1e-15)
 
 
 def test_equal_released_scalars_mean_equal_server_states():
