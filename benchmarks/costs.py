@@ -11,6 +11,7 @@ from measuring import random_dataset, seconds, tensors
 from ratios import Row
 
 from mechanisms import METHODS, train
+from mechanisms.core.context import RunContext
 
 BASE = {"D": 2048, "M": 4, "T": 8, "K": 8}
 WORDS = {"D": "records D, at fixed epochs", "M": "clients M, at fixed rounds", "T": "rounds T", "K": "replicas K"}
@@ -39,6 +40,9 @@ def cost(method, size, *, turns, device):
     spec = METHODS[method]
     config = spec.configure(epochs=size["T"], batch_size=BATCH)
     return min(
-        seconds(lambda: train(spec, data, config, seed=0, replicas=range(size["K"]), device=device), device=device)
+        seconds(
+            lambda: train(spec, data, config, RunContext(seed=0, replicas=range(size["K"]), device=device)),
+            device=device,
+        )
         for _ in range(turns)
     )

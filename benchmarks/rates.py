@@ -16,7 +16,7 @@ import torch
 
 from dpzv_audit.data import load
 from mechanisms import method_named, train
-from mechanisms.core.context import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 
 HELD_OUT = 10_000
 HALVES = {"name": "mnist", "clients": 2, "partition": "runs"}
@@ -78,7 +78,7 @@ def main():
     for client_rate, server_rate in rates:
         chosen = {"epochs": epochs, "client_rate": client_rate, "server_rate": server_rate}
         config = method.configure(**{**MLP, **dict(arguments.settings), **chosen})
-        trained = train(method, data, config, seed=1, replicas=range(arguments.seeds), evaluate_epochs=True)
+        trained = train(method, data, config, RunContext(seed=1, replicas=range(arguments.seeds)), evaluate_epochs=True)
         loss = float(trained.loss.mean())
         shown = f"{loss:.4f}" if math.isfinite(loss) else "diverged"
         settings = " ".join(f"{key}={value}" for key, value in arguments.settings)

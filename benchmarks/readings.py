@@ -17,7 +17,7 @@ from scipy import stats
 
 from dpzv_audit.data import load
 from mechanisms import method_named, train
-from mechanisms.core.context import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 
 
 def standardised(data):
@@ -60,7 +60,9 @@ def main():
     for reading in arguments.readings:
         chosen = dict(map(setting, reading.split(",")))
         shared = {**(MLP if halves else {}), **dict(arguments.settings), "epochs": arguments.epochs}
-        trained = train(method, data, method.configure(**shared, **chosen), seed=1, replicas=range(arguments.seeds))
+        trained = train(
+            method, data, method.configure(**shared, **chosen), RunContext(seed=1, replicas=range(arguments.seeds))
+        )
         accuracy = 100 * trained.accuracy
         first = accuracy if first is None else first
         compared = "" if first is accuracy else f"; {difference(accuracy - first)}"

@@ -44,7 +44,7 @@ class FrozenControl:
 
     @property
     def train_accuracy(self) -> float:
-        """Accuracy in training over all replicas."""
+        """Return the accuracy in training over all replicas."""
         return float(self.fitted.mean())
 
 
@@ -83,7 +83,7 @@ def frozen_clients(
 
 
 def rates_tried(config: TrainingConfig) -> tuple[float, ...]:
-    """Server rates of the controls: the method's own first, then the others of `RATE_GRID`."""
+    """Return server rates of the controls: the method's own first, then the others of `RATE_GRID`."""
     return tuple(dict.fromkeys((config.server_rate, *RATE_GRID)))
 
 
@@ -95,7 +95,7 @@ def tuned_frozen_clients(
     progress: Callable[[int], None] | None = None,
     at_once: int | None = None,
 ) -> tuple[FrozenControl, FrozenControl]:
-    """(at the method's own rate, at the best of that and `RATE_GRID`); the best is chosen by training accuracy.
+    """Return the controls at the method's own rate, and at the best of that and `RATE_GRID` in training accuracy.
 
     `at_once` is as in `frozen_clients`. Test records decide nothing, so the tuned control is an honest number.
     """
@@ -149,7 +149,7 @@ def private_frozen_clients(data: TrainingData, config: PrivateControlConfig, con
     centred or scaled by the data. Clients have the models that `TrainingConfig` gives the data.
     """
     alone = (replace(context, replicas=(k,)) for k in context.replicas)
-    return torch.stack([_one(data, config, one) for one in alone])
+    return torch.stack([_one(data, config, own) for own in alone])
 
 
 def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) -> Tensor:
@@ -161,7 +161,7 @@ def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) 
     directions = (unit_steps(some[None].double(), grid)[0][0] for some in rows.split(_ROWS))
     units = torch.cat([some.to(torch.int16) for some in directions])
     shape = rows.shape[1], data.classes
-    noise = GaussianNoise(sigma, shape=shape, purpose=Purpose.SERVER_NOISE, grid=grid, **fed.streams)
+    noise = GaussianNoise(sigma, fed.streams, shape=shape, purpose=Purpose.SERVER_NOISE, grid=grid)
     weights = torch.zeros(shape, dtype=fed.dtype, device=fed.device)
     velocity = torch.zeros_like(weights)
     for _ in range(config.steps):
@@ -173,7 +173,7 @@ def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) 
 
 
 def _features(fed: Federation, blocks: Sequence[Tensor], scale: float) -> Tensor:
-    """`scale` (h(x) - h(0)) of all clients side by side and a last column of ones, (n, M * width + 1)."""
+    """Return `scale` (h(x) - h(0)) of all clients side by side and a last column of ones, (n, M * width + 1)."""
     parts = []
     for client, block in zip(fed.clients, blocks, strict=True):
         blank = fed.embed_all(client, torch.zeros_like(block[:1]))[0]

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import Message, View, stacked_ids
-from mechanisms.core.context import ClientBehaviour, Turn
+from mechanisms.core.context import ClientBehaviour, ClientTurn
 
 from ..gradient.estimates import forward_difference_error, label_prior_std, ridge
 from .knowledge import Knowledge
@@ -57,7 +57,7 @@ class QueryingClient:
         """Return how many rounds each batch of the first pass serves."""
         return self.queries
 
-    def uploads(self, turn: Turn) -> Tensor | None:
+    def uploads(self, turn: ClientTurn) -> Tensor | None:
         """See `mechanisms.core.context.ClientBehaviour.uploads`."""
         if turn.own_round >= self.queries * self.steps_per_pass:
             return None
@@ -67,7 +67,7 @@ class QueryingClient:
         step = self.smoothing * self._drawn(turn, number, 1 + query)
         return torch.stack((c, c + step) if self.one_sided else (c + step, c - step), 1)
 
-    def _drawn(self, turn: Turn, number: int, which: int) -> Tensor:
+    def _drawn(self, turn: ClientTurn, number: int, which: int) -> Tensor:
         key = (turn.client, number, which)
         rows = _normals(self.seed, tuple(self.replicas), key, tuple(turn.shape[2:]))
         return torch.from_numpy(rows).to(device=turn.device, dtype=turn.dtype)

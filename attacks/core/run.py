@@ -178,7 +178,7 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
         if model is None:
             continue
         evaluator = evaluator_for(model, stack=setting.trials, device=setting.device)
-        initial = partial(ParameterStack.initial, evaluator.layout, party=client, given=pretrained(model), **streams)
+        initial = partial(ParameterStack.initial, evaluator.layout, streams, party=client, pretrained=pretrained(model))
         party = OwnParty(
             features=data.features[client - 1],
             held_out=data.test_features[client - 1],

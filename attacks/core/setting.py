@@ -121,18 +121,9 @@ class AttackSetting(Training):
         """Return where and for whom a method runs, with `more` of it."""
         return RunContext(seed=self.seed, replicas=self.replicas, device=self.device, **more)
 
-    def train(self, data: TrainingData, **options: Any) -> TrainedStack:
-        """Return the replicas, trained on `data` as one stack with further `options` of `mechanisms.train`."""
-        return train(
-            self.method,
-            data,
-            self.config,
-            replicas=self.replicas,
-            seed=self.seed,
-            device=self.device,
-            progress=self.progress,
-            **options,
-        )
+    def train(self, data: TrainingData, **more: Any) -> TrainedStack:
+        """Return the replicas, trained on `data` as one stack with `more` of a context."""
+        return train(self.method, data, self.config, self.context(progress=self.progress, **more))
 
     def in_stacks(
         self, work: "Callable[[AttackSetting, slice], T]", rounds: int, *, whole: bool = False

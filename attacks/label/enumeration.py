@@ -293,7 +293,7 @@ def server_start(data: TrainingData, setting: AttackSetting) -> tuple[object, ..
     clients = len(data.features)
     server = server_of(model, setting.config, clients=clients, stack=setting.trials, device=setting.device)
     streams = setting.context().streams(dtype_of(setting.config))
-    return (ServerStart(server, ParameterStack.initial(server.layout, party=SERVER, **streams), clients),)
+    return (ServerStart(server, ParameterStack.initial(server.layout, streams, party=SERVER), clients),)
 
 
 def known_start(setting: AttackSetting) -> str | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import View
-from mechanisms.core.context import Turn, dtype_of
+from mechanisms.core.context import ClientTurn, dtype_of
 from mechanisms.core.streams import BatchStream
 
 from ..core.knowledge import Knowledge, granted
@@ -39,7 +39,7 @@ class HoldingClient:
         """Return how many rounds each batch of the first pass serves."""
         return self.rounds
 
-    def uploads(self, turn: Turn) -> Tensor | None:
+    def uploads(self, turn: ClientTurn) -> Tensor | None:
         """See `mechanisms.core.context.ClientBehaviour.uploads`."""
         if turn.own_round >= self.rounds * self.steps_per_pass:
             return None
@@ -62,7 +62,7 @@ def held_batch(setting: AttackSetting) -> Tensor:
     streams = setting.context().streams(dtype_of(config))
     drawer = 1 if config.all_at_once else setting.client
     facts = {"records": setting.records, "batch_size": config.batch_size, "client": drawer}
-    return BatchStream(config.sampler, **facts, **streams).next().ids
+    return BatchStream(config.sampler, streams, **facts).next().ids
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dpzv_audit.base.errors import InputError
 from mechanisms.core.channel import View
-from mechanisms.core.context import ClientBehaviour, Turn
+from mechanisms.core.context import ClientBehaviour, ClientTurn
 
 from ..core import needs
 from ..core.controls import CERTAIN
@@ -48,7 +48,7 @@ class ProbingClient:
         """Return how many rounds each batch of the first pass serves."""
         return self.classes * self.repeats * self.probed
 
-    def uploads(self, turn: Turn) -> Tensor | None:
+    def uploads(self, turn: ClientTurn) -> Tensor | None:
         """See `mechanisms.core.context.ClientBehaviour.uploads`."""
         if turn.own_round >= self.first_pass_repeats * self.steps_per_pass:
             return None

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mechanisms.core.channel import SERVER, Adversary, Message, Observer, View, ViewRecorder
-from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, Turn, dtype_of, repeats_of
+from mechanisms.core.context import ClientTurn, Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Run, federation_of
 from mechanisms.core.replicas import Evaluator, ParameterStack
@@ -440,7 +440,7 @@ class CanaryClient:
         self._all_labels = labels
         self._records = self._records.to(candidates.device)
 
-    def uploads(self, turn: Turn) -> Tensor:
+    def uploads(self, turn: ClientTurn) -> Tensor:
         """Embeddings (K, 2, B, width), see `mechanisms.core.context.ClientBehaviour.uploads`."""
         ids = turn.batch.ids
         pair = torch.zeros(turn.shape, dtype=turn.dtype, device=turn.device)

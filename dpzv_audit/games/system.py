@@ -15,6 +15,7 @@ import numpy as np
 
 from mechanisms import Training, train
 from mechanisms.core.channel import Adversary, View, ViewRecorder
+from mechanisms.core.context import RunContext
 
 from ..base.errors import InputError, check_count, check_names
 from ..base.findings import NeighbourRelation
@@ -71,7 +72,8 @@ class SystemGame:
         clients = training.method.exchanging(training.dataset.clients)
         clients = clients[:1] if self.adversary == "client" else clients
         recorder = ViewRecorder(Adversary(self.adversary, clients))
-        train(training.method, data, training.config, seed=training.seed, replicas=(number,), observers=(recorder,))
+        context = RunContext(seed=training.seed, replicas=(number,), observers=(recorder,))
+        train(training.method, data, training.config, context)
         return recorder.view
 
 

@@ -15,7 +15,7 @@ import torch
 from mechanisms import method_named, train
 from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import TrainingData, dtype_of
+from mechanisms.core.context import RunContext, TrainingData, dtype_of
 from mechanisms.core.method import Run, federation_of
 from mechanisms.core.replicas import cross_entropy
 from mechanisms.core.streams import dimension_factor, forward_difference
@@ -76,9 +76,7 @@ class ImplicitNoise(TableRow[Row]):
                 method_named(self.method),
                 data,
                 config,
-                seed=setting.seed,
-                device=setting.device,
-                progress=setting.stage(self.label, rounds),
+                RunContext(seed=setting.seed, device=setting.device, progress=setting.stage(self.label, rounds)),
                 evaluate_epochs=True,
                 checkpoints=measures,
             )

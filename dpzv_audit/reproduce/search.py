@@ -323,7 +323,7 @@ class Federated:
         """Return what `context.replicas` reach."""
         deployment = deployed(data, context.seed)
         config = self.config(options, deployment)
-        trained = train(self.spec, data, config, seed=context.seed, replicas=context.replicas, device=context.device)
+        trained = train(self.spec, data, config, context)
         plan = self.spec.scalar_plan(config, deployment)
         facts = {
             "rounds": trained.rounds,

@@ -103,10 +103,12 @@ class TrainedRow(TableRow[TrainingRow]):
                 method,
                 data,
                 config,
-                seed=setting.seed,
-                trials=setting.seeds,
-                device=setting.device,
-                progress=setting.stage(self.label, rounds_of(config, data.records)),
+                RunContext(
+                    seed=setting.seed,
+                    replicas=range(setting.seeds),
+                    device=setting.device,
+                    progress=setting.stage(self.label, rounds_of(config, data.records)),
+                ),
                 checkpoints=lambda first, last: checkpoints and checkpoints.of_stack(first, last, setting.seeds),
             )
             return {

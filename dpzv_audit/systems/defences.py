@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mechanisms.core.defence import Defence, GradientDraws, penalised
+from mechanisms.core.defence import Defence, Draws, penalised
 from mechanisms.core.secret import Origin
 
 from .record import Defend
@@ -49,7 +49,7 @@ class CutDefences:
             rows = gradient.detach().flatten(1)[None].double()
             for place, one in enumerate(self.defences):
                 if one.place == "gradient":
-                    draws = GradientDraws(self.origin, (key,), place, number)
+                    draws = Draws(self.origin, 0, (key,), place, number=number)
                     rows = one.on_gradients(rows, labels, torch.ones_like(labels, dtype=torch.bool), draws)
             sent = rows[0].to(gradient.dtype).reshape(gradient.shape)
             features = torch.from_numpy(task.features[client - 1][chosen])[None].to(gradient.device)

@@ -19,7 +19,7 @@ from mechanisms.core.capabilities import downlink_of
 from mechanisms.core.channel import Channel
 from mechanisms.core.config import TrainingConfig
 from mechanisms.core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
-from mechanisms.core.defence import Place, origin_of
+from mechanisms.core.defence import Place
 from mechanisms.core.method import Games, MethodSpec, Protection, no_noise
 from mechanisms.core.models import Architecture
 from mechanisms.core.replicas import ParameterStack
@@ -191,7 +191,7 @@ class SystemRun:
 
 def _at_cuts(system: Player, config: TrainingConfig, context: RunContext) -> CutDefences | None:
     """Return the defences that stand at a system's cuts; `InputError` where one would break what the system states."""
-    defended = CutDefences(config.defences, origin_of(context))
+    defended = CutDefences(config.defences, context.noise_origin)
     if not defended.any:
         return None
     if getattr(system, "stated", None) is not None:

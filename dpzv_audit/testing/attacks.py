@@ -53,13 +53,12 @@ def check_attack(spec: AttackSpec, setting: AttackSetting | None = None) -> None
             rule = f"must reach {control.expected:.3f}: it misses a leak that is planted for it"
         else:
             tested = control.p_value is not None
-            few = f"{setting.trials} trials are too few to test its negative control: must be more"
-            require(tested, spec, few)
+            require(tested, spec, f"{setting.trials} trials are too few to test its negative control: must be more")
         require(control.holds, spec, f"{value}, {rule}")
     require(tested, spec, "must have a negative control, which shows that it reads no truth")
     low = spec.goal.least_success
-    found = outcome.success.value
-    require(low <= found <= 1.0, spec, f"success is {found}, must be {low} to 1")
+    success = outcome.success.value
+    require(low <= success <= 1.0, spec, f"success is {success}, must be {low} to 1")
 
 
 def _check_declaration(spec: AttackSpec) -> None:
@@ -80,11 +79,10 @@ def _fitting(spec: AttackSpec) -> AttackSetting:
     """Return a setting that `spec` applies to."""
     own = {"dpzv": {"calibration": "none"}, "split": {}}
     for name, (key, quiet) in product(("digits", "breast-cancer"), own.items()):
-        method = METHODS[key]
         options = {**spec.needs.suggests, "batch_size": 32, "epochs": 4, **quiet, **spec.needs.requires}
         setting = AttackSetting(
-            method=method,
-            config=method.configure(**options),
+            method=METHODS[key],
+            config=METHODS[key].configure(**options),
             dataset=DATASETS[name].load(),
             adversary=spec.adversaries[0],
             queries=min(spec.setup.queries, 16),
@@ -103,78 +101,75 @@ def _checked(spec: AttackSpec) -> Callable[[View, Knowledge], Any]:
 
     def infer(view: View, known: Knowledge) -> Any:
         before = _digest(view)
-        found = spec.infer(view, known)
+        answer = spec.infer(view, known)
         again = _arrays(spec.infer(view, known))
         require(_digest(view) == before, spec, "infer changes the messages of its view, must not")
         rule = "of two answers to one view differ: draw from dpzv_audit.base.seeds.stream alone"
-        for key, value in _arrays(found).items():
+        for key, value in _arrays(answer).items():
             require(np.array_equal(value, again[key], equal_nan=True), spec, f"{key} {rule}")
-        _check_shapes(spec, found, known)
-        return found
+        _check_shapes(spec, answer, known)
+        return answer
 
     return infer
 
 
-def _arrays(found: Any) -> dict[str, np.ndarray]:
+def _arrays(answer: Any) -> dict[str, np.ndarray]:
     """Return what an answer holds, by name, as arrays."""
-    if isinstance(found, Reconstruction):
-        found = SimpleNamespace(ids=found.ids, features=torch.stack([*found]))
-    parts: dict[Any, Any] = {"scores": found} if isinstance(found, np.ndarray) else {**vars(found)}
+    if isinstance(answer, Reconstruction):
+        answer = SimpleNamespace(ids=answer.ids, features=torch.stack([*answer]))
+    parts: dict[Any, Any] = {"scores": answer} if isinstance(answer, np.ndarray) else {**vars(answer)}
     parts |= parts.pop("by_queries", {})
     arrays: dict[str, np.ndarray] = {}
     for name, less in parts.pop("less", {}).items():
         arrays |= {f"{key} of {name}": value for key, value in _arrays(less).items()}
-    for key, one in parts.items():
-        if one is not None:
-            value = one.cpu() if isinstance(one, torch.Tensor) else one
-            arrays[str(key)] = np.asarray(value)
+    for key, entry in parts.items():
+        if entry is not None:
+            arrays[str(key)] = np.asarray(entry.cpu() if isinstance(entry, torch.Tensor) else entry)
     return arrays
 
 
-def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:
-    if isinstance(found, LabelGuesses):
-        _check_guesses(spec, found, known)
-    elif isinstance(found, np.ndarray):
-        asked = [one.confidence.shape for one in known.grants if isinstance(one, Population)]
-        wanted = asked[0] if asked else (len(known.replicas), 2)
-        rule = f"scores have shape {found.shape}, must be {wanted}: one per record"
-        require(found.shape == wanted, spec, rule)
-        require(np.isfinite(found).all(), spec, "scores must be finite")
-    elif isinstance(found, Reconstruction):
-        shapes = [tuple(features.shape) for features in found]
-        ids = tuple(found.ids.shape)
-        right = len(shapes) == len(known.replicas) and all(len(one) == 2 and one[:1] == ids for one in shapes)
+def _check_shapes(spec: AttackSpec, answer: Any, known: Knowledge) -> None:
+    if isinstance(answer, LabelGuesses):
+        _check_guesses(spec, answer, known)
+    elif isinstance(answer, np.ndarray):
+        populations = [grant.confidence.shape for grant in known.grants if isinstance(grant, Population)]
+        wanted = populations[0] if populations else (len(known.replicas), 2)
+        rule = f"scores have shape {answer.shape}, must be {wanted}: grant per record"
+        require(answer.shape == wanted, spec, rule)
+        require(np.isfinite(answer).all(), spec, "scores must be finite")
+    elif isinstance(answer, Reconstruction):
+        shapes = [tuple(features.shape) for features in answer]
+        ids = tuple(answer.ids.shape)
+        right = len(shapes) == len(known.replicas) and all(len(grant) == 2 and grant[:1] == ids for grant in shapes)
         rule = f"features and ids have shapes {shapes} and {ids}, must be K times (n, d), and (n,)"
         require(right, spec, rule)
     else:
-        scored = isinstance(found, GradientEstimates)
-        kind = type(found).__name__
-        require(scored, spec, f"infer returns a {kind}, which no mount function scores")
+        rule = f"infer returns a {type(answer).__name__}, which no mount function scores"
+        require(isinstance(answer, GradientEstimates), spec, rule)
 
 
-def _check_guesses(spec: AttackSpec, found: LabelGuesses, known: Knowledge) -> None:
-    labels = found.labels
+def _check_guesses(spec: AttackSpec, guesses: LabelGuesses, known: Knowledge) -> None:
+    labels = guesses.labels
     stack = len(known.replicas)
     shape = tuple(labels.shape)
     right = len(shape) == 3 and shape[1] == stack and labels.dtype == torch.int64
     rule = f"labels are {labels.dtype} {shape}, must be int64 (answers, K = {stack}, B)"
     require(right, spec, rule)
-    within = ((labels >= 0) & (labels < known.classes)).all()
-    require(within, spec, f"labels must lie in 0 .. {known.classes - 1}")
+    within = (labels >= 0) & (labels < known.classes)
+    require(within.all(), spec, f"labels must lie in 0 .. {known.classes - 1}")
     for name, wanted in (("ids", shape), ("scores", (*shape, known.classes))):
-        one = getattr(found, name)
-        given = wanted if one is None else tuple(one.shape)
-        require(given == wanted, spec, f"{name} have shape {given}, must be {wanted}")
-    if found.ids is not None:
-        below = (found.ids < known.records).all()
-        require(below, spec, f"ids must lie below the {known.records} records")
+        rows = getattr(guesses, name)
+        shaped = wanted if rows is None else tuple(rows.shape)
+        require(shaped == wanted, spec, f"{name} have shape {shaped}, must be {wanted}")
+    if guesses.ids is not None:
+        require((guesses.ids < known.records).all(), spec, f"ids must lie below the {known.records} records")
 
 
 def _digest(view: View) -> str:
     """Return a digest of all messages of `view`."""
     digest = hashlib.sha256()
     for message in view.messages:
-        for part in (message.payload, message.ids):
-            if part is not None:
-                digest.update(part.cpu().numpy().tobytes())
+        for tensor in (message.payload, message.ids):
+            if tensor is not None:
+                digest.update(tensor.cpu().numpy().tobytes())
     return digest.hexdigest()

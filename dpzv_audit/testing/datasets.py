@@ -33,16 +33,15 @@ def check_dataset(spec: DataSpec, *, data_dir: Path | None = None, **options: An
     require(spec.digest(data_dir), spec, "digest must not be empty: the cache goes by it")
     load = partial(spec.load, data_dir=data_dir)
     first = load(**options)
-    again = load(**options)
-    same = first.fingerprint == again.fingerprint
+    same = first.fingerprint == load(**options).fingerprint
     require(same, spec, "two loads differ: reading must draw nothing at random")
     several = len(np.unique(first.train.labels)) > 1
     require(several, spec, "training labels are all of one class, must be of more")
     require(first.digests, spec, "digests of the data set must name the sources that were read")
     for name, way in spec.partitions.items():
         cut = load(partition=name, **options)
-        said = f"{name} makes {cut.clients} clients, says {way.clients}"
-        require(cut.clients == way.clients, spec, said)
+        rule = f"{name} makes {cut.clients} clients, says {way.clients}"
+        require(cut.clients == way.clients, spec, rule)
         rule = f"{name} changes labels or their order: each record must become as many, in their order"
         for dealt, whole in ((cut.train, first.train), (cut.test, first.test)):
             each = max(1, len(dealt) // len(whole))
@@ -53,11 +52,11 @@ def check_dataset(spec: DataSpec, *, data_dir: Path | None = None, **options: An
     refuses(spec, "an unknown option", lambda: load(no_such_option=1))
 
 
-def refuses(what: Registered, given: str, asked: Callable[[], object]) -> None:
+def refuses(registered: Registered, mistake: str, call: Callable[[], object]) -> None:
     """Check that what is `given` in `asked` raises `InputError`."""
-    must = f"{what.name}: {given} must raise InputError"
+    must = f"{registered.name}: {mistake} must raise InputError"
     try:
-        asked()
+        call()
     except InputError:
         return
     except Exception as error:
@@ -69,19 +68,18 @@ LONGEST_SUMMARY = 120
 NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 
-def require(holds: object, what: Registered, rule: str) -> None:
+def require(holds: object, registered: Registered, rule: str) -> None:
     """Raise `AssertionError` in one line that `what` breaks a `rule` unless it `holds`."""
     if not holds:
-        raise AssertionError(f"{what.name}: {rule}")
+        raise AssertionError(f"{registered.name}: {rule}")
 
 
-def check_words(what: Registered) -> None:
+def check_words(registered: Registered) -> None:
     """Check that the name can stand in a command, and the summary in a list."""
-    named = NAME.fullmatch(what.name)
-    require(named, what, "name must be of small letters and digits, joined by - or _")
-    fits = re.fullmatch(rf"(?=.*\S).{{1,{LONGEST_SUMMARY}}}", what.summary)
-    rule = f"summary must be one line of at most {LONGEST_SUMMARY} characters, has {len(what.summary)}"
-    require(fits, what, rule)
+    require(NAME.fullmatch(registered.name), registered, "name must be of small letters and digits, joined by - or _")
+    fits = re.fullmatch(rf"(?=.*\S).{{1,{LONGEST_SUMMARY}}}", registered.summary)
+    rule = f"summary must be one line of at most {LONGEST_SUMMARY} characters, has {len(registered.summary)}"
+    require(fits, registered, rule)
 
 
 def small_dataset(*, seed: int, labels_moved_by: int) -> VerticalDataset:

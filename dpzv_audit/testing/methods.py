@@ -1,7 +1,7 @@
 """The contract of a training method: seeds, replicas, messages as the only channel, resuming, and noise as stated."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,7 @@ from torch import Tensor
 from mechanisms import MethodSpec, TrainingConfig, train
 from mechanisms.core.channel import SERVER, Channel, Message
 from mechanisms.core.checkpoints import FileCheckpoints
-from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.defence import label_release
 from mechanisms.core.method import Run
 from mechanisms.core.training import History
@@ -25,8 +25,8 @@ from ..accounting import Release
 from ..base.seeds import Purpose
 from .datasets import check_words, require, small_dataset
 
-RECORDS = 24
-CLIENTS = 3
+DEPLOYMENT = Deployment(records=24, clients=3, seed=7)
+"""What a method is told of the small data, with the seed that runs have."""
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 4, "hidden": 6, "dtype": "float64"}
 # How far parameters of a replica may be from those of its run alone: products of another shape round otherwise.
 AS_STACK = 1e-9
@@ -62,25 +62,26 @@ def check_method(spec: MethodSpec, **options: object) -> None:
 
 @dataclass
 class _Log:
-    """Every message of a training as it was sent, its rounds, and the models (K, d) of clients and server."""
+    """Every message of a training as it was sent, and what came of it."""
 
+    trained: TrainedStack = field(init=False)
     messages: list[Message] = field(default_factory=list)
     payloads: list[Tensor] = field(default_factory=list)
-    models: list[Tensor] = field(default_factory=list)
-    rounds: int = 0
-    secret_noise: bool = False
-    secret_draws: frozenset[Purpose] = frozenset()
 
     def on_message(self, message: Message) -> None:
         self.messages.append(message)
         self.payloads.append(message.payload.clone())
 
     @property
+    def models(self) -> list[Tensor]:
+        return _models(self.trained)
+
+    @property
     def ids(self) -> list[Tensor]:
         return [message.ids for message in self.messages if message.ids is not None]
 
     def equals(self, other: "_Log") -> bool:
-        """Whether the same was sent, and the same models came of it."""
+        """Return whether the same was sent, and the same models came of it."""
         return _equal([*self.payloads, *self.models], [*other.payloads, *other.models])
 
 
@@ -97,15 +98,19 @@ def _models(trained: TrainedStack) -> list[Tensor]:
     return [stack.flat for stack in (*trained.clients, trained.server)]
 
 
-def _trained(spec: MethodSpec, config: TrainingConfig, data: TrainingData | None = None, **options: Any) -> _Log:
-    """Train two replicas of seed 7, unless `options` of `train` say otherwise."""
+def _trained(
+    spec: MethodSpec,
+    config: TrainingConfig,
+    data: TrainingData | None = None,
+    *,
+    seed: int = 7,
+    replicas: Sequence[int] = (0, 1),
+    **options: Any,
+) -> _Log:
+    """Train replicas with `options` of `train`."""
     log = _Log()
-    usual = {"seed": 7, "replicas": (0, 1), "observers": (log,)}
-    trained = train(spec, data or _data(config), config, **{**usual, **options})
-    log.models = _models(trained)
-    log.rounds = trained.rounds
-    log.secret_noise = trained.secret_noise
-    log.secret_draws = trained.secret_draws
+    context = RunContext(seed=seed, replicas=replicas, observers=(log,))
+    log.trained = train(spec, data or _data(config), config, context, **options)
     return log
 
 
@@ -124,8 +129,7 @@ def _check_seeds(spec: MethodSpec, config: TrainingConfig) -> None:
     first, again, other = (_trained(spec, config, seed=seed) for seed in (7, 7, 8))
     rule = "two runs of one seed differ: must draw from dpzv_audit.base.seeds.stream or the run's context alone"
     require(first.equals(again), spec, rule)
-    differ = not first.equals(other)
-    require(differ, spec, "runs of seeds 7 and 8 are equal: must draw from its seed")
+    require(not first.equals(other), spec, "runs of seeds 7 and 8 are equal: must draw from its seed")
 
 
 def _check_replicas(spec: MethodSpec, config: TrainingConfig) -> None:
@@ -133,9 +137,9 @@ def _check_replicas(spec: MethodSpec, config: TrainingConfig) -> None:
     together = _trained(spec, config, replicas=stack).models
     for place, replica in enumerate(stack):
         alone = _trained(spec, config, replicas=(replica,)).models
-        for number, (many, one) in enumerate(zip(together, alone, strict=True), start=1):
-            far = float((many[place] - one[0]).abs().max()) if one.numel() else 0.0
-            who = f"client {number}" if number <= CLIENTS else "the server"
+        for number, (many, single) in enumerate(zip(together, alone, strict=True), start=1):
+            far = float((many[place] - single[0]).abs().max()) if single.numel() else 0.0
+            who = f"client {number}" if number <= DEPLOYMENT.clients else "the server"
             rule = f"replica {replica} in a stack of {len(stack)} and alone differ by {far:.2g} at {who}"
             require(far <= AS_STACK, spec, f"{rule}: must draw by its number, and reach no other")
     # Models that are fitted to data alone may be the same in all.
@@ -151,8 +155,8 @@ def _check_messages(spec: MethodSpec, config: TrainingConfig) -> None:
     # Who is sent the labels, the model and all embeddings computes the answers by itself.
     expected = set() if spec.downlink == "none" else {spec.downlink}
     require(config.labels_shared or down == expected, spec, rule)
-    answered = set(range(log.rounds)) if spec.downlink == "none" else {message.round for message in answers}
-    silent = sorted(set(range(log.rounds)) - answered)
+    answered = set(range(log.trained.rounds)) if spec.downlink == "none" else {message.round for message in answers}
+    silent = sorted(set(range(log.trained.rounds)) - answered)
     rule = f"the server sends nothing in rounds {silent[:3]}: what it tells must be a message"
     require(not silent, spec, rule)
     for message, sent in zip(log.messages, log.payloads, strict=True):
@@ -163,13 +167,13 @@ def _check_messages(spec: MethodSpec, config: TrainingConfig) -> None:
 def _check_channel(spec: MethodSpec, config: TrainingConfig) -> None:
     """Check that nothing passes between parties but messages: where those are made equal, all that follows is."""
     rule = "otherwise than by a message: must be sent by channel.send, and what that returns be used"
-    for what, from_server, of, changed in (
-        ("labels reach a client", True, slice(0, CLIENTS), {"labels_moved_by": 1}),
-        ("features reach the server", False, slice(CLIENTS, None), {"features": 1}),
+    for leak, from_server, of, changed in (
+        ("labels reach a client", True, slice(0, DEPLOYMENT.clients), {"labels_moved_by": 1}),
+        ("features reach the server", False, slice(DEPLOYMENT.clients, None), {"features": 1}),
     ):
         with _delivering_alike(from_server):
-            one, two = (_trained(spec, config, data) for data in (None, _data(config, **changed)))
-        require(_equal(one.models[of], two.models[of]), spec, f"{what} {rule}")
+            first, second = (_trained(spec, config, data) for data in (None, _data(config, **changed)))
+        require(_equal(first.models[of], second.models[of]), spec, f"{leak} {rule}")
 
 
 @contextmanager
@@ -201,7 +205,7 @@ class _StopsAfterOne(FileCheckpoints):
 
 
 def _check_resuming(spec: MethodSpec, config: TrainingConfig) -> None:
-    training = partial(train, spec, _data(config), config, seed=7, evaluate_epochs=True)
+    training = partial(train, spec, _data(config), config, RunContext(seed=7), evaluate_epochs=True)
     whole = training()
     with TemporaryDirectory() as folder:
         place = Path(folder), "run"
@@ -215,19 +219,18 @@ def _check_resuming(spec: MethodSpec, config: TrainingConfig) -> None:
 
 def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, object]) -> None:
     """Check that noise is drawn from its origin where a release is stated, and nowhere else, in the size stated."""
-    deployment = Deployment(records=RECORDS, clients=CLIENTS, seed=7)
 
     def stated(config: TrainingConfig) -> list[Release]:
-        return [release for release in spec.released(config, deployment) if release.channel in _KINDS]
+        return [release for release in spec.released(config, DEPLOYMENT) if release.channel in _KINDS]
 
-    one, two = (_trained(spec, config, noise_from=origin) for origin in (1, 2))
-    moved = not one.equals(two)
+    first, second = (_trained(spec, config, noise_from=origin) for origin in (1, 2))
+    moved = not first.equals(second)
     protection = spec.protection(config)
     draws = protection.draws
     says = "states a release" if stated(config) else "says that noise protects something"
     rule = f"{says} and draws no noise from its origin (`context.origin`)"
     if spec.draws(config):
-        require(_trained(spec, config, noise_from="os").secret_noise, spec, rule)
+        require(_trained(spec, config, noise_from="os").trained.secret_noise, spec, rule)
         require(moved or not draws, spec, rule)
     if not stated(config):
         if not protection.not_released and label_release(config.defences) is None:
@@ -267,36 +270,35 @@ class OneKey:
 
 def _check_secrets(spec: MethodSpec, config: TrainingConfig) -> None:
     """Check that what a bound counts on as secret follows from the key of the operating system, and not from a seed."""
-    deployment = Deployment(records=RECORDS, clients=CLIENTS, seed=7)
-    secrets = spec.secrets(config, deployment)
+    secrets = spec.secrets(config, DEPLOYMENT)
     if not secrets:
         return
     keys = bytes(32), bytes(range(32))
-    one, other, another = (
+    first, other, another = (
         _trained(spec, config, noise_from="os", seed=seed, checkpoints=OneKey(key))
         for seed, key in ((7, keys[0]), (8, keys[0]), (7, keys[1]))
     )
     names = ", ".join(sorted(purpose.name.lower() for purpose in secrets))
     rule = f"states a release whose bound counts on secret {names}: must draw them by what `context.streams` gives"
-    require(one.secret_draws >= secrets, spec, rule)
-    if Purpose.BATCHES in secrets and one.ids:
-        require(_equal(one.ids, other.ids), spec, f"{rule}; they follow from the run's seed")
-        require(not _equal(one.ids, another.ids), spec, f"{rule}; they do not follow from its key")
+    require(first.trained.secret_draws >= secrets, spec, rule)
+    if Purpose.BATCHES in secrets and first.ids:
+        require(_equal(first.ids, other.ids), spec, f"{rule}; they follow from the run's seed")
+        require(not _equal(first.ids, another.ids), spec, f"{rule}; they do not follow from its key")
 
 
 def _check_size(spec: MethodSpec, config: TrainingConfig, release: Release) -> None:
     """Check that the noise on messages of a channel has the standard deviation that `release` states."""
-    one, two = (_trained(spec, config, replicas=range(8), noise_from=origin) for origin in (1, 2))
+    first, second = (_trained(spec, config, replicas=range(8), noise_from=origin) for origin in (1, 2))
     kinds = _KINDS[release.channel]
     parts = []
-    for message, a, b in zip(one.messages, one.payloads, two.payloads, strict=True):
+    for message, a, b in zip(first.messages, first.payloads, second.payloads, strict=True):
         if message.kind in kinds:
             parts.append((a - b).flatten())
     differences = torch.cat(parts)
     # What is released of a record's gradient is B times its part of the batch mean.
     unit = config.batch_size if release.channel == "gradient" else 1
-    found = float(differences.square().mean().sqrt()) * unit / math.sqrt(2.0)
+    deviation = float(differences.square().mean().sqrt()) * unit / math.sqrt(2.0)
     allowed = CERTAIN * release.sigma / math.sqrt(2.0 * differences.numel())
     stated = f"the release states sigma = {release.sigma:.4g}"
-    rule = f"noise on {release.channel} has deviation {found:.4g}, {stated}"
-    require(abs(found - release.sigma) <= allowed, spec, rule)
+    rule = f"noise on {release.channel} has deviation {deviation:.4g}, {stated}"
+    require(abs(deviation - release.sigma) <= allowed, spec, rule)

@@ -1,4 +1,4 @@
-"""What baselines share: noise on a channel, whose turn it is, parties that step along directions, first-order rounds.
+"""What baselines share: clips and noise on a channel, the release that states it, and first-order rounds.
 
 `embedding`: each record's embedding is clipped in L2 norm to C_h and N(0, sigma^2 I) is added (the "VAFL mechanism"
 that paper 001 gives its baselines); `embedding-batch`: the clip is over the whole B x d_h tensor, as the one public
@@ -11,10 +11,9 @@ block is zeroed out; one clip over the whole tensor of a batch moves by 2C in ei
 is counted: both uploads of a zeroth-order client, the first table, and all clients' messages of a synchronous round.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,16 +23,14 @@ from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose
 
-from .channel import SERVER, Message
-from .config import AsyncConfig, Bits, Downlink, ProtectedConfig, active_clients
-from .context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of, schedule
+from .config import AsyncConfig, Bits, ProtectedConfig, active_clients
+from .context import Deployment, Plan, RunContext, TrainingData, dtype_of, schedule
 from .defence import GradientDefences, penalised
-from .federation import Federation
+from .federation import ForwardPass
 from .method import Games, MethodSpec, Protection
 from .noise import ROW_BITS, Grid, gaussian, norms_of, truncated_steps
-from .replicas import ParameterStack, ServerBatch
-from .secret import Origin
-from .streams import Batch, DirectionKind, Directions, Drawn
+from .rounds import AsyncRun, Turn
+from .streams import Batch
 
 PROTECTS = {
     "none": "nothing: no noise is added anywhere",
@@ -53,22 +50,21 @@ class ChannelNoise:
 
     def __init__(self, config: ProtectedConfig, context: RunContext) -> None:
         self._config = config
-        self._origin: Origin = context.seed if context.origin is None else context.origin
         self._grid = Grid.of(config.noise, config.dp_clip, config.dp_sigma, bits=ROW_BITS)
         self.draws = torch.zeros(1, dtype=torch.int64)
         self._dtype = dtype_of(config)
-        self._drawn = Drawn(**context.streams(torch.float64))
+        self._streams = context.noise_streams(torch.float64)
 
     def embeddings(self, values: Tensor) -> Tensor:
-        """Embeddings (K, n, width) as they are sent; of (K, 2, n, width), two messages, each by itself."""
+        """Return embeddings (K, n, width) as they are sent; of (K, 2, n, width), two messages, each by itself."""
         if not self._config.dp.startswith("embedding"):
             return values
         if values.dim() == 4:
-            return torch.stack([self.embeddings(part) for part in values.unbind(1)], 1)
+            return torch.stack([self.embeddings(message) for message in values.unbind(1)], 1)
         return self._noised(values)
 
     def gradients(self, values: Tensor) -> Tensor:
-        """Per-record gradients (K, B, width) of the batch mean as they are sent.
+        """Return per-record gradients (K, B, width) of the batch mean as they are sent.
 
         The clip bounds a record's own gradient, which is B times its part of the mean.
         """
@@ -89,7 +85,7 @@ class ChannelNoise:
 
     @property
     def _axes(self) -> tuple[int, ...]:
-        """What is clipped as one vector: a record, or a whole message."""
+        """Return what is clipped as one vector: a record, or a whole message."""
         return (1, 2) if self._config.dp == "embedding-batch" else (2,)
 
     def _noised(self, values: Tensor) -> Tensor:
@@ -107,12 +103,12 @@ class ChannelNoise:
         return clipped + self._draw(values, sigma).to(self._dtype)
 
     def _draw(self, values: Tensor, std: float) -> Tensor:
-        """Noise for `values` in float64, whole numbers with a grid."""
+        """Return noise for `values` in float64, whole numbers with a grid."""
         number = int(self.draws)
         self.draws += 1
         rounded = self._grid is not None
-        draw = partial(gaussian, tuple(values.shape[1:]), std, self._origin, Purpose.NOISE, rounded=rounded)
-        return self._drawn.stacked([draw(k, number) for k in self._drawn.replicas])
+        draw = partial(gaussian, tuple(values.shape[1:]), std, self._streams.seed, Purpose.NOISE, rounded=rounded)
+        return self._streams.stacked([draw(k, number) for k in self._streams.replicas])
 
 
 P = TypeVar("P", bound=ProtectedConfig)
@@ -200,7 +196,7 @@ def stated(
 
 
 def calibrated(config: P, deployment: Deployment) -> P:
-    """`config` with the `dp_sigma` that follows from its epsilon, or as it is where none is given.
+    """Return `config` with the `dp_sigma` that follows from its epsilon, or as it is where none is given.
 
     With calibration `messages` the noised messages alone are accounted, as if the clients' and the server's states and
     the low bits of floating-point noise told nothing more; with `sound` they must not.
@@ -227,144 +223,17 @@ def calibrated(config: P, deployment: Deployment) -> P:
         neighbours=claim.neighbours,
     )
     if not answer.reached or answer.value is None:
-        raise InputError(
-            f" with dp {config.dp}, must be another setting: {answer.reason}", "calibration", config.calibration
-        )
+        rule = f" with dp {config.dp}, must be another setting: {answer.reason}"
+        raise InputError(rule, "calibration", config.calibration)
     return config.model_copy(update={"dp_sigma": float(answer.value)})
-
-
-class ZerothOrderParty:
-    """One party's K models, moved and stepped along a direction in each of its rounds.
-
-    With `count` above 1 the estimates scalar * direction of so many successive rounds are averaged into one step; what
-    is averaged so far is `total`, (K, d), empty where every estimate is a step.
-    """
-
-    def __init__(self, federation: Federation, number: int, kind: DirectionKind, *, count: int = 1) -> None:
-        purpose = Purpose.SERVER_DIRECTIONS if number == SERVER else Purpose.DIRECTIONS
-        self._optimizer = federation.optimizers[number]
-        self.parameters = self._optimizer.parameters
-        flat = self.parameters.flat
-        self.directions = Directions(kind, flat.shape[1], party=number, purpose=purpose, **federation.streams)
-        self._count = count
-        self.total = torch.zeros_like(flat) if count > 1 else flat.new_empty(0)
-
-    @cached_property
-    def _both(self) -> tuple[ParameterStack, Sequence[Tensor]]:
-        """Storage for the 2K moved models, used again every round, and its two halves (K, d)."""
-        both = ParameterStack.empty(self.parameters.layout, 2 * len(self.parameters.flat), self.parameters.flat)
-        return both, both.flat.unflatten(0, (-1, 2)).unbind(1)
-
-    def moved(self, round_: int, first: float, second: float) -> ParameterStack:
-        """Return the 2K models w_k + `first` u_k and w_k + `second` u_k in turn, u_k the directions of `round_`."""
-        direction = self.directions.at(round_)
-        both, halves = self._both
-        for half, scale in zip(halves, (first, second), strict=True):
-            torch.add(self.parameters.flat, direction, alpha=scale, out=half)
-        return both
-
-    def step(self, round_: int, scalar: Tensor) -> None:
-        """Step along the direction of `round_` by `scalar` (K,), or every `count` rounds by the mean of so many."""
-        direction = self.directions.at(round_)
-        if self._count == 1:
-            self._optimizer.step_along(direction, scalar)
-            return
-        self.total.addcmul_(direction, scalar.unsqueeze(1), value=1.0 / self._count)
-        if (round_ + 1) % self._count == 0:
-            self._optimizer.step(self.total)
-            self.total.zero_()
-
-
-A = TypeVar("A", bound=AsyncConfig)
-
-
-class AsyncRun(Generic[A]):
-    """One stack of K trainings in progress, clients in the order of `active`; see `core.method.Run`.
-
-    Parties that step along directions are in `_parties` by number.
-    """
-
-    _parties: Mapping[int, ZerothOrderParty]
-
-    def __init__(self, data: TrainingData, config: A, context: RunContext, active: Iterator[int]) -> None:
-        self.config = config
-        self.federation = Federation(data, config, context)
-        self._repeats = repeats_of(context.behaviours)
-        self._active = active
-        self.round = 0
-
-    def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.core.method.Run.skip_to`."""
-        self.round = rounds
-        for _ in range(rounds):
-            next(self._active)
-
-    def turn(self) -> tuple[Sequence[int], int, Batch]:
-        """Who is active in the next round, the own round of the client who draws its batch, and that batch.
-
-        In synchronous methods all clients work on one batch, which client 1 draws.
-        """
-        self.federation.begin(self.round)
-        clients = self.federation.clients
-        numbers = range(1, len(clients) + 1) if self.config.all_at_once else (next(self._active),)
-        drawer = clients[numbers[0] - 1]
-        own_round = drawer.rounds
-        repeats = max([self._repeats.get(m, 1) for m in numbers])
-        batch = drawer.next_batch(repeats, self.federation.steps_per_pass)
-        for other in numbers[1:]:
-            clients[other - 1].rounds += 1
-        return numbers, own_round, batch
-
-    def server_batch(self, batch: Batch, received: Mapping[int, Tensor]) -> ServerBatch:
-        """Return what the server steps by: rows of what it `received` from all clients, or of its table."""
-        fed = self.federation
-        if not self.config.keeps_table:
-            return fed.server_batch(torch.cat([received[m] for m in sorted(received)], 2), batch)
-        ((number, embeddings),) = received.items()
-        return fed.server_batch(fed.refresh(number, batch, embeddings), batch)
-
-    def two_point_round(
-        self,
-        answers: Downlink,
-        embed: Callable[[int, int, Batch], Tensor],
-        serve: Callable[[Batch, dict[int, Tensor]], dict[int, Tensor]],
-        step: Callable[[int, int, Tensor], None],
-    ) -> None:
-        """Run a round in which clients send two embeddings of each record and step by one answer.
-
-        Args:
-            answers: Kind of the messages that go down.
-            embed: Two embeddings (K, 2, B, width) of a client in its own round, of a batch.
-            serve: Answers by client to what the server received of a batch; moves the server.
-            step: Moves a client in its own round by the answer; not asked of clients that deviate.
-        """
-        fed = self.federation
-        numbers, own_round, batch = self.turn()
-        received = {}
-        honest = []
-        for number in numbers:
-            pair = fed.deviation(number, self.round, own_round, batch)
-            if pair is None:
-                honest.append(number)
-                direction = partial(self._parties[number].directions.at, own_round)
-                fed.channel.note(number, self.round, "direction", direction)
-                pair = embed(number, own_round, batch)
-            received[number] = fed.upload(number, self.round, batch, pair)
-        for number, told in serve(batch, received).items():
-            message = Message(self.round, SERVER, number, answers, told, batch.members)
-            answer = fed.channel.send(message)
-            if number in honest:
-                step(number, own_round, answer)
-        self.round += 1
 
 
 class BaselineRun(AsyncRun[P]):
     """An `AsyncRun` with noise, calibrated, on the protected channel."""
 
     def __init__(self, data: TrainingData, config: P, context: RunContext) -> None:
-        clients = len(data.features)
-        config = calibrated(config, Deployment(records=data.records, clients=clients, seed=context.seed))
-        super().__init__(data, config, context, active_clients(config, clients, context.seed))
+        config = calibrated(config, context.deployment(data))
+        super().__init__(data, config, context, active_clients(config, len(data.features), context.seed))
         self._noise = ChannelNoise(config, context)
         self._defences = GradientDefences(config, context)
         self.prepare()
@@ -372,20 +241,19 @@ class BaselineRun(AsyncRun[P]):
     def prepare(self) -> None:
         """Set up what a method needs beside its federation and its noise."""
 
-    def others(self, numbers: Sequence[int], batch: Batch, bits: Bits | None = None) -> dict[int, Tensor]:
+    def others(self, turn: Turn, bits: Bits | None = None) -> dict[int, Tensor]:
         """Upload what clients that are not active have of a batch: embeddings (K, B, width) by client; {} with a table.
 
-        `numbers` are the active clients; embeddings travel in `bits` a value where that is set.
+        Embeddings travel in `bits` a value where that is set.
         """
         fed = self.federation
         if self.config.keeps_table:
             return {}
         sent = {}
-        for number, client in enumerate(fed.clients, start=1):
-            if number not in numbers:
-                output = client.evaluator.forward(client.parameters, fed.inputs(client, batch))
-                noised = self._noise.embeddings(batch.cleared(output))
-                sent[number] = fed.upload(number, self.round, batch, noised, bits)
+        for number in fed.numbers:
+            if number not in turn.clients:
+                noised = self._noise.embeddings(fed.embed(number, turn.batch))
+                sent[number] = fed.upload(number, self.round, turn.batch, noised, bits)
         return sent
 
     def own_tensors(self) -> dict[str, Tensor]:
@@ -412,34 +280,32 @@ class FirstOrderRun(BaselineRun[P]):
     def step(self) -> None:
         """Run the next round."""
         fed = self.federation
-        noise = self._noise
-        numbers, _, batch = self.turn()
-        passes = []
-        received = {}
-        for number in numbers:
-            client = fed.clients[number - 1]
-            inputs = fed.inputs(client, batch)
-            output, pullback = client.evaluator.vjp(client.parameters, inputs)
-            output = batch.cleared(output)
-            noised = noise.embeddings(output)
-            received[number] = fed.upload(number, self.round, batch, noised, self.bits)
-            passes.append((client, inputs, output, pullback))
-        received |= self.others(numbers, batch, self.bits)
-        server_gradient, at_rows = fed.server_gradients(self.server_batch(batch, received))
+        turn = self.next_turn()
+        passes = {m: fed.forward(m, turn.batch) for m in turn.clients}
+        noised = {m: self._noise.embeddings(forward.output) for m, forward in passes.items()}
+        received = self.send_up(turn, noised, self.bits) | self.others(turn, self.bits)
+        server_gradient, at_rows = fed.server_gradients(self.server_batch(turn.batch, received))
         fed.step_server(server_gradient)
-        for number, (client, inputs, output, pullback) in zip(numbers, passes, strict=True):
-            part = at_rows[:, :, fed.slots[number - 1]].contiguous()
-            part = batch.cleared(self._defences(noise.gradients(part), fed.data, batch))
-            message = Message(self.round, SERVER, number, "gradient", part, batch.members, sizes=batch.sizes)
-            answer = fed.channel.send(message)
-            for local in range(self.local_steps):
-                if local:
-                    output, pullback = client.evaluator.vjp(client.parameters, inputs)
-                    output = batch.cleared(output)
-                pulled = penalised(noise.through_clip(output, answer), self.config.defences, inputs, output)
-                gradient, _ = pullback(pulled, at_inputs=False)
-                fed.step_client(number, gradient)
+        gradients = {m: self._protected(turn.batch, at_rows[:, :, fed.slots[m - 1]]) for m in turn.clients}
+        for number, answer in self.send_down(turn, "gradient", gradients).items():
+            self._client_steps(number, turn.batch, passes[number], answer)
         self.round += 1
+
+    def _protected(self, batch: Batch, gradients: Tensor) -> Tensor:
+        """Return a client's part of the gradients (K, B, width) as it is sent: noised, and through the defences."""
+        noised = self._noise.gradients(gradients.contiguous())
+        return batch.cleared(self._defences(noised, self.federation.data, batch))
+
+    def _client_steps(self, number: int, batch: Batch, forward: ForwardPass, answer: Tensor) -> None:
+        """Step client `number` by what it received, pulled back through its model as it is before each step."""
+        fed = self.federation
+        for local in range(self.local_steps):
+            if local:
+                forward = fed.forward(number, batch)
+            pulled = self._noise.through_clip(forward.output, answer)
+            pulled = penalised(pulled, self.config.defences, forward.inputs, forward.output)
+            gradient, _ = forward.pullback(pulled, at_inputs=False)
+            fed.step_client(number, gradient)
 
 
 _GAMES = Games(why_not="the games are played on noised scalars; noise on another channel is accounted, not audited")

@@ -56,33 +56,33 @@ def happens(gaps: Whole, unit: Fraction, bits: BitSource) -> NDArray[np.bool_]:
     distinct, places = np.unique(gaps, return_inverse=True)
     limits = np.array([0 if gap == 0 else _digits(unit * int(gap), _WORD) for gap in distinct], np.uint64)[places]
     words = bits.words(len(gaps))
-    found: NDArray[np.bool_] = (words < limits) | (gaps == 0)
+    true: NDArray[np.bool_] = (words < limits) | (gaps == 0)
     # The first 64 digits are those of the chance itself: the next decide.
     for tie in np.flatnonzero((words == limits) & (gaps != 0)).tolist():
-        found[tie] = _goes_on_below(unit * int(gaps[tie]), bits)
-    return found
+        true[tie] = _goes_on_below(unit * int(gaps[tie]), bits)
+    return true
 
 
 def uniform(count: int, choices: int, bits: BitSource) -> Whole:
     """Return `count` whole numbers, each uniform in [0, choices), by rejection."""
     most = 2**_WORD // choices * choices - 1
-    found = bits.words(count)
-    wrong = np.flatnonzero(found > np.uint64(most))
+    words = bits.words(count)
+    wrong = np.flatnonzero(words > np.uint64(most))
     while len(wrong):
-        found = found.copy()
-        found[wrong] = bits.words(len(wrong))
-        wrong = wrong[found[wrong] > np.uint64(most)]
-    return (found % np.uint64(choices)).astype(np.int64)
+        words = words.copy()
+        words[wrong] = bits.words(len(wrong))
+        wrong = wrong[words[wrong] > np.uint64(most)]
+    return (words % np.uint64(choices)).astype(np.int64)
 
 
 def permutations(count: int, size: int, bits: BitSource) -> Whole:
     """Return `count` uniform permutations (count, size) of 0 to size - 1 (Fisher and Yates)."""
-    found = np.tile(np.arange(size), (count, 1))
+    orders = np.tile(np.arange(size), (count, 1))
     rows = np.arange(count)
     for last in range(size - 1, 0, -1):
         other = uniform(count, last + 1, bits)
-        found[rows, last], found[rows, other] = found[rows, other], found[rows, last].copy()
-    return found
+        orders[rows, last], orders[rows, other] = orders[rows, other], orders[rows, last].copy()
+    return orders
 
 
 def permute_and_flip(counts: Whole, epsilon: float, bits: BitSource) -> Whole:
@@ -109,14 +109,14 @@ def randomised_response(labels: Whole, classes: int, epsilon: float, bits: BitSo
     label, another with chance exp(-epsilon), until one is.
     """
     unit = Fraction(epsilon)
-    found = np.empty_like(labels)
+    responses = np.empty_like(labels)
     left = np.arange(len(labels))
     while len(left):
         offered = uniform(len(left), classes, bits)
         taken = happens((offered != labels[left]).astype(np.int64), unit, bits)
-        found[left[taken]] = offered[taken]
+        responses[left[taken]] = offered[taken]
         left = left[~taken]
-    return found
+    return responses
 
 
 def two_sided_geometric(shape: tuple[int, ...], unit: Fraction, bits: BitSource) -> Whole:

@@ -50,7 +50,7 @@ class Message(NamedTuple):
 
     @property
     def nbits(self) -> Size:
-        """Bits on the wire in one replica, or in each where their batches differ in size."""
+        """Return bits on the wire in one replica, or in each where their batches differ in size."""
         if self.bits is not None:
             return self.bits
         each = 1 if self.payload.dtype == torch.bool else 8 * VALUE_BYTES
@@ -62,7 +62,7 @@ class Message(NamedTuple):
 
     @property
     def nbytes(self) -> Size:
-        """Bytes that hold `nbits`."""
+        """Return bytes that hold `nbits`."""
         bits = self.nbits
         return whole_bytes(bits) if isinstance(bits, int) else list(map(whole_bytes, bits))
 
@@ -92,7 +92,7 @@ class StatefulObserver(Protocol):
     """An observer whose count goes on where a run is taken up again."""
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """State that a checkpoint of the run must hold, by names of its own; restored in place."""
+        """Return state that a checkpoint of the run must hold, by names of its own; restored in place."""
 
 
 @dataclass
@@ -119,22 +119,22 @@ class ByteLedger:
 
     @property
     def bytes_up(self) -> dict[str, int]:
-        """Bytes from clients to the server by kind of message."""
+        """Return bytes from clients to the server by kind of message."""
         return {kind: _mean_bytes(n) for kind, n in self.counted_up.items()}
 
     @property
     def bytes_down(self) -> dict[str, int]:
-        """Bytes from the server to clients by kind of message."""
+        """Return bytes from the server to clients by kind of message."""
         return {kind: _mean_bytes(n) for kind, n in self.counted_down.items()}
 
     @property
     def up(self) -> int:
-        """Bytes from clients to the server."""
+        """Return bytes from clients to the server."""
         return sum(self.bytes_up.values())
 
     @property
     def down(self) -> int:
-        """Bytes from the server to clients."""
+        """Return bytes from the server to clients."""
         return sum(self.bytes_down.values())
 
 
@@ -163,7 +163,7 @@ class Channel:
         return message.payload
 
     def observer_tensors(self) -> dict[str, Tensor]:
-        """State of all observers that have any."""
+        """Return state of all observers that have any."""
         stateful = (observer for observer in self._observers if isinstance(observer, StatefulObserver))
         return {name: tensor for observer in stateful for name, tensor in observer.own_tensors().items()}
 
@@ -193,7 +193,7 @@ class Adversary:
             raise InputError(f"must be one of {', '.join(ADVERSARIES)}", "adversary", self.kind)
 
     def sees(self, message: Message) -> bool:
-        """Whether `message` is in the view: a client's own mail; for an outsider everything the server sends."""
+        """Return whether `message` is in the view: a client's own mail; for an outsider everything the server sends."""
         if self.kind in ("server", "all-but-one"):
             return True
         if self.kind == "eavesdropper":
@@ -201,11 +201,11 @@ class Adversary:
         return message.sender in self.clients or message.receiver in self.clients
 
     def knows_ids(self) -> bool:
-        """Whether batch ids are known: a client draws its own batches; an outsider only if they are public."""
+        """Return whether batch ids are known: a client draws its own batches; an outsider only if they are public."""
         return self.kind != "eavesdropper" or self.public_ids
 
     def reads_notes_of(self, party: int) -> bool:
-        """Whether the adversary is, or controls, `party` and so knows what it noted for itself."""
+        """Return whether the adversary is, or controls, `party` and so knows what it noted for itself."""
         if self.kind == "all-but-one":
             return party != SERVER
         return party in self.clients or (self.kind == "server" and party == SERVER)
@@ -224,19 +224,19 @@ class View:
     notes: dict[tuple[int, str], list[Tensor]] = field(default_factory=dict)
 
     def received(self, kind: str) -> list[Message]:
-        """Messages of `kind` that the server sent, in order."""
+        """Return messages of `kind` that the server sent, in order."""
         return [m for m in self.messages if m.kind == kind and m.sender == SERVER]
 
     def sent(self, kind: str) -> list[Message]:
-        """Messages of `kind` that clients under the adversary's control sent, in order."""
+        """Return messages of `kind` that clients under the adversary's control sent, in order."""
         return [m for m in self.messages if m.kind == kind and m.sender in self.adversary.clients]
 
     def scalars(self) -> Tensor:
-        """Scalars from the server, stacked to shape (rounds seen, K)."""
+        """Return scalars from the server, stacked to shape (rounds seen, K)."""
         return torch.stack([m.payload for m in self.received("scalar")])
 
     def batches(self) -> Tensor:
-        """Batch ids beside the scalars, stacked to (rounds seen, K, B); `InputError` if this adversary lacks them."""
+        """Return batch ids beside the scalars, (rounds seen, K, B); `InputError` if this adversary lacks them."""
         ids = [m.ids for m in self.received("scalar") if m.ids is not None]
         if not ids:
             raise InputError(f"the view of {self.adversary.kind!r} holds no batch ids")
@@ -306,9 +306,9 @@ class ViewRecorder:
     def on_message(self, message: Message) -> None:
         """Keep `message` if the adversary sees it, without ids it does not know."""
         adversary = self.view.adversary
-        wanted = self._kinds is None or message.kind in self._kinds
-        wanted = wanted and (self._senders is None or message.sender in self._senders)
-        if not wanted or not adversary.sees(message):
+        kept = self._kinds is None or message.kind in self._kinds
+        kept = kept and (self._senders is None or message.sender in self._senders)
+        if not kept or not adversary.sees(message):
             return
         payload = self._payloads.keep(message.payload)
         ids = None
@@ -339,7 +339,7 @@ class BatchLog:
             self.ids.append(self._shelf.keep(message.ids))
 
     def stacked(self) -> Tensor:
-        """Ids of shape (answers, K, B), -1 where a place is padding."""
+        """Return ids of shape (answers, K, B), -1 where a place is padding."""
         return stacked_ids(self.ids)
 
 
@@ -396,7 +396,7 @@ class StalenessObserver:
         self._senders: list[int] = []
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """State that a checkpoint of the run must hold, changed in place."""
+        """Return state that a checkpoint of the run must hold, changed in place."""
         self._settle()
         return {"staleness-refreshed": self._refreshed, "staleness-counts": self._counts}
 
@@ -425,7 +425,7 @@ class StalenessObserver:
         self._senders = []
 
     def summary(self) -> Staleness | None:
-        """Ages in rounds of the rows read: mean, quantiles, largest, shares by age, and the mean by client.
+        """Return ages in rounds of the rows read: mean, quantiles, largest, shares by age, and the mean by client.
 
         `distribution` has the share of each range of ages: 1, 2 to 3, 4 to 7, 8 to 15, ... up to the
         largest. None where no client's rows are ever stale.
@@ -442,10 +442,11 @@ class StalenessObserver:
         for low in (2**k for k in range(largest.bit_length())):
             share = int(counts[low : 2 * low].sum()) / total
             distribution.append(Ages(first=low, last=min(2 * low - 1, largest), share=share))
-        means = {}
-        for client, row in enumerate(self._counts, start=1):
-            if row.any():
-                means[f"client {client}"] = float((ages * row).sum() / row.sum())
+        means = {
+            f"client {client}": float((ages * row).sum() / row.sum())
+            for client, row in enumerate(self._counts, start=1)
+            if row.any()
+        }
         return Staleness(
             mean=float((ages * counts).sum() / total),
             **{f"q{100 * q:g}": int(torch.searchsorted(reached, q * total)) for q in (0.1, 0.5, 0.9, 0.99)},

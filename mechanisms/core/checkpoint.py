@@ -60,8 +60,8 @@ def load_checkpoint(run: Run, data: bytes, key: str) -> History:
     """
     facts, saved = _read(data)
     tensors = _tensors(run)
-    shapes, found = ({name: t.shape for name, t in some.items()} for some in (tensors, saved))
-    if facts.get("format") != _FORMAT or facts.get("key") != key or shapes != found:
+    shapes, kept = ({name: t.shape for name, t in stored.items()} for stored in (tensors, saved))
+    if facts.get("format") != _FORMAT or facts.get("key") != key or shapes != kept:
         raise InputError("the checkpoint belongs to another run; start without ‹resume›, which replaces it")
     fed = federation_of(run)
     try:
@@ -150,12 +150,12 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
         size = int.from_bytes(data[:8], "little")
         if 8 + size > len(data):
             raise ValueError(f"a header of {size} bytes does not fit the {len(data)} bytes there are")
-        said = json_in(data[8 : 8 + size])["__metadata__"]
+        metadata = json_in(data[8 : 8 + size])["__metadata__"]
         tensors = load(data)
-        digest = _digest(said["facts"], tensors)
-        if said["sha256"] != digest:
-            raise ValueError(f"facts and tensors have digest {digest[:16]}, must have {said['sha256'][:16]}")
-        facts = json.loads(said["facts"])
+        digest = _digest(metadata["facts"], tensors)
+        if metadata["sha256"] != digest:
+            raise ValueError(f"facts and tensors have digest {digest[:16]}, must have {metadata['sha256'][:16]}")
+        facts = json.loads(metadata["facts"])
         if not isinstance(facts, dict):
             raise TypeError("its facts are no object")
         return facts, tensors
@@ -164,10 +164,10 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of everything in a checkpoint: one flipped bit would otherwise go on into other numbers, unseen."""
-    found = hashlib.sha256(facts.encode())
+    """Return SHA-256 of a whole checkpoint: one flipped bit would otherwise go on into other numbers, unseen."""
+    digest = hashlib.sha256(facts.encode())
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

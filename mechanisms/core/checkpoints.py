@@ -47,7 +47,7 @@ class FileCheckpoints:
         self._resumed_at = 0
 
     def of_stack(self, first: int, last: int, trainings: int) -> "FileCheckpoints":
-        """Where those at places `first` to `last` of the run's `trainings` keep theirs: a file of their own if not all.
+        """Return where trainings `first` to `last` of the run keep theirs: a file of their own if these are not all.
 
         What is said of the run counts theirs from now on.
         """
@@ -59,7 +59,7 @@ class FileCheckpoints:
 
     @property
     def resumed_at(self) -> int:
-        """Epochs that were kept when this process took the run up, or last a stack of it; 0 where it started it."""
+        """Return epochs that were kept when this process took up the run, or last a stack of it; 0 where it began."""
         return next((stack.resumed_at for stack in reversed(self._stacks) if stack.resumed_at), self._resumed_at)
 
     def kept(self, epochs: int) -> str | None:
@@ -141,7 +141,7 @@ class FileCheckpoints:
             self.path.parent.rmdir()
 
     def _left(self, suffix: str) -> list[Path]:
-        """Files of the run and of its stacks that end in `suffix`, those whose writing a kill cut short among them."""
+        """Return files of the run and its stacks that end in `suffix`, also those whose writing a kill cut short."""
         names = [f"{self._key}{suffix}", f"{self._key}-*{suffix}"]
         unfinished = [f".{name}.*.partial" for name in names]
         return [path for name in (*names, *unfinished) for path in self.path.parent.glob(name)]
@@ -268,7 +268,7 @@ def arithmetic(device: str) -> dict[str, str | int | bool | None]:
     """
     import torch
 
-    found = {
+    facts = {
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "dpzv-audit": version_of("dpzv-audit"),
         "threads": torch.get_num_threads(),
@@ -276,10 +276,10 @@ def arithmetic(device: str) -> dict[str, str | int | bool | None]:
         **{package: version_of(package) for package in ("torch", "numpy", "scipy")},
     }
     if device.startswith("cuda"):
-        found |= {
+        facts |= {
             "CUDA": torch.version.cuda,
             "cuDNN": torch.backends.cudnn.version(),
             "TF32 products": torch.backends.cuda.matmul.allow_tf32,
             "TF32 cuDNN": torch.backends.cudnn.allow_tf32,
         }
-    return found
+    return facts

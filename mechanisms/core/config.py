@@ -111,8 +111,8 @@ class TrainingConfig(BaseModel):
         yield kind == "transformer" and not named, needs
         yield named and kind not in ("auto", "transformer"), f"transformer needs client_model transformer, not {kind}"
         public = self.sample_rate is not None and self.sampler != "poisson"
-        given = f"sample_rate is {self.sample_rate} with sampler {self.sampler}"
-        yield public, f"{given}, must be left out, or sampler poisson"
+        rate = f"sample_rate is {self.sample_rate} with sampler {self.sampler}"
+        yield public, f"{rate}, must be left out, or sampler poisson"
         at_labels = [defence.name for defence in self.defences if defence.place == "labels"]
         yield len(at_labels) > 1, f"defences {' and '.join(at_labels)} both privatise labels, must be one of them"
         for defence in self.defences:
@@ -147,22 +147,22 @@ class TrainingConfig(BaseModel):
 
     @property
     def all_at_once(self) -> bool:
-        """Whether all clients take part in every round, on one batch, which client 1 draws."""
+        """Return whether all clients take part in every round, on one batch, which client 1 draws."""
         return False
 
     @property
     def defended_at(self) -> tuple[Place, ...]:
-        """Where a defence can stand in its rounds."""
+        """Return where a defence can stand in its rounds."""
         return ("labels",)
 
     @property
     def labels_shared(self) -> bool:
-        """Whether the server hands every client the training labels."""
+        """Return whether the server hands every client the training labels."""
         return False
 
     @property
     def label_free(self) -> FeatureKind | None:
-        """Which label-free features the clients' models are; None: models of other kinds."""
+        """Return which label-free features the clients' models are; None: models of other kinds."""
         return None
 
     def check_clients(self, clients: int) -> None:
@@ -175,11 +175,11 @@ class TrainingConfig(BaseModel):
         """Return what a training holds at once: in words, how many numbers, and how many it may be at most."""
         width = self.embedding if self.top_model else 1
         held = f"embedding {width} of {records:,} records at {clients} clients"
-        found = [(held, records * clients * width, limits.MOST_EMBEDDED)]
+        sizes = [(held, records * clients * width, limits.MOST_EMBEDDED)]
         if self.top_model:
             layer = f"embedding {width} and hidden {self.hidden} with {clients} clients"
-            found.append((layer, clients * width * self.hidden, limits.MOST_WEIGHTS))
-        return found
+            sizes.append((layer, clients * width * self.hidden, limits.MOST_WEIGHTS))
+        return sizes
 
 
 _BY_CLIENT = ("activation_probabilities", "compute_times")
@@ -210,7 +210,7 @@ class AsyncConfig(TrainingConfig):
 
     @property
     def keeps_table(self) -> bool:
-        """Whether the server keeps a table for the embeddings of clients that send none of a batch."""
+        """Return whether the server keeps a table for the embeddings of clients that send none of a batch."""
         return not self.all_at_once
 
     def check_clients(self, clients: int) -> None:
@@ -254,17 +254,17 @@ class ProtectedConfig(AsyncConfig):
 
     @property
     def protected(self) -> bool:
-        """Whether noise is added to a channel: a clip alone protects nothing."""
+        """Return whether noise is added to a channel: a clip alone protects nothing."""
         return self.dp != "none" and (self.dp_sigma > 0 or self.epsilon is not None)
 
     @property
     def channel(self) -> Literal["embedding", "gradient"]:
-        """The channel that noise is on, where there is any."""
+        """Return the channel that noise is on, where there is any."""
         return "gradient" if self.dp == "gradient" else "embedding"
 
     @property
     def server_step(self) -> Literal["zo", "sgd"]:
-        """How the server steps: by evaluations of the loss, or by its gradient."""
+        """Return how the server steps: by evaluations of the loss, or by its gradient."""
         return "sgd"
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
@@ -272,10 +272,10 @@ class ProtectedConfig(AsyncConfig):
         yield from super().contradictions()
         by_hand = self.dp_sigma > 0
         targeted = self.epsilon is not None
-        said = {"dp_sigma above 0": by_hand, "epsilon": targeted, "noise float": self.noise == "float"}
-        for name, given in said.items():
+        settings = {"dp_sigma above 0": by_hand, "epsilon": targeted, "noise float": self.noise == "float"}
+        for name, chosen in settings.items():
             channel = f"{name} needs dp embedding, embedding-batch or gradient: what the noise is on"
-            yield self.dp == "none" and given, channel
+            yield self.dp == "none" and chosen, channel
         both = f"dp_sigma is {self.dp_sigma} with an epsilon given, from which it follows: give one of the two"
         yield by_hand and targeted, both
         label = self.neighbours == "replace-label" and self.dp.startswith("embedding")
@@ -283,7 +283,7 @@ class ProtectedConfig(AsyncConfig):
         for name in ("activation", *_BY_CLIENT):
             other = getattr(self, name) != AsyncConfig.model_fields[name].default
             yield self.all_at_once and other, f"{name} does not apply: all clients take part in every round"
-        reading = [one.name for one in self.defences if one.place == "gradient" and one.reads_labels]
+        reading = [defence.name for defence in self.defences if defence.place == "gradient" and defence.reads_labels]
         broken = self.dp == "gradient" and bool(reading)
         yield broken, f"dp gradient has a bound that defence {' and '.join(reading)}, which reads labels, would break"
         nothing = self.dp == "gradient" and self.answers != "gradient"
@@ -324,9 +324,9 @@ def build_config(kind: type[C], values: dict[str, object]) -> C:
         return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        given = first["input"] if key else ...
-        raise InputError(f": {plain_rule(first['msg'])}", key or "configuration", given) from None
+        key = ".".join(str(key_part) for key_part in first["loc"])
+        value = first["input"] if key else ...
+        raise InputError(f": {plain_rule(first['msg'])}", key or "configuration", value) from None
 
 
 def check_plan(config: TrainingConfig, *, records: int, clients: int, rounds: int | None = None) -> int:
@@ -363,8 +363,8 @@ def rounds_of(config: TrainingConfig, records: int) -> int:
     each = config.steps_per_pass(records)
     most = limits.MOST_ROUNDS
     if config.epochs * each > most:
-        found = f"epochs is {config.epochs}, of {each:,} rounds each"
-        raise InputError(f"{found}, must make at most {most:,} rounds in all")
+        epochs = f"epochs is {config.epochs}, of {each:,} rounds each"
+        raise InputError(f"{epochs}, must make at most {most:,} rounds in all")
     return config.epochs * each
 
 
@@ -374,6 +374,6 @@ def check_sizes(config: TrainingConfig, *, records: int, clients: int) -> None:
     Takes no time and no memory, whatever the sizes.
     """
     rounds_of(config, records)
-    for what, size, most in config.sizes(records=records, clients=clients):
+    for quantity, size, most in config.sizes(records=records, clients=clients):
         if size > most:
-            raise InputError(f"{what} makes {size:,} numbers, must make at most {most:,}")
+            raise InputError(f"{quantity} makes {size:,} numbers, must make at most {most:,}")

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -66,9 +66,22 @@ class RunContext:
     progress: Callable[[int], None] | None = None
 
     def streams(self, dtype: torch.dtype) -> Streams:
-        """Return the arguments of what draws numbers of `dtype` for these replicas."""
-        seed = self.seed if self.sampling is None else self.sampling
-        return {"seed": seed, "replicas": self.replicas, "dtype": dtype, "device": self.device}
+        """Return where these replicas draw numbers of `dtype` that are public, or as secret as batches are."""
+        return Streams(self.seed if self.sampling is None else self.sampling, self.replicas, dtype, self.device)
+
+    def deployment(self, data: "TrainingData") -> "Deployment":
+        """Return the public facts of a training on `data`, its clients that deviate included."""
+        repeats = repeats_of(self.behaviours)
+        return Deployment(records=data.records, clients=len(data.features), seed=self.seed, repeats=repeats)
+
+    @property
+    def noise_origin(self) -> Origin:
+        """Return what noise is drawn from."""
+        return self.seed if self.origin is None else self.origin
+
+    def noise_streams(self, dtype: torch.dtype) -> Streams:
+        """Return where these replicas draw noise of `dtype`."""
+        return replace(self.streams(dtype), seed=self.noise_origin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +139,8 @@ def repeats_of(behaviours: "Mapping[int, Behaviour]") -> dict[int, int]:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What a client knows when it is active: its number, its own round count, its batch and the shape it must send."""
+class ClientTurn:
+    """What a client knows in its turn: its number, its own round count, its batch and the shape it must send."""
 
     round: int
     client: int
@@ -138,6 +151,7 @@ class Turn:
     device: str
 
 
+@runtime_checkable
 class ClientBehaviour(Protocol):
     """A client that does not do as the method says: a curious client's queries, a canary's embeddings.
 
@@ -146,12 +160,13 @@ class ClientBehaviour(Protocol):
 
     @property
     def first_pass_repeats(self) -> int:
-        """How many successive own rounds each batch of its first pass serves (1: every round draws a new batch)."""
+        """Return how many successive own rounds each batch of its first pass serves; 1: every round draws its own."""
 
-    def uploads(self, turn: Turn) -> Tensor | None:
+    def uploads(self, turn: ClientTurn) -> Tensor | None:
         """Return the two embeddings (K, 2, B, width) to send instead of the model's, or None to follow the protocol."""
 
 
+@runtime_checkable
 class GradientBehaviour(Protocol):
     """A client of a first-order method that steps by something else than the gradient that it computed."""
 
@@ -206,7 +221,7 @@ class TrainingData:
 
     @property
     def records(self) -> int:
-        """Number N of records that a replica trains on."""
+        """Return the number N of records that a replica trains on."""
         if self.selection is None:
             return self.features[0].shape[0]
         return self.selection.shape[1]
@@ -238,7 +253,7 @@ class TrainingData:
         labels = self.labels if self.labels.dim() == 1 else self.labels[first:last]
         selection = None if self.selection is None else self.selection[first:last]
         soft = None if self.soft is None else replace(self.soft, rows=self.soft.rows[first:last])
-        parts = () if self.decoder is None else tuple(part[first:last] for part in self.decoder.parts)
+        parts = () if self.decoder is None else tuple(layer[first:last] for layer in self.decoder.parts)
         decoder = LabelDecoder(parts) if parts else None
         return replace(self, labels=labels, selection=selection, soft=soft, decoder=decoder)
 
@@ -247,7 +262,7 @@ class TrainingData:
         return logits if self.decoder is None else self.decoder.logits(logits)
 
     def batch_labels(self, batch: Batch) -> Targets:
-        """Labels (K, B) of `batch`, or the soft ones."""
+        """Return labels (K, B) of `batch`, or the soft ones."""
         if self.soft is not None:
             rows = self.soft.rows
             places = batch.ids.unsqueeze(2).expand(-1, -1, rows.shape[2])
@@ -255,14 +270,14 @@ class TrainingData:
         return self.named_labels(batch)
 
     def named_labels(self, batch: Batch) -> Tensor:
-        """Labels (K, B) of `batch`, one class a record where they are soft too."""
+        """Return labels (K, B) of `batch`, one class a record where they are soft too."""
         if self.labels.dim() == 1:
-            return self.labels.index_select(0, batch.flat).view(batch.ids.shape)
+            return self.labels[batch.ids]
         return self.labels.gather(1, batch.ids)
 
 
 def dtype_of(config: TrainingConfig) -> torch.dtype:
-    """Precision of the simulation as torch names it."""
+    """Return the precision of the simulation as torch names it."""
     return torch.float64 if config.dtype == "float64" else torch.float32
 
 
@@ -294,24 +309,24 @@ class TrainedStack:
 
     @property
     def accuracy(self) -> np.ndarray:
-        """Test accuracy of each replica, (K,)."""
+        """Return the test accuracy of each replica, (K,)."""
         return np.asarray(self.correct.mean(1))
 
     @classmethod
-    def joined(cls, parts: "Sequence[TrainedStack]") -> "TrainedStack":
-        """One stack of the replicas of several, in their order; what `history` says is the mean over all of them."""
-        if len(parts) == 1:
-            return parts[0]
-        sizes = [len(part.correct) for part in parts]
+    def joined(cls, stacks: "Sequence[TrainedStack]") -> "TrainedStack":
+        """Return one stack of the replicas of several, in their order; `history` has the means over all of them."""
+        if len(stacks) == 1:
+            return stacks[0]
+        sizes = [len(stack.correct) for stack in stacks]
 
-        def means(stacks: Iterable[Sequence[tuple[float, ...]]]) -> list[list[float]]:
-            same_epochs = zip(*stacks, strict=True)
-            return [np.average(rows, axis=0, weights=sizes).tolist() for rows in same_epochs]
+        def means(epochs: Iterable[tuple[tuple[float, ...], ...]]) -> list[list[float]]:
+            return [np.average(rows, axis=0, weights=sizes).tolist() for rows in epochs]
 
-        records = means(part.history for part in parts)
+        records = means(zip(*(stack.history for stack in stacks), strict=True))
         history = tuple((round(epoch), accuracy, loss) for epoch, accuracy, loss in records)
-        traffic = tuple((round(up), round(down)) for up, down in means(part.traffic for part in parts))
-        return replace(joined(parts), history=history, traffic=traffic)
+        sent = means(zip(*(stack.traffic for stack in stacks), strict=True))
+        traffic = tuple((round(up), round(down)) for up, down in sent)
+        return replace(joined(stacks), history=history, traffic=traffic)
 
     def on_cpu(self) -> "TrainedStack":
         """Return the same with its models in the machine's memory: room on the device for the next stack."""

@@ -38,7 +38,7 @@ class Draws:
     """Where a defence draws from: secret bits or a seed, replica by replica; `place` is that among the defences.
 
     `seed` is public: what is random and protects nothing. On the `channel` clients send what a defence needs of them;
-    None: a system of the user's own, whose messages are its own.
+    None: a system of the user's own, whose messages are its own. `number` is that of a message among all of the run.
     """
 
     origin: Origin
@@ -46,6 +46,7 @@ class Draws:
     replicas: Sequence[int]
     place: int
     channel: Channel | None = None
+    number: int = 0
 
     def send(self, client: int, features: Tensor) -> Tensor:
         """Return features (K, N, d) as the server receives them of a client, once, before training."""
@@ -57,21 +58,8 @@ class Draws:
         """Return the source of one replica, the same each time it is asked for."""
         return BitSource(self.origin, Purpose.LABELS, (replica, self.place))
 
-
-@dataclass(frozen=True)
-class GradientDraws:
-    """Where a defence of gradients draws for one message from: secret bits or a seed, replica by replica.
-
-    `place` is that among the defences, `number` that of the message among all of the run.
-    """
-
-    origin: Origin
-    replicas: Sequence[int]
-    place: int
-    number: int
-
     def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Return independent N(0, 1), (K, *shape), on the device of `like`; the same each time it is asked for."""
+        """Return independent N(0, 1) for one message, (K, *shape), on the device of `like`; the same each time."""
         rows = [gaussian(shape, 1.0, self.origin, Purpose.DEFENCE, k, self.place, self.number) for k in self.replicas]
         return torch.from_numpy(np.stack(rows)).to(like)
 
@@ -113,7 +101,7 @@ class Defence(BaseModel):
         """
         return None
 
-    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: GradientDraws) -> Tensor:
+    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: Draws) -> Tensor:
         """Return gradients of one message as they are sent; these alone where that is not its place.
 
         Args:
@@ -153,13 +141,12 @@ class DefenceSpec:
 
 def defended(data: "TrainingData", defences: Sequence[Defence], context: "RunContext") -> "TrainingData":
     """Return what a run trains on: labels through each of the `defences` in turn."""
-    origin = origin_of(context)
-    for defence in defences:
+    for place, defence in enumerate(defences):
         if defence.binary and data.classes != 2:
             rule = f"must be left out: it is for 2 classes, and there are {data.classes}"
             raise InputError(rule, "defence", defence.name)
-    for place, defence in enumerate(defences):
-        data = defence.on_labels(data, Draws(origin, context.seed, tuple(context.replicas), place, context.channel))
+        draws = Draws(context.noise_origin, context.seed, context.replicas, place, context.channel)
+        data = defence.on_labels(data, draws)
     return data
 
 
@@ -171,11 +158,6 @@ def penalised(gradient: Tensor, defences: Iterable[Defence], features: Tensor, e
     return gradient
 
 
-def origin_of(context: "RunContext") -> Origin:
-    """Return what a run draws noise from: its own origin, or its seed."""
-    return context.seed if context.origin is None else context.origin
-
-
 class GradientDefences:
     """Changes gradients that a server sends down by each of a configuration's defences that stands there, in turn.
 
@@ -183,9 +165,8 @@ class GradientDefences:
     """
 
     def __init__(self, config: "TrainingConfig", context: "RunContext") -> None:
-        self._defences = [(place, one) for place, one in enumerate(config.defences) if one.place == "gradient"]
-        self._origin = origin_of(context)
-        self._replicas = tuple(context.replicas)
+        self._defences = [(n, defence) for n, defence in enumerate(config.defences) if defence.place == "gradient"]
+        self._context = context
         self._size = config.batch_size
         self.messages = torch.zeros(1, dtype=torch.int64)
 
@@ -200,32 +181,29 @@ class GradientDefences:
         """
         if not self._defences:
             return values
+        context = self._context
         number = int(self.messages)
         self.messages += 1
         labels = data.named_labels(batch)
         rows = values.double() * self._size
         for place, defence in self._defences:
-            draws = GradientDraws(self._origin, self._replicas, place, number)
+            draws = Draws(context.noise_origin, context.seed, context.replicas, place, number=number)
             rows = defence.on_gradients(rows, labels, batch.members >= 0, draws)
         return (rows / self._size).to(values.dtype)
 
 
 def words_of(defences: Sequence[Defence]) -> str:
     """Return which labels and gradients the defences protect, in words for every result; empty where none."""
-    private = [defence.name for defence in defences if defence.releases() is not None]
-    changing = [defence.name for defence in defences if defence.place == "gradient"]
-    found = []
-    if private:
-        found.append(f"labels, privatised once before training by {', '.join(private)}")
-    if changing:
-        found.append(f"gradients sent to clients, changed by {', '.join(changing)}, which promises nothing")
-    return "; and ".join(found)
+    private = ", ".join(defence.name for defence in defences if defence.releases() is not None)
+    changing = ", ".join(defence.name for defence in defences if defence.place == "gradient")
+    labels = f"labels, privatised once before training by {private}"
+    gradients = f"gradients sent to clients, changed by {changing}, which promises nothing"
+    return "; and ".join([labels] * bool(private) + [gradients] * bool(changing))
 
 
 def label_release(defences: Iterable[Defence]) -> LabelRelease | None:
     """Return what the defences release of labels; None where none of them promises anything."""
-    found = [release for defence in defences if (release := defence.releases()) is not None]
-    return found[0] if found else None
+    return next((release for defence in defences if (release := defence.releases()) is not None), None)
 
 
 DEFENCES: Registry[DefenceSpec] = Registry("dpzv_audit.defences", DefenceSpec)
@@ -237,7 +215,9 @@ def defence_of(name: str, **settings: Any) -> Defence:
     kind = DEFENCES.named(name, "defence").settings
     for key in settings:
         if key not in kind.model_fields or key == "name":
-            raise unknown_name(f"option of defence {name}", key, [one for one in kind.model_fields if one != "name"])
+            raise unknown_name(
+                f"option of defence {name}", key, [field for field in kind.model_fields if field != "name"]
+            )
     try:
         return kind(name=name, **settings)
     except ValidationError as error:
@@ -248,10 +228,10 @@ def defence_of(name: str, **settings: Any) -> Defence:
 
 def checked(value: Any) -> Any:
     """Return defences that are given by name and settings as what they are; `ValueError` where that cannot be."""
-    given = (value,) if isinstance(value, dict | Defence) else value
-    if not isinstance(given, list | tuple) or not all(isinstance(one, dict | Defence) for one in given):
+    items = (value,) if isinstance(value, dict | Defence) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, dict | Defence) for item in items):
         raise ValueError("must be defences, each by its name and settings")
     try:
-        return tuple(one if isinstance(one, Defence) else defence_of(**one) for one in given)
+        return tuple(item if isinstance(item, Defence) else defence_of(**item) for item in items)
     except (InputError, TypeError) as error:
         raise ValueError(str(error)) from None

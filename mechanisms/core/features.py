@@ -43,7 +43,7 @@ class Fitted:
 
     @property
     def flat(self) -> Tensor:
-        """All parameters in the order of the model's layout, (d,)."""
+        """Return all parameters in the order of the model's layout, (d,)."""
         return torch.cat([self.parameters[name].flatten() for name, _ in layout_of(self.architecture)])
 
     def rows(self, block: Tensor) -> Tensor:
@@ -67,12 +67,10 @@ def fitted(block: Tensor, kind: FeatureKind, width: int, *, seed: int, client: i
     Raises:
         InputError: The block does not fit the kind or the width.
     """
-    shape = tuple(block.shape[1:])
-    model = feature_model(kind, shape, width)
+    model = feature_model(kind, tuple(block.shape[1:]), width)
     if not isinstance(model, Network):
         return Fitted(model, _components(block.flatten(1), width))
-    generator = stream(seed, Purpose.FEATURES, client, replica)
-    return Fitted(model, _patches(block, model, generator))
+    return Fitted(model, _patches(block, model, stream(seed, Purpose.FEATURES, client, replica)))
 
 
 def _components(rows: Tensor, width: int) -> Mapping[str, Tensor]:
@@ -115,16 +113,16 @@ def _patches(block: Tensor, model: Network, generator: np.random.Generator) -> M
     means = MiniBatchKMeans(count, random_state=seeded, batch_size=4096, max_iter=15, n_init=1).fit(units)
     filters = np.zeros((atoms, len(centre)))
     filters[:count] = _unit(means.cluster_centers_) @ whitening.T
-    found = {
+    parameters = {
         "filters.weight": torch.from_numpy(filters).view(atoms, *size),
         "filters.bias": torch.from_numpy(-filters @ centre - _THRESHOLD),
         "weight": torch.ones(len(module.weight)),
         "bias": torch.zeros(len(module.bias)),
     }
-    raw = Fitted(model, found).rows(block)[:, : len(module.weight)].double().cpu()
+    raw = Fitted(model, parameters).rows(block)[:, : len(module.weight)].double().cpu()
     deviation = raw.std(0, unbiased=False)
     weight = torch.where(deviation > 1e-6, 1.0 / deviation.clamp(min=1e-6), 0.0)
-    return {**found, "weight": weight, "bias": -raw.mean(0) * weight}
+    return {**parameters, "weight": weight, "bias": -raw.mean(0) * weight}
 
 
 def _unit(rows: Floats) -> Floats:

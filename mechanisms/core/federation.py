@@ -2,24 +2,25 @@
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose
 
 from .channel import SERVER, Channel, Message, quantised
 from .config import TrainingConfig, check_sizes, rounds_of
-from .context import ClientBehaviour, GradientBehaviour, RunContext, TrainedStack, TrainingData, Turn, dtype_of
+from .context import ClientBehaviour, ClientTurn, GradientBehaviour, RunContext, TrainedStack, TrainingData, dtype_of
 from .models import Architecture, TransformerModel, default_architectures
 from .replicas import (
     Evaluator,
     MomentumSGD,
     ParameterStack,
+    Pullback,
     ServerBatch,
     cross_entropy,
     embeddings_of,
@@ -28,7 +29,7 @@ from .replicas import (
     server_of,
 )
 from .secret import generator
-from .streams import Batch, BatchStream, Streams
+from .streams import Batch, BatchStream
 
 
 @dataclass
@@ -51,10 +52,19 @@ class ClientState:
         return self.batch
 
 
+class ForwardPass(NamedTuple):
+    """A client's `inputs` (K, B, ...), what its models make of them, (K, B, width), and the pullback of a gradient."""
+
+    inputs: Tensor
+    output: Tensor
+    pullback: Pullback
+
+
 class Federation:
     """All parties of a stack of K replicas, and the server's table of the latest embedding of every record.
 
-    In `steps_per_pass` rounds one client goes through the data once. `optimizers` are by party number.
+    In `steps_per_pass` rounds one client goes through the data once. `numbers` are the clients'; `optimizers` are by
+    party number.
     """
 
     def __init__(self, data: TrainingData, config: TrainingConfig, context: RunContext) -> None:
@@ -65,6 +75,7 @@ class Federation:
         self.stack = len(self.replicas)
         self.device = context.device
         self.dtype = dtype_of(config)
+        self.streams = context.streams(self.dtype)
         self.records = data.records
         check_sizes(config, records=self.records, clients=len(data.features))
         self.steps_per_pass = config.steps_per_pass(self.records)
@@ -77,41 +88,35 @@ class Federation:
         self.traffic: list[tuple[int, int]] = []
         client_models, server_model = architectures_of(data, config)
         self.width = config.embedding if config.top_model else data.classes
-        self.clients = list(map(self._client, count(1), data.features, client_models))
+        self.numbers = range(1, len(data.features) + 1)
+        self.clients = list(map(self._client, self.numbers, data.features, client_models))
         starts = range(0, len(self.clients) * self.width, self.width)
         self.slots = tuple(slice(start, start + self.width) for start in starts)
         self.server = server_of(server_model, config, clients=len(self.clients), stack=self.stack, device=self.device)
-        self.server_parameters = ParameterStack.initial(self.server.layout, party=SERVER, **self.streams)
+        self.server_parameters = ParameterStack.initial(self.server.layout, self.streams, party=SERVER)
         self.optimizers = [
             MomentumSGD(self.server_parameters, config.server_rate, config.server_momentum),
             *(MomentumSGD(client.parameters, config.client_rate, config.momentum) for client in self.clients),
         ]
 
-    @property
-    def streams(self) -> Streams:
-        """Arguments of what draws numbers for these replicas, in the run's precision."""
-        return self.context.streams(self.dtype)
-
     def _client(self, number: int, features: Tensor, model: Architecture) -> ClientState:
         config = self.config
         evaluator = evaluator_for(model, stack=self.stack, device=self.device)
-        parameters = ParameterStack.initial(evaluator.layout, party=number, given=pretrained(model), **self.streams)
+        parameters = ParameterStack.initial(evaluator.layout, self.streams, party=number, pretrained=pretrained(model))
         batches = BatchStream(
             config.sampler,
+            self.streams,
             records=self.records,
             batch_size=config.batch_size,
             client=number,
             sample_rate=config.sample_rate,
-            **self.streams,
         )
         return ClientState(features, evaluator, parameters, batches)
 
     def inputs(self, client: ClientState, batch: Batch) -> Tensor:
         """Return this client's features of `batch`, shape (K, B, *feature shape)."""
-        chosen = batch.flat
-        if self.data.selection is not None:
-            chosen = self.data.selection.gather(1, batch.ids).flatten()
-        rows = moved(client.features.index_select(0, chosen), self.offset)
+        chosen = batch.ids if self.data.selection is None else self.data.selection.gather(1, batch.ids)
+        rows = moved(client.features.index_select(0, chosen.flatten()), self.offset)
         return rows.view(*batch.ids.shape, *rows.shape[1:])
 
     def upload(self, number: int, round_: int, batch: Batch, rows: Tensor, bits: int | None = None) -> Tensor:
@@ -129,27 +134,38 @@ class Federation:
         Raises `ValueError` for embeddings of another shape.
         """
         behaviour = self.context.behaviours.get(number)
-        if behaviour is None:
+        if not isinstance(behaviour, ClientBehaviour):
             return None
         shape = (self.stack, 2, batch.ids.shape[1], self.width)
-        turn = Turn(round_, number, own_round, batch, shape, self.dtype, self.device)
-        uploads = cast(ClientBehaviour, behaviour).uploads(turn)
+        turn = ClientTurn(round_, number, own_round, batch, shape, self.dtype, self.device)
+        uploads = behaviour.uploads(turn)
         if uploads is not None and uploads.shape != shape:
             raise ValueError(f"client {number} sends embeddings of shape {tuple(uploads.shape)}, must be {shape}")
         return uploads
 
-    def embed_pair(self, number: int, batch: Batch, models: ParameterStack) -> Tensor:
-        """Embeddings (K, 2, B, width) of a client's `batch` under two models of each replica, of a stack of 2K."""
+    def embed(self, number: int, batch: Batch) -> Tensor:
+        """Return embeddings (K, B, width) of `batch` under a client's present model."""
+        client = self.clients[number - 1]
+        return batch.cleared(client.evaluator.forward(client.parameters, self.inputs(client, batch)))
+
+    def forward(self, number: int, batch: Batch) -> "ForwardPass":
+        """Return embeddings of `batch` under a client's present model, and how to pull a gradient back to it."""
         client = self.clients[number - 1]
         inputs = self.inputs(client, batch)
-        doubled = inputs.unsqueeze(1).expand(-1, 2, *inputs.shape[1:]).flatten(0, 1)
+        output, pullback = client.evaluator.vjp(client.parameters, inputs)
+        return ForwardPass(inputs, batch.cleared(output), pullback)
+
+    def embed_pair(self, number: int, batch: Batch, models: ParameterStack) -> Tensor:
+        """Return embeddings (K, 2, B, width) of a client's `batch` under a stack of 2K models, two of each replica."""
+        client = self.clients[number - 1]
+        doubled = self.inputs(client, batch).repeat_interleave(2, 0)
         return client.evaluator.forward(models, doubled).view(self.stack, 2, -1, self.width)
 
     def step_client(self, number: int, gradient: Tensor) -> None:
         """Step client `number` by `gradient` (K, d), or by what it makes of that where it has a rule of its own."""
-        rule = self.context.behaviours.get(number)
-        if rule is not None:
-            gradient = cast(GradientBehaviour, rule).own_gradient(gradient)
+        behaviour = self.context.behaviours.get(number)
+        if isinstance(behaviour, GradientBehaviour):
+            gradient = behaviour.own_gradient(gradient)
         self.optimizers[number].step(gradient)
 
     def begin(self, round_: int) -> None:
@@ -159,7 +175,7 @@ class Federation:
         """
         shift = self.config.shift
         if shift:
-            drawn = generator(self.streams["seed"], Purpose.SHIFTS, round_)
+            drawn = generator(self.streams.seed, Purpose.SHIFTS, round_)
             self.offset = int(drawn.integers(-shift, shift + 1))
         last = rounds_of(self.config, self.records) - 1
         pace = self.config.pace(min(round_, last), self.records)
@@ -174,7 +190,7 @@ class Federation:
     def server_gradients(
         self, batch: ServerBatch, parameters: ParameterStack | None = None, *, at_inputs: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Gradients of the batch loss at the server's parameters (K, d_0) and at the rows (K, B, M * width).
+        """Return gradients of the batch loss at the server's parameters (K, d_0) and at the rows (K, B, M * width).
 
         Without `at_inputs` the second is of no use. `parameters` stand in for the server's present ones.
         """
@@ -192,8 +208,13 @@ class Federation:
         self.step_server(self.server_gradients(batch, at_inputs=False)[0])
 
     def embed_all(self, client: ClientState, features: Tensor) -> Tensor:
-        """Embeddings (K, n, width) of all of `features` (n, ...) under the client's present parameters."""
+        """Return embeddings (K, n, width) of all of `features` (n, ...) under the client's present parameters."""
         return embeddings_of(client.evaluator, client.parameters, features)
+
+    def send_labels(self, bits: int | None = None) -> list[Tensor]:
+        """Send every client the training labels once, in so many `bits`; return what each receives, (K, N)."""
+        labels = self.data.labels.expand(self.stack, -1)
+        return [self.channel.send(Message(-1, SERVER, number, "labels", labels, bits=bits)) for number in self.numbers]
 
     def fill_table(
         self,
@@ -202,7 +223,7 @@ class Federation:
         protect: Callable[[Tensor], Tensor] = lambda embeddings: embeddings,
         bits: int | None = None,
     ) -> None:
-        """Every client sends all its embeddings once; the server keeps them as its table, (K * N, M * width).
+        """Have every client send all its embeddings once, which the server keeps as its table, (K * N, M * width).
 
         Clients that are `silent` send zeros. `protect` is what a method does to embeddings before they are sent, in
         `bits` a value where it compresses.
@@ -225,12 +246,10 @@ class Federation:
         self._columns = [self.table[:, slot] for slot in self.slots]
 
     def embed_records(self, client: ClientState) -> Tensor:
-        """Embeddings (K, N, width) of the records that each replica trains on."""
+        """Return embeddings (K, N, width) of the records that each replica trains on."""
         rows = self.embed_all(client, client.features)
-        if self.data.selection is None:
-            return rows
-        chosen = self.data.selection.unsqueeze(2)
-        return rows.gather(1, chosen.expand(-1, -1, self.width))
+        chosen = self.data.selection
+        return rows if chosen is None else rows.gather(1, chosen.unsqueeze(2).expand(-1, -1, self.width))
 
     def put(self, message: Message) -> None:
         """Send embeddings (K, N, width) of all records, and keep what arrives in the table."""
@@ -261,15 +280,14 @@ class Federation:
         )
 
     def epoch_record(self, epoch: int) -> tuple[int, float, float]:
-        """(epoch, mean test accuracy, mean test loss) now; notes the bytes sent so far in `traffic`."""
+        """Return (epoch, mean test accuracy, mean test loss), and note the bytes sent so far in `traffic`."""
         correct, loss = self.test_metrics()
         self.traffic.append((self.channel.ledger.up, self.channel.ledger.down))
         return epoch, float(correct.mean()), float(loss.mean())
 
     def test_metrics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each test record is classified right, booleans (K, n), and the mean loss (K,); fresh embeddings."""
-        embedded = map(self.embed_all, self.clients, self.data.test_features)
-        rows = torch.cat(list(embedded), 2)
+        """Return whether each test record is classified right, (K, n), and the mean loss (K,), on fresh embeddings."""
+        rows = torch.cat(list(map(self.embed_all, self.clients, self.data.test_features)), 2)
         labels = self.data.test_labels.expand(self.stack, -1)
         logits = self.data.decoded(self.server.forward(self.server_parameters, rows))
         losses = cross_entropy(logits, labels).to(torch.float64).mean(1)
@@ -278,13 +296,7 @@ class Federation:
 
 def moved(pictures: Tensor, by: int) -> Tensor:
     """Return pictures (..., width) moved to the right by so many pixels, to the left where negative; 0 comes in."""
-    if by == 0:
-        return pictures
-    found = torch.zeros_like(pictures)
-    width = pictures.shape[-1]
-    start, stop = max(0, by), min(width, width + by)
-    found[..., start:stop] = pictures[..., start - by : stop - by]
-    return found
+    return pad(pictures, (by, -by)) if by else pictures
 
 
 def architectures_of(
@@ -311,5 +323,5 @@ def logits_of(
 
 
 def pretrained(model: Architecture) -> Mapping[str, Tensor]:
-    """Parameters of `model` by name that do not start at random."""
+    """Return parameters of `model` by name that do not start at random."""
     return model.pretrained() if isinstance(model, TransformerModel) else {}

@@ -13,19 +13,19 @@ T = TypeVar("T")
 Known = dict[tuple[int, ...], tuple[Sequence[Any], Tensor]]
 
 
-def joined(parts: Sequence[T], known: Known | None = None) -> T:
+def joined(parts: Sequence[T]) -> T:
     """Return `parts`, in the order of their replicas, as one.
 
     Tensors, arrays and lists of whole numbers have an entry for each replica and are put end to end. Dataclasses,
     mappings and sequences are joined entry by entry, lists from their end and used up: there may be no room for all of
     it twice. Anything else is the same in all parts. Whole numbers in a tensor are ids of a batch, which several
-    messages share, and share again afterwards; `known` keeps them from one call to the next.
+    messages share, and share again afterwards.
 
     Raises:
         ValueError, RuntimeError: Sequences differ in length, or batches in width (Poisson sampling).
     """
-    found: T = parts[0] if len(parts) == 1 else _joined(parts, {} if known is None else known)
-    return found
+    whole: T = parts[0] if len(parts) == 1 else _joined(parts, {})
+    return whole
 
 
 def _joined(parts: Sequence[Any], known: Known) -> Any:
@@ -37,21 +37,19 @@ def _joined(parts: Sequence[Any], known: Known) -> Any:
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)
     if is_dataclass(first):
-        whole = {}
-        for name in (one.name for one in fields(first) if one.init):
-            whole[name] = _joined([getattr(part, name) for part in parts], known)
-        return replace(parts[0], **whole)
+        names = [field.name for field in fields(first) if field.init]
+        return replace(parts[0], **{name: _joined([getattr(stack, name) for stack in parts], known) for name in names})
     if isinstance(first, dict):
-        return {key: _joined([part[key] for part in parts], known) for key in first}
+        return {key: _joined([stack[key] for stack in parts], known) for key in first}
     if isinstance(first, list) and first and isinstance(first[0], int):
         return list(chain(*parts))
     if isinstance(first, tuple):
         make = getattr(first, "_make", tuple)
         return make(_joined(same, known) for same in zip(*parts, strict=True))
     if isinstance(first, list):
-        if len({len(part) for part in parts}) > 1:
+        if len({len(stack) for stack in parts}) > 1:
             raise ValueError("sequences of different lengths cannot be joined")
-        backwards = [_joined([part.pop() for part in parts], known) for _ in range(len(first))]
+        backwards = [_joined([stack.pop() for stack in parts], known) for _ in range(len(first))]
         return backwards[::-1]
     return first
 

@@ -64,7 +64,7 @@ class Run(Protocol):
         """Run the next round."""
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """State beside the federation's that a checkpoint must hold."""
+        """Return state beside the federation's that a checkpoint must hold."""
 
     def skip_to(self, rounds: int) -> None:
         """Set the counters of this run, and of its random streams, to where `rounds` rounds are done."""
@@ -103,7 +103,7 @@ class Protection:
 
     @property
     def faced(self) -> AdversaryName:
-        """The adversary whom the noise faces; a client, who holds what the server sends, where there is none."""
+        """Return the adversary whom the noise faces; where there is none a client, who holds what the server sends."""
         return self.audience[0] if self.audience else "client"
 
 
@@ -214,8 +214,8 @@ class MethodSpec:
         if "epsilon" in known and options.get("sigma") is not None:
             defaults["epsilon"] = None
         # Labels that are private already need no noise of the method's: it is added where it is asked for.
-        asked = {"epsilon", "sigma", "calibration"} & options.keys()
-        if self.own_noise and not asked and _private_labels(options.get("defences")):
+        noise_options = {"epsilon", "sigma", "calibration"} & options.keys()
+        if self.own_noise and not noise_options and _private_labels(options.get("defences")):
             defaults |= {"epsilon": None, "calibration": "none"}
         return build_config(self.config, defaults | options)
 
@@ -226,14 +226,10 @@ class MethodSpec:
             InputError: The configuration is of another type or does not fit the data, or behaviours do not fit either.
         """
         if not isinstance(config, self.config):
-            given = f"config is a {type(config).__name__}"
-            raise InputError(f"{given}, must be a {self.config.__name__} for method {self.name}")
+            kind = f"config is a {type(config).__name__}"
+            raise InputError(f"{kind}, must be a {self.config.__name__} for method {self.name}")
         if context.behaviours:
             self._check_behaviours(context.behaviours, len(data.features))
-        for defence in config.defences:
-            if defence.place not in config.defended_at:
-                rule = f"must be left out: it stands at each {defence.place} of a first-order round, which is none here"
-                raise InputError(rule, "defence", defence.name)
         if config.defences and self.capabilities.simulated:
             # What clients send for a defence is of the run: its bytes count, and its observers see it.
             context = replace(context, channel=Channel(context.observers))
@@ -250,27 +246,27 @@ class MethodSpec:
             InputError: Noise is drawn of which the method states no release: nothing is known of any bound. Or it
                 states more than one: not every command composes them.
         """
-        given = self.protection(config)
-        found = self.released(config, deployment)
-        if given.draws and not found and not given.not_released:
+        protection = self.protection(config)
+        releases = self.released(config, deployment)
+        if protection.draws and not releases and not protection.not_released:
             raise self._unstated()
-        if len(found) > 1:
-            raise InputError(f"which states {len(found)} releases, must state one", "method", self.name)
+        if len(releases) > 1:
+            raise InputError(f"which states {len(releases)} releases, must state one", "method", self.name)
         self.check_noise(config, clients=deployment.clients)
-        return tuple(_published(release, deployment) for release in found)
+        return tuple(_published(release, deployment) for release in releases)
 
     def secrets(self, config: TrainingConfig, deployment: Deployment) -> frozenset[Purpose]:
         """Return what a bound counts on beside noise that nobody could draw before, or can again.
 
         That are batches where a record's participations are random, and directions where they stand for noise.
         """
-        found = set()
+        purposes = set()
         for release in self.released(config, deployment):
             if release.channel == "zo-gradient":
-                found.add(Purpose.DIRECTIONS)
+                purposes.add(Purpose.DIRECTIONS)
             if release.fixed_participations is None:
-                found.add(Purpose.BATCHES)
-        return frozenset(found)
+                purposes.add(Purpose.BATCHES)
+        return frozenset(purposes)
 
     def check_noise(self, config: TrainingConfig, *, clients: int) -> None:
         """Raise `InputError` where the method says that it draws no noise, and a run on a few blank records draws some.
@@ -302,33 +298,33 @@ class MethodSpec:
 
     def scalar_plan(self, config: TrainingConfig, deployment: Deployment) -> Plan:
         """Return schedule and noise of the scalar channel; `InputError` for a method without one."""
-        found = self.plan(config, deployment)
-        if found is None:
+        plan = self.plan(config, deployment)
+        if plan is None:
             raise InputError("must be one that releases scalars, such as dpzv", "method", self.name)
-        return found
+        return plan
 
     def draws(self, config: TrainingConfig) -> bool:
         """Return whether a training draws what is to protect something: noise, or labels in the place of true ones."""
         return self.protection(config).draws or any(defence.draws for defence in config.defences)
 
     def protects(self, config: TrainingConfig) -> str:
-        """Words on what noise, or labels that are privatised, protect in `config`, for every result."""
-        given = self.protection(config)
-        words = given.words
-        if given.draws and words == Protection.words:
+        """Return in words what noise, or labels that are privatised, protect in `config`, for every result."""
+        protection = self.protection(config)
+        words = protection.words
+        if protection.draws and words == Protection.words:
             words = "what the method does not say: it draws noise"
-        if given.draws and given.not_released:
-            words += f"; no release is stated: {given.not_released}"
+        if protection.draws and protection.not_released:
+            words += f"; no release is stated: {protection.not_released}"
         own = words_of(config.defences)
         if not own:
             return words
-        return f"{own}; and {words}" if given.draws else own
+        return f"{own}; and {words}" if protection.draws else own
 
     def _check_behaviours(self, behaviours: Mapping[int, Behaviour], clients: int) -> None:
-        given = f"behaviours are given for client {', '.join(map(str, behaviours))}"
+        deviating = f"behaviours are given for client {', '.join(map(str, behaviours))}"
         does = self.deviation
         if does is None or not all(hasattr(behaviour, does) for behaviour in behaviours.values()):
             rule = f"must be left out, or choose {does}" if does else "must be left out"
-            raise InputError(f"{given} of a {self.config.__name__}, {rule}")
+            raise InputError(f"{deviating} of a {self.config.__name__}, {rule}")
         if not set(behaviours) <= set(range(1, clients + 1)):
-            raise InputError(f"{given}, must be for clients 1 to {clients}")
+            raise InputError(f"{deviating}, must be for clients 1 to {clients}")

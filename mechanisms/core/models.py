@@ -39,7 +39,7 @@ class ResidualBlock(nn.Module):
             self.shortcut = nn.Sequential(projection, nn.GroupNorm(GROUPS, channels))
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, channels_in, h, w) to (n, channels, h / stride, w / stride)."""
+        """Map (n, channels_in, h, w) to (n, channels, h / stride, w / stride)."""
         value = functional.relu(self.first_norm(self.first(images)))
         value = self.second_norm(self.second(value)) + self.shortcut(images)
         return functional.relu(value)
@@ -67,7 +67,7 @@ class Mean(nn.Module):
     """The mean of each channel's map."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, channels, h, w) to (n, channels)."""
+        """Map (n, channels, h, w) to (n, channels)."""
         return images.mean((2, 3))
 
 
@@ -79,7 +79,7 @@ class SideBySide(nn.Module):
         self._shape = (clients, channels, height, width)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(n, clients * channels * height * width), a flattened map a client, to (n, channels, h, clients * w)."""
+        """Map (n, clients * channels * height * width), a flattened map a client, to (n, channels, h, clients * w)."""
         maps = rows.unflatten(1, self._shape).transpose(1, 3).transpose(1, 2)
         # (n, channels, height, clients, width): the parts of a row of pixels lie beside each other.
         beside: Tensor = maps.flatten(3)
@@ -104,7 +104,7 @@ class TokenBag(nn.Module):
         self.head = nn.Linear(width, outputs)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Token ids (n, length), integers below the vocabulary, to (n, outputs)."""
+        """Map token ids (n, length), integers below the vocabulary, to (n, outputs)."""
         present = (ids != 0).unsqueeze(-1).to(self.tokens.weight.dtype)
         total = (self.tokens(ids) * present).sum(1)
         outputs: Tensor = self.head(torch.relu(total / present.sum(1).clamp(min=1.0).sqrt()))
@@ -122,7 +122,7 @@ class TransformerEncoder(nn.Module):
         self._padding = config.pad_token_id or 0
 
     def forward(self, ids: Tensor) -> Tensor:
-        """(n, length) to (n, outputs); padding counts for nothing, and a run of padding alone is read as one token."""
+        """Map (n, length) to (n, outputs); padding does not count, and a run of padding alone is read as one token."""
         present = ids != self._padding
         # The end of a short text is padding alone, and attention to nothing is no number.
         first = torch.arange(ids.shape[1], device=ids.device) == 0
@@ -172,7 +172,7 @@ class TransformerModel:
         return TransformerEncoder(copy.deepcopy(_encoder(self.source)), self.embedding).eval()
 
     def pretrained(self) -> Mapping[str, Tensor]:
-        """Parameters by name that do not start at random."""
+        """Return parameters by name that do not start at random."""
         named = _encoder(self.source).named_parameters()
         return {f"encoder.{name}": value.detach() for name, value in named}
 
@@ -200,7 +200,7 @@ class MLP:
 
 
 def conv_net(
-    part: str, per_stage: int, channels: tuple[int, int], shape: tuple[int, int, int], embedding: int
+    block: str, per_stage: int, channels: tuple[int, int], shape: tuple[int, int, int], embedding: int
 ) -> nn.Module:
     """Build two stages of `per_stage` convolutions (3x3, padding 1) with ReLU and 2x2 max pooling, then a linear layer.
 
@@ -208,7 +208,7 @@ def conv_net(
     """
     before, height, width = shape
     if height < 4 or width < 4:
-        raise InputError(f"a {part} of {height} x {width} is too small for two poolings; at least 4 x 4")
+        raise InputError(f"a {block} of {height} x {width} is too small for two poolings; at least 4 x 4")
     layers: list[nn.Module] = []
     for wide in channels:
         for _ in range(per_stage):
@@ -237,7 +237,7 @@ def resnet_stem(input_channels: int, channels: int) -> nn.Module:
 
 
 def resnet_rest(clients: int, channels: int, height: int, width: int, classes: int) -> nn.Module:
-    """ResNet-18 past its first convolution at the server, on the maps of `clients` side by side (paper 002)."""
+    """Return ResNet-18 past its first convolution, at the server, on the maps of `clients` side by side (paper 002)."""
     maps = SideBySide(clients, channels, height, width)
     return with_head(8 * channels, classes, maps=maps, features=after_stem(channels))
 
@@ -266,13 +266,13 @@ class GivenModel:
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """Parameters and float buffers by name."""
+        """Return parameters and float buffers by name."""
         buffers = {name: held for name, held in self.made.named_buffers() if held.is_floating_point()}
         return {**dict(self.made.named_parameters()), **buffers}
 
     @property
     def layout(self) -> Layout:
-        """Names and shapes of `state`."""
+        """Return names and shapes of `state`."""
         return tuple((name, tuple(held.shape)) for name, held in self.state.items())
 
 
@@ -280,7 +280,7 @@ Architecture = MLP | Network | TransformerModel | GivenModel
 
 
 def layout_of(architecture: Architecture) -> Layout:
-    """Names and shapes of the parameters of `architecture`."""
+    """Return names and shapes of the parameters of `architecture`."""
     if isinstance(architecture, GivenModel):
         return architecture.layout
     with torch.device("meta"):
@@ -312,7 +312,7 @@ def initial_parameters(layout: Layout, generator: np.random.Generator) -> np.nda
 def default_architectures(
     config: TrainingConfig, shapes: Sequence[Shape], classes: int, vocabulary: int | None = None
 ) -> tuple[tuple[Architecture, ...], Architecture | None]:
-    """Client models of `config` for feature blocks of the given `shapes`, and the server's model.
+    """Return client models of `config` for feature blocks of the given `shapes`, and the server's model.
 
     `resnet18-stem` gives the server the rest of the network and no other top model.
 
@@ -383,7 +383,7 @@ def _fitting(config: TrainingConfig, shape: Shape, vocabulary: int | None) -> Cl
 
 
 def _stem_channels(config: TrainingConfig, shape: Shape) -> int:
-    """Channels of the first convolution where the embedding is its whole map; `InputError` where it cannot be."""
+    """Return channels of a first convolution whose whole map is the embedding; `InputError` where it cannot be."""
     if not config.top_model:
         raise InputError(
             "must be another without a top model: the server has the rest", "client_model", "resnet18-stem"

@@ -24,7 +24,7 @@ Gaussian mechanism of sensitivity 2C, whatever g.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Literal
@@ -37,8 +37,8 @@ from torch import Tensor
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose, stream
 
-from .secret import Origin, SecretBits, Words, key_of
-from .streams import Drawn
+from .secret import Origin, SecretBits, Words
+from .streams import Blocks, Streams
 
 Floats = NDArray[np.float64]
 
@@ -97,9 +97,9 @@ def _settled(first: int, scale: float, more: Callable[[int], Words]) -> float:
         numerator = (first << added) + continued
         denominator = _FIRST + added
         with mp.workprec(denominator + 64):
-            found = _between(numerator, denominator, scale)
-        if found is not None:
-            return float(found)
+            rounded = _between(numerator, denominator, scale)
+        if rounded is not None:
+            return float(rounded)
         added *= 2
 
 
@@ -182,53 +182,35 @@ def normal_of(words: Words) -> Floats:
 
 
 @dataclass(eq=False)
-class GaussianNoise(Drawn):
-    """N(0, std^2) for each replica from its own stream, which nothing else draws from; all zeros when `std` is 0.
+class GaussianNoise(Blocks[Tensor]):
+    """N(0, std^2) of `shape` for each replica from its own stream, which nothing else draws from; zeros if `std` is 0.
 
-    With a `grid` whole numbers of its steps, in float64. Draws follow from `origin`, by default from `seed`; once the
-    key of secret bits is renewed, all that is drawn follows from the new one.
+    With a `grid` whole numbers of its steps, in float64.
     """
 
     std: float
+    streams: Streams
     _: KW_ONLY
     shape: tuple[int, ...] = ()
     purpose: Purpose = Purpose.NOISE
-    origin: Origin | None = None
     grid: "Grid | None" = None
-    _key: bytes | None = field(default=None, init=False)
-    _block: int = field(default=0, init=False)
-    _ready: list[Tensor] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         if self.grid is not None:
             self.std = self.grid.steps(self.std)
-            self.dtype = torch.float64
-        self._rounds = max(1, _BLOCK // max(math.prod(self.shape), 1))
-        self._zero = self.stacked([np.zeros(self.shape)] * len(self.replicas))
-
-    def skip_to(self, rounds: int) -> None:
-        """Go to where the noise of `rounds` rounds has been drawn."""
-        self._block, used = divmod(rounds, self._rounds)
-        self._ready = []
-        for _ in range(used):
-            self.next()
+            self.streams = replace(self.streams, dtype=torch.float64)
+        self.per_block = max(1, _BLOCK // max(math.prod(self.shape), 1))
+        self._zero = self.streams.stacked([np.zeros(self.shape)] * len(self.streams.replicas))
 
     def next(self) -> Tensor:
-        """Noise of the next round, shape (K, *shape)."""
-        if self.std == 0.0:
-            return self._zero
-        origin = self.seed if self.origin is None else self.origin
-        if self._ready and self._key != key_of(origin):
-            self.skip_to(self._block * self._rounds - len(self._ready))
-        if not self._ready:
-            self._key = key_of(origin)
-            shape = (self._rounds, *self.shape)
-            rounded = self.grid is not None
-            draw = partial(gaussian, shape, self.std, origin, self.purpose, rounded=rounded)
-            draws = [draw(k, self._block) for k in self.replicas]
-            self._ready = list(self.stacked(draws, axis=1).unbind(0))[::-1]
-            self._block += 1
-        return self._ready.pop()
+        """Return noise of the next round, shape (K, *shape)."""
+        return self._zero if self.std == 0.0 else super().next()
+
+    def _draw(self, block: int) -> Sequence[Tensor]:
+        shape = (self.per_block, *self.shape)
+        rounded = self.grid is not None
+        draw = partial(gaussian, shape, self.std, self.streams.seed, self.purpose, rounded=rounded)
+        return self.streams.stacked([draw(k, block) for k in self.streams.replicas], axis=1).unbind(0)
 
 
 SCALAR_BITS = 20
@@ -283,22 +265,22 @@ class Grid:
 
     @property
     def radius(self) -> float:
-        """The clip in steps, 2^bits."""
+        """Return the clip in steps, 2^bits."""
         return float(1 << self.bits)
 
     @property
     def step(self) -> float:
-        """g, what one step stands for: `clip` is an exact multiple of it."""
+        """Return g, which one step stands for: `clip` is an exact multiple of it."""
         return math.ldexp(self.clip, -self.bits)
 
     @property
     def unit_bits(self) -> int:
-        """Bits of the direction in an outer product, where a coarse grid leaves so many; the rest are the length's."""
+        """Return bits of the direction in an outer product, as far as a grid has them; the rest are the length's."""
         return min(_UNIT_BITS, self.bits // 2)
 
     @property
     def factor_dtype(self) -> torch.dtype:
-        """The dtype of the factors of an outer product: single precision where it takes products of a batch exactly."""
+        """Return the dtype of factors of an outer product: single precision where that is exact for a batch."""
         return torch.float32 if self.bits <= GRADIENT_BITS else torch.float64
 
     def steps(self, std: float) -> float:
@@ -378,8 +360,8 @@ def outer_steps(deltas: Sequence[Tensor], norms: Sequence[Tensor], grid: Grid) -
     scales = torch.cat(squares, 2).sum(2, keepdim=True).sqrt_().clamp_(min=grid.clip) / radius
     sizes = [delta.shape[2] for delta in deltas]
     steps = scales.new_empty(*scales.shape[:2], sum(sizes), dtype=grid.factor_dtype)
-    for (delta, norm), part in zip(layers, steps.split(sizes, 2), strict=True):
-        part.copy_(torch.div(delta, scales / norm, rounding_mode="trunc"))
+    for (delta, norm), target in zip(layers, steps.split(sizes, 2), strict=True):
+        target.copy_(torch.div(delta, scales / norm, rounding_mode="trunc"))
     return torch.split(_shortened(steps, radius, (2,)), sizes, 2)
 
 
@@ -393,8 +375,8 @@ def summed_products(left: Tensor, right: Tensor) -> Tensor:
     """
     if left.dtype == torch.float64 or left.shape[1] <= _SINGLE_RECORDS:
         return _products(left, right)
-    parts = zip(left.split(_SINGLE_RECORDS, 1), right.split(_SINGLE_RECORDS, 1), strict=True)
-    return torch.stack([_products(*part) for part in parts]).sum(0, dtype=torch.float64)
+    chunks = zip(left.split(_SINGLE_RECORDS, 1), right.split(_SINGLE_RECORDS, 1), strict=True)
+    return torch.stack([_products(*chunk) for chunk in chunks]).sum(0, dtype=torch.float64)
 
 
 def _products(left: Tensor, right: Tensor) -> Tensor:

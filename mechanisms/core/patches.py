@@ -47,10 +47,10 @@ class PatchFeatures(nn.Module):
         self._padding = width - made
 
     def raw(self, images: Tensor) -> Tensor:
-        """(n, channels, h, w) to (n, atoms * regions), before features are standardised."""
+        """Map (n, channels, h, w) to (n, atoms * regions), before features are standardised."""
         pooled = functional.adaptive_avg_pool2d(torch.relu(self.filters(images)), self._regions)
         return (pooled.flatten(1) + _ROOT).sqrt()
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, channels, h, w) to (n, width); what the regions leave over is 0."""
+        """Map (n, channels, h, w) to (n, width); what the regions leave over is 0."""
         return functional.pad(self.raw(images) * self.weight + self.bias, (0, self._padding))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol, Unpack
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from .config import TrainingConfig
 from .models import MLP, Architecture, Layout, TransformerModel, dimension, initial_parameters, layout_of
 from .noise import Grid, norms_of, outer_steps, summed_products, truncated_steps, unit_steps
 from .secret import generator
-from .streams import Directions, Drawn, Streams
+from .streams import Directions, Streams
 
 Views = dict[str, Tensor]
 Gradients = tuple[Tensor, Tensor]
@@ -33,9 +33,9 @@ _COPIES = 3
 
 
 def views_of(flat: Tensor, layout: Layout) -> Views:
-    """Name -> view of shape (S, *shape) into `flat` of shape (S, d). In-place changes of `flat` show in the views."""
-    parts = flat.split([math.prod(shape) for _, shape in layout], 1)
-    named = zip(layout, parts, strict=True)
+    """Return views (S, *shape) by name into `flat` (S, d). In-place changes of `flat` show in the views."""
+    blocks = flat.split([math.prod(shape) for _, shape in layout], 1)
+    named = zip(layout, blocks, strict=True)
     return {name: part.unflatten(1, shape) for (name, shape), part in named}
 
 
@@ -54,54 +54,53 @@ class ParameterStack:
 
     @cached_property
     def layers(self) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
-        """Of linear layers: bias (S, 1, out), weight (S, out, in) and its transpose, views all of them."""
+        """Return bias (S, 1, out), weight (S, out, in) and its transpose of each linear layer, all views."""
         views = list(self.views.values())
         pairs = zip(views[::2], views[1::2], strict=True)
         return tuple((bias.unsqueeze(1), weight, weight.transpose(1, 2)) for weight, bias in pairs)
 
     @cached_property
     def gradient(self) -> "ParameterStack":
-        """Storage for one gradient of the same layout, overwritten by every fused backward pass."""
-        return ParameterStack.empty(self.layout, len(self.flat), self.flat)
+        """Return storage for one gradient of the same layout, overwritten by every fused backward pass."""
+        return self.empty(len(self.flat))
 
     @classmethod
     def initial(
         cls,
         layout: Layout,
+        streams: Streams,
         *,
         party: int,
-        given: Mapping[str, Tensor] | None = None,
-        **streams: Unpack[Streams],
+        pretrained: Mapping[str, Tensor] | None = None,
     ) -> "ParameterStack":
         """Draw the start of each replica from its own stream, so that it does not depend on the stack it is in.
 
-        Parameters that are `given` (pre-trained ones) start there in every replica instead. Raises `MemoryError` where
-        this machine has not the memory to draw them in.
+        Parameters that are `pretrained` start there in every replica instead. Raises `MemoryError` where this machine
+        has not the memory to draw them in.
         """
-        given = given or {}
-        drawn = tuple(item for item in layout if item[0] not in given)
+        pretrained = pretrained or {}
+        drawn = tuple(item for item in layout if item[0] not in pretrained)
         each = 2 * 8 * dimension(drawn)  # in double precision, as rows and as a stack of them
-        each += streams["dtype"].itemsize * dimension(layout) if given else 0
-        of = Drawn(**streams)
-        check_memory(len(of.replicas) * each, f"{len(of.replicas)} models of {dimension(layout)} parameters")
-        rows = [initial_parameters(drawn, generator(of.seed, Purpose.INIT, party, k)) for k in of.replicas]
-        flat = of.stacked(rows)
-        if not given:
+        each += (streams.dtype or torch.float64).itemsize * dimension(layout) if pretrained else 0
+        count = len(streams.replicas)
+        check_memory(count * each, f"{count} models of {dimension(layout)} parameters")
+        generators = (generator(streams.seed, Purpose.INIT, party, k) for k in streams.replicas)
+        flat = streams.stacked([initial_parameters(drawn, own) for own in generators])
+        if not pretrained:
             return cls(flat, layout)
-        whole = cls.empty(layout, len(flat), flat)
-        random = views_of(flat, drawn)
+        whole = cls(flat.new_empty(count, dimension(layout)), layout)
+        starts = {**views_of(flat, drawn), **pretrained}
         for name, view in whole.views.items():
-            view.copy_(random[name] if name in random else given[name])
+            view.copy_(starts[name])
         return whole
 
-    @classmethod
-    def empty(cls, layout: Layout, stack: int, like: Tensor) -> "ParameterStack":
-        """Uninitialised storage for `stack` models, of the type and device of `like`."""
-        return cls(like.new_empty(stack, dimension(layout)), layout)
+    def empty(self, stack: int) -> "ParameterStack":
+        """Return uninitialised storage for so many models of the same layout, type and device."""
+        return ParameterStack(self.flat.new_empty(stack, self.flat.shape[1]), self.layout)
 
 
 def to_safetensors(stacks: dict[str, ParameterStack]) -> bytes:
-    """All parameters of all replicas as a safetensors file: `party/name` of shape (K, *shape)."""
+    """Return all parameters of all replicas as a safetensors file: `party/name` of shape (K, *shape)."""
     tensors = {}
     for party, stack in stacks.items():
         for name, view in stack.views.items():
@@ -140,13 +139,13 @@ class MomentumSGD:
         self.buffer = torch.zeros_like(flat) if self.momentum else flat.new_empty(0)
 
     def step(self, gradient: Tensor) -> None:
-        """buffer <- momentum * buffer + gradient, of (K, d); parameters <- parameters - rate * buffer."""
+        """Set buffer <- momentum * buffer + gradient, of (K, d), and parameters <- parameters - rate * buffer."""
         if self.momentum:
             gradient = self.buffer.mul_(self.momentum).add_(gradient)
         self.parameters.flat.add_(gradient, alpha=-self.rate)
 
     def step_along(self, direction: Tensor, scalar: Tensor) -> None:
-        """`step` by the gradient estimate scalar * direction, of (K,) and (K, d), never formed."""
+        """Step by the gradient estimate scalar * direction, of (K,) and (K, d), which is never formed."""
         if self.momentum:
             self.buffer.mul_(self.momentum).addcmul_(direction, scalar.unsqueeze(1))
             self.parameters.flat.add_(self.buffer, alpha=-self.rate)
@@ -213,7 +212,7 @@ class Pullback(Protocol):
     """Pulls a gradient at the outputs (S, n, out) back."""
 
     def __call__(self, gradient: Tensor, at_inputs: bool = True) -> Gradients:
-        """(flat parameter gradient (S, d), gradient at the inputs; without `at_inputs` the latter means nothing).
+        """Return the flat gradient (S, d) and that at the inputs; without `at_inputs` the latter means nothing.
 
         The flat gradient may be storage that the next pullback through the same parameters writes again.
         """
@@ -299,9 +298,9 @@ class FusedMLP:
             factors = factors.masked_fill(~finite, 0.0)
             back = [delta.masked_fill(missing, 0.0) for delta in back]
             values = [value.masked_fill(missing, 0.0) for value in values]
-        found = ParameterStack.empty(self.layout, len(factors), parameters.flat)
-        _sums_into(found, [delta * factors.unsqueeze(2) for delta in back], values)
-        return found.flat
+        total = parameters.empty(len(factors))
+        _sums_into(total, [delta * factors.unsqueeze(2) for delta in back], values)
+        return total.flat
 
     def add_clipped_gradient_steps(
         self, parameters: ParameterStack, batch: ServerBatch, grid: Grid, total: Tensor
@@ -329,7 +328,7 @@ class FusedMLP:
         return values[:-1], self._deltas(parameters, values, gradient)
 
     def _deltas(self, parameters: ParameterStack, values: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
-        """Gradients at what comes out of each layer before its ReLU, (S, n, out), of `gradient` at the output."""
+        """Return gradients at the outputs of each layer before its ReLU, (S, n, out), of `gradient` at the output."""
         deltas: list[Tensor] = []
         for index in reversed(range(len(self._activated))):
             if self._activated[index]:
@@ -405,9 +404,9 @@ class ModuleEvaluator:
 
         def pullback(gradient: Tensor, at_inputs: bool = True) -> Gradients:
             wanted = [*leaves.values(), source] if at_inputs else [*leaves.values()]
-            parts = torch.autograd.grad(outputs, wanted, gradient, allow_unused=True, materialize_grads=True)
-            flat = torch.cat([part.flatten(1) for part in parts[: len(leaves)]], 1)
-            return flat, parts[-1] if at_inputs else gradient
+            gradients = torch.autograd.grad(outputs, wanted, gradient, allow_unused=True, materialize_grads=True)
+            flat = torch.cat([own.flatten(1) for own in gradients[: len(leaves)]], 1)
+            return flat, gradients[-1] if at_inputs else gradient
 
         return outputs.detach(), pullback
 
@@ -427,7 +426,7 @@ def evaluator_for(architecture: Architecture, *, stack: int, device: str = "cpu"
 
 
 def embeddings_of(evaluator: Evaluator, parameters: ParameterStack, features: Tensor) -> Tensor:
-    """Embeddings (K, n, width) of `features` (n, ...) under K models, a few thousand records at a time."""
+    """Return embeddings (K, n, width) of `features` (n, ...) under K models, a few thousand records at a time."""
     stack = len(parameters.flat)
     pieces = [
         evaluator.forward(parameters, rows.unsqueeze(0).expand(stack, *rows.shape))
@@ -452,8 +451,8 @@ class SumOfOutputs:
             return parts.sum(2)
         first, second, *rest = parts.unbind(2)
         total = first + second
-        for part in rest:
-            total += part
+        for output in rest:
+            total += output
         return total
 
     def vjp(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
@@ -480,7 +479,7 @@ class Server:
 
     @property
     def fused(self) -> FusedMLP | None:
-        """Its evaluator where that is a fused MLP, whose per-record gradients need not be formed."""
+        """Return its evaluator where that is a fused MLP, whose per-record gradients need not be formed."""
         if self._softmax or not isinstance(self._evaluator, FusedMLP):
             return None
         return self._evaluator
@@ -506,7 +505,7 @@ class Server:
         return outputs, pullback
 
     def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
-        """Logits (K, 2B, classes) of `rows` (K, B, M * width) with `slot` replaced by either of `uploads`.
+        """Return logits (K, 2B, classes) of `rows` (K, B, M * width) with `slot` replaced by either of `uploads`.
 
         `uploads` (K, 2, B, width) are evaluated one after the other: first the B rows of h+, then those of h-. Both
         evaluations share the parameters, so they go as one batch of 2B rows; of a sum, what others add is summed once.
@@ -521,7 +520,7 @@ class Server:
     def moved_logits(
         self, parameters: ParameterStack, rows: Tensor, shifts: Tensor, slot: slice, scale: float
     ) -> Tensor:
-        """Logits (K, (q + 1) B, classes) of `rows` (K, B, M * width), then of them with `slot` moved by each shift.
+        """Return logits (K, (q + 1) B, classes) of `rows` (K, B, M * width), then with `slot` moved by each shift.
 
         `shifts` (K, q, B, width) are scaled by `scale`; all go through the server in one batched product.
         """
@@ -544,7 +543,7 @@ def server_of(model: Architecture | None, config: TrainingConfig, *, clients: in
 
 
 def cross_entropy(logits: Tensor, labels: Targets) -> Tensor:
-    """Loss of each record, shape (S, n), of `logits` (S, n, classes) and `labels` (S, n) or soft ones.
+    """Return the loss of each record, shape (S, n), of `logits` (S, n, classes) and `labels` (S, n) or soft ones.
 
     Softmax runs over classes as the second axis, where torch's kernel is vectorised along the records (ten times faster
     than over ten last entries).
@@ -553,7 +552,7 @@ def cross_entropy(logits: Tensor, labels: Targets) -> Tensor:
 
 
 def _losses(scores: Tensor, labels: Targets) -> Tensor:
-    """Loss of each record, (S, n), of logarithms of probabilities (S, classes, n)."""
+    """Return the loss of each record, (S, n), of logarithms of probabilities (S, classes, n)."""
     if not isinstance(labels, SoftTargets):
         return scores.gather(1, labels.unsqueeze(1)).squeeze(1).neg_()
     rows = labels.rows.transpose(1, 2)
@@ -563,7 +562,7 @@ def _losses(scores: Tensor, labels: Targets) -> Tensor:
 
 
 def loss_differences(logits: Tensor, labels: Targets) -> Tensor:
-    """Cross-entropy of the first B rows less that of the last B, shape (K, B).
+    """Return the cross-entropy of the first B rows less that of the last B, shape (K, B).
 
     `logits` (K, 2B, classes) hold two evaluations of a batch with `labels` (K, B).
     """
@@ -574,7 +573,7 @@ def loss_differences(logits: Tensor, labels: Targets) -> Tensor:
 
 
 def loss_gradient(logits: Tensor, labels: Targets, weights: Tensor | None = None, divisor: int = 1) -> Tensor:
-    """Gradient at the logits of the batch loss (sum over records / `divisor`): (softmax - target) / divisor.
+    """Return the gradient at the logits of the batch loss (sum over records / `divisor`): (softmax - target) / divisor.
 
     The target is one-hot, shares, or how likely each class is once the random label is known.
     """
@@ -593,7 +592,7 @@ def loss_gradient(logits: Tensor, labels: Targets, weights: Tensor | None = None
 
 
 def per_record_gradients(server: Evaluator, parameters: ParameterStack, batch: ServerBatch) -> Tensor:
-    """Gradient of each record's own loss at the server's parameters, shape (K, B, d_0).
+    """Return the gradient of each record's own loss at the server's parameters, shape (K, B, d_0).
 
     A record is treated as a stack of its own, so that any evaluator serves; K * B copies of the gradient are held.
     """
@@ -602,8 +601,7 @@ def per_record_gradients(server: Evaluator, parameters: ParameterStack, batch: S
     rows = batch.rows.flatten(0, 1).unsqueeze(1)
     logits, pullback = server.vjp(ParameterStack(flat, parameters.layout), rows)
     alone = labels.singles() if isinstance(labels, SoftTargets) else labels.flatten().unsqueeze(1)
-    own = loss_gradient(logits, alone)
-    gradients, _ = pullback(own, at_inputs=False)
+    gradients, _ = pullback(loss_gradient(logits, alone), at_inputs=False)
     return gradients.view(*labels.shape, -1)
 
 

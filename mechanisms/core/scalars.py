@@ -164,8 +164,7 @@ class NoisedScalars:
         total = sigma * config.batch_size
         self.grid = Grid.of(config.noise, config.clip, total, bits=SCALAR_BITS)
         std = sigma if self.grid is None else total
-        streams = context.streams(self._dtype)
-        self.noise = GaussianNoise(std, origin=context.origin, grid=self.grid, **streams)
+        self.noise = GaussianNoise(std, context.noise_streams(self._dtype), grid=self.grid)
 
     def sums(self, differences: Tensor, scale: float, weights: Tensor | None) -> Tensor:
         """Return what noise is added to, (K,): whole numbers of steps in float64; without a grid the clipped mean.

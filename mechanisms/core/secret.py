@@ -51,7 +51,7 @@ class SecretBits:
         """
         self.drawn.add(purpose)
         parts = (int(purpose), len(place), *place)
-        name = b"".join(part.to_bytes(8, "little") for part in parts)
+        name = b"".join(entry.to_bytes(8, "little") for entry in parts)
         digest = hashlib.shake_256(self.key + self._domain + name).digest(8 * count)
         return np.frombuffer(digest, dtype="<u8")
 

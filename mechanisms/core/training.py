@@ -1,6 +1,6 @@
 """What is trained, and how any method runs to its end: rounds, epochs and evaluation, for a stack of K replicas."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -88,18 +88,45 @@ class KeepsNoiseKeys(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class _Secrets:
+    """Secret bits of a run: what its `noise` is drawn from, and what else a bound counts on, if any.
+
+    Where the run can be taken up again a `keeper` has the keys, and gives another after every epoch.
+    """
+
+    noise: SecretBits | None = None
+    sampling: SecretBits | None = None
+    keeper: KeepsNoiseKeys | None = None
+
+    def renew(self, round_: int, device: str) -> None:
+        """Draw from now on by the key for the rounds from `round_` on."""
+        if self.noise and self.keeper:
+            self.noise.renew(self.keeper.noise_key(round_, device))
+            if self.sampling:
+                self.sampling.renew(self.noise.key)
+
+
+def _secrets(
+    method: MethodSpec, config: TrainingConfig, deployment: Deployment, kept: Checkpoints | None, device: str
+) -> _Secrets:
+    keeper = None
+    if kept is not None:
+        if not isinstance(kept, KeepsNoiseKeys):
+            raise ValueError("noise_from is 'os', but the checkpoints keep no keys: a round could be released twice")
+        keeper = kept
+    noise = SecretBits(keeper.first_noise_key(device) if keeper else None)
+    sampling = SecretBits(noise.key, SAMPLING) if method.secrets(config, deployment) else None
+    return _Secrets(noise, sampling, keeper)
+
+
 @torch.no_grad()
 def train(
     method: MethodSpec,
     data: TrainingData,
     config: TrainingConfig,
+    context: RunContext,
     *,
-    seed: int,
-    replicas: Sequence[int] = (0,),
-    behaviours: Mapping[int, Any] | None = None,
-    observers: Sequence[Observer] = (),
-    device: str = "cpu",
-    progress: Progress | None = None,
     evaluate_epochs: bool = False,
     on_epoch: Callable[[int, float, float], None] | None = None,
     checkpoints: Checkpoints | None = None,
@@ -109,20 +136,15 @@ def train(
 
     Args:
         method: What is trained: a run is found by its method, whatever the type of its configuration.
-        data: Records on `device`, labels shared by the replicas or one row each.
+        data: Records on the device, labels shared by the replicas or one row each.
         config: A configuration of the method.
-        seed: Seed of every stream; replica k draws from streams of its own, whatever stack it is in.
-        replicas: Numbers of the K replicas.
-        behaviours: Clients, by number from 1, that do not follow the protocol: a `ClientBehaviour` of zeroth-order
-            methods, a `GradientBehaviour` of first-order ones.
-        observers: See every message; `ViewRecorder` keeps an adversary's view.
-        device: `cpu` or `cuda`.
-        progress: Called after every epoch with the number of rounds done.
+        context: Seed, replicas, device, observers, and clients that deviate; its `progress` is called after every
+            epoch with the number of rounds done.
         evaluate_epochs: Whether to record test accuracy after every epoch.
         on_epoch: Called with each new record of the history.
         checkpoints: Saves the run after every epoch and takes it up again, with the observers that keep a state;
             what a behaviour keeps to itself is not saved. With `noise_from` os they must be `KeepsNoiseKeys`.
-        noise_from: Where noise comes from; by default streams of `seed`, which a simulation can draw again. With os,
+        noise_from: Where noise comes from; by default streams of the seed, which a simulation can draw again. With os,
             batches, directions and starts come from there too where a bound counts on secret batches or directions
             (`MethodSpec.secrets`): models then show no seed from which these could be drawn again.
 
@@ -132,41 +154,19 @@ def train(
     Raises:
         InputError: The configuration is of another method or does not fit the data, or behaviours do not fit either.
     """
-    secret = keeper = sampling = None
-    taken_up = False
-    if noise_from == "os" and checkpoints is None:
-        secret = SecretBits()
-    elif noise_from == "os":
-        if not isinstance(checkpoints, KeepsNoiseKeys):
-            raise ValueError("noise_from is 'os', but the checkpoints keep no keys: a round could be released twice")
-        keeper = checkpoints
-        taken_up = checkpoints.takes_up()
-        secret = SecretBits(keeper.first_noise_key(device))
-    deployment = Deployment(records=data.records, clients=len(data.features), seed=seed)
-    if secret is not None and method.secrets(config, deployment):
-        sampling = SecretBits(secret.key, SAMPLING)
-    context = RunContext(
-        seed=seed,
-        replicas=replicas,
-        device=device,
-        observers=() if taken_up else observers,
-        origin=secret if noise_from == "os" else noise_from,
-        sampling=sampling,
-        behaviours=behaviours or {},
-        progress=progress,
-    )
-    run = method.start(data, config, context)
+    secrets = _Secrets()
+    taken_up = noise_from == "os" and isinstance(checkpoints, KeepsNoiseKeys) and checkpoints.takes_up()
+    if noise_from == "os":
+        secrets = _secrets(method, config, context.deployment(data), checkpoints, context.device)
+        context = replace(context, origin=secrets.noise, sampling=secrets.sampling)
+    elif noise_from is not None:
+        context = replace(context, origin=noise_from)
+    # What was sent before the first round of a run that is taken up is not shown again.
+    run = method.start(data, config, replace(context, observers=()) if taken_up else context)
     if taken_up:
-        run.federation.channel.observe(observers)
+        run.federation.channel.observe(context.observers)
     history: History = [] if checkpoints is None else checkpoints.load(run)
-
-    def renew_noise() -> None:
-        if secret and keeper:
-            secret.renew(keeper.noise_key(run.round, device))
-            if sampling:
-                sampling.renew(secret.key)
-
-    renew_noise()
+    secrets.renew(run.round, context.device)
     per_epoch = run.federation.steps_per_pass
     for epoch in range(run.round // per_epoch, config.epochs):
         for _ in range(per_epoch):
@@ -177,38 +177,32 @@ def train(
                 on_epoch(*history[-1])
         if checkpoints is not None:
             checkpoints.save(run, history)
-        renew_noise()
-        if progress is not None:
-            progress(run.round)
+        secrets.renew(run.round, context.device)
+        if context.progress is not None:
+            context.progress(run.round)
     trained = run.federation.finish(run.round, history)
-    drawn = frozenset() if sampling is None else frozenset(sampling.drawn)
-    return replace(trained, secret_noise=bool(secret and secret.drawn), secret_draws=drawn)
+    drawn = frozenset() if secrets.sampling is None else frozenset(secrets.sampling.drawn)
+    return replace(trained, secret_noise=bool(secrets.noise and secrets.noise.drawn), secret_draws=drawn)
 
 
 def train_in_stacks(
     method: MethodSpec,
     data: TrainingData,
     config: TrainingConfig,
+    context: RunContext,
     *,
-    seed: int,
-    trials: int,
-    device: str = "cpu",
-    progress: Progress,
     observe: Callable[[int, Progress], Sequence[Observer]] = lambda first, share: (),
     on_epoch: Callable[[str], None] = lambda note: None,
     checkpoints: Callable[[int, int], Checkpoints | None] = lambda first, last: None,
     noise_from: NoiseSource | None = None,
 ) -> tuple[TrainedStack, int | None]:
-    """`train` for replicas 0 to `trials` - 1 with evaluation by epoch, to the numbers that one stack gives.
+    """Train all replicas of the context as `train` does, with evaluation by epoch, to the numbers of one stack.
 
     Args:
         method: As in `train`.
         data: As in `train`.
         config: As in `train`.
-        seed: As in `train`.
-        trials: How many replicas there are.
-        device: As in `train`.
-        progress: Hears of 0 to T rounds as of all trainings together.
+        context: As in `train`; its `progress` hears of 0 to T rounds as of all trainings together.
         observe: Makes the observers of a stack, given its first replica and the progress of its own rounds.
         on_epoch: Hears after every epoch how it went, in a few words.
         checkpoints: Where replicas `first` to `last` - 1, trained as one stack, are saved.
@@ -221,26 +215,24 @@ def train_in_stacks(
         InputError: As in `train`.
         MemoryError: Not even one training, or the models of all, would fit; `RuntimeError` where torch says so.
     """
+    trials = len(context.replicas)
     check_memory(_bytes_kept(data, config, trials), f"models of {trials} trainings")
     rounds = rounds_of(config, data.records)
 
     def stack(first: int, last: int) -> TrainedStack:
-        share = as_share(progress, (first, last), of=trials, rounds=rounds)
+        share = as_share(context.progress, (first, last), of=trials, rounds=rounds)
         alone = last - first == trials
         which = "" if alone else f"trainings {first + 1} to {last}, "
 
         def tell(epoch: int, accuracy: float, loss: float) -> None:
             on_epoch(f"{which}epoch {epoch}: accuracy {accuracy:.3f}, loss {loss:.3g}")
 
+        replicas = context.replicas[first:last]
         trained = train(
             method,
             data.of_replicas(first, last),
             config,
-            seed=seed,
-            replicas=range(first, last),
-            observers=observe(first, share),
-            device=device,
-            progress=share,
+            replace(context, replicas=replicas, observers=observe(first, share), progress=share),
             evaluate_epochs=True,
             on_epoch=tell,
             checkpoints=checkpoints(first, last),

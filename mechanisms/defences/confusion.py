@@ -38,12 +38,12 @@ class ConfusionalAutoencoder(Defence):
 
     def on_labels(self, data: TrainingData, draws: Draws) -> TrainingData:
         """See `Defence.on_labels`."""
-        found = _of_replicas(data.classes, self.entropy, draws.seed, tuple(draws.replicas), draws.place)
+        coder = _of_replicas(data.classes, self.entropy, draws.seed, tuple(draws.replicas), draws.place)
         like = data.features[0] if data.features[0].is_floating_point() else torch.empty(0, device=data.labels.device)
-        soft = found.soft.to(like)
+        soft = coder.soft.to(like)
         labels = data.labels.expand(len(soft), -1)
         rows = soft.gather(1, labels.unsqueeze(2).expand(-1, -1, data.classes))
-        decoder = LabelDecoder(tuple(part.to(like) for part in found.decoder))
+        decoder = LabelDecoder(tuple(tensor.to(like) for tensor in coder.decoder))
         return replace(data, labels=rows.argmax(2), soft=SoftTargets(rows), decoder=decoder)
 
 
@@ -63,7 +63,9 @@ def autoencoder(classes: int, entropy: float, generators: list[np.random.Generat
     """
     hidden = 6 * classes + 2
     shapes = ((classes, hidden), (1, hidden), (hidden, classes), (1, classes)) * 2
-    drawn = [[_START * one.standard_normal(shape) * (shape[0] > 1) for shape in shapes] for one in generators]
+    drawn = [
+        [_START * generator.standard_normal(shape) * (shape[0] > 1) for shape in shapes] for generator in generators
+    ]
     with torch.enable_grad():
         parts = [torch.from_numpy(np.stack(each)).requires_grad_() for each in zip(*drawn, strict=True)]
         optimiser = torch.optim.Adam(parts, lr=RATE)
@@ -79,7 +81,7 @@ def autoencoder(classes: int, entropy: float, generators: list[np.random.Generat
     if not torch.equal(decoded.argmax(2), torch.arange(classes).expand(len(decoded), -1)):
         rule = "which leaves soft labels that cannot be decoded, must be smaller"
         raise InputError(rule, "option entropy of defence confusional-autoencoder", entropy)
-    return Autoencoder(soft, tuple(part.detach() for part in parts[4:]))
+    return Autoencoder(soft, tuple(tensor.detach() for tensor in parts[4:]))
 
 
 @lru_cache(maxsize=8)

@@ -45,9 +45,9 @@ def distance_correlation(first: Tensor, second: Tensor) -> Tensor:
 
     Szekely, Rizzo and Bakirov, Annals of Statistics 2007, definition 3, of the sample; 0 where either is constant.
     """
-    one, other = _centred(first), _centred(second)
-    covariance = (one * other).mean((1, 2))
-    variances = (one * one).mean((1, 2)) * (other * other).mean((1, 2))
+    left, right = _centred(first), _centred(second)
+    covariance = (left * right).mean((1, 2))
+    variances = (left * left).mean((1, 2)) * (right * right).mean((1, 2))
     ratio = covariance / variances.clamp(min=_LEAST**2).sqrt()
     return ratio.clamp(min=_LEAST).sqrt() * (variances > _LEAST**2)
 

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..core.defence import Defence, DefenceSpec, GradientDraws
+from ..core.defence import Defence, DefenceSpec, Draws
 
 Above = Annotated[float, Field(gt=0)]
 
@@ -28,7 +28,7 @@ class MaxNorm(Defence):
         """See `Defence.draws`."""
         return True
 
-    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: GradientDraws) -> Tensor:
+    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: Draws) -> Tensor:
         """Return g_j (1 + s_j n_j) with s_j^2 = |g_max|^2 / |g_j|^2 - 1 and n_j of N(0, 1); g_j = 0 stays 0."""
         norms: Tensor = values.norm(dim=2, keepdim=True)
         missing: Tensor = (norms.amax(1, keepdim=True).square() - norms.square()).clamp(min=0.0).sqrt()
@@ -47,7 +47,7 @@ class Sparsify(Defence):
     keep: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Share of the coordinates of a message that are kept, at least one."""
 
-    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: GradientDraws) -> Tensor:
+    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: Draws) -> Tensor:
         """Return the `keep` largest of all coordinates of a message, and those that equal the smallest of them."""
         sizes = values.abs().flatten(1)
         count = (real.sum(1) * values.shape[2] * self.keep).long().clamp(min=1)
@@ -66,7 +66,7 @@ class Discretise(Defence):
     bound: Above | None = None
     """The ends, -b and b; by default |mean| + 2 standard deviations of the coordinates of the message."""
 
-    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: GradientDraws) -> Tensor:
+    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: Draws) -> Tensor:
         """Return coordinates clipped to [-b, b] and rounded to the nearest multiple of 2b / N."""
         ends = self._ends(values, real) if self.bound is None else values.new_full((1, 1, 1), self.bound)
         step = 2.0 * ends.clamp(min=1e-300) / self.bins

@@ -4,7 +4,7 @@ Groups are a function of features and of nothing else: replacing a label moves n
 """
 
 from collections.abc import Sequence
-from hashlib import sha256
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -25,8 +25,6 @@ NEIGHBOURS = 10
 # Eigenvectors of a graph of neighbours.
 EIGENVECTORS = 25
 _ROWS = 1000
-_MOST_KEPT = 3
-_LATEST: dict[tuple[bytes, tuple[int, ...], np.dtype[np.float32]], Floats] = {}
 
 
 def grouping_of(records: int) -> Grouping:
@@ -69,8 +67,8 @@ def by_means(rows: Floats, groups: int, seed: int) -> Groups:
 
     # More starting points than records make no sense, and several starts are dear.
     means = MiniBatchKMeans(min(groups, len(rows)), random_state=seed, batch_size=4096, max_iter=30, n_init=1)
-    _, found = np.unique(means.fit_predict(rows), return_inverse=True)
-    return np.asarray(found, np.int64)
+    _, groups_of = np.unique(means.fit_predict(rows), return_inverse=True)
+    return np.asarray(groups_of, np.int64)
 
 
 def spectral_rows(rows: Floats) -> Floats:
@@ -79,13 +77,14 @@ def spectral_rows(rows: Floats) -> Floats:
     Weights are Gaussian, as wide as it is to the sixth neighbour (Zelnik-Manor and Perona, NIPS 2004). An attack and
     its controls group the same records again and again: what came of the last few rows is kept.
     """
-    key = sha256(rows.tobytes()).digest(), rows.shape, rows.dtype
-    if key not in _LATEST:
-        _LATEST[key] = _by_eigenvectors(rows)
-        _LATEST[key].setflags(write=False)
-        while len(_LATEST) > _MOST_KEPT:
-            del _LATEST[next(iter(_LATEST))]
-    return _LATEST[key]
+    return _kept(rows.tobytes(), rows.shape)
+
+
+@lru_cache(maxsize=3)
+def _kept(content: bytes, shape: tuple[int, ...]) -> Floats:
+    spectral = _by_eigenvectors(np.frombuffer(content, np.float32).reshape(shape))
+    spectral.setflags(write=False)
+    return spectral
 
 
 def _by_eigenvectors(rows: Floats) -> Floats:
@@ -104,8 +103,8 @@ def _by_eigenvectors(rows: Floats) -> Floats:
     leading = max(1, min(EIGENVECTORS, count - 2))
     # A start of one's own: the library's is random.
     _, vectors = eigsh(inverse @ graph @ inverse, k=leading, which="LA", tol=1e-3, v0=np.ones(count), maxiter=400)
-    found = inverse @ vectors
-    return np.asarray(found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12), np.float32)
+    leading_rows = inverse @ vectors
+    return np.asarray(leading_rows / np.maximum(np.linalg.norm(leading_rows, axis=1, keepdims=True), 1e-12), np.float32)
 
 
 def _nearest(rows: Floats, near: int) -> tuple[Groups, Floats]:

@@ -57,22 +57,22 @@ class _LabelDefence(Defence):
         self, data: TrainingData, draws: Draws, mechanism: Mechanism[P], public: Callable[[int], P]
     ) -> TrainingData:
         """Return the data with each replica's labels privatised by `mechanism`, given what is `public` at its place."""
-        found = []
+        released = []
         labels = data.labels.expand(len(draws.replicas), -1).cpu().numpy().astype(np.int64)
         for place, replica in enumerate(draws.replicas):
-            found.append(mechanism(labels[place], public(place), draws.bits(replica)))
-        private = torch.from_numpy(np.stack([one.labels for one in found])).to(data.labels)
-        return replace(data, labels=private, soft=_soft(found, data))
+            released.append(mechanism(labels[place], public(place), draws.bits(replica)))
+        private = torch.from_numpy(np.stack([replica.labels for replica in released])).to(data.labels)
+        return replace(data, labels=private, soft=_soft(released, data))
 
 
-def _soft(found: list[PrivateLabels], data: TrainingData) -> SoftTargets | None:
-    rows = [one.shares if one.likelihoods is None else one.likelihoods for one in found]
-    given = [one for one in rows if one is not None]
-    if not given:
+def _soft(released: list[PrivateLabels], data: TrainingData) -> SoftTargets | None:
+    rows = [labels.shares if labels.likelihoods is None else labels.likelihoods for labels in released]
+    held = [labels for labels in rows if labels is not None]
+    if not held:
         return None
     # Features may be token ids: losses are in single precision then.
     like = data.features[0] if data.features[0].is_floating_point() else torch.empty(0, device=data.labels.device)
-    return SoftTargets(torch.from_numpy(np.stack(given)).to(like), likelihoods=found[0].likelihoods is not None)
+    return SoftTargets(torch.from_numpy(np.stack(held)).to(like), likelihoods=released[0].likelihoods is not None)
 
 
 class LabelResponse(_LabelDefence):
@@ -94,8 +94,8 @@ class LabelResponse(_LabelDefence):
         """See `Defence.on_labels`."""
 
         def respond(labels: Whole, groups: Whole, bits: BitSource) -> PrivateLabels:
-            found = by_response(labels, data.classes, self.epsilon, bits)
-            return found if self.correction else replace(found, likelihoods=None)
+            responses = by_response(labels, data.classes, self.epsilon, bits)
+            return responses if self.correction else replace(responses, likelihoods=None)
 
         return self._each(data, draws, respond, lambda place: np.zeros(data.records, np.int64))
 
@@ -231,8 +231,8 @@ def from_clients(
         return of([rows[place].cpu().numpy() for rows in sent])
 
     if selection is None:
-        found = at(0)
-        return lambda place: found
+        shared = at(0)
+        return lambda place: shared
     return at
 
 

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..core.defence import Defence, DefenceSpec, GradientDraws
+from ..core.defence import Defence, DefenceSpec, Draws
 
 # Points of a grid, and how often it is made finer about the best: (2 / 64)^8 of the interval are left, 1e-12.
 POINTS = 65
@@ -47,12 +47,6 @@ class ClassNoise(NamedTuple):
     across1: Tensor
     sum_kl: Tensor
 
-    def power(self, problem: Problem) -> Tensor:
-        """Return p tr S1 + (1 - p) tr S0, (K,)."""
-        others = problem.width - 1
-        of0 = self.along0 + others * self.across0
-        return problem.share * (self.along1 + others * self.across1) + (1.0 - problem.share) * of0
-
 
 def sum_kl(along0: Tensor, across0: Tensor, along1: Tensor, across1: Tensor, gap: Tensor, width: int) -> Tensor:
     """Return KL(1 || 0) + KL(0 || 1) of Gaussians with these variances in all and means that lie `gap`^(1/2) apart."""
@@ -84,18 +78,16 @@ def optimal(problem: Problem, power: Tensor) -> ClassNoise:
     for _ in range(1 + REFINED):
         across = left + (right - left) * grid
         along0, along1 = _along(budget - others * (share * high + (1.0 - share) * across), share, gap, across, high)
-        found = sum_kl(along0, across, along1, high.expand_as(across), gap, problem.width)
-        best = found.argmin(1, keepdim=True)
+        divergences = sum_kl(along0, across, along1, high.expand_as(across), gap, problem.width)
+        best = divergences.argmin(1, keepdim=True)
         reach = (right - left) / (POINTS - 1)
         centre = across.gather(1, best)
         left, right = (centre - reach).maximum(low), (centre + reach).minimum(most)
-    first, second, middle, least = (one.gather(1, best).squeeze(1) for one in (along0, along1, across, found))
-    low, high = low.squeeze(1), high.squeeze(1)
-    none = torch.zeros_like(low)
-    less0, less1 = ((first - low).clamp(min=0.0), (middle - low).clamp(min=0.0)), ((second - high).clamp(min=0.0), none)
-    along0, along1 = torch.where(swapped, less1[0], less0[0]), torch.where(swapped, less0[0], less1[0])
-    across0, across1 = torch.where(swapped, less1[1], less0[1]), torch.where(swapped, less0[1], less1[1])
-    return ClassNoise(along0, across0, along1, across1, least)
+    # Noise along and across, for the class that varies less and for the other.
+    quiet = torch.cat([along0.gather(1, best) - low, across.gather(1, best) - low], 1).clamp(min=0.0).T
+    loud = torch.cat([along1.gather(1, best) - high, torch.zeros_like(high)], 1).clamp(min=0.0).T
+    of0, of1 = torch.where(swapped, loud, quiet), torch.where(swapped, quiet, loud)
+    return ClassNoise(of0[0], of0[1], of1[0], of1[1], divergences.gather(1, best).squeeze(1))
 
 
 def _along(left: Tensor, share: Tensor, gap: Tensor, least0: Tensor, least1: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,7 +120,7 @@ class Marvell(Defence):
         """See `Defence.draws`."""
         return True
 
-    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: GradientDraws) -> Tensor:
+    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: Draws) -> Tensor:
         """Return gradients with noise by the class of each; of a batch that holds one class alone, zeros.
 
         Where there is no other class to hide among, gradients without noise would tell that all are of one.
@@ -140,29 +132,29 @@ class Marvell(Defence):
         mean0, u = _moments(values, zeros)
         apart = mean1 - mean0
         gap = apart.square().sum((1, 2))
-        counts = [one.sum((1, 2)) for one in (ones, zeros)]
-        both = (counts[0] > 0) & (counts[1] > 0)
-        share = torch.where(both, counts[0] / (counts[0] + counts[1]).clamp(min=1), 0.5)
+        count1, count0 = ones.sum((1, 2)), zeros.sum((1, 2))
+        both = (count1 > 0) & (count0 > 0)
+        share = torch.where(both, count1 / (count1 + count0).clamp(min=1), 0.5)
         noise = self._noise(Problem(u, v, gap, share, width))
         drawn = draws.normal((values.shape[1], width + 1), values)
-        along0, across0, along1, across1 = (one[:, None, None] for one in noise[:4])
+        along0, across0, along1, across1 = (variance[:, None, None] for variance in noise[:4])
         across = torch.where(ones, across1, across0)
         beyond = (torch.where(ones, along1, along0) - across).clamp(min=0.0).sqrt()
         unit = torch.nn.functional.normalize(apart, dim=2, eps=1e-300)
-        found = values + beyond * drawn[..., :1] * unit + across.sqrt() * drawn[..., 1:]
-        return found * (real & both.unsqueeze(1)).unsqueeze(2)
+        noised = values + beyond * drawn[..., :1] * unit + across.sqrt() * drawn[..., 1:]
+        return noised * (real & both.unsqueeze(1)).unsqueeze(2)
 
     def _noise(self, problem: Problem) -> ClassNoise:
         """Return the noise of each batch, with the power that the setting or the largest divergence asks for."""
         scale = torch.full_like(problem.gap, self.power)
-        found = optimal(problem, scale * problem.gap)
+        noise = optimal(problem, scale * problem.gap)
         for _ in range(MOST_GROWTH if self.sum_kl is not None else 0):
-            above = found.sum_kl > (self.sum_kl or 0.0)
+            above = noise.sum_kl > (self.sum_kl or 0.0)
             if not bool((above & (problem.gap > 0)).any()):
                 break
             scale = torch.where(above, GROWTH * scale, scale)
-            found = optimal(problem, scale * problem.gap)
-        return found
+            noise = optimal(problem, scale * problem.gap)
+        return noise
 
 
 def _moments(values: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:

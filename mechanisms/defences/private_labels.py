@@ -124,9 +124,9 @@ class Whitened:
         variances, directions = np.linalg.eigh((rows.T @ rows).astype(np.float64))
         variances = np.maximum(variances, 0.0)
         scales = 1.0 / np.sqrt(variances + RIDGE * variances.mean())
-        found = rows @ (directions * scales).astype(np.float32)
+        rotated = rows @ (directions * scales).astype(np.float32)
         prior = _spread(classes) * len(rows) / variances.sum() / scales**2
-        return cls(found, float(np.quantile(np.linalg.norm(found, axis=1), CLIPPED)), variances * scales**2, prior)
+        return cls(rotated, float(np.quantile(np.linalg.norm(rotated, axis=1), CLIPPED)), variances * scales**2, prior)
 
     def coefficients(self, sums: Floats, noise: float, classes: int) -> Floats:
         """Return the posterior means (p, classes) of coefficients, given sums (classes, p) with noise of a deviation.
@@ -157,14 +157,14 @@ def by_regression(
     noise = grid.radius * multiplier
     sums = class_sums(labels, public, classes, grid) + bits.normals((classes, public.rows.shape[1]), noise)
     scores = public.rows @ public.coefficients(grid.step * sums, grid.step * noise, classes).astype(np.float32)
-    found = scores.argmax(1).astype(np.int64)
+    labels_found = scores.argmax(1).astype(np.int64)
     if certain == 1.0:
-        return PrivateLabels(found)
+        return PrivateLabels(labels_found)
     best = np.partition(scores, classes - 2, 1)
     margin = best[:, -1] - best[:, -2]
-    told = np.eye(classes)[found]
-    told[margin < np.quantile(margin, 1.0 - certain)] = 1.0
-    return PrivateLabels(found, likelihoods=told)
+    likelihoods = np.eye(classes)[labels_found]
+    likelihoods[margin < np.quantile(margin, 1.0 - certain)] = 1.0
+    return PrivateLabels(labels_found, likelihoods=likelihoods)
 
 
 def class_sums(labels: Whole, public: Whitened, classes: int, grid: Grid) -> Floats:

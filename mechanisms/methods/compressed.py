@@ -68,12 +68,7 @@ class CompressedRun(FirstOrderRun[CompressedConfig]):
         self.local_steps = self.config.local_steps
         super().prepare()
         if self.config.labels_shared:
-            fed = self.federation
-            labels = fed.data.labels.expand(fed.stack, -1)
-            self._labels = [
-                fed.channel.send(Message(-1, SERVER, number, "labels", labels))
-                for number in range(1, len(fed.clients) + 1)
-            ]
+            self._labels = self.federation.send_labels()
 
     def step(self) -> None:
         """Run the next round."""
@@ -85,15 +80,12 @@ class CompressedRun(FirstOrderRun[CompressedConfig]):
     def _recomputed_step(self) -> None:
         """Run a round in which every party steps by gradients that it computes (algorithm 1 of the paper)."""
         fed = self.federation
-        numbers, _, batch = self.turn()
-        received = {}
-        for number in numbers:
-            client = fed.clients[number - 1]
-            output = client.evaluator.forward(client.parameters, fed.inputs(client, batch))
-            received[number] = fed.upload(number, self.round, batch, output, self.bits)
+        turn = self.next_turn()
+        batch = turn.batch
+        received = self.send_up(turn, {m: fed.embed(m, batch) for m in turn.clients}, self.bits)
         model = fed.server_parameters
-        for number in numbers:
-            others = [received[other] for other in numbers if other != number]
+        for number in turn.clients:
+            others = [received[other] for other in turn.clients if other != number]
             if others:
                 others = self._passed_on(number, batch, others)
             if fed.server.layout:
@@ -125,8 +117,8 @@ class CompressedRun(FirstOrderRun[CompressedConfig]):
             output, pullback = client.evaluator.vjp(client.parameters, inputs)
             rows = torch.cat([*others[: number - 1], batch.cleared(output), *others[number - 1 :]], 2)
             _, at_rows = fed.server_gradients(ServerBatch(rows, labels, batch.weights), model)
-            part = batch.cleared(at_rows[:, :, fed.slots[number - 1]].contiguous())
-            gradient, _ = pullback(part, at_inputs=False)
+            own = batch.cleared(at_rows[:, :, fed.slots[number - 1]].contiguous())
+            gradient, _ = pullback(own, at_inputs=False)
             fed.step_client(number, gradient)
 
 

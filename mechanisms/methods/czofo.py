@@ -15,7 +15,7 @@ from torch import Tensor
 from dpzv_audit.base.limits import MOST_DIRECTIONS, MOST_EMBEDDED
 
 from ..core.baselines import BaselineRun, baseline_method
-from ..core.channel import SERVER, Message, quantised
+from ..core.channel import quantised
 from ..core.config import BaselineConfig, Bits, ForwardBits, Smoothing
 from ..core.method import Differences
 from ..core.noise import norms_of
@@ -62,34 +62,30 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         config = self.config
         # Gaussian draws for a whole batch; `_directions_of` puts each record's row on its sphere where asked.
         drawn = config.directions * config.batch_size * fed.width
-        numbers = range(1, len(fed.clients) + 1)
-        self._draws = [Directions("gaussian", drawn, party=m, **fed.streams) for m in numbers]
+        self._draws = [Directions("gaussian", drawn, fed.streams, party=m) for m in fed.numbers]
         if config.keeps_table:
             fed.fill_table(protect=self._noise.embeddings, bits=config.forward_bits)
 
     def step(self) -> None:
-        """Run the next round."""
+        """Run the next round (algorithm 1)."""
         fed = self.federation
         config = self.config
-        (number,), own_round, batch = self.turn()
-        client = fed.clients[number - 1]
-        inputs = fed.inputs(client, batch)
-        output, pullback = client.evaluator.vjp(client.parameters, inputs)
-        noised = self._noise.embeddings(output)
-        sent = fed.upload(number, self.round, batch, noised, config.forward_bits)
-
-        directions = self._directions_of(number, own_round, batch)
+        turn = self.next_turn()
+        (number,) = turn.clients
+        forward = fed.forward(number, turn.batch)
+        noised = {number: self._noise.embeddings(forward.output)}
+        received = self.send_up(turn, noised, config.forward_bits) | self.others(turn, config.forward_bits)
+        directions = self._directions_of(number, turn.own_round, turn.batch)
         fed.channel.note(number, self.round, "direction", directions)
-        seen = self.server_batch(batch, {number: sent} | self.others((number,), batch, config.forward_bits))
+        seen = self.server_batch(turn.batch, received)
         differences = self._differences(seen, directions, fed.slots[number - 1])
         if fed.server.layout:
             fed.train_server(seen)
-
-        told, bits = quantised(differences, config.backward_bits)
-        message = Message(self.round, SERVER, number, "scalar", told, batch.members, bits)
-        estimate = self._estimate(fed.channel.send(message), directions)
-        estimate = self._noise.through_clip(output, estimate)
-        fed.step_client(number, pullback(estimate, at_inputs=False)[0])
+        answer, bits = quantised(differences, config.backward_bits)
+        answers = self.send_down(turn, "scalar", {number: answer}, bits)
+        estimate = self._estimate(answers[number], directions)
+        gradient, _ = forward.pullback(self._noise.through_clip(forward.output, estimate), at_inputs=False)
+        fed.step_client(number, gradient)
         self.round += 1
 
     def _directions_of(self, number: int, own_round: int, batch: Batch) -> Tensor:
@@ -105,7 +101,7 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         return drawn * (radius / norms_of(drawn, (3,)))
 
     def _differences(self, batch: ServerBatch, directions: Tensor, slot: slice) -> Tensor:
-        """delta_j = f(h + mu u_j) - f(h): batch means (K, q), or one a record (K, q, B)."""
+        """Return delta_j = f(h + mu u_j) - f(h): batch means (K, q), or one a record (K, q, B)."""
         fed = self.federation
         config = self.config
         q = config.directions
@@ -120,7 +116,7 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         return differences.sum(2) / config.batch_size
 
     def _estimate(self, differences: Tensor, directions: Tensor) -> Tensor:
-        """Gradient of the batch loss at the embeddings, (K, B, width), by eq. 2."""
+        """Return the gradient of the batch loss at the embeddings, (K, B, width), by eq. 2."""
         config = self.config
         phi = dimension_factor(config.direction, directions.shape[3])
         scale = phi / (config.directions * config.smoothing)

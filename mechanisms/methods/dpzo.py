@@ -87,12 +87,12 @@ def _calibrated(release: Release, epsilon: float, delta: float) -> float:
 
 
 class DPZORun(DPZVRun):
-    """Central zeroth-order training; see `AsyncRun.two_point_round`."""
+    """Central zeroth-order training: DPZV's round with all parts of the model active."""
 
-    def _received(self, batch: Batch, uploads: dict[int, Tensor]) -> tuple[Tensor, Tensor, slice]:
+    def _received(self, batch: Batch, pairs: dict[int, Tensor]) -> tuple[Tensor, Tensor, slice]:
         """Return rows (K, B, n) in which nothing is kept, the pair of all parts together, and its place in the rows."""
         fed = self.federation
-        parts = [uploads[number] for number in sorted(uploads)]
+        parts = [pairs[number] for number in sorted(pairs)]
         if self.config.top_model:
             pair = torch.cat(parts, 3)
             return pair[:, 0], pair, slice(0, pair.shape[3])
@@ -104,10 +104,10 @@ class DPZORun(DPZVRun):
 
 def _protection(config: DPZOConfig) -> Protection:
     words = "the released scalars, and so the model, which is a function of them: labels and features alike"
-    given = DPZV.protection(config)
+    protection = DPZV.protection(config)
     return replace(
-        given,
-        words=words if given.draws else given.words,
+        protection,
+        words=words if protection.draws else protection.words,
         audience=("release", "eavesdropper", "client", "colluding-clients", "all-but-one"),
         neighbours="replace-record",
     )

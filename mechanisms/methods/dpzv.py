@@ -11,16 +11,14 @@ clips and noises per-record gradients; `frozen` does nothing.
 """
 
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from dpzv_audit.base.seeds import Purpose
 
-from ..core.baselines import AsyncRun, ZerothOrderParty
 from ..core.channel import SERVER
-from ..core.context import Deployment, RunContext, TrainingData, repeats_of
+from ..core.context import RunContext, TrainingData
 from ..core.federation import Federation
 from ..core.method import Differences, Games, MethodSpec, Protection
 from ..core.noise import GRADIENT_BITS, GaussianNoise, Grid
@@ -32,6 +30,7 @@ from ..core.replicas import (
     loss_differences,
     shift_in_place,
 )
+from ..core.rounds import AsyncRun, Turn, ZerothOrderParty
 from ..core.scalars import NoisedScalars, ScalarConfig, plan_run, released_scalars
 from ..core.streams import Batch
 
@@ -55,11 +54,10 @@ class ServerTrainer:
         grid = Grid.of(config.noise, config.server_clip, std, bits=GRADIENT_BITS, records=config.batch_size)
         self._noise = GaussianNoise(
             std / config.batch_size if grid is None else std,
+            federation.context.noise_streams(federation.dtype),
             shape=(d,),
             purpose=Purpose.SERVER_NOISE,
-            origin=federation.context.origin,
             grid=grid,
-            **federation.streams,
         )
 
     def skip_to(self, rounds: int) -> None:
@@ -68,7 +66,7 @@ class ServerTrainer:
             self._noise.skip_to(rounds)
 
     def loss_differences(self, round_: int, batch: ServerBatch, uploads: Tensor, slot: slice) -> Tensor:
-        """Loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
+        """Return loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
 
         The `slot` of the table's rows gives way to `uploads` (K, 2, B, width).
         """
@@ -81,7 +79,7 @@ class ServerTrainer:
         return self._moved_differences(round_, pair.flatten(0, 1), batch.labels)
 
     def _moved_differences(self, round_: int, rows: Tensor, labels: Targets) -> Tensor:
-        """Losses at w_0 + lambda_0 u_0 less those at w_0 - lambda_0 u_0, (K, B); `rows` (2K, B, n) are of each."""
+        """Return losses at w_0 + lambda_0 u_0 less losses at w_0 - lambda_0 u_0, (K, B), of `rows` (2K, B, n)."""
         smoothing = self._config.server_smoothing
         moved = self.party.moved(round_, smoothing, -smoothing)
         logits = self._fed.server.forward(moved, rows)
@@ -108,7 +106,7 @@ class ServerTrainer:
         return self.party.directions.at(round_) * scalar
 
     def _private_gradient(self, batch: ServerBatch) -> Tensor:
-        """DP-SGD: per-record gradients clipped to `server_clip`, summed and noised in whole steps or not, averaged."""
+        """Return the DP-SGD gradient: per-record gradients clipped to `server_clip`, summed, noised and averaged."""
         config = self._config
         grid = self._noise.grid
         server = self._fed.server
@@ -122,22 +120,15 @@ class ServerTrainer:
 
 
 class DPZVRun(AsyncRun[DPZVConfig]):
-    """DPZV; see `AsyncRun.two_point_round`."""
+    """DPZV (paper 001, algorithm 1)."""
 
     def __init__(self, data: TrainingData, config: DPZVConfig, context: RunContext) -> None:
-        deployment = Deployment(
-            records=data.records,
-            clients=len(data.features),
-            seed=context.seed,
-            repeats=repeats_of(context.behaviours),
-        )
-        self.plan = context.plan or plan_run(config, deployment)
+        self.plan = context.plan or plan_run(config, context.deployment(data))
         super().__init__(data, config, context, iter(self.plan.active))
         fed = self.federation
         self._channel = NoisedScalars(config, self.plan.sigma, context)
         self._server = ServerTrainer(fed, config)
-        numbers = range(1, len(fed.clients) + 1)
-        self._parties = {m: ZerothOrderParty(fed, m, "sphere", count=config.directions) for m in numbers}
+        self.parties = {m: ZerothOrderParty(fed, m, "sphere", count=config.directions) for m in fed.numbers}
         steps = 2.0 if config.difference == "central" else 1.0
         self._scale = 1.0 / (steps * config.smoothing)
         places = fed.stack * fed.records + 1
@@ -147,11 +138,10 @@ class DPZVRun(AsyncRun[DPZVConfig]):
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
-        parties = self._parties.items()
         return {
             "participations": self._counts,
             "server-averaged": self._server.party.total,
-            **{f"client-{m}-averaged": party.total for m, party in parties},
+            **{f"client-{m}-averaged": party.total for m, party in self.parties.items()},
         }
 
     def skip_to(self, rounds: int) -> None:
@@ -162,51 +152,69 @@ class DPZVRun(AsyncRun[DPZVConfig]):
 
     def step(self) -> None:
         """Run the next round (algorithm 1, lines 3 to 10)."""
-        self.two_point_round("scalar", self._embed_twice, self._serve, self._client_step)
+        turn = self.next_turn()
+        pairs = self.send_up(turn, self.embeddings(turn))
+        seen, differences = self.differences(turn.batch, pairs)
+        scalar = self.noised(differences, seen.weights)
+        self._server.step(self.round, seen, scalar)
+        for number, answer in self.send_down(turn, "scalar", dict.fromkeys(turn.clients, scalar)).items():
+            self.client_step(number, turn.own_round, answer)
+        self.round += 1
 
-    def _embed_twice(self, number: int, own_round: int, batch: Batch) -> Tensor:
-        """h+ and h- (eq. 6), shape (K, 2, B, width)."""
-        fed = self.federation
+    def embeddings(self, turn: Turn) -> dict[int, Tensor]:
+        """Return h+ and h- (eq. 6) by client, (K, 2, B, width)."""
         smoothing = self.config.smoothing
-        party = self._parties[number]
         if self.config.perturbation != "in-place":
-            moved = party.moved(own_round, smoothing, -smoothing)
-            return fed.embed_pair(number, batch, moved)
+            return self.embed_both_ways(turn, smoothing, -smoothing)
+        return {number: self._embedded_in_place(number, turn) for number in turn.honest}
+
+    def _embedded_in_place(self, number: int, turn: Turn) -> Tensor:
+        fed = self.federation
         client = fed.clients[number - 1]
-        shift = partial(shift_in_place, party.parameters, party.directions, own_round)
-        inputs = fed.inputs(client, batch)
+        party = self.parties[number]
+        inputs = fed.inputs(client, turn.batch)
         pair = []
-        for scale in (smoothing, -2.0 * smoothing):
-            shift(scale)
+        for scale in (1.0, -2.0):
+            shift_in_place(party.parameters, party.directions, turn.own_round, scale * self.config.smoothing)
             pair.append(client.evaluator.forward(party.parameters, inputs))
-        shift(smoothing)
+        shift_in_place(party.parameters, party.directions, turn.own_round, self.config.smoothing)
         return torch.stack(pair, 1)
 
-    def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
-        """One clipped, noised scalar (K,), eqs. 7 and 8, once the table has the mean of h+ and h-; the server steps."""
-        fed = self.federation
-        rows, pair, slot = self._received(batch, uploads)
-        seen = ServerBatch(rows, fed.data.batch_labels(batch), self._accepted(batch))
-        differences = self._server.loss_differences(self.round, seen, pair, slot)
-        sums = self._channel.sums(differences, self._scale, seen.weights)
-        noised = fed.context.noised
-        released = fed.context.released
-        sums = noised(sums) if noised else sums + self._channel.noise.next()
-        scalar = self._channel.scalars(sums)
-        if released is not None:
-            scalar = released(scalar)
-        self._server.step(self.round, seen, scalar)
-        return dict.fromkeys(uploads, scalar)
+    def differences(self, batch: Batch, pairs: dict[int, Tensor]) -> tuple[ServerBatch, Tensor]:
+        """Return what the server sees once its table has the mean of h+ and h-, and loss differences (K, B), eq. 7."""
+        rows, pair, slot = self._received(batch, pairs)
+        seen = ServerBatch(rows, self.federation.data.batch_labels(batch), self._accepted(batch))
+        return seen, self._server.loss_differences(self.round, seen, pair, slot)
 
-    def _received(self, batch: Batch, uploads: dict[int, Tensor]) -> tuple[Tensor, Tensor, slice]:
-        """Return the table's rows (K, B, n) once they have the mean of the uploads, the pair, and its place in them."""
+    def _received(self, batch: Batch, pairs: dict[int, Tensor]) -> tuple[Tensor, Tensor, slice]:
+        """Return the table's rows (K, B, n) once they have the mean of a pair, the pair, and its place in them."""
         fed = self.federation
-        ((number, pair),) = uploads.items()
+        ((number, pair),) = pairs.items()
         plus, minus = pair.unbind(1)
         return fed.refresh(number, batch, torch.lerp(plus, minus, 0.5)), pair, fed.slots[number - 1]
 
+    def noised(self, differences: Tensor, weights: Tensor | None) -> Tensor:
+        """Return one clipped, noised scalar (K,), eq. 8, or what the context puts in its place."""
+        context = self.federation.context
+        sums = self._channel.sums(differences, self._scale, weights)
+        sums = context.noised(sums) if context.noised else sums + self._channel.noise.next()
+        scalar = self._channel.scalars(sums)
+        return context.released(scalar) if context.released else scalar
+
+    def client_step(self, number: int, own_round: int, scalar: Tensor) -> None:
+        """Step w_m by -eta_m Delta u (eq. 9), with momentum; every q own rounds by the mean of q such estimates."""
+        config = self.config
+        party = self.parties[number]
+        if config.client_rate == 0:
+            return
+        if config.perturbation == "in-place" and config.momentum == 0.0:
+            scale = scalar.unsqueeze(1) * -self.federation.optimizers[number].rate
+            shift_in_place(party.parameters, party.directions, own_round, scale)
+        else:
+            party.step(own_round, scalar)
+
     def _accepted(self, batch: Batch) -> Tensor | None:
-        """Weights (K, B) of the records that count: padding does not, nor do records past the server's limits."""
+        """Return weights (K, B) of the records that count: not padding, nor records past the server's limits."""
         cap = self.config.participation_cap
         weights = batch.weights
         if self.config.distinct_ids:
@@ -219,21 +227,9 @@ class DPZVRun(AsyncRun[DPZVConfig]):
             self._counts.index_add_(0, batch.places, weights.flatten().to(torch.int32))
         return None if weights is None else weights.to(self.federation.dtype)
 
-    def _client_step(self, number: int, own_round: int, scalar: Tensor) -> None:
-        """w_m <- w_m - eta_m Delta u (eq. 9), with momentum; the average of q such estimates every q own rounds."""
-        config = self.config
-        party = self._parties[number]
-        if config.client_rate == 0:
-            return
-        if config.perturbation == "in-place" and config.momentum == 0.0:
-            scale = scalar.unsqueeze(1) * -self.federation.optimizers[number].rate
-            shift_in_place(party.parameters, party.directions, own_round, scale)
-        else:
-            party.step(own_round, scalar)
-
 
 def _first_occurrences(ids: Tensor) -> Tensor:
-    """Whether each of (K, B) ids is the first of its kind in its row."""
+    """Return whether each of (K, B) ids is the first of its kind in its row."""
     ordered, order = ids.sort(dim=1, stable=True)
     first = torch.ones_like(ids, dtype=torch.bool)
     first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]

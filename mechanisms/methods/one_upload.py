@@ -50,14 +50,10 @@ class OneUploadConfig(TrainingConfig):
         yield local and not private, "bottoms local needs a defence that privatises labels: clients train on them"
         yield local and self.epochs < 2, "epochs is 1, must be 2 at least with bottoms local: the last are the server's"
         whole = local and (self.local_epochs or 1) >= self.epochs > 1
-        yield (
-            whole,
-            f"local_epochs is {self.local_epochs}, must be less than epochs: the last are the server's",
-        )
+        yield whole, f"local_epochs is {self.local_epochs}, must be less than epochs: the last are the server's"
         idle = not local and self.local_epochs is not None
         yield idle, f"local_epochs does not apply with bottoms {self.bottoms}: clients train nothing"
-        given = local and self.features != "auto"
-        yield given, "features does not apply: with bottoms local clients train their own"
+        yield local and self.features != "auto", "features does not apply: with bottoms local clients train their own"
         yield not local and self.shift > 0, "shift must be 0 with bottoms features: what is sent once does not move"
         model = not local and (self.client_model != "auto" or self.transformer is not None)
         yield model, "client_model must be auto with bottoms features, which are the clients' models"
@@ -77,11 +73,10 @@ class OneUploadRun:
     """One stack of K trainings in progress; see `mechanisms.core.method.Run`."""
 
     def __init__(self, data: TrainingData, config: OneUploadConfig, context: RunContext) -> None:
-        self.federation = Federation(data, config, context)
+        self.federation = fed = Federation(data, config, context)
         self.config = config
         self.round = 0
         self._heads: list[MomentumSGD] = []
-        fed = self.federation
         local = config.local_epochs or config.epochs // 2
         self._local_rounds = local * fed.steps_per_pass if config.bottoms == "local" else 0
         fed.clear_table()
@@ -97,37 +92,31 @@ class OneUploadRun:
         config = self.config
         for number, client in enumerate(fed.clients, start=1):
             for place, replica in enumerate(fed.replicas):
-                own = client.features
+                block = client.features
                 if fed.data.selection is not None:
-                    own = own[fed.data.selection[place]]
+                    block = block[fed.data.selection[place]]
                 drawn = {"seed": fed.context.seed, "client": number, "replica": replica}
-                client.parameters.flat[place] = fitted(own, config.features, fed.width, **drawn).flat
+                client.parameters.flat[place] = fitted(block, config.features, fed.width, **drawn).flat
 
     def _begin_locally(self) -> None:
         """Send every client the labels, one a record, and give it a linear head of its own."""
         fed = self.federation
-        labels = fed.data.labels.expand(fed.stack, -1)
-        bits = fed.records * ceil(log2(fed.data.classes))
-        self._labels = [
-            fed.channel.send(Message(-1, SERVER, number, "labels", labels, bits=bits))
-            for number in range(1, len(fed.clients) + 1)
-        ]
+        self._labels = fed.send_labels(fed.records * ceil(log2(fed.data.classes)))
         if not self.config.top_model:
             return  # what bottoms send are logits
         self._head = evaluator_for(MLP((fed.width, fed.data.classes)), stack=fed.stack, device=fed.device)
-        for number in range(1, len(fed.clients) + 1):
+        for number in fed.numbers:
             # Parties after the last client: no model shares the draws of another.
             party = len(fed.clients) + number
-            start = ParameterStack.initial(self._head.layout, party=party, **fed.streams)
+            start = ParameterStack.initial(self._head.layout, fed.streams, party=party)
             self._heads.append(MomentumSGD(start, self.config.client_rate, self.config.momentum))
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
-        found = {}
+        tensors: dict[str, Tensor] = {}
         for number, head in enumerate(self._heads, start=1):
-            found[f"head-{number}"] = head.parameters.flat
-            found[f"head-{number}-momentum"] = head.buffer
-        return found
+            tensors |= {f"head-{number}": head.parameters.flat, f"head-{number}-momentum": head.buffer}
+        return tensors
 
     def skip_to(self, rounds: int) -> None:
         """See `mechanisms.core.method.Run.skip_to`."""
@@ -139,7 +128,7 @@ class OneUploadRun:
         local = self.round < self._local_rounds
         self._begin(local)
         if local:
-            for number in range(1, len(fed.clients) + 1):
+            for number in fed.numbers:
                 self._local_step(number)
             if self.round == self._local_rounds - 1:
                 self._upload(self.round)
@@ -162,7 +151,7 @@ class OneUploadRun:
         fed = self.federation
         client = fed.clients[number - 1]
         batch = client.next_batch(1, fed.steps_per_pass)
-        output, pull_bottom = client.evaluator.vjp(client.parameters, fed.inputs(client, batch))
+        _, output, pull_bottom = fed.forward(number, batch)
         labels = self._labels[number - 1].gather(1, batch.ids)
         size = fed.config.batch_size
         if self._heads:

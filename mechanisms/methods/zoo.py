@@ -11,12 +11,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core.baselines import BaselineRun, ZerothOrderParty, baseline_method
+from ..core.baselines import BaselineRun, baseline_method
 from ..core.channel import SERVER
 from ..core.config import ClientMomentum, ClientRate, ProtectedConfig, ServerMomentum, ServerRate, Smoothing
 from ..core.method import Differences
 from ..core.replicas import ServerBatch, cross_entropy
-from ..core.streams import Batch, DirectionKind, dimension_factor
+from ..core.rounds import Turn, ZerothOrderParty
+from ..core.streams import DirectionKind, dimension_factor
 
 
 class ZerothOrderConfig(ProtectedConfig):
@@ -50,33 +51,30 @@ class ZerothOrderConfig(ProtectedConfig):
 
 
 class ZOORun(BaselineRun[ZerothOrderConfig]):
-    """ZOO-VFL, where `synchronous` activates all clients in every round; see `AsyncRun.two_point_round`."""
+    """ZOO-VFL, where `synchronous` activates all clients in every round."""
 
     def prepare(self) -> None:
         """See `BaselineRun.prepare`."""
         fed = self.federation
-        numbers = range(len(fed.clients) + 1)
-        self._parties = {m: ZerothOrderParty(fed, m, self.config.direction) for m in numbers}
+        self.parties = {m: ZerothOrderParty(fed, m, self.config.direction) for m in (SERVER, *fed.numbers)}
         if self.config.keeps_table:
             fed.fill_table(fed.context.behaviours, protect=self._noise.embeddings)
 
     def step(self) -> None:
-        """Run the next round: one client, or all of them."""
-        self.two_point_round("losses", self._embed_twice, self._serve, self._step)
-
-    def _embed_twice(self, number: int, own_round: int, batch: Batch) -> Tensor:
-        """h(w) and h(w + mu u) under noise, shape (K, 2, B, width)."""
-        models = self._parties[number].moved(own_round, 0.0, self.config.smoothing)
-        pair = self.federation.embed_pair(number, batch, models)
-        return self._noise.embeddings(batch.cleared(pair))
-
-    def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
-        """Return the two losses for each client; the server steps once they are computed."""
-        seen = self.server_batch(batch, {m: pair[:, 0] for m, pair in uploads.items()})
-        slots = self.federation.slots
-        answers = {m: self._losses(seen, pair, slots[m - 1]) for m, pair in uploads.items()}
+        """Run the next round (paper 002, section III): one client, or all of them."""
+        turn = self.next_turn()
+        pairs = self.send_up(turn, self.embeddings(turn))
+        seen = self.server_batch(turn.batch, {m: pair[:, 0] for m, pair in pairs.items()})
+        losses = {m: self._losses(seen, pair, self.federation.slots[m - 1]) for m, pair in pairs.items()}
         self._server_step(seen)
-        return answers
+        for number, answer in self.send_down(turn, "losses", losses).items():
+            self._step(number, turn.own_round, answer)
+        self.round += 1
+
+    def embeddings(self, turn: Turn) -> dict[int, Tensor]:
+        """Return h(w) and h(w + mu u) under noise by client, (K, 2, B, width)."""
+        pairs = self.embed_both_ways(turn, 0.0, self.config.smoothing)
+        return {m: self._noise.embeddings(turn.batch.cleared(pair)) for m, pair in pairs.items()}
 
     def _losses(self, batch: ServerBatch, uploads: Tensor, slot: slice) -> Tensor:
         """Return the two batch losses, (K, 2)."""
@@ -86,7 +84,7 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
         return self._mean(losses.unflatten(1, (2, -1)), batch)
 
     def _mean(self, losses: Tensor, batch: ServerBatch) -> Tensor:
-        """Batch losses (K, e) of `losses` (K, e, B): the divisor is B whatever the sampler."""
+        """Return batch losses (K, e) of `losses` (K, e, B): the divisor is B whatever the sampler."""
         return batch.counted(losses).sum(2) / self.config.batch_size
 
     def _server_step(self, batch: ServerBatch) -> None:
@@ -97,14 +95,14 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
         if config.server_first_order:
             fed.train_server(batch)
             return
-        moved = self._parties[SERVER].moved(self.round, 0.0, config.smoothing)
+        moved = self.parties[SERVER].moved(self.round, 0.0, config.smoothing)
         logits = fed.server.forward(moved, batch.rows.repeat_interleave(2, 0))
         losses = cross_entropy(logits, batch.labels.repeat_interleave(2, 0))
         self._step(SERVER, self.round, self._mean(losses.unflatten(0, (-1, 2)), batch))
 
     def _step(self, number: int, round_: int, losses: Tensor) -> None:
         """Step by phi/mu (L(w + mu u) - L(w)) u (paper 002, eq. 3), from the two losses (K, 2)."""
-        party = self._parties[number]
+        party = self.parties[number]
         first, second = losses.unbind(1)
         phi = dimension_factor(self.config.direction, party.parameters.flat.shape[1])
         party.step(round_, torch.sub(second, first) * (phi / self.config.smoothing))

@@ -75,11 +75,11 @@ def largest_stack(monkeypatch):
     def plant(most):
         train, stacks = setting_module.train, []
 
-        def too_small(*arguments, replicas, **options):
-            stacks.append(len(replicas))
-            if len(replicas) > most:
+        def too_small(method, data, config, context):
+            stacks.append(len(context.replicas))
+            if len(context.replicas) > most:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-            return train(*arguments, replicas=replicas, **options)
+            return train(method, data, config, context)
 
         monkeypatch.setattr(setting_module, "train", too_small)
         return stacks

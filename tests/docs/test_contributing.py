@@ -1,6 +1,6 @@
 """CONTRIBUTING.md done to the letter in a copy of the packages: its method and its attack, a file and a line each.
 
-Its data set is a file of the example of an outside package, which `tests/e2e/test_extension.py` installs.
+Its data set and its zeroth-order method are files of an outside package, which `tests/e2e/test_extension.py` installs.
 """
 
 import os
@@ -20,7 +20,7 @@ EXAMPLES = {
     "signed": ("mechanisms/methods/signed.py", "mechanisms/methods/__init__.py", "METHODS"),
     "label_largest": ("attacks/label/largest.py", "attacks/__init__.py", "ATTACKS"),
 }
-DATA_SET = "examples/extension/dpzv_audit_orchard/orchard.py"
+OUTSIDE = {f"examples/extension/dpzv_audit_orchard/{name}.py" for name in ("orchard", "sign_feedback")}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def copy(tmp_path_factory):
     """The packages and their tests with both files in place, and both lines; the environment that runs them."""
     folder = tmp_path_factory.mktemp("contributing")
     environment = blocks.prepare(folder, checkout=True)
-    assert {*(file for file, _, _ in EXAMPLES.values()), DATA_SET} == set(FILES)
+    assert {*(file for file, _, _ in EXAMPLES.values()), *OUTSIDE} == set(FILES)
     for file, registry, table in EXAMPLES.values():
         name = Path(file).stem
         assert f"`{registry}`: import `{name}`, and put `{name}.SPEC,` into `{table}`" in TEXT.replace("\n", " ")
@@ -75,8 +75,9 @@ def test_the_attack_of_the_page_passes_its_self_check(copy):
     assert run(copy, command).count("holds: ") == 2
 
 
-def test_the_data_set_of_the_page_is_that_of_the_example():
-    assert (ROOT / DATA_SET).read_text() == FILES[DATA_SET]
+@pytest.mark.parametrize("file", sorted(OUTSIDE))
+def test_what_stands_outside_is_on_the_page_as_it_is_in_the_example(file):
+    assert (ROOT / file).read_text() == FILES[file]
 
 
 def test_the_entry_points_of_the_page_are_those_of_the_example():

@@ -48,13 +48,19 @@ def environment(folder):
 
 
 @pytest.mark.parametrize(
-    ("what", "name"), [("methods", "masked"), ("attacks", "label_largest"), ("datasets", "orchard")]
+    ("what", "names"),
+    [("methods", ["masked", "sign-feedback"]), ("attacks", ["label_largest"]), ("datasets", ["orchard"])],
 )
-def test_list_names_it_with_its_package(tool, here, what, name):
+def test_list_names_it_with_its_package(tool, here, what, names):
     done = tool("list", what, env=environment(here))
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith(name + " "))
-    assert line.endswith(f"[{PACKAGE}]")
-    assert all(f"[{PACKAGE}]" not in other for other in done.stdout.splitlines() if other != line)
+    lines = [line for line in done.stdout.splitlines() if f"[{PACKAGE}]" in line]
+    assert [line.split()[0] for line in lines] == names
+    assert all(line.endswith(f"[{PACKAGE}]") for line in lines)
+
+
+def test_the_zeroth_order_method_trains_at_one_bit_a_round(tool, here):
+    result = tool.json("train", "--method", "sign-feedback", *SMALL, "--no-controls", cwd=here, env=environment(here))
+    assert result["method"] == "sign-feedback"
 
 
 @pytest.mark.slow

@@ -22,8 +22,9 @@ def new_run(data, config, **context):
 
 
 def train(data, config, **options):
-    """See `mechanisms.train`."""
-    return train_method(method_of(config), data, config, **options)
+    """See `mechanisms.train`; fields of the context are among the options."""
+    context = RunContext(**{key: options.pop(key) for key in RunContext.__annotations__ if key in options})
+    return train_method(method_of(config), data, config, context, **options)
 
 
 def evaluator_by(strategy, architecture):

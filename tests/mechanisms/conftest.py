@@ -14,7 +14,7 @@ from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms.core.context import TrainingData, dtype_of
 from mechanisms.core.models import default_architectures, initial_parameters, layout_of
-from mechanisms.core.streams import BatchStream
+from mechanisms.core.streams import BatchStream, Streams
 
 from ..helpers.built_in import new_run
 
@@ -78,11 +78,10 @@ class Parties:
         self.batches = {
             m: BatchStream(
                 config.sampler,
+                Streams(seed=seed, replicas=(replica,)),
                 records=len(data.labels),
                 batch_size=config.batch_size,
-                seed=seed,
                 client=m,
-                replicas=(replica,),
             )
             for m in self.m
         }

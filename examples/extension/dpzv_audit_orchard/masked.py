@@ -12,12 +12,11 @@ from torch import Tensor
 
 from dpzv_audit.accounting import Release
 from dpzv_audit.base.seeds import Purpose
-from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import AsyncConfig, active_clients, check_plan
 from mechanisms.core.context import Deployment, RunContext, TrainingData
-from mechanisms.core.federation import Federation
 from mechanisms.core.method import MethodSpec, Protection
 from mechanisms.core.noise import ROW_BITS, Grid, gaussian, truncated_steps
+from mechanisms.core.rounds import AsyncRun
 
 
 class MaskedConfig(AsyncConfig):
@@ -36,53 +35,39 @@ class MaskedConfig(AsyncConfig):
         return self
 
 
-class MaskedRun:
+class MaskedRun(AsyncRun[MaskedConfig]):
     """One stack of K trainings in progress."""
 
     def __init__(self, data: TrainingData, config: MaskedConfig, context: RunContext) -> None:
-        self.config = config
-        self.federation = Federation(data, config, context)
-        self._active = active_clients(config, len(data.features), context.seed)
+        super().__init__(data, config, context, active_clients(config, len(data.features), context.seed))
         self._context = context
-        self.round = 0
         self.federation.fill_table()
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """Return no state: noise is drawn by the number of the round."""
-        return {}
-
-    def skip_to(self, rounds: int) -> None:
-        """Set the counters to where `rounds` rounds are done."""
-        self.round = rounds
-        for _ in range(rounds):
-            next(self._active)
 
     def step(self) -> None:
         """Run the next round: the active client sends embeddings, the server answers with noised gradients."""
-        fed, number = self.federation, next(self._active)
-        client = fed.clients[number - 1]
-        batch = client.next_batch(1, fed.steps_per_pass)
-        output, pullback = client.evaluator.vjp(client.parameters, fed.inputs(client, batch))
-        rows = fed.refresh(number, batch, fed.upload(number, self.round, batch, output))
-        server_gradient, at_rows = fed.server_gradients(fed.server_batch(rows, batch))
+        fed = self.federation
+        turn = self.next_turn()
+        (number,) = turn.clients
+        forward = fed.forward(number, turn.batch)
+        received = self.send_up(turn, {number: forward.output})
+        server_gradient, at_rows = fed.server_gradients(self.server_batch(turn.batch, received))
         fed.step_server(server_gradient)
         masked = self._masked(at_rows[:, :, fed.slots[number - 1]])
-        answer = fed.channel.send(Message(self.round, SERVER, number, "gradient", masked, batch.members))
-        client_gradient, _ = pullback(answer, at_inputs=False)
+        answers = self.send_down(turn, "gradient", {number: masked})
+        client_gradient, _ = forward.pullback(answers[number], at_inputs=False)
         fed.step_client(number, client_gradient)
         self.round += 1
 
-    def _masked(self, parts: Tensor) -> Tensor:
-        """Clip and noise the records' gradients, of which `parts` (K, B, width) are those of the batch mean."""
+    def _masked(self, gradients: Tensor) -> Tensor:
+        """Clip and noise the records' gradients, of which `gradients` (K, B, width) are those of the batch mean."""
         config, context = self.config, self._context
         if config.sigma == 0.0:
-            return parts
+            return gradients
         grid = Grid.fit(config.clip, config.sigma, bits=ROW_BITS)
-        origin = context.seed if context.origin is None else context.origin
-        shape, std = tuple(parts.shape[1:]), grid.steps(config.sigma)
+        shape, std, origin = tuple(gradients.shape[1:]), grid.steps(config.sigma), context.noise_origin
         draws = [gaussian(shape, std, origin, Purpose.NOISE, k, self.round, rounded=True) for k in context.replicas]
-        steps = truncated_steps(parts * config.batch_size, grid, (2,)) + torch.from_numpy(np.stack(draws))
-        return (steps * grid.step / config.batch_size).to(parts)
+        steps = truncated_steps(gradients * config.batch_size, grid, (2,)) + torch.from_numpy(np.stack(draws))
+        return (steps * grid.step / config.batch_size).to(gradients)
 
 
 def released(config: MaskedConfig, deployment: Deployment) -> tuple[Release, ...]:

@@ -4,13 +4,15 @@ import pytest
 import torch
 
 from attacks.core.queries import DUMMY_STD, QueryingClient
-from mechanisms.core.context import Turn
-from mechanisms.core.streams import BatchStream
+from mechanisms.core.context import ClientTurn
+from mechanisms.core.streams import BatchStream, Streams
 
 
 def turn(own_round, replicas=2, batch=5, width=3, dtype=torch.float64):
-    drawn = BatchStream("shuffled", records=20, batch_size=batch, seed=0, client=1, replicas=range(replicas)).next()
-    return Turn(0, 1, own_round, drawn, (replicas, 2, batch, width), dtype, "cpu")
+    drawn = BatchStream(
+        "shuffled", Streams(seed=0, replicas=range(replicas)), records=20, batch_size=batch, client=1
+    ).next()
+    return ClientTurn(0, 1, own_round, drawn, (replicas, 2, batch, width), dtype, "cpu")
 
 
 def test_a_querying_client_asks_about_each_batch_at_one_point_with_fresh_directions():

@@ -12,8 +12,8 @@ from attacks.label.coded import codes
 from attacks.label.held import HoldingClient, held_batch, least_squares
 from attacks.label.signature import explained, mixture
 from dpzv_audit.data import load
-from mechanisms.core.context import Turn
-from mechanisms.core.streams import BatchStream
+from mechanisms.core.context import ClientTurn
+from mechanisms.core.streams import BatchStream, Streams
 
 from ...helpers.refusals import one_line
 from ..conftest import mount, random_dataset, small_setting
@@ -132,13 +132,13 @@ def test_a_batch_is_held_and_then_the_protocol_is_followed():
         rounds=3, steps_per_pass=2, question=lambda t, size, width: torch.full((size, width), float(t))
     )
     assert client.first_pass_repeats == 3
-    batch = BatchStream("shuffled", records=20, batch_size=5, seed=0, client=1, replicas=(0, 1)).next()
+    batch = BatchStream("shuffled", Streams(seed=0, replicas=(0, 1)), records=20, batch_size=5, client=1).next()
     for own_round in range(6):
-        sent = client.uploads(Turn(0, 1, own_round, batch, (2, 2, 5, 3), torch.float32, "cpu"))
+        sent = client.uploads(ClientTurn(0, 1, own_round, batch, (2, 2, 5, 3), torch.float32, "cpu"))
         assert sent.shape == (2, 2, 5, 3)
         assert torch.equal(sent[:, 0], -sent[:, 1])
         assert sent[1, 0, 4, 2] == own_round
-    assert client.uploads(Turn(0, 1, 6, batch, (2, 2, 5, 3), torch.float32, "cpu")) is None
+    assert client.uploads(ClientTurn(0, 1, 6, batch, (2, 2, 5, 3), torch.float32, "cpu")) is None
 
 
 def test_known_labels_are_of_the_batch_that_is_held():

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from attacks.label.probe import SPEC, ProbingClient, probe_of
-from mechanisms.core.context import Turn
-from mechanisms.core.streams import BatchStream
+from mechanisms.core.context import ClientTurn
+from mechanisms.core.streams import BatchStream, Streams
 
 from ...helpers.refusals import one_line
 from ..conftest import mount, random_dataset, small_setting
@@ -68,17 +68,17 @@ def test_a_cap_on_participations_ends_the_probes(method):
 def test_a_probe_moves_one_record_along_one_class():
     client = ProbingClient(classes=3, repeats=2, probed=2, reach=7.0, steps_per_pass=2)
     assert client.first_pass_repeats == 12
-    batch = BatchStream("shuffled", records=20, batch_size=5, seed=0, client=1, replicas=(0, 1)).next()
+    batch = BatchStream("shuffled", Streams(seed=0, replicas=(0, 1)), records=20, batch_size=5, client=1).next()
     seen = []
     for own_round in range(24):
-        sent = client.uploads(Turn(0, 1, own_round, batch, (2, 2, 5, 3), torch.float32, "cpu"))
+        sent = client.uploads(ClientTurn(0, 1, own_round, batch, (2, 2, 5, 3), torch.float32, "cpu"))
         assert torch.equal(sent[:, 0], -sent[:, 1])
         (places,) = {tuple(p) for p in sent[:, 0].nonzero()[:, 1:].tolist()}
         seen.append(places)
         assert sent[0, 0][places] == 7.0
     assert seen[:12] == [(r, c) for r in (0, 1) for _ in range(2) for c in range(3)]
     assert seen[12:] == seen[:12]
-    assert client.uploads(Turn(0, 1, 24, batch, (2, 2, 5, 3), torch.float32, "cpu")) is None
+    assert client.uploads(ClientTurn(0, 1, 24, batch, (2, 2, 5, 3), torch.float32, "cpu")) is None
     assert probe_of(7, 3, 2) == (1, 1)
 
 

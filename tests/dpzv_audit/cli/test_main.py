@@ -91,11 +91,11 @@ def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_on
     train, asked = setting_module.train, []
     federation, frozen = controls.Federation, []
 
-    def too_small(*arguments, replicas, **options):
-        asked.append(len(replicas))
+    def too_small(method, data, config, context, **options):
+        asked.append(len(context.replicas))
         if len(asked) <= 2:
             raise MemoryError
-        return train(*arguments, replicas=replicas, **options)
+        return train(method, data, config, context, **options)
 
     def watched(data, config, context):
         frozen.append(len(context.replicas))
@@ -118,10 +118,10 @@ def test_a_training_says_that_memory_did_not_suffice_for_all_trials_at_once(monk
 
     train, federation, frozen = training.train, controls.Federation, []
 
-    def too_small(*arguments, replicas, **options):
-        if len(replicas) > 2:
+    def too_small(method, data, config, context, **options):
+        if len(context.replicas) > 2:
             raise MemoryError
-        return train(*arguments, replicas=replicas, **options)
+        return train(method, data, config, context, **options)
 
     def watched(data, config, context):
         frozen.append(len(context.replicas))

@@ -15,7 +15,7 @@ from dpzv_audit.games.transcript import (
     participation_law,
     telling_count,
 )
-from mechanisms.core.streams import BatchStream
+from mechanisms.core.streams import BatchStream, Streams
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
@@ -81,7 +81,7 @@ def test_the_participation_law_is_that_of_the_sampler(sampler):
     replicas, rounds = range(600), (7, 4)
     counts = np.zeros(600, dtype=int)
     for client, number in enumerate(rounds, start=1):
-        batches = BatchStream(sampler, records=10, batch_size=3, seed=5, client=client, replicas=replicas)
+        batches = BatchStream(sampler, Streams(seed=5, replicas=replicas), records=10, batch_size=3, client=client)
         for _ in range(number):
             counts += (batches.next().members == 4).any(1).numpy()
     law = participation_law(sampling(sampler), rounds)

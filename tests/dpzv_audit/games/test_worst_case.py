@@ -16,6 +16,7 @@ from dpzv_audit.games.real import CanaryClient, RealTrials, logit_directions
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import MLP
 from mechanisms.core.replicas import ParameterStack, evaluator_for
+from mechanisms.core.streams import Streams
 from mechanisms.methods.dpzv import DPZV, DPZVConfig, DPZVRun
 
 from ...helpers.built_in import module_of
@@ -243,7 +244,7 @@ def test_padding_counts_neither_as_the_canary_nor_as_others(others, dataset, pla
 def test_logit_directions_are_gradients():
     architecture = MLP((4, 5, 3))
     parameters = ParameterStack.initial(
-        evaluator_for(architecture, stack=2).layout, seed=0, party=0, replicas=(0, 1), dtype=torch.float32, device="cpu"
+        evaluator_for(architecture, stack=2).layout, Streams(seed=0, replicas=(0, 1), dtype=torch.float32), party=0
     )
     rows = torch.full((2, 1, 4), 0.3)
     with torch.no_grad():

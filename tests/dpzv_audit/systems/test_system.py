@@ -24,7 +24,7 @@ from dpzv_audit.systems.stated import data_of, stated_release, system_at
 from dpzv_audit.systems.system import System, SystemFailed, seed_of, task_of
 from mechanisms import METHODS, train
 from mechanisms.core.capabilities import Capabilities
-from mechanisms.core.context import Deployment, TrainingData
+from mechanisms.core.context import Deployment, RunContext, TrainingData
 
 from ...helpers.refusals import refused
 
@@ -203,7 +203,9 @@ def test_a_recording_of_a_built_in_method_gives_the_numbers_of_the_engine(attack
                 record.sent(m.round, m.sender, m.receiver, m.kind, m.payload[0], m.ids[0])
 
         observer = SimpleNamespace(on_message=on_message)
-        train(METHODS["vafl"], data, config, seed=seed, replicas=(replica_of[given],), observers=(observer,))
+        train(
+            METHODS["vafl"], data, config, RunContext(seed=seed, replicas=(replica_of[given],), observers=(observer,))
+        )
 
     setting = AttackSetting(method=METHODS["vafl"], config=config, dataset=DATA, trials=trials, seed=seed)
     engine = ATTACKS[attack].mount(setting)

@@ -1,5 +1,6 @@
 """Broken versions of the outside package of examples/extension: each fails the contract in a line that says why."""
 
+import runpy
 import sys
 from dataclasses import replace
 
@@ -71,6 +72,17 @@ def test_the_example_itself_keeps_the_contract(masked, largest, orchard):
     check_method(masked.SPEC, sigma=0.0)
     check_attack(largest)
     check_dataset(orchard, data_dir=EXAMPLE / "data")
+
+
+def test_the_zeroth_order_example_keeps_the_contract(package):
+    from dpzv_audit_orchard import sign_feedback
+
+    check_method(sign_feedback.SPEC)
+
+
+def test_the_zeroth_order_example_gives_its_known_answer(package):
+    tests = runpy.run_path(EXAMPLE / "tests" / "test_sign_feedback.py")
+    tests["test_a_client_steps_along_its_direction_by_the_sign_of_the_loss_difference"]()
 
 
 def test_noise_without_a_release(masked):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mechanisms.core.streams import Directions, forward_difference
+from mechanisms.core.streams import Directions, Streams, forward_difference
 
 from ..conftest import p_value
 
@@ -16,7 +16,7 @@ LEVEL = 1e-4
 
 
 def directions(kind="sphere", d=5, *, seed=0, party=1, replicas=(0,), dtype=torch.float64):
-    return Directions(kind, d, seed=seed, party=party, replicas=replicas, dtype=dtype)
+    return Directions(kind, d, Streams(seed=seed, replicas=replicas, dtype=dtype), party=party)
 
 
 def many(source, rounds):

@@ -22,6 +22,7 @@ from mechanisms.core.models import (
     resnet_stem,
 )
 from mechanisms.core.replicas import ParameterStack
+from mechanisms.core.streams import Streams
 
 from ...helpers.built_in import architectures, evaluator_by, module_of, train
 from ...helpers.refusals import one_line
@@ -126,7 +127,7 @@ def test_a_record_does_not_depend_on_its_batch(name):
 def test_a_stack_is_its_replicas(name, strategy):
     architecture, draw = CASES[name]
     layout = layout_of(architecture)
-    stack = ParameterStack.initial(layout, seed=1, party=2, replicas=(0, 3), dtype=torch.float64, device="cpu")
+    stack = ParameterStack.initial(layout, Streams(seed=1, replicas=(0, 3), dtype=torch.float64), party=2)
     inputs = torch.stack([draw(4), draw(4)])
     inputs = inputs.double() if inputs.is_floating_point() else inputs
     evaluator = evaluator_by(strategy, architecture)

@@ -9,6 +9,7 @@ from scipy import stats
 
 from dpzv_audit.base.seeds import Purpose
 from mechanisms.core.noise import GaussianNoise, SecretBits, clip, gaussian
+from mechanisms.core.streams import Streams
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
@@ -53,9 +54,8 @@ def test_nan_is_0_and_infinity_saturates():
 
 
 def noise(std=1.0, *, size=None, seed=0, replicas=(0,), dtype=torch.float64, **options):
-    return GaussianNoise(
-        std, shape=() if size is None else (size,), seed=seed, replicas=replicas, dtype=dtype, **options
-    )
+    streams = Streams(seed=seed, replicas=replicas, dtype=dtype)
+    return GaussianNoise(std, streams, shape=() if size is None else (size,), **options)
 
 
 def draws(source, rounds):

@@ -18,6 +18,7 @@ import dpzv_audit.base.seeds as seeds
 from dpzv_audit.base.seeds import PRIVATE, Purpose, stream
 from mechanisms import METHODS
 from mechanisms.core.noise import GaussianNoise, SecretBits, normal_of
+from mechanisms.core.streams import Streams
 
 from ...helpers.built_in import train
 from ..conftest import training_data
@@ -117,7 +118,8 @@ KNOWN = [-1.071868262923102, 0.6021455503714446, 0.6593081452953523]
 
 
 def noise_of(replicas, rounds=2048, **options):
-    source = GaussianNoise(1.0, seed=11, replicas=tuple(replicas), dtype=torch.float64, **options)
+    streams = Streams(seed=11, replicas=tuple(replicas), dtype=torch.float64)
+    source = GaussianNoise(1.0, streams, **options)
     return torch.stack([source.next() for _ in range(rounds)]).flatten(1).T.numpy()
 
 
@@ -201,13 +203,16 @@ def test_a_noise_seed_moves_the_noise_alone(method, options, data, opened):
 def test_a_renewed_key_is_that_of_every_draw_after_it(shape, at):
     """As if the noise had been skipped to there under the new key, wherever in a block of draws that is."""
     first, second = bytes(32), bytes(range(32))
-    common = {"shape": shape, "seed": 1, "replicas": (0, 2), "dtype": torch.float64}
+
+    def drawn(bits):
+        return GaussianNoise(1.0, Streams(seed=bits, replicas=(0, 2), dtype=torch.float64), shape=shape)
+
     secret = SecretBits(first)
-    noise = GaussianNoise(1.0, origin=secret, **common)
+    noise = drawn(secret)
     before = torch.stack([noise.next() for _ in range(at)])
     secret.renew(second)
     after = torch.stack([noise.next() for _ in range(600)])
-    by_first, by_second = (GaussianNoise(1.0, origin=SecretBits(key), **common) for key in (first, second))
+    by_first, by_second = (drawn(SecretBits(key)) for key in (first, second))
     assert torch.equal(before, torch.stack([by_first.next() for _ in range(at)]))
     by_second.skip_to(at)
     assert torch.equal(after, torch.stack([by_second.next() for _ in range(600)]))

@@ -7,18 +7,18 @@ from mechanisms.core.replicas import (
     ParameterStack,
     shift_in_place,
 )
-from mechanisms.core.streams import Directions
+from mechanisms.core.streams import Directions, Streams
 
 
 @pytest.fixture
 def parameters():
     return ParameterStack.initial(
-        layout_of(MLP((3, 2))), seed=0, party=1, replicas=(0, 1), dtype=torch.float64, device="cpu"
+        layout_of(MLP((3, 2))), Streams(seed=0, replicas=(0, 1), dtype=torch.float64), party=1
     )
 
 
 def test_three_shifts_in_place_come_back(parameters):
-    directions = Directions("sphere", 8, seed=0, party=1, replicas=(0, 1), dtype=torch.float64)
+    directions = Directions("sphere", 8, Streams(seed=0, replicas=(0, 1), dtype=torch.float64), party=1)
     before = parameters.flat.clone()
     shift_in_place(parameters, directions, 5, 0.1)
     assert torch.allclose(parameters.flat, before + 0.1 * directions.at(5), rtol=1e-14)

@@ -10,7 +10,7 @@ from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, tightest_sou
 from mechanisms.core.config import build_config
 from mechanisms.core.context import Deployment
 from mechanisms.core.scalars import plan_run, scalar_release
-from mechanisms.core.streams import BatchStream, by_compute_times, random_activation
+from mechanisms.core.streams import BatchStream, Streams, by_compute_times, random_activation
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.refusals import one_line
@@ -31,7 +31,7 @@ def counted(config, the_plan, *, records, clients, seed, repeats):
     counts = Counter()
     for m in range(1, clients + 1):
         stream = BatchStream(
-            "shuffled", records=records, batch_size=config.batch_size, seed=seed, client=m, replicas=(0,)
+            "shuffled", Streams(seed=seed, replicas=(0,)), records=records, batch_size=config.batch_size, client=m
         )
         own, steps, batch = repeats.get(m, 1), records // config.batch_size, None
         for round_ in range(the_plan.rounds_by_client[m - 1]):

@@ -15,13 +15,14 @@ from mechanisms.core.replicas import (
     to_safetensors,
     views_of,
 )
+from mechanisms.core.streams import Streams
 
 from ...helpers.built_in import evaluator_by, module_of
 
 
 def stack_of(architecture, replicas, *, seed=0, party=1, dtype=torch.float64):
     return ParameterStack.initial(
-        layout_of(architecture), seed=seed, party=party, replicas=replicas, dtype=dtype, device="cpu"
+        layout_of(architecture), Streams(seed=seed, replicas=replicas, dtype=dtype), party=party
     )
 
 
@@ -144,7 +145,7 @@ def test_models_that_memory_cannot_hold_are_refused_before_they_are_drawn(monkey
     layout = (("0.weight", (10, 16)), ("0.bias", (10,)))
 
     def drawn():
-        return ParameterStack.initial(layout, seed=0, party=1, replicas=(0, 1, 2), dtype=torch.float32, device="cpu")
+        return ParameterStack.initial(layout, Streams(seed=0, replicas=(0, 1, 2), dtype=torch.float32), party=1)
 
     if free == 2 * 8 * 3 * 170 - 1:
         with pytest.raises(MemoryError, match="3 models of 170 parameters: 8160 bytes, of 8159 that are free"):
@@ -161,5 +162,5 @@ def test_parameters_that_are_given_take_their_own_memory_and_no_draw(monkeypatch
         monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda free=free: free)
         with nullcontext() if free == needed else pytest.raises(MemoryError):
             ParameterStack.initial(
-                layout, seed=0, party=1, replicas=(0, 1, 2), dtype=torch.float32, device="cpu", given=given
+                layout, Streams(seed=0, replicas=(0, 1, 2), dtype=torch.float32), party=1, pretrained=given
             )

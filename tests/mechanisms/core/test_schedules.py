@@ -12,6 +12,7 @@ from scipy import stats
 
 from mechanisms.core.streams import (
     BatchStream,
+    Streams,
     by_compute_times,
     cyclic,
     largest_participation,
@@ -25,9 +26,8 @@ repeatable = settings(derandomize=True, deadline=None, max_examples=40)
 
 
 def batches(sampler, *, records=20, batch_size=6, seed=0, client=1, replicas=(0,), **options):
-    return BatchStream(
-        sampler, records=records, batch_size=batch_size, seed=seed, client=client, replicas=replicas, **options
-    )
+    streams = Streams(seed=seed, replicas=replicas)
+    return BatchStream(sampler, streams, records=records, batch_size=batch_size, client=client, **options)
 
 
 def members(batch, replica=0):
@@ -216,7 +216,7 @@ def test_compute_times_against_an_exact_simulation(times):
     [("shuffled", 40 * 10 * 10 * 3), ("uniform", 40 * 64 * 10 * 3), ("poisson", 11 * 64 * 100 * 3)],
 )
 def test_batches_that_memory_cannot_hold_are_refused_before_they_are_drawn(sampler, needed, monkeypatch):
-    stream = BatchStream(sampler, records=100, batch_size=10, seed=0, client=1, replicas=range(3))
+    stream = BatchStream(sampler, Streams(seed=0, replicas=range(3)), records=100, batch_size=10, client=1)
     monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: needed - 1)
     with pytest.raises(MemoryError, match=f"batches of 3 trainings: {needed} bytes, of {needed - 1} that are free"):
         stream.next()

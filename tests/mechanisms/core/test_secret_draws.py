@@ -13,9 +13,9 @@ from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.testing.methods import OneKey
 from mechanisms import METHODS, train
 from mechanisms.core.channel import SERVER
-from mechanisms.core.context import Deployment, TrainingData
+from mechanisms.core.context import Deployment, RunContext, TrainingData
 from mechanisms.core.secret import SAMPLING, SecretBits, generator
-from mechanisms.core.streams import BatchStream, Directions
+from mechanisms.core.streams import BatchStream, Directions, Streams
 
 from ...helpers.seed_search import parties_of, shown_by
 from ..conftest import secret_normals, training_data
@@ -67,8 +67,10 @@ def trained(case, *, records=40, key=None, noise_from="os", seed=3, **more):
             messages.append(message._replace(payload=message.payload.clone()))
 
     kept = {} if key is None else {"checkpoints": OneKey(key)}
+    context = RunContext(seed=seed, observers=(Log(),))
+    context = RunContext(seed=seed, observers=(Log(),))
     with torch.no_grad():
-        done = train(METHODS[method], data, config, seed=seed, observers=(Log(),), noise_from=noise_from, **kept)
+        done = train(METHODS[method], data, config, context, noise_from=noise_from, **kept)
     ids = [message.ids for message in messages if message.ids is not None]
     return Trained(data, config, done, ids, messages)
 
@@ -156,18 +158,19 @@ def test_noise_and_draws_of_one_key_share_no_word():
 @pytest.mark.parametrize("at", [3, 64, 70])
 def test_a_renewed_key_is_that_of_every_batch_and_direction_after_it(sampler, at):
     """As if they had been skipped to there under the new key, wherever in a block of draws that is."""
-    batches = {"sampler": sampler, "records": 20, "batch_size": 4, "client": 1, "replicas": (0, 2)}
-    secret = SecretBits(KEYS[0], SAMPLING)
-    drawn = BatchStream(seed=secret, **batches)
-    along = Directions("sphere", 5, party=1, seed=secret, replicas=(0, 2))
+    batches = {"records": 20, "batch_size": 4, "client": 1}
+    secret = Streams(SecretBits(KEYS[0], SAMPLING), (0, 2))
+    drawn = BatchStream(sampler, secret, **batches)
+    along = Directions("sphere", 5, secret, party=1)
     first = [(drawn.next().members, along.at(t)) for t in range(at)]
-    secret.renew(KEYS[1])
+    secret.seed.renew(KEYS[1])
     second = [(drawn.next().members, along.at(t)) for t in range(at, 150)]
-    by_first, by_second = (BatchStream(seed=SecretBits(key, SAMPLING), **batches) for key in KEYS)
+    streams = [Streams(SecretBits(key, SAMPLING), (0, 2)) for key in KEYS]
+    by_first, by_second = (BatchStream(sampler, of_key, **batches) for of_key in streams)
     assert all(torch.equal(one, by_first.next().members) for one, _ in first)
     by_second.skip_to(at)
     assert all(torch.equal(one, by_second.next().members) for one, _ in second)
-    apart = [Directions("sphere", 5, party=1, seed=SecretBits(key, SAMPLING), replicas=(0, 2)) for key in KEYS]
+    apart = [Directions("sphere", 5, of_key, party=1) for of_key in streams]
     assert all(torch.equal(u, apart[0].at(t)) for t, (_, u) in enumerate(first))
     assert all(torch.equal(u, apart[1].at(t)) for t, (_, u) in enumerate(second, at))
 
@@ -175,7 +178,9 @@ def test_a_renewed_key_is_that_of_every_batch_and_direction_after_it(sampler, at
 @pytest.mark.parametrize("sampler", ["uniform", "poisson"])
 def test_secret_batches_have_the_law_of_their_sampler(sampler):
     """How often each record and each pair of neighbours is drawn in 6,000 batches: chi-square, level 1e-4 each."""
-    drawn = BatchStream(sampler, records=10, batch_size=4, client=1, seed=SecretBits(KEYS[0], SAMPLING), replicas=(0,))
+    drawn = BatchStream(
+        sampler, Streams(seed=SecretBits(KEYS[0], SAMPLING), replicas=(0,)), records=10, batch_size=4, client=1
+    )
     count = 6_000
     rows = np.zeros((count, 10))
     for row in rows:

@@ -19,6 +19,7 @@ from mechanisms.core.replicas import (
     loss_gradient,
     per_record_gradients,
 )
+from mechanisms.core.streams import Streams
 
 from ...helpers.built_in import evaluator_by, module_of
 
@@ -33,7 +34,7 @@ def labels_of(stack, records, classes=2, seed=0):
 
 def started(server, stack=1, seed=0, dtype=torch.float64):
     """Parameters of a server as it starts."""
-    return ParameterStack.initial(server.layout, seed=seed, party=0, replicas=range(stack), dtype=dtype, device="cpu")
+    return ParameterStack.initial(server.layout, Streams(seed=seed, replicas=range(stack), dtype=dtype), party=0)
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3, 4, 5])

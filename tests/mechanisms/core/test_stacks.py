@@ -30,11 +30,11 @@ def room_for_two(monkeypatch):
     """Planted: no more than two trainings fit; the sizes of the stacks that were tried."""
     tried = []
 
-    def too_small(*arguments, replicas, **options):
-        tried.append(len(replicas))
-        if len(replicas) > 2:
+    def too_small(method, data, config, context, **options):
+        tried.append(len(context.replicas))
+        if len(context.replicas) > 2:
             raise torch.OutOfMemoryError(FULL)
-        return train_method(*arguments, replicas=replicas, **options)
+        return train_method(method, data, config, context, **options)
 
     monkeypatch.setattr(training, "train", too_small)
     return tried
@@ -71,7 +71,7 @@ def test_where_memory_runs_out_replicas_train_in_halves_to_the_same_numbers(meth
     whole = train(data, config, seed=3, replicas=range(TRIALS), evaluate_epochs=True)
     method = METHODS[method]
     halved, at_once = train_in_stacks(
-        method, data, config, seed=3, trials=TRIALS, progress=heard.append, on_epoch=notes.append
+        method, data, config, RunContext(seed=3, replicas=range(TRIALS), progress=heard.append), on_epoch=notes.append
     )
     assert at_once == 2
     assert room_for_two == [TRIALS, 2, 2, 1]
@@ -89,7 +89,7 @@ def test_with_room_for_all_one_stack_is_trained(data):
     method, notes = METHODS["dpzv"], []
     config = method.configure(**SMALL)
     done, at_once = train_in_stacks(
-        method, data, config, seed=3, trials=3, progress=lambda r: None, on_epoch=notes.append
+        method, data, config, RunContext(seed=3, replicas=range(3), progress=lambda r: None), on_epoch=notes.append
     )
     assert at_once is None
     assert_same(done, train(data, config, seed=3, replicas=range(3), evaluate_epochs=True))
@@ -99,7 +99,9 @@ def test_with_room_for_all_one_stack_is_trained(data):
 def test_models_of_all_that_memory_cannot_hold_are_refused_before_the_first(data, room_for_two):
     config = METHODS["dpzv"].configure(**SMALL)
     with pytest.raises(MemoryError, match="models of 1000000000000 trainings"):
-        train_in_stacks(METHODS["dpzv"], data, config, seed=0, trials=10**12, progress=lambda r: None)
+        train_in_stacks(
+            METHODS["dpzv"], data, config, RunContext(seed=0, replicas=range(10**12), progress=lambda r: None)
+        )
     assert not room_for_two
 
 
@@ -116,9 +118,7 @@ def test_stacks_that_were_cut_off_are_taken_up_each_where_it_was(data, room_for_
             METHODS["dpzv"],
             data,
             config,
-            seed=3,
-            trials=TRIALS,
-            progress=lambda done: None,
+            RunContext(seed=3, replicas=range(TRIALS), progress=lambda done: None),
             on_epoch=on_epoch,
             checkpoints=lambda first, last: files.of_stack(first, last, TRIALS),
         )

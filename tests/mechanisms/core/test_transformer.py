@@ -19,6 +19,7 @@ from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import Network, TokenBag, TransformerModel
 from mechanisms.core.replicas import ParameterStack, evaluator_for
+from mechanisms.core.streams import Streams
 from mechanisms.presets import dataset_defaults
 
 from ...helpers.built_in import architectures, module_of, train
@@ -112,7 +113,7 @@ def test_a_stack_is_its_replicas_and_a_record_does_not_depend_on_its_batch(folde
     model = TransformerModel(folder, 3)
     evaluator = evaluator_for(model, stack=2)
     parameters = ParameterStack.initial(
-        evaluator.layout, seed=0, party=1, replicas=(0, 1), dtype=torch.float64, device="cpu", given=model.pretrained()
+        evaluator.layout, Streams(seed=0, replicas=(0, 1), dtype=torch.float64), party=1, pretrained=model.pretrained()
     )
     parameters.flat.add_(0.1 * torch.randn(parameters.flat.shape, dtype=torch.float64))
     ids = torch.randint(1, len(VOCABULARY), (2, 5, 4))
@@ -137,7 +138,7 @@ def test_first_order_steps_are_autograds(folder, dataset):
     model = TransformerModel(folder, 3)
     evaluator = evaluator_for(model, stack=1)
     parameters = ParameterStack.initial(
-        evaluator.layout, seed=0, party=1, replicas=(0,), dtype=torch.float64, device="cpu", given=model.pretrained()
+        evaluator.layout, Streams(seed=0, replicas=(0,), dtype=torch.float64), party=1, pretrained=model.pretrained()
     )
     ids = training_data(dataset).features[0][:5].unsqueeze(0)
     outputs, pullback = evaluator.vjp(parameters, ids)

@@ -75,11 +75,11 @@ def test_each_replica_has_an_autoencoder_of_its_own_whatever_the_stack(data):
 def test_accuracy_is_counted_after_decoding():
     data = training_data(load("digits"), dtype=torch.float32)
     config = METHODS["split"].configure(epochs=12, defences={"name": NAME, "entropy": 0.1})
-    trained = train(METHODS["split"], data, config, seed=0)
+    trained = train(METHODS["split"], data, config, RunContext(seed=0))
     assert trained.accuracy.mean() > 0.6
     # The same labels without their decoder: what models say is never the class.
     bare = replace(defended(data, config.defences, RunContext(seed=0)), decoder=None)
-    plain = train(METHODS["split"], bare, METHODS["split"].configure(epochs=12), seed=0)
+    plain = train(METHODS["split"], bare, METHODS["split"].configure(epochs=12), RunContext(seed=0))
     assert torch.equal(trained.server.flat, plain.server.flat)
     assert plain.accuracy.mean() < 0.15
 

@@ -7,6 +7,7 @@ import torch
 from attacks import AttackSetting, attack_named
 from dpzv_audit.data import load
 from mechanisms import METHODS, train
+from mechanisms.core.context import RunContext
 from mechanisms.core.defence import penalised
 from mechanisms.defences import defence_of
 from mechanisms.defences.correlation import distance_correlation
@@ -120,4 +121,4 @@ def test_it_promises_nothing_so_that_a_method_keeps_its_own_noise(data):
     assert METHODS["split"].protects(config).startswith("nothing")
     both = METHODS["split"].configure(**SMALL, defences=[{"name": "dcor"}, {"name": "label-rr"}])
     assert METHODS["split"].protects(both) == "labels, privatised once before training by label-rr"
-    assert np.isfinite(train(METHODS["split"], data, both, seed=0).loss).all()
+    assert np.isfinite(train(METHODS["split"], data, both, RunContext(seed=0)).loss).all()

@@ -64,8 +64,8 @@ def test_every_method_trains_on_private_labels_alone(name, method, data):
     private = defended(data, config.defences, context())
     same = {**SMALL, "rate_schedule": "linear"}  # as it is by default where labels are privatised
     bare = METHODS[method].configure(**same, **({"calibration": "none", "epsilon": None} if method == "dpzv" else {}))
-    one = train(METHODS[method], data, config, seed=0)
-    other = train(METHODS[method], private, bare, seed=0)
+    one = train(METHODS[method], data, config, RunContext(seed=0))
+    other = train(METHODS[method], private, bare, RunContext(seed=0))
     assert same_models(one, other)
 
 
@@ -230,7 +230,7 @@ def test_a_training_says_the_bound_of_labels_and_that_of_its_own_noise_where_bot
 def test_what_clients_send_for_a_defence_is_a_message_and_counts(name, kinds, data):
     config = METHODS["split"].configure(**SMALL, defences={"name": name})
     seen = ViewRecorder(Adversary("server"))
-    trained = train(METHODS["split"], data, config, seed=0, replicas=(0, 1), observers=(seen,))
+    trained = train(METHODS["split"], data, config, RunContext(seed=0, replicas=(0, 1), observers=(seen,)))
     assert set(trained.ledger.bytes_up) == kinds | {"embeddings"}
     sent = [message for message in seen.view.messages if message.kind == "features"]
     assert [message.sender for message in sent] == ([1, 2, 3, 4] if kinds else [])
@@ -245,5 +245,5 @@ def test_groups_are_of_what_arrived(data):
         send = Channel.send
         patch.setattr(Channel, "send", lambda channel, message: torch.ones_like(send(channel, message)).cumsum(1))
         other = replace(data, features=tuple(block.flip(0) for block in data.features))
-        one, two = (train(METHODS["label-private"], some, config, seed=0) for some in (data, other))
+        one, two = (train(METHODS["label-private"], some, config, RunContext(seed=0)) for some in (data, other))
     assert torch.equal(one.server.flat, two.server.flat)

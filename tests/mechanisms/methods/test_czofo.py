@@ -8,7 +8,7 @@ import torch
 
 from mechanisms.core.channel import SERVER
 from mechanisms.core.config import active_clients
-from mechanisms.core.streams import Directions
+from mechanisms.core.streams import Directions, Streams
 from mechanisms.methods.czofo import CZOFOConfig
 
 from ...helpers.built_in import train
@@ -71,7 +71,7 @@ class Reference:
         self.width = config.embedding if config.top_model else parties.data.classes
         size = config.directions * config.batch_size * self.width
         self.draws = {
-            m: Directions("gaussian", size, seed=seed, party=m, replicas=(replica,), dtype=torch.float64)
+            m: Directions("gaussian", size, Streams(seed=seed, replicas=(replica,), dtype=torch.float64), party=m)
             for m in parties.m
         }
         parties.fill_table()

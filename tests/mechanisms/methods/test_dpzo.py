@@ -64,13 +64,13 @@ def test_a_round_moves_the_whole_model_along_one_direction_by_the_released_scala
         assert all(torch.equal(other.payload, message.payload) for other in same)
         ids = message.ids[0]
         directions = [
-            Directions("sphere", flat.shape[1], party=m, purpose=Purpose.DIRECTIONS, **streams).at(round_)
+            Directions("sphere", flat.shape[1], streams, party=m, purpose=Purpose.DIRECTIONS).at(round_)
             for m, flat in enumerate(parts, 1)
         ]
         top = torch.zeros_like(server)
         if config.top_model:
             kind = {"party": SERVER, "purpose": Purpose.SERVER_DIRECTIONS}
-            top = Directions("sphere", server.shape[1], **kind, **streams).at(round_)
+            top = Directions("sphere", server.shape[1], streams, **kind).at(round_)
         losses = []
         for sign in (1.0, -1.0):
             step = sign * config.smoothing

@@ -9,7 +9,7 @@ from torch import nn
 
 from dpzv_audit.base.seeds import Purpose
 from mechanisms.core.noise import GaussianNoise
-from mechanisms.core.streams import Directions
+from mechanisms.core.streams import Directions, Streams
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ..conftest import Parties, agree, p_value, received, start_run, steps, vector
@@ -34,17 +34,15 @@ class Reference(Parties):
 
     def __init__(self, data, config, *, seed, replica):
         super().__init__(data, config, seed=seed, replica=replica)
-        own = {"seed": seed, "replicas": (replica,), "dtype": torch.float64}
+        own = Streams(seed=seed, replicas=(replica,), dtype=torch.float64)
         sizes = {m: len(vector(module)) for m, module in self.modules.items() if module is not None}
         self.directions = {
-            m: Directions(
-                "sphere", size, party=m, purpose=Purpose.DIRECTIONS if m else Purpose.SERVER_DIRECTIONS, **own
-            )
+            m: Directions("sphere", size, own, party=m, purpose=Purpose.DIRECTIONS if m else Purpose.SERVER_DIRECTIONS)
             for m, size in sizes.items()
         }
-        self.scalar_noise = GaussianNoise(1.0, **own)
+        self.scalar_noise = GaussianNoise(1.0, own)
         if 0 in sizes:
-            self.server_noise = GaussianNoise(1.0, shape=(sizes[0],), purpose=Purpose.SERVER_NOISE, **own)
+            self.server_noise = GaussianNoise(1.0, own, shape=(sizes[0],), purpose=Purpose.SERVER_NOISE)
         self.pending = {m: [] for m in sizes}
         self.clipped_records = 0
         self.fill_table()

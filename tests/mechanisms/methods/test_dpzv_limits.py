@@ -20,7 +20,7 @@ class Repeating:
         self.places = (self.ids + torch.arange(replicas).unsqueeze(1) * records).flatten()
 
     def next(self):
-        return Batch(self.ids, self.ids.flatten(), self.places)
+        return Batch(self.ids, self.places)
 
 
 def cheated(ids, rounds=1, **options):

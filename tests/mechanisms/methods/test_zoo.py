@@ -8,7 +8,7 @@ from dpzv_audit.base.seeds import Purpose
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER
 from mechanisms.core.config import active_clients
-from mechanisms.core.streams import Directions
+from mechanisms.core.streams import Directions, Streams
 from mechanisms.methods.zoo import ZerothOrderConfig
 
 from ..conftest import Parties, agree, p_value, start_run, steps, vector
@@ -58,10 +58,8 @@ class Reference:
             return Directions(
                 config.direction,
                 len(vector(parties.modules[party])),
-                seed=seed,
+                Streams(seed=seed, replicas=(replica,), dtype=torch.float64),
                 party=party,
-                replicas=(replica,),
-                dtype=torch.float64,
                 purpose=purpose,
             )
 
