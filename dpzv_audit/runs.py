@@ -111,8 +111,10 @@ def load_run(path: Path) -> dict[str, object]:
     """
     file = path / RESULT_FILE if os.path.isdir(path) else path
     if not os.path.lexists(file):
-        right = f"must be a run folder that holds {RESULT_FILE}, such as dpzv-audit attack writes"
-        raise InputError(f": no such file; {right}", str(file))
+        raise InputError(
+            f": no such file; must be a run folder that holds {RESULT_FILE}, such as dpzv-audit attack writes",
+            str(file),
+        )
     value = _json_of(file, "a result that dpzv-audit wrote")
     if not isinstance(value, dict):
         raise InputError(f": holds a JSON {type(value).__name__}, must be an object with a schema", str(file))
@@ -297,5 +299,6 @@ def _refusing(what: str, out: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        kept = "no run folder was left, make room or give another ‹out› DIR"
-        raise AuditError(f"{what} under {out}: {reason}; {kept}") from error
+        raise AuditError(
+            f"{what} under {out}: {reason}; no run folder was left, make room or give another ‹out› DIR"
+        ) from error

@@ -43,8 +43,7 @@ def _ends(lines: Mapping[str, Sequence[Point]]) -> str:
     said = []
     for name, points in lines.items():
         (first, start, *_), (last, end, *_) = points[0], points[-1]
-        begins = f"{proportion(start, 3)} at {number(first)}"
-        said.append(f"{name} {begins}, {proportion(end, 3)} at {number(last)}")
+        said.append(f"{name} {proportion(start, 3)} at {number(first)}, {proportion(end, 3)} at {number(last)}")
     return "; ".join(said)
 
 
@@ -158,8 +157,9 @@ def wealth_figure(wealth: "Wealth | None") -> str:
     chart.line(f"wealth against ε = {against}", points, color=ACCENT)
     if at is not None:
         chart.level(found, at, upright=True, color=MUTED, ls=DOTTED)
-    subject = f"Wealth of the betting test against epsilon {against}"
-    return chart.draw("wealth", f"{subject}: the level that refutes it is {found}", 3.2)
+    return chart.draw(
+        "wealth", f"Wealth of the betting test against epsilon {against}: the level that refutes it is {found}", 3.2
+    )
 
 
 def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:

@@ -435,8 +435,12 @@ def not_learnt(cells: Sequence[Cell]) -> list[str]:
     if not systems:
         return []
     more = f" and {len(systems) - 5} more" if len(systems) > 5 else ""
-    which = f"{', '.join(systems[:5])}{more}"
-    return [f"the model has not learnt on {which}: its test accuracy is not shown to be above the majority class"]
+    return [
+        (
+            f"the model has not learnt on {', '.join(systems[:5])}{more}: its test accuracy is not shown to be above "
+            "the majority class"
+        )
+    ]
 
 
 def _worst(cell: Cell) -> str:

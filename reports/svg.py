@@ -77,8 +77,10 @@ def _tidy(source: str, name: str, alt: str) -> str:
     head, _, rest = body.removeprefix("<svg ").partition(">\n")
     # What is in an image is hidden from who cannot see it: links must not be.
     role = "group" if "<a " in rest else "img"
-    opening = f'<svg class="dpzv-figure" role="{role}" aria-label="{html.escape(clean(alt))}" {head}>'
-    return f"{opening}\n<style>{_dark_rules()}</style>\n{rest.rstrip()}\n"
+    return (
+        f'<svg class="dpzv-figure" role="{role}" aria-label="{html.escape(clean(alt))}" {head}>\n<style>'
+        f"{_dark_rules()}</style>\n{rest.rstrip()}\n"
+    )
 
 
 class Chart:

@@ -100,8 +100,7 @@ def _received(file: RemoteFile, folder: Path) -> Iterator[bytes]:
         what = "more" if done > file.size else f"only {done} bytes"
         raise failed(f"sent {what} instead of {file.size} bytes")
     if digest.hexdigest() != file.digest:
-        found = f"sent another file: {file.algorithm} is {digest.hexdigest()}"
-        raise failed(f"{found}, must be {file.digest}")
+        raise failed(f"sent another file: {file.algorithm} is {digest.hexdigest()}, must be {file.digest}")
 
 
 def _opened(first: str) -> Any:

@@ -140,8 +140,7 @@ def read_idx_bytes(path: Path, expected: IdxFile) -> bytes:
     try:
         return _checked(stored, expected)
     except ValueError as error:
-        right = f"put the original {expected.name} in its place, gzipped or not"
-        raise InputError(f"{path}: {error}; {right}") from error
+        raise InputError(f"{path}: {error}; put the original {expected.name} in its place, gzipped or not") from error
 
 
 def _array(content: bytes, file: IdxFile) -> Pixels:
@@ -156,8 +155,7 @@ def find_idx(folder: Path, expected: IdxFile) -> Path:
         if path.is_file():
             return path
     source = f" (download it from {expected.url})" if expected.url else ""
-    right = f"put the original {packed.name} there{source}"
-    raise InputError(f"{packed}: no such file (nor without .gz); {right}")
+    raise InputError(f"{packed}: no such file (nor without .gz); put the original {packed.name} there{source}")
 
 
 def _checked(stored: bytes, expected: IdxFile) -> bytes:
@@ -299,8 +297,7 @@ def _parsed(name: str, content: bytes) -> Labelled:
     labels = table[:, 0].astype(np.int64)
     if labels.max() >= CLASSES:
         row = int(np.argmax(labels >= CLASSES))
-        found = f"{name}: row {row} has label {labels[row]}"
-        raise InputError(f"{found}, must lie in 0 .. {CLASSES - 1}")
+        raise InputError(f"{name}: row {row} has label {labels[row]}, must lie in 0 .. {CLASSES - 1}")
     return labels, table[:, 1:].reshape(-1, *PIXELS)
 
 

@@ -72,8 +72,7 @@ def _read(path: Path) -> tuple[list[Array], LabelArray]:
     cells = variables["X"]
     labels = variables["Y"].ravel()
     if cells.dtype != object or cells.size != len(VIEWS):
-        found = f"{path}: X has shape {cells.shape} of {cells.dtype}"
-        raise InputError(f"{found}, must be a cell array of 6 views")
+        raise InputError(f"{path}: X has shape {cells.shape} of {cells.dtype}, must be a cell array of 6 views")
     views = []
     for kind, view in zip(VIEWS, cells.ravel(), strict=True):
         right = (RECORDS, len(kind.divisors))
@@ -177,8 +176,9 @@ def _numbers(kind: int, data: bytes, entries: int) -> Array:
         raise ValueError(f"has an array of {entries} numbers of type {kind}, must be a type of numbers")
     dtype = np.dtype(f"<{NUMBER_TYPES[kind]}")
     if len(data) != entries * dtype.itemsize:
-        found = f"{len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes"
-        raise ValueError(f"has {found}, must be the original file")
+        raise ValueError(
+            f"has {len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes, must be the original file"
+        )
     return np.frombuffer(data, dtype)
 
 

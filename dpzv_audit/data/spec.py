@@ -50,8 +50,7 @@ class RemoteFile:
         """Raise `InputError` unless the file at `path` is this one."""
         found = file_digest(path, self.algorithm)
         if found != self.digest:
-            right = f"must be {self.digest}; download {self.url} again"
-            raise InputError(f"{path}: {self.algorithm} is {found}, {right}")
+            raise InputError(f"{path}: {self.algorithm} is {found}, must be {self.digest}; download {self.url} again")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +189,7 @@ class DataSpec:
 
     def __post_init__(self) -> None:
         if self.source is None and self.files is None and not self.package:
-            rule = "must say its source, its files or the package that embeds it"
-            raise InputError(f"data set {self.name}: {rule}")
+            raise InputError(f"data set {self.name}: must say its source, its files or the package that embeds it")
         if not self.partitions:
             raise InputError(f"data set {self.name}: must have at least one partition")
 
@@ -284,8 +282,9 @@ class DataSpec:
         right = f"the folder that holds {source.folder}/ or {source.holds}"
         value = data_dir or os.environ.get(DATA_VARIABLE)
         if not value:
-            needs = f"{self.name} needs its files: give ‹data_dir› DIR, {right}, or set {DATA_VARIABLE}"
-            raise InputError(f"{needs}; {source.origin}")
+            raise InputError(
+                f"{self.name} needs its files: give ‹data_dir› DIR, {right}, or set {DATA_VARIABLE}; {source.origin}"
+            )
         place = Path(value)
         if not place.is_dir():
             found = "is not a folder" if place.exists() else "does not exist"

@@ -169,8 +169,7 @@ class EncodedTable:
             row = numbers.index(-1)
             label = self.labels[row][:40]
             right = ", ".join(map(repr, [*classes][:20]))
-            found = f"{self.path}: line {self.lines[row]} has label {label!r}"
-            raise InputError(f"{found}, must be one of {right}")
+            raise InputError(f"{self.path}: line {self.lines[row]} has label {label!r}, must be one of {right}")
         blocks = (np.hstack([self.blocks[name] for name in group]) for group in groups)
         labels = np.array(numbers, np.int64)
         return Records(tuple(map(np.ascontiguousarray, blocks)), labels)
@@ -226,11 +225,11 @@ def _check_features(rows: int, width: int, free: int | None) -> None:
     loading = rows * (LOADING * 4 * width + ROW_BYTES)
     found = f"has {rows:,} rows or more of {width} features each"
     if needed > FEATURE_LIMIT:
-        most = f"must have {FEATURE_LIMIT / 1e9:.1f} GB at most"
-        raise ValueError(f"{found}, {needed / 1e9:,.1f} GB in memory, {most}; {ADVICE}")
+        raise ValueError(
+            f"{found}, {needed / 1e9:,.1f} GB in memory, must have {FEATURE_LIMIT / 1e9:.1f} GB at most; {ADVICE}"
+        )
     if free is not None and loading > free:
-        there = f"{loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free"
-        raise ValueError(f"{found}, {there}; {ADVICE}")
+        raise ValueError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}")
 
 
 def _check_clients(clients: int, columns: int) -> int:
@@ -257,8 +256,7 @@ def _encoded(column: Column, place: int, chunk: list[Line]) -> FloatArray:
         try:
             column.encode([row[place]])
         except ValueError as error:
-            found = f"line {line}, column {column.name!r}: {row[place][:40]!r}"
-            raise ValueError(f"{found} {error}") from error
+            raise ValueError(f"line {line}, column {column.name!r}: {row[place][:40]!r} {error}") from error
     raise AssertionError(f"{column.name!r} refuses cells together that it takes one by one")
 
 
@@ -281,8 +279,10 @@ def _rows(path: Path, layout: Layout) -> Iterator[Line]:
                 if not row or (layout.comment and row[0].startswith(layout.comment)):
                     continue
                 if len(row) != len(names):
-                    right = f"must have {len(names)}, separated by {layout.separator!r}"
-                    raise ValueError(f"line {reader.line_num} has {len(row)} columns, {right}")
+                    raise ValueError(
+                        f"line {reader.line_num} has {len(row)} columns, must have {len(names)}, separated by "
+                        f"{layout.separator!r}"
+                    )
                 yield reader.line_num, [cell.strip() for cell in row]
         except csv.Error as error:
             raise ValueError(f"line {reader.line_num} cannot be read ({error})") from error
@@ -443,8 +443,7 @@ def load_csv(
     for table in tables:
         if "" in table.labels:
             line = table.lines[table.labels.index("")]
-            found = f"{table.path}: line {line}, column {label!r}"
-            raise InputError(f"{found}: is empty, must be a label")
+            raise InputError(f"{table.path}: line {line}, column {label!r}: is empty, must be a label")
     cells = {cell for table in tables for cell in table.labels}
     numbers = _classes(first, label, cells, classes)
     parts = [table.records(held, numbers) for table in tables]
@@ -580,8 +579,10 @@ def _groups(path: Path, known: list[str], clients: int | None, groups: Groups | 
             raise InputError(f": column {name!r} is in several groups, must be in one ({path})", "groups")
     for name in known:
         if name not in listed:
-            right = f"must be in one (‹groups›) or left out (‹drop›) ({path})"
-            raise InputError(f": column {name!r} is in no client's group, {right}", "groups")
+            raise InputError(
+                f": column {name!r} is in no client's group, must be in one (‹groups›) or left out (‹drop›) ({path})",
+                "groups",
+            )
     if not all(groups):
         raise InputError("a group is empty, must hold at least one column")
     return groups
@@ -597,8 +598,9 @@ def _classes(path: Path, label: str, cells: set[str], classes: Sequence[str] | N
     if not 2 <= len(set(names)) == len(names) <= MOST_CLASSES:
         count = len(set(names))
         values = "value" if count == 1 else "values"
-        found = f"{path}: label column {label!r} has {count} distinct {values}"
-        raise InputError(f"{found}, must have 2 to {MOST_CLASSES}, one a class")
+        raise InputError(
+            f"{path}: label column {label!r} has {count} distinct {values}, must have 2 to {MOST_CLASSES}, one a class"
+        )
     return {name: number for number, name in enumerate(names)}
 
 

@@ -132,9 +132,12 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
         if out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:200]
-        folder = "a folder with config.json, model.safetensors and a tokenizer"
-        right = f"must be {folder}, or a name on the Hugging Face hub"
-        raise InputError(f"{right}: {reason}", "transformer", source) from None
+        raise InputError(
+            "must be a folder with config.json, model.safetensors and a tokenizer, or a name on the Hugging "
+            f"Face hub: {reason}",
+            "transformer",
+            source,
+        ) from None
     finally:
         logs.set_verbosity(verbosity)
         if bars:
@@ -147,8 +150,9 @@ def _check_model(folder: Path, source: str) -> None:
         if not path.is_dir() and not may_open(path):
             raise InputError(f"whose {path.name} is {kind_of(path)}, must be a regular file", "transformer", source)
         if path.suffix == ".json" and path.stat().st_size > _LARGEST_JSON:
-            right = f"must have {_LARGEST_JSON:,} bytes at most"
-            raise InputError(f"whose {path.name} is too large, {right}", "transformer", source)
+            raise InputError(
+                f"whose {path.name} is too large, must have {_LARGEST_JSON:,} bytes at most", "transformer", source
+            )
 
 
 @lru_cache(maxsize=2)
@@ -224,8 +228,7 @@ def read_imdb(
     def part(name: str) -> Records:
         found = sorted(key for key in reviews if key[0] == name)
         if len(found) != complete and not subset:
-            there = f"{path}: has {len(found)} {name} reviews"
-            raise InputError(f"{there}, the original has {complete}")
+            raise InputError(f"{path}: has {len(found)} {name} reviews, the original has {complete}")
         if not found:
             raise InputError(f"{path}: has no aclImdb/{name}/pos or neg/ID_RATING.txt, must have some")
         keys = [found[place] for place in fixed_order(len(found), seed=request.spec.seed)]
@@ -303,8 +306,9 @@ def read_amazon_polarity(
     def read(path: Path, right: int) -> Records:
         ids, labels = read_fasttext(path, chosen)
         if not subset and len(labels) != right:
-            found = f"{path}: has {len(labels)} lines, the original has {right}"
-            raise InputError(f"{found}; give ‹subset› to use what is there")
+            raise InputError(
+                f"{path}: has {len(labels)} lines, the original has {right}; give ‹subset› to use what is there"
+            )
         return Records((ids,), labels)
 
     train = read(train_path, TRAIN_LINES)
@@ -343,6 +347,5 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
                 raise ValueError(f"line {number} is no UTF-8 text ({error.reason})") from error
             if label not in LABELS or not text.strip():
                 found = ascii(line[:30].decode("utf-8", "replace").strip())
-                right = "must be __label__1 or __label__2, a space and text"
-                raise ValueError(f"line {number} starts {found}, {right}")
+                raise ValueError(f"line {number} starts {found}, must be __label__1 or __label__2, a space and text")
             yield label, text

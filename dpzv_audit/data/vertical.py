@@ -46,8 +46,7 @@ class Records:
             name = f"features[{client}]"
             check_array(name, block, np.float32, np.int64)
             if block.ndim < 2 or len(block) != len(self) or block.size == 0:
-                right = f"must be ({len(self)}, ...): a row a label"
-                raise InputError(f"{name} has shape {block.shape}, {right}")
+                raise InputError(f"{name} has shape {block.shape}, must be ({len(self)}, ...): a row a label")
             if block.dtype == np.int64 and int(block.min()) < 0:
                 raise InputError(f"{name} holds {block.min()}, token ids must be at least 0")
             if block.dtype == np.float32 and not np.isfinite(block).all():
@@ -95,8 +94,10 @@ class VerticalDataset:
             raise InputError(f"{self.name}: train and test blocks differ in type, must be the same")
         blocks = [block for block in (*train, *test) if block.dtype == np.int64]
         if bool(blocks) != (self.vocabulary is not None):
-            right = "must be None where no block is int64 and a number of token ids where one is"
-            raise InputError(f"{self.name}: vocabulary is {self.vocabulary}, {right}")
+            raise InputError(
+                f"{self.name}: vocabulary is {self.vocabulary}, must be None where no block is int64 and a "
+                "number of token ids where one is"
+            )
         if self.vocabulary is not None:
             check_count("vocabulary", self.vocabulary, least=2)
             largest = max(int(block.max()) for block in blocks)

@@ -99,8 +99,10 @@ def read_modelnet40(
         raise request.spec.missing(folder / absent[0])
     present = f"{len(classes) - len(absent)} of"
     if absent and not subset:
-        found = f"{folder}: has {present} modelnet40's {len(classes)} class folders"
-        raise InputError(f"{found}, not {absent[0]}; give ‹subset› to use what is there")
+        raise InputError(
+            f"{folder}: has {present} modelnet40's {len(classes)} class folders, not {absent[0]}; give ‹subset› "
+            "to use what is there"
+        )
     data = load_views(
         folder,
         name="modelnet40",
@@ -165,8 +167,7 @@ def load_views(
                 image = decode_image(path, content)
                 wide = len(image)
                 if wide != side:
-                    right = f"must be {side} like {first.name}"
-                    raise InputError(f"{path}: is {wide} pixels wide, {right}")
+                    raise InputError(f"{path}: is {wide} pixels wide, must be {side} like {first.name}")
                 values[row, view] = prepared(image, colour=colour, size=size)
         labels = np.array([shape.label for shape in chosen], np.int64)
         return Records(view_blocks(values, count), labels)
@@ -201,8 +202,7 @@ def list_shapes(folder: Path, views: int, classes: Sequence[str]) -> list[Shape]
                 shapes.append(Shape(label, train, name, files))
                 budget -= len(files)
         if budget < 0:
-            found = f"{folder}: has more than {FILE_LIMIT} images"
-            raise InputError(f"{found}, must have {FILE_LIMIT} at most")
+            raise InputError(f"{folder}: has more than {FILE_LIMIT} images, must have {FILE_LIMIT} at most")
     return shapes
 
 
@@ -219,8 +219,9 @@ def decode_image(path: Path, content: bytes) -> Pixels:
             with Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as image:
                 width, height = image.size
                 if width != height or width > SIDE_LIMIT:
-                    right = f"must be square, at most {SIDE_LIMIT} pixels wide"
-                    raise InputError(f"{path}: is {width} x {height} pixels, {right}")
+                    raise InputError(
+                        f"{path}: is {width} x {height} pixels, must be square, at most {SIDE_LIMIT} pixels wide"
+                    )
                 return np.asarray(image.convert("RGB"), np.uint8)
     except UnidentifiedImageError as error:
         raise InputError(f"{path}: is no PNG or JPEG image, must be one") from error
@@ -247,8 +248,7 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
             continue
         match = VIEW_NAME.fullmatch(path.name)
         if match is None or not path.is_file():
-            right = "must be an image SHAPE_VIEW.png or SHAPE_VIEW.jpg"
-            raise InputError(f"{path}: does not belong here, {right}")
+            raise InputError(f"{path}: does not belong here, must be an image SHAPE_VIEW.png or SHAPE_VIEW.jpg")
         shape = match["shape"]
         view = int(match["view"])
         ring = found.setdefault(shape, {})
@@ -323,8 +323,9 @@ def _read(path: Path) -> tuple[Pixels, LabelArray]:
             array = arrays[key]
             dtype = array.dtype
             if dtype.kind != kind or dtype.itemsize > size or array.shape != shape:
-                found = f"{key} has shape {array.shape} of {dtype}"
-                raise ValueError(f"{found}, must be {shape} of kind {kind!r}, {size} bytes each")
+                raise ValueError(
+                    f"{key} has shape {array.shape} of {dtype}, must be {shape} of kind {kind!r}, {size} bytes each"
+                )
         labels = arrays["labels"].astype(np.int64)
         counts = (labels == np.arange(CLASSES)[:, None]).sum(axis=1).tolist()
         if counts != [10] * CLASSES:
