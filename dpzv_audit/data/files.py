@@ -202,13 +202,11 @@ def _members(archive: tarfile.TarFile, wanted: Wanted, limits: TarLimits) -> Ite
         path = PurePosixPath(name)
         odd = not {"\\", "\0"}.isdisjoint(name)
         if odd or path.is_absolute() or ".." in path.parts:
-            found = f"member {name!r} points outside the archive"
-            raise InputError(f"{found}, must be a relative path within")
+            raise InputError(f"member {name!r} points outside the archive, must be a relative path within")
         if member.isdir():
             continue
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
-            found = f"member {name!r} is a link or a special file"
-            raise InputError(f"{found}, must be a plain file or folder")
+            raise InputError(f"member {name!r} is a link or a special file, must be a plain file or folder")
         plain = name.removeprefix("./")
         if plain in seen:
             raise InputError(f"holds {plain!r} twice, must hold it once")
@@ -222,8 +220,7 @@ def _members(archive: tarfile.TarFile, wanted: Wanted, limits: TarLimits) -> Ite
         file = archive.extractfile(member)
         content = file.read() if file else b""
         if len(content) != size:
-            found = f"is truncated within {plain!r}: {len(content)} bytes"
-            raise InputError(f"{found}, must be {size}")
+            raise InputError(f"is truncated within {plain!r}: {len(content)} bytes, must be {size}")
         yield plain, content
 
 

@@ -273,11 +273,12 @@ def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, byt
     for path, content in zip(request.read, contents.values(), strict=True):
         found = len(content)
         if subset and (not found or found % ROW_BYTES):
-            right = f"must be whole rows of {ROW_BYTES} bytes"
-            raise InputError(f"{path}: is truncated: {found} bytes, {right}")
+            raise InputError(f"{path}: is truncated: {found} bytes, must be whole rows of {ROW_BYTES} bytes")
         if found != size and not subset:
-            right = f"must have {size} ({rows} rows of {ROW_BYTES}); download {remote.url} again"
-            raise InputError(f"{path}: has {found} bytes, {right}, or give ‹subset› to use what is there")
+            raise InputError(
+                f"{path}: has {found} bytes, must have {size} ({rows} rows of {ROW_BYTES}); download "
+                f"{remote.url} again, or give ‹subset› to use what is there"
+            )
     return contents
 
 

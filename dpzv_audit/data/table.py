@@ -535,8 +535,7 @@ def _checked(
     for source in sources:
         if not source.is_file():
             found = "is not a file" if source.exists() else "no such file"
-            right = "must be a CSV file whose first line names its columns"
-            raise InputError(f"{source}: {found}; {right}")
+            raise InputError(f"{source}: {found}; must be a CSV file whose first line names its columns")
     names = _names(first, layout, _version(first))
     for mark in ",;\t|":
         if len(names) == 1 and mark in next(iter(names)) and mark != separator:
@@ -554,8 +553,9 @@ def _checked(
         raise InputError(f"{first}: has no column but {others}, must have at least one feature")
     for name in categories:
         if name in scales:
-            right = f"must be in one of them ({first})"
-            raise InputError(f": column {name!r} is in categories and in scales, {right}", "scales")
+            raise InputError(
+                f": column {name!r} is in categories and in scales, must be in one of them ({first})", "scales"
+            )
     return sources, layout, names
 
 

@@ -88,8 +88,7 @@ class VerticalDataset:
         train = self.train.features
         test = self.test.features
         if [block.shape[1:] for block in train] != [block.shape[1:] for block in test]:
-            found = f"{self.name}: train and test blocks differ in number or shape"
-            raise InputError(f"{found}, must be the same")
+            raise InputError(f"{self.name}: train and test blocks differ in number or shape, must be the same")
         if [block.dtype for block in train] != [block.dtype for block in test]:
             raise InputError(f"{self.name}: train and test blocks differ in type, must be the same")
         blocks = [block for block in (*train, *test) if block.dtype == np.int64]
@@ -107,8 +106,9 @@ class VerticalDataset:
             low = int(records.labels.min())
             high = int(records.labels.max())
             if low < 0 or high >= self.classes:
-                found = f"{self.name}: {part} labels run from {low} to {high}"
-                raise InputError(f"{found}, must lie in 0 .. {self.classes - 1}")
+                raise InputError(
+                    f"{self.name}: {part} labels run from {low} to {high}, must lie in 0 .. {self.classes - 1}"
+                )
 
     @property
     def clients(self) -> int:
