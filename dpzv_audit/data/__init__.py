@@ -14,7 +14,7 @@ from .images import (
     read_digits,
     read_idx_images,
 )
-from .mfeat import MFEAT_FILE, read_mfeat
+from .mfeat import read_mfeat
 from .spec import DataRequest, DataSpec, Partition, RemoteFile, Source, declared, declared_spec
 from .table import PublishedTable, count_csv, load_csv, read_breast_cancer, read_published_set
 from .text import read_amazon_polarity, read_imdb
@@ -57,28 +57,12 @@ _READERS: dict[str, Callable[..., VerticalDataset]] = {
 }
 
 
-def _all_there(*names: str) -> Callable[[DataRequest], int]:
-    """Return a counter of the original's records, which finds the files `names`."""
-
-    def count(request: DataRequest) -> int:
-        request.there(*names)
-        assert request.spec.records is not None
-        return request.spec.records
-
-    return count
-
-
 _COUNTERS: dict[str, Callable[[DataRequest], int]] = {
     "mnist": partial(count_idx_images, declared_idx_files("mnist")),
     "fashion-mnist": partial(count_idx_images, declared_idx_files("fashion-mnist")),
     "cifar10": count_cifar10,
     "eth80": count_eth80,
     "modelnet40": count_modelnet40,
-    "mfeat": _all_there(MFEAT_FILE),
-    "amazon-polarity": _all_there("train.ft.txt", "test.ft.txt"),
-    "imdb": _all_there("aclImdb_v1.tar.gz"),
-    "adult": _all_there("adult.data", "adult.test"),
-    "bank": _all_there("bank-full.csv"),
 }
 DATASETS = Registry(
     "dpzv_audit.datasets",

@@ -9,6 +9,7 @@ bytes, the red, the green and the blue plane, 32 x 32 each, row by row.
 import hashlib
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.errors import InputError
-from ..base.files import open_plain
-from .files import TarLimits, inflated, read_bounded, read_tar_members, reading
+from .files import TarLimits, inflated, read_bounded, read_tar_members
 from .spec import DataRequest, Source, declared
 from .vertical import LabelArray, Pixels, Records, VerticalDataset, array_digest, equal_runs, patches, scaled
 
@@ -31,7 +31,7 @@ SHAPES = ((60_000, 28, 28), (60_000,), (10_000, 28, 28), (10_000,))
 """Dimensions of the four files: images and labels of the train part, then those of the test part."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class IdxFile:
     """What an original file must be: name without `.gz`, dimensions, and the MD5 of what it holds once unpacked.
 
@@ -66,11 +66,9 @@ class IdxFiles(NamedTuple):
 
 def declared_idx_files(name: str) -> IdxFiles:
     """Return the files of the data set `name` as `sets/NAME.toml` declares them."""
-    found = []
-    for file, shape in zip(declared(name, "source", Source).remote, SHAPES, strict=True):
-        assert file.unpacked is not None, f"sets/{name}.toml must say what {file.name} holds"
-        found.append(IdxFile(name=file.name.removesuffix(".gz"), shape=shape, md5=file.unpacked, url=file.url))
-    return IdxFiles(*found)
+    remote = zip(declared(name, "source", Source).remote, SHAPES, strict=True)
+    files = (IdxFile(file.name.removesuffix(".gz"), shape, file.unpacked or "", file.url) for file, shape in remote)
+    return IdxFiles(*files)
 
 
 def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
@@ -91,24 +89,20 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     def read(file: IdxFile) -> Pixels:
         content = read_idx_bytes(find_idx(folder, file), file)
         digests[file.name] = hashlib.sha256(content).hexdigest()  # the same however the file is packed
-        return _array(content, file)
+        return np.frombuffer(content, np.uint8, offset=len(file.header)).reshape(file.shape)
 
-    def records(of_images: IdxFile, of_labels: IdxFile) -> Records:
-        labels = read(of_labels).astype(np.int64)
-        images = read(of_images)
-        if strips:
-            blocks = patches(images, rows=count, columns=1)
-        else:
-            blocks = equal_runs(images, count)
+    def records(image_file: IdxFile, label_file: IdxFile) -> Records:
+        labels = read(label_file).astype(np.int64)
+        images = read(image_file)
+        blocks = patches(images, rows=count, columns=1) if strips else equal_runs(images, count)
         return Records(scaled(blocks, PIXEL_MAXIMUM), labels)
 
     height, width = files.train_images.shape[1:]
-    all_of = height if strips else height * width
-    what = "image rows" if strips else "flattened pixels"
+    size, unit = (height, "image rows") if strips else (height * width, "flattened pixels")
     return request.dataset(
         records(*files[:2]),
         records(*files[2:]),
-        held=f"{all_of // count} of the {all_of} {what} each",
+        held=f"{size // count} of the {size} {unit} each",
         digests=digests,
         columns=width,  # a run of whole rows is a picture; one that ends within a row is not
     )
@@ -116,16 +110,7 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
 
 def count_idx_images(files: IdxFiles, request: DataRequest) -> int:
     """Return how many images train: those of the original, where all four files are there; raises `InputError`."""
-    for file in files:
-        path = find_idx(request.folder, file)
-        with reading(path):
-            open_plain(path).close()
-    return files.train_images.shape[0]
-
-
-def read_idx(path: Path, expected: IdxFile) -> Pixels:
-    """Return the array in the file at `path`; raises what `read_idx_bytes` raises."""
-    return _array(read_idx_bytes(path, expected), expected)
+    return request.counted(*(find_idx(request.folder, file).name for file in files))
 
 
 def read_idx_bytes(path: Path, expected: IdxFile) -> bytes:
@@ -143,15 +128,10 @@ def read_idx_bytes(path: Path, expected: IdxFile) -> bytes:
         raise InputError(f"{path}: {error}; put the original {expected.name} in its place, gzipped or not") from error
 
 
-def _array(content: bytes, file: IdxFile) -> Pixels:
-    return np.frombuffer(content, np.uint8, offset=len(file.header)).reshape(file.shape)
-
-
 def find_idx(folder: Path, expected: IdxFile) -> Path:
     """Return the path of `expected` in `folder`, gzipped before plain; `InputError` if there is neither."""
     packed = folder / f"{expected.name}.gz"
-    plain = folder / expected.name
-    for path in (packed, plain):
+    for path in (packed, folder / expected.name):
         if path.is_file():
             return path
     source = f" (download it from {expected.url})" if expected.url else ""
@@ -213,39 +193,32 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
     }[request.partition]
     contents = _contents(request, rows, subset=subset)
     parsed = {name: _parsed(name, content) for name, content in contents.items()}
-    test = [parsed.pop(TEST_BATCH)]
-    train = [*parsed.values()]
-    for part, batches in (("train", train), ("test", test)):
+
+    def records(part: str, names: Sequence[str]) -> Records:
+        batches = [parsed[name] for name in names if name in parsed]
         labels = np.concatenate([labels for labels, _ in batches])
         counts = np.bincount(labels, minlength=CLASSES)
         right = rows // CLASSES * len(batches)
         if not subset and (counts != right).any():
-            found = f"cifar10: {part} has {counts.min()} to {counts.max()} records a class"
-            url = request.spec.remote[0].url
-            raise InputError(f"{found}, the original has {right} of each; download {url} again")
-
-    def records(batches: list[Labelled]) -> Records:
+            raise InputError(
+                f"cifar10: {part} has {counts.min()} to {counts.max()} records a class, the original has {right} of "
+                f"each; download {request.spec.remote[0].url} again"
+            )
         # divided before joining: the bytes of one batch at a time are in memory beside the result
-        cut = (patches(images, rows=down, columns=across) for _, images in batches)
-        small = [scaled(blocks, PIXEL_MAXIMUM) for blocks in cut]
-        features = tuple(map(np.concatenate, zip(*small, strict=True)))
-        return Records(features, np.concatenate([labels for labels, _ in batches]))
+        blocks = [scaled(patches(images, rows=down, columns=across), PIXEL_MAXIMUM) for _, images in batches]
+        return Records(tuple(map(np.concatenate, zip(*blocks, strict=True))), labels)
 
     complete = (rows * len(BATCHES), "images")
-    return request.dataset(records(train), records(test), held, complete=complete)
+    train = records("train", TRAIN_BATCHES)
+    return request.dataset(train, records("test", [TEST_BATCH]), held, complete=complete)
 
 
 def count_cifar10(request: DataRequest) -> int:
     """Return how many images train: those of the original, where its batches or archive are; raises `InputError`."""
-    if all((request.folder / name).is_file() for name in BATCHES):
-        request.there(*BATCHES)
-    elif (request.folder / request.spec.remote[0].name).is_file():
-        request.there(request.spec.remote[0].name)
-    else:
-        absent = next(name for name in BATCHES if not (request.folder / name).is_file())
-        raise request.spec.missing(request.folder / absent)
-    assert request.spec.records is not None
-    return request.spec.records
+    archive = request.spec.remote[0].name
+    unpacked = all((request.folder / name).is_file() for name in BATCHES)
+    packed = not unpacked and (request.folder / archive).is_file()
+    return request.counted(*([archive] if packed else BATCHES))
 
 
 Labelled = tuple[LabelArray, Pixels]
@@ -257,40 +230,37 @@ def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, byt
     there = [name for name in BATCHES if (request.folder / name).is_file()]
     remote = request.spec.remote[0]
     size = rows * ROW_BYTES
-    archive = request.folder / remote.name
-    least = 2 if subset else len(BATCHES)
-    enough = TEST_BATCH in there and len(there) >= least
-    if not enough and archive.is_file():
-        remote.check(archive)
-        return _unpacked(request.found(archive), size, remote.url)
-    if not enough:
+    if TEST_BATCH not in there or len(there) < (2 if subset else len(BATCHES)):
+        archive = request.folder / remote.name
+        if archive.is_file():
+            remote.check(archive)
+            return _unpacked(request.found(archive), size, remote.url)
         absent = next(name for name in BATCHES if name not in there)
-        missing = request.spec.missing(request.folder / absent)
-        if there and not subset:
-            raise missing.placed("", "; or give ‹subset› to use what is there")
-        raise missing
-    contents = {name: read_bounded(request.find(name), size) for name in there}
-    for path, content in zip(request.read, contents.values(), strict=True):
-        found = len(content)
-        if subset and (not found or found % ROW_BYTES):
-            raise InputError(f"{path}: is truncated: {found} bytes, must be whole rows of {ROW_BYTES} bytes")
-        if found != size and not subset:
+        hint = "; or give ‹subset› to use what is there" if there and not subset else ""
+        raise request.spec.missing(request.folder / absent).placed("", hint)
+    contents = {}
+    for name in there:
+        path = request.find(name)
+        contents[name] = read_bounded(path, size)
+        length = len(contents[name])
+        if subset and (not length or length % ROW_BYTES):
+            raise InputError(f"{path}: is truncated: {length} bytes, must be whole rows of {ROW_BYTES} bytes")
+        if length != size and not subset:
             raise InputError(
-                f"{path}: has {found} bytes, must have {size} ({rows} rows of {ROW_BYTES}); download "
+                f"{path}: has {length} bytes, must have {size} ({rows} rows of {ROW_BYTES}); download "
                 f"{remote.url} again, or give ‹subset› to use what is there"
             )
     return contents
 
 
 def _unpacked(archive: Path, size: int, url: str) -> dict[str, bytes]:
-    total = len(BATCHES) * size + (1 << 20)
-    limits = TarLimits(members=64, member_bytes=size, total_bytes=total)
-    wanted = {f"{CIFAR_FOLDER}/{name}": name for name in BATCHES}
-    found = dict(read_tar_members(archive, wanted.__contains__, limits))
-    for place in wanted:
-        if len(found.get(place, b"")) != size:
-            raise InputError(f"{archive}: holds no complete {place}; download {url} again")
-    return {name: found[place] for place, name in wanted.items()}
+    limits = TarLimits(members=64, member_bytes=size, total_bytes=len(BATCHES) * size + (1 << 20))
+    members = {name: f"{CIFAR_FOLDER}/{name}" for name in BATCHES}
+    contents = dict(read_tar_members(archive, members.values().__contains__, limits))
+    for member in members.values():
+        if len(contents.get(member, b"")) != size:
+            raise InputError(f"{archive}: holds no complete {member}; download {url} again")
+    return {name: contents[member] for name, member in members.items()}
 
 
 def _parsed(name: str, content: bytes) -> Labelled:

@@ -48,9 +48,9 @@ class RemoteFile:
 
     def check(self, path: Path) -> None:
         """Raise `InputError` unless the file at `path` is this one."""
-        found = file_digest(path, self.algorithm)
-        if found != self.digest:
-            raise InputError(f"{path}: {self.algorithm} is {found}, must be {self.digest}; download {self.url} again")
+        digest = file_digest(path, self.algorithm)
+        if digest != self.digest:
+            raise InputError(f"{path}: {self.algorithm} is {digest}, must be {self.digest}; download {self.url} again")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +115,14 @@ class DataRequest:
             raise self.spec.missing(path)
         return self.found(path)
 
-    def there(self, *names: str) -> None:
-        """Raise `InputError` unless each of the files `names` is there and may be opened."""
+    def counted(self, *names: str) -> int:
+        """Return the published number of training records; `InputError` unless the files `names` may be opened."""
         for name in names:
             path = self.find(name)
             with reading(path):
                 open_plain(path).close()
+        assert self.spec.records is not None
+        return self.spec.records
 
     def found(self, path: Path) -> Path:
         """Return `path`, a file that is read: the data set names its digest."""
@@ -145,9 +147,9 @@ class DataRequest:
         `complete` are the number and the kind of all records there are: a note says where these are a subset. Digests
         are those of the files that were read, and classes those of the data set, unless `about` has others.
         """
-        found = len(train) + len(test)
-        if complete is not None and found != complete[0]:
-            about["notes"] = (f"a subset: {found:,} of {complete[0]:,} {complete[1]}",)
+        total = len(train) + len(test)
+        if complete is not None and total != complete[0]:
+            about["notes"] = (f"a subset: {total:,} of {complete[0]:,} {complete[1]}",)
         digests = {path.name: file_digest(path) for path in self.read}
         about = {"name": self.spec.name, "classes": self.spec.classes, "digests": digests, **about}
         partition = f"{self.clients} clients, {self.partition}: {held}"
@@ -168,6 +170,7 @@ class DataSpec:
         package: The distribution that embeds it, where it needs no files.
         classes: Number of its classes, where it is always the same.
         records: Number of its training records, where it is always the same.
+        needs: Files that must be there where `records` is taken for their number.
         counter: Counts its training records by its files, which must be there, without reading a record.
         seed: Decides which records train where its source does not say, for good: a run's seed never does.
 
@@ -184,6 +187,7 @@ class DataSpec:
     package: str = ""
     classes: int | None = None
     records: int | None = None
+    needs: tuple[str, ...] = ()
     counter: Callable[[DataRequest], int] | None = None
     seed: int = 0
 
@@ -209,23 +213,21 @@ class DataSpec:
     ) -> VerticalDataset:
         """Return the data set for `clients` by the way that `partition` names; see `dpzv_audit.data.load`."""
         if options and not self.options:
-            option = next(iter(options))
-            raise InputError(f"option {option!r} is not for {self.name}, which has no options")
+            raise InputError(f"option {next(iter(options))!r} is not for {self.name}, which has no options")
         check_names(f"option of {self.name}", options, self.options)
-        kind, count = self.choose(clients, partition)
-        return self.reader(DataRequest(self, kind, count, data_dir), **options)
+        return self.reader(DataRequest(self, *self.choose(clients, partition), data_dir), **options)
 
     def count(self, *, clients: int | None = None, data_dir: Path | None = None) -> tuple[int, int]:
         """Return how many training records and clients it has; no record is read where it says how to count them.
 
         Raises `InputError` for a number of clients that does not go, and for absent files.
         """
-        kind, count = self.choose(clients, None)
+        request = DataRequest(self, *self.choose(clients, None), data_dir)
         if self.counter is not None:
-            return self.counter(DataRequest(self, kind, count, data_dir)), count
+            return self.counter(request), request.clients
         if self.records is not None:
-            return self.records, count
-        return len(self.load(clients=clients, data_dir=data_dir).train), count
+            return request.counted(*self.needs), request.clients
+        return len(self.load(clients=clients, data_dir=data_dir).train), request.clients
 
     def choose(self, clients: int | None, partition: str | None) -> tuple[str, int]:
         """Return the partition and its number of clients; `InputError` for one that is not there or does not go.
@@ -264,12 +266,11 @@ class DataSpec:
 
         Raises `InputError` for absent files, and `dpzv_audit.base.files.Undigested` for files that cannot be read.
         """
-        places = self.sources(data_dir)
-        found = data_digest(places) if places else ""
+        paths = self.sources(data_dir)
+        digest = data_digest(paths) if paths else ""
         if self.package:
-            version = importlib.metadata.version(self.package)
-            found = f"embedded, {self.package} {version}{found}"
-        return found
+            digest = f"embedded, {self.package} {importlib.metadata.version(self.package)}{digest}"
+        return digest
 
     def locate(self, data_dir: Path | None) -> Path:
         """Return the folder of the files: `source`'s in `data_dir` (or DPZV_AUDIT_DATA) if there, else itself.
@@ -285,19 +286,18 @@ class DataSpec:
             raise InputError(
                 f"{self.name} needs its files: give ‹data_dir› DIR, {right}, or set {DATA_VARIABLE}; {source.origin}"
             )
-        place = Path(value)
-        if not place.is_dir():
-            found = "is not a folder" if place.exists() else "does not exist"
-            raise InputError(f"which {found}; must be {right}", "data_dir" if data_dir else DATA_VARIABLE, place)
-        inner = place / source.folder
-        return inner if inner.is_dir() else place
+        folder = Path(value)
+        if not folder.is_dir():
+            reason = "is not a folder" if folder.exists() else "does not exist"
+            raise InputError(f"which {reason}; must be {right}", "data_dir" if data_dir else DATA_VARIABLE, folder)
+        inner = folder / source.folder
+        return inner if inner.is_dir() else folder
 
     def missing(self, path: Path) -> InputError:
         """Return an `InputError` for the absent `path`, which says what to download and where to put it."""
-        assert self.source is not None
-        origin = self.source.origin
-        folder = self.source.folder
-        return InputError(f"{path}: no such file; {origin}, to go into {folder}/ of the data folder")
+        source = self.source
+        assert source is not None
+        return InputError(f"{path}: no such file; {source.origin}, to go into {source.folder}/ of the data folder")
 
 
 def declared(name: str, section: str, kind: type[T]) -> T:

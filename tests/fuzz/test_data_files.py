@@ -19,7 +19,7 @@ from dpzv_audit.base.npy import read_npz
 from dpzv_audit.cli.releases import realised
 from dpzv_audit.data import DATASETS, load, load_csv
 from dpzv_audit.data.files import TarLimits, read_tar_members
-from dpzv_audit.data.images import BATCHES, IdxFile, read_cifar10, read_idx
+from dpzv_audit.data.images import BATCHES, IdxFile, read_cifar10, read_idx_bytes
 from dpzv_audit.data.mfeat import read_mat5
 from dpzv_audit.data.spec import declared
 from dpzv_audit.data.table import PublishedTable, read_table
@@ -53,7 +53,7 @@ def test_idx_files(withstands):
         with suppress(OSError, EOFError, zlib.error):
             stored = gzip.decompress(stored)
         md5 = hashlib.md5(stored, usedforsecurity=False).hexdigest()  # so that what comes after it is reached
-        read_idx(path, IdxFile(name="images", shape=(3, 2, 2), md5=md5))
+        read_idx_bytes(path, IdxFile(name="images", shape=(3, 2, 2), md5=md5))
 
     withstands(read, content, gzip.compress(content, mtime=0), name="images")
 

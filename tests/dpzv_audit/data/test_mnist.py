@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import DATASETS, load
-from dpzv_audit.data.images import GZIP_MARK, IdxFiles, declared_idx_files, find_idx, read_idx, read_idx_images
+from dpzv_audit.data.images import GZIP_MARK, IdxFiles, declared_idx_files, find_idx, read_idx_bytes, read_idx_images
 from dpzv_audit.data.spec import DATA_VARIABLE
 
 from ...helpers.memory import memory_below
@@ -174,7 +174,7 @@ def test_a_gzip_bomb_is_never_unpacked_beyond_the_right_size(tmp_path):
     (tmp_path / f"{expected.name}.gz").write_bytes(bomb)
     assert len(bomb) < 4096  # short enough to pass as a file of the right length
     with memory_below(400_000), refused("goes on after its last record"):
-        read_idx(find_idx(tmp_path, expected), expected)
+        read_idx_bytes(find_idx(tmp_path, expected), expected)
 
 
 def test_a_huge_file_is_refused_after_a_bounded_read(tmp_path):
@@ -182,7 +182,7 @@ def test_a_huge_file_is_refused_after_a_bounded_read(tmp_path):
     path = tmp_path / expected.name
     sparse(path)
     with refused("has more than 4124 bytes"):
-        read_idx(path, expected)
+        read_idx_bytes(path, expected)
 
 
 def test_missing_file_says_where_to_put_it(folder):
