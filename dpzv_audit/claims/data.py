@@ -1,11 +1,10 @@
 """The data that a claim on a training names: counted without being loaded, or loaded once for all claims."""
 
-from typing import Any
 from weakref import WeakValueDictionary
 
 from ..base.errors import with_options
 from ..base.files import data_digest
-from ..data import DATASETS, count_csv, load, load_csv
+from ..data import DATASETS, CsvTable, load
 from ..data.vertical import VerticalDataset
 from .access import Access
 from .file import TABLE, OwnClaim, TrainedClaim, said_by
@@ -26,7 +25,7 @@ def sizes_of(claim: TrainedClaim | OwnClaim, access: Access) -> tuple[int, int]:
                 spec = DATASETS.named(claim.dataset or "digits", "dataset")
                 _sizes[key] = spec.count(clients=claim.clients, data_dir=folder)
             else:
-                _sizes[key] = count_csv(**_table(claim, access))
+                _sizes[key] = _table(claim, access).count()
     return _sizes[key]
 
 
@@ -42,7 +41,7 @@ def loaded(claim: TrainedClaim | OwnClaim, access: Access) -> VerticalDataset:
             if claim.csv is None:
                 data = load(claim.dataset or "digits", clients=claim.clients, data_dir=folder)
             else:
-                data = load_csv(**_table(claim, access), classes=claim.classes or None)
+                data = _table(claim, access).load()
         _alive[key] = data
     return data
 
@@ -60,20 +59,21 @@ def _data_named(claim: TrainedClaim | OwnClaim, access: Access) -> str:
     return str([access.folder, access.root, {key: settings.get(key) for key in names}])
 
 
-def _table(claim: TrainedClaim | OwnClaim, access: Access) -> dict[str, Any]:
-    """Return the table that a claim names, as `count_csv` and `load_csv` take it."""
+def _table(claim: TrainedClaim | OwnClaim, access: Access) -> CsvTable:
+    """Return the table that a claim names."""
     path, *test = access.files(claim)
-    return {
-        "path": path,
-        "label": claim.label or "",
-        "clients": claim.clients,
-        "groups": claim.columns or None,
-        "categories": claim.categories,
-        "scales": claim.scales,
-        "drop": claim.drop,
-        "test": test[0] if test else None,
-        "separator": claim.separator or ",",
-    }
+    return CsvTable(
+        path=path,
+        label=claim.label or "",
+        clients=claim.clients,
+        groups=claim.columns or None,
+        categories=claim.categories,
+        scales=claim.scales,
+        drop=claim.drop,
+        test=test[0] if test else None,
+        separator=claim.separator or ",",
+        classes=claim.classes or None,
+    )
 
 
 def data_digest_of(claim: TrainedClaim | OwnClaim, access: Access) -> str:

@@ -16,13 +16,14 @@ from .images import (
 )
 from .mfeat import read_mfeat
 from .spec import DataRequest, DataSpec, Partition, RemoteFile, Source, declared, declared_spec
-from .table import PublishedTable, count_csv, load_csv, read_breast_cancer, read_published_set
+from .table import CsvTable, PublishedTable, load_csv, read_breast_cancer, read_published_set
 from .text import read_amazon_polarity, read_imdb
 from .vertical import Records, VerticalDataset
 from .views import count_eth80, count_modelnet40, load_views, read_eth80, read_modelnet40
 
 __all__ = [
     "DATASETS",
+    "CsvTable",
     "DataRequest",
     "DataSpec",
     "Partition",
@@ -30,7 +31,6 @@ __all__ = [
     "RemoteFile",
     "Source",
     "VerticalDataset",
-    "count_csv",
     "load",
     "load_csv",
     "load_views",

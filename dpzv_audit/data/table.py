@@ -10,11 +10,11 @@ import hashlib
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from sys import intern
 from typing import Any, ClassVar
@@ -232,18 +232,13 @@ def _check_features(rows: int, width: int, free: int | None) -> None:
         raise ValueError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}")
 
 
-def _check_clients(clients: int, columns: int) -> int:
-    if check_count("clients", clients) > columns:
-        raise InputError(f"must be at most the {columns} columns", "clients", clients)
-    return clients
-
-
 def column_runs(names: Sequence[str], clients: int) -> Groups:
     """Cut `names` into `clients` runs whose lengths differ by one at most, the longer ones first.
 
     Raises `InputError` unless there is a column for each client.
     """
-    _check_clients(clients, len(names))
+    if check_count("clients", clients) > len(names):
+        raise InputError(f"must be at most the {len(names)} columns", "clients", clients)
     # Places are cut, not the names: as an array these would lose trailing NULs, and each take the longest one's memory.
     places = np.array_split(np.arange(len(names)), clients)
     return tuple(tuple(names[place] for place in run) for run in places)
@@ -375,15 +370,12 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
         if (name == sample) != (subset and bool(sample)):
             continue
         path = request.find(name)
-        read = read_table(path, table.layout, table.columns, table.label)
-        parts.append(read.records(groups, table.classes))
-        found = np.bincount(parts[-1].labels, minlength=2).tolist()
-        if found != [*rows] and (sample or not subset):
-            hint = "give ‹subset› to use what is there"
-            if sample:
-                hint = f"it must be the original {name}"
-            found = f"{found} rows by class, the original has {[*rows]}"
-            raise InputError(f"{path}: has {found}; {hint}")
+        records = read_table(path, table.layout, table.columns, table.label).records(groups, table.classes)
+        parts.append(records)
+        counts = np.bincount(records.labels, minlength=2).tolist()
+        if counts != [*rows] and (sample or not subset):
+            hint = f"it must be the original {name}" if sample else "give ‹subset› to use what is there"
+            raise InputError(f"{path}: has {counts} rows by class, the original has {[*rows]}; {hint}")
     total = sum(map(len, parts))
     original = sum(sum(rows) for name, rows in table.rows.items() if name != sample)
     notes = table.notes
@@ -429,72 +421,145 @@ def load_csv(
     Raises `InputError` naming the file, and the line and the column where there is one, for whatever is
     malformed; a column that is in none or several groups, or that does not exist, is named too.
     """
-    scales = scales or {}
-    sources, layout, names = _checked(path, label, categories, scales, drop, test, separator)
-    first = sources[0]
-    known = _features(names, label, drop)
-    hashed = {*categories}
-    columns: list[Column] = [
-        Hashed(name, buckets) if name in hashed else NumberColumn(name, scales.get(name, 1.0), own=True)
-        for name in known
-    ]
-    held = _groups(first, known, clients, groups)
-    tables = [read_table(source, layout, columns, label) for source in sources]
-    for table in tables:
-        if "" in table.labels:
-            line = table.lines[table.labels.index("")]
-            raise InputError(f"{table.path}: line {line}, column {label!r}: is empty, must be a label")
-    cells = {cell for table in tables for cell in table.labels}
-    numbers = _classes(first, label, cells, classes)
-    parts = [table.records(held, numbers) for table in tables]
-    train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=1)
-    plain = ", ".join(name for name in known if name not in {*categories, *scales})
-    notes = (f"used as they are, for want of a scaling constant: {plain}",)
-    largest = {
-        column.name: max(float(np.abs(table.blocks[column.name]).max()) for table in tables)
-        for column in columns
-        if isinstance(column, NumberColumn)
-    }
-    fitted = (f"the set of classes was read off the label column {label!r}",)
-    named_files = zip(("csv", "test"), sources, strict=False)
-    return VerticalDataset(
-        name=f"csv:{first.name}",
-        train=train,
-        test=rest,
-        classes=len(numbers),
-        partition=f"{len(held)} clients, columns: {'; '.join(map(', '.join, held))}",
-        digests={f"{part}/{file.name}": file_digest(file) for part, file in named_files},
-        notes=notes if plain else (),
-        hints=hints_of(tables[0].identifiers, largest, scales),
-        fitted=fitted if classes is None else (),
-    )
+    return CsvTable(
+        path, label, clients, groups, categories, scales or {}, drop, test, separator, classes, buckets
+    ).load()
 
 
-def count_csv(
-    path: Path | str,
-    *,
-    label: str,
-    clients: int | None = None,
-    groups: Groups | None = None,
-    categories: Sequence[str] = (),
-    scales: Mapping[str, float] | None = None,
-    drop: Sequence[str] = (),
-    test: Path | str | None = None,
-    separator: str = ",",
-) -> tuple[int, int]:
-    """Return how many rows of a table would train, and the clients; rows are counted, and none is kept.
+@dataclass(frozen=True)
+class CsvTable:
+    """A table of one's own, as `load_csv` describes it; `InputError` for what its first line shows to be wrong."""
 
-    Arguments as those of `load_csv`. Raises `InputError` for what its first line shows to be wrong, and for a row of
-    another length.
-    """
-    scales = scales or {}
-    sources, layout, names = _checked(path, label, categories, scales, drop, test, separator)
-    if groups is None:
-        held = _check_clients(2 if clients is None else clients, len(names) - 1 - len({*drop}))
-    else:
-        held = len(_groups(sources[0], _features(names, label, drop), clients, groups))
-    counts = [_count_rows(source, layout, _version(source)) for source in sources]
-    return (counts[0] if len(counts) == 2 else train_count(counts[0])), held
+    path: Path | str
+    label: str
+    clients: int | None
+    groups: Groups | None
+    categories: Sequence[str]
+    scales: Mapping[str, float]
+    drop: Sequence[str]
+    test: Path | str | None
+    separator: str
+    classes: Sequence[str] | None = None
+    buckets: int = 16
+
+    def __post_init__(self) -> None:
+        separator = self.layout.separator
+        if len(separator) != 1 or separator in '" \r\n':
+            raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
+        for source in self.sources:
+            if not source.is_file():
+                reason = "is not a file" if source.exists() else "no such file"
+                raise InputError(f"{source}: {reason}; must be a CSV file whose first line names its columns")
+        first = self.sources[0]
+        names = self.names
+        for mark in ",;\t|":
+            if len(names) == 1 and mark in next(iter(names)) and mark != separator:
+                raise InputError(f"but line 1 of {first} is cut into columns by {mark!r}", "separator", separator)
+        named = {"label": [self.label], "drop": self.drop, "categories": self.categories, "scales": [*self.scales]}
+        for option, columns in named.items():
+            for name in columns:
+                if name not in names:
+                    raise unknown_name(option, name, names, f" of {first}")
+                if name == self.label and option != "label":
+                    raise InputError(f"the label; must be another column of {first}", option, name)
+        if len(names) == 1 + len({*self.drop}):
+            raise InputError(f"{first}: has no column but {', '.join(names)}, must have at least one feature")
+        for name in self.categories:
+            if name in self.scales:
+                raise InputError(
+                    f": column {name!r} is in categories and in scales, must be in one of them ({first})", "scales"
+                )
+
+    @property
+    def layout(self) -> Layout:
+        """How the files are written."""
+        return Layout(separator=SEPARATORS.get(self.separator, self.separator))
+
+    @property
+    def sources(self) -> list[Path]:
+        """The file, and the second one where there is one."""
+        return [Path(path) for path in (self.path, self.test) if path is not None]
+
+    @property
+    def names(self) -> dict[str, None]:
+        """The columns that the first line names; looking one up takes no time however many there are."""
+        first = self.sources[0]
+        return _names(first, self.layout, _version(first))
+
+    def count(self) -> tuple[int, int]:
+        """Return how many rows would train, and the clients; rows are counted, and none is kept.
+
+        Raises `InputError` for a row of another length.
+        """
+        clients = len(self.held())
+        counts = [_count_rows(source, self.layout, _version(source)) for source in self.sources]
+        return (counts[0] if len(counts) == 2 else train_count(counts[0])), clients
+
+    def load(self) -> VerticalDataset:
+        """Return the data set, as `load_csv` says."""
+        first = self.sources[0]
+        hashed = {*self.categories}
+        columns: list[Column] = [
+            Hashed(name, self.buckets) if name in hashed else NumberColumn(name, self.scales.get(name, 1.0), own=True)
+            for name in self.features()
+        ]
+        held = self.held()
+        tables = [read_table(source, self.layout, columns, self.label) for source in self.sources]
+        for table in tables:
+            if "" in table.labels:
+                line = table.lines[table.labels.index("")]
+                raise InputError(f"{table.path}: line {line}, column {self.label!r}: is empty, must be a label")
+        cells = {cell for table in tables for cell in table.labels}
+        numbers = _classes(first, self.label, cells, self.classes)
+        parts = [table.records(held, numbers) for table in tables]
+        train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=1)
+        numeric = [column.name for column in columns if isinstance(column, NumberColumn)]
+        plain = ", ".join(name for name in numeric if name not in self.scales)
+        largest = {name: max(float(np.abs(table.blocks[name]).max()) for table in tables) for name in numeric}
+        named_files = zip(("csv", "test"), self.sources, strict=False)
+        return VerticalDataset(
+            name=f"csv:{first.name}",
+            train=train,
+            test=rest,
+            classes=len(numbers),
+            partition=f"{len(held)} clients, columns: {'; '.join(map(', '.join, held))}",
+            digests={f"{part}/{path.name}": file_digest(path) for part, path in named_files},
+            notes=(f"used as they are, for want of a scaling constant: {plain}",) if plain else (),
+            hints=hints_of(tables[0].identifiers, largest, self.scales),
+            fitted=() if self.classes else (f"the set of classes was read off the label column {self.label!r}",),
+        )
+
+    def features(self) -> list[str]:
+        """Return the columns but the label and those that are dropped."""
+        left_out = {self.label, *self.drop}
+        return [name for name in self.names if name not in left_out]
+
+    def held(self) -> Groups:
+        """Return the columns of each client; `InputError` for groups that do not have each feature once."""
+        path = self.path
+        known = self.features()
+        if self.groups is None:
+            return column_runs(known, 2 if self.clients is None else self.clients)
+        if self.clients is not None and check_count("clients", self.clients) != len(self.groups):
+            raise InputError(f"must be {len(self.groups)}, the number of groups", "clients", self.clients)
+        counts = Counter(chain.from_iterable(self.groups))
+        features = {*known}
+        for name in counts:
+            if name not in features:
+                raise unknown_name("groups", name, known, f" of {path}")
+        for name, count in counts.items():
+            if count > 1:
+                raise InputError(f": column {name!r} is in several groups, must be in one ({path})", "groups")
+        for name in known:
+            if name not in counts:
+                raise InputError(
+                    f": column {name!r} is in no client's group, must be in one (‹groups›) or left out (‹drop›) "
+                    f"({path})",
+                    "groups",
+                )
+        if not all(self.groups):
+            raise InputError("a group is empty, must hold at least one column")
+        return self.groups
 
 
 def _version(path: Path) -> tuple[int, ...]:
@@ -514,78 +579,6 @@ def _count_rows(path: Path, layout: Layout, version: tuple[int, ...]) -> int:
     if not count:
         raise InputError(f"{path}: has no rows, must have at least one")
     return count
-
-
-def _checked(
-    path: Path | str,
-    label: str,
-    categories: Sequence[str],
-    scales: Mapping[str, float],
-    drop: Sequence[str],
-    test: Path | str | None,
-    separator: str,
-) -> tuple[list[Path], Layout, dict[str, None]]:
-    """Return the files of a table, how they are written and their columns; takes no time for columns nobody names."""
-    separator = SEPARATORS.get(separator, separator)
-    if len(separator) != 1 or separator in '" \r\n':
-        raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
-    layout = Layout(separator=separator)
-    first = Path(path)
-    sources = [Path(place) for place in (path, test) if place is not None]
-    for source in sources:
-        if not source.is_file():
-            found = "is not a file" if source.exists() else "no such file"
-            raise InputError(f"{source}: {found}; must be a CSV file whose first line names its columns")
-    names = _names(first, layout, _version(first))
-    for mark in ",;\t|":
-        if len(names) == 1 and mark in next(iter(names)) and mark != separator:
-            rule = f"but line 1 of {first} is cut into columns by {mark!r}"
-            raise InputError(rule, "separator", separator)
-    named = {"label": [label], "drop": drop, "categories": categories, "scales": [*scales]}
-    for what, given in named.items():
-        for name in given:
-            if name not in names:
-                raise unknown_name(what, name, names, f" of {first}")
-            if name == label and what != "label":
-                raise InputError(f"the label; must be another column of {first}", what, name)
-    if len(names) == 1 + len({*drop}):
-        others = ", ".join(names)
-        raise InputError(f"{first}: has no column but {others}, must have at least one feature")
-    for name in categories:
-        if name in scales:
-            raise InputError(
-                f": column {name!r} is in categories and in scales, must be in one of them ({first})", "scales"
-            )
-    return sources, layout, names
-
-
-def _features(names: Iterable[str], label: str, drop: Sequence[str]) -> list[str]:
-    left_out = {label, *drop}
-    return [name for name in names if name not in left_out]
-
-
-def _groups(path: Path, known: list[str], clients: int | None, groups: Groups | None) -> Groups:
-    if groups is None:
-        return column_runs(known, 2 if clients is None else clients)
-    if clients is not None and check_count("clients", clients) != len(groups):
-        raise InputError(f"must be {len(groups)}, the number of groups", "clients", clients)
-    listed = Counter(name for group in groups for name in group)
-    features = {*known}
-    for name in listed:
-        if name not in features:
-            raise unknown_name("groups", name, known, f" of {path}")
-    for name, count in listed.items():
-        if count > 1:
-            raise InputError(f": column {name!r} is in several groups, must be in one ({path})", "groups")
-    for name in known:
-        if name not in listed:
-            raise InputError(
-                f": column {name!r} is in no client's group, must be in one (‹groups›) or left out (‹drop›) ({path})",
-                "groups",
-            )
-    if not all(groups):
-        raise InputError("a group is empty, must hold at least one column")
-    return groups
 
 
 def _classes(path: Path, label: str, cells: set[str], classes: Sequence[str] | None) -> dict[str, int]:

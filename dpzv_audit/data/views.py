@@ -300,9 +300,7 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
 
 def count_eth80(request: DataRequest) -> int:
     """Return how many objects train, or ways of turning them; raises `InputError` where the file is not there."""
-    request.there(ETH80_FILE)
-    assert request.spec.records is not None
-    return request.spec.records * (VIEWS // request.clients if request.partition == "rotations" else 1)
+    return request.counted(ETH80_FILE) * (VIEWS // request.clients if request.partition == "rotations" else 1)
 
 
 def object_split(labels: LabelArray) -> tuple[LabelArray, LabelArray]:
