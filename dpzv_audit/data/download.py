@@ -1,4 +1,7 @@
-"""Fetches the data sets whose source is a plain URL: https only, published digests, bounded, written atomically."""
+"""Fetches the data sets whose source is a plain URL: https only, published digests, bounded, written atomically.
+
+`pooch` checks digests too, but follows redirects away from https and reads answers of any size.
+"""
 
 import hashlib
 import os
@@ -33,8 +36,7 @@ def download(data: str | DataSpec, data_dir: Path, progress: Progress | None = N
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror}); must be a folder to write to") from error
-    shown = progress or (lambda name, total: lambda done: None)
-    return tuple(_fetch(file, folder, shown) for file in spec.remote)
+    return tuple(_fetch(file, folder, progress) for file in spec.remote)
 
 
 def check_url(url: str, first: str) -> None:
@@ -47,7 +49,7 @@ def check_url(url: str, first: str) -> None:
         raise AuditError(f"{first} leads to {url}, must stay with https")
 
 
-def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:
+def _fetch(file: RemoteFile, folder: Path, progress: Progress | None) -> Path:
     path = folder / file.name
     if file.is_at(path):
         return path
@@ -58,10 +60,11 @@ def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:
         raise InputError(f"{folder}: cannot be written to ({error.strerror}); must be a folder to write to") from error
     try:
         with os.fdopen(handle, "wb") as target:
-            advance = progress(file.name, file.size)
+            advance = progress(file.name, file.size) if progress else None
             for chunk in _received(file, folder):
                 target.write(chunk)
-                advance(min(target.tell(), file.size))
+                if advance:
+                    advance(min(target.tell(), file.size))
             target.flush()
             os.fsync(target.fileno())
         os.chmod(temporary, 0o644)  # as other files: the temporary one is made for its owner alone
@@ -78,8 +81,8 @@ def _received(file: RemoteFile, folder: Path) -> Iterator[bytes]:
     import http.client
     import urllib.error
 
-    def failed(what: str) -> AuditError:
-        return AuditError(f"{file.url} {what}; put the original {file.name} into {folder} yourself")
+    def failed(reason: str) -> AuditError:
+        return AuditError(f"{file.url} {reason}; put the original {file.name} into {folder} yourself")
 
     digest = hashlib.new(file.algorithm, usedforsecurity=False)
     done = 0
@@ -94,11 +97,11 @@ def _received(file: RemoteFile, folder: Path) -> Iterator[bytes]:
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it is the server's answer as well, with the connection behind it
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
-        words = " ".join(str(reason or error).split()) or type(error).__name__
-        raise failed(f"cannot be downloaded ({words})") from error
+        raise failed(
+            f"cannot be downloaded ({' '.join(str(reason or error).split()) or type(error).__name__})"
+        ) from error
     if done != file.size:
-        what = "more" if done > file.size else f"only {done} bytes"
-        raise failed(f"sent {what} instead of {file.size} bytes")
+        raise failed(f"sent {'more' if done > file.size else f'only {done} bytes'} instead of {file.size} bytes")
     if digest.hexdigest() != file.digest:
         raise failed(f"sent another file: {file.algorithm} is {digest.hexdigest()}, must be {file.digest}")
 

@@ -22,7 +22,7 @@ from ..base.files import data_digest, open_plain, read_plain
 
 MUCH_MEMORY = 1_000_000_000
 """Bytes of memory that nobody should be surprised by."""
-_told: set[str] = set()
+_warned_of: set[str] = set()
 CHUNK = 1 << 20
 
 
@@ -67,12 +67,11 @@ def unpacked_digest(path: Path, algorithm: str, limit: int) -> str | None:
     return digest.hexdigest()
 
 
-def check_size(path: Path, limit: int, *, advice: str = "") -> int:
-    """Return the size of `path` in bytes; `InputError`, with `advice`, if it has more than `limit` or is unreadable."""
+def check_size(path: Path, limit: int, *, hint: str = "") -> int:
+    """Return the size of `path` in bytes; `InputError`, with a `hint`, if it has more than `limit` or is unreadable."""
     with reading(path):
         size = path.stat().st_size
     if size > limit:
-        hint = f"; {advice}" if advice else ""
         raise InputError(f"{path}: has {size} bytes, must have {limit} at most{hint}")
     return size
 
@@ -110,7 +109,7 @@ def memory_available() -> int | None:
     """
     machine = _kernel_available(Path("/proc/meminfo"))
     group = _group_available(Path("/sys/fs/cgroup"))
-    return min((found for found in (machine, group) if found is not None), default=None)
+    return min((free for free in (machine, group) if free is not None), default=None)
 
 
 def model_digest(source: str | None) -> str | None:
@@ -121,29 +120,28 @@ def model_digest(source: str | None) -> str | None:
     return data_digest([folder]) if folder.is_dir() else source
 
 
-def check_memory(needed: int, what: str) -> None:
-    """Raise `MemoryError` where `needed` bytes for `what` are not free: the system might end the process instead.
+def check_memory(needed: int, purpose: str) -> None:
+    """Raise `MemoryError` where `needed` bytes for `purpose` are not free: the system might end the process instead.
 
-    More than `MUCH_MEMORY` is said before it is taken, once in a process.
+    A warning names more than `MUCH_MEMORY` before it is taken, once in a process.
     """
     free = memory_available()
     if free is not None and needed > free:
-        raise MemoryError(f"{what}: {needed} bytes, of {free} that are free")
-    if needed > MUCH_MEMORY and what not in _told:
-        _told.add(what)
-        of = "" if free is None else f", of {free / 1e9:.1f} GB that are free"
-        logging.getLogger(__name__).warning("%s", f"{what}: {needed / 1e9:.1f} GB of memory{of}")
+        raise MemoryError(f"{purpose}: {needed} bytes, of {free} that are free")
+    if needed > MUCH_MEMORY and purpose not in _warned_of:
+        _warned_of.add(purpose)
+        share = "" if free is None else f", of {free / 1e9:.1f} GB that are free"
+        logging.getLogger(__name__).warning("%s", f"{purpose}: {needed / 1e9:.1f} GB of memory{share}")
 
 
 def _kernel_available(path: Path) -> int | None:
-    found = _numbers(path, "MemAvailable:").get("MemAvailable:")
-    return None if found is None else 1024 * found
+    kilobytes = _numbers(path, "MemAvailable:").get("MemAvailable:")
+    return None if kilobytes is None else 1024 * kilobytes
 
 
 def _group_available(folder: Path) -> int | None:
     try:
-        texts = ((folder / name).read_text("ascii") for name in ("memory.max", "memory.current"))
-        most, used = map(int, texts)
+        most, used = (int((folder / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):  # no such group, or one without a limit ("max")
         return None
     pages = _numbers(folder / "memory.stat", "inactive_file", "active_file")
@@ -160,9 +158,6 @@ def _numbers(path: Path, *names: str) -> dict[str, int]:
         return {}
 
 
-Wanted = Callable[[str], bool]
-
-
 @dataclass(frozen=True, kw_only=True)
 class TarLimits:
     """The most an archive may hold: members, bytes of one that is read, and unpacked bytes of the whole archive."""
@@ -172,7 +167,7 @@ class TarLimits:
     total_bytes: int
 
 
-def read_tar_members(path: Path, wanted: Wanted, limits: TarLimits) -> Iterator[tuple[str, bytes]]:
+def read_tar_members(path: Path, wanted: Callable[[str], bool], limits: TarLimits) -> Iterator[tuple[str, bytes]]:
     """Yield (name, content) of the regular files in the tar.gz at `path` whose name is `wanted`, in its order.
 
     Names have no leading `./`. Raises `InputError` naming the archive, and the member where there is one, for
@@ -191,17 +186,15 @@ def read_tar_members(path: Path, wanted: Wanted, limits: TarLimits) -> Iterator[
             raise ValueError(f"is truncated or no tar.gz archive ({reason})") from error
 
 
-def _members(archive: tarfile.TarFile, wanted: Wanted, limits: TarLimits) -> Iterator[tuple[str, bytes]]:
+def _members(archive: tarfile.TarFile, wanted: Callable[[str], bool], limits: TarLimits) -> Iterator[tuple[str, bytes]]:
     """Yield what `read_tar_members` does; here and below errors do not name the archive."""
     seen: set[str] = set()
     for number, member in enumerate(archive, start=1):
         if number > limits.members:
-            most = limits.members
-            raise InputError(f"has more than {most} members, must have {most} at most")
+            raise InputError(f"has more than {limits.members} members, must have {limits.members} at most")
         name = member.name
         path = PurePosixPath(name)
-        odd = not {"\\", "\0"}.isdisjoint(name)
-        if odd or path.is_absolute() or ".." in path.parts:
+        if "\\" in name or "\0" in name or path.is_absolute() or ".." in path.parts:
             raise InputError(f"member {name!r} points outside the archive, must be a relative path within")
         if member.isdir():
             continue
@@ -214,9 +207,8 @@ def _members(archive: tarfile.TarFile, wanted: Wanted, limits: TarLimits) -> Ite
         if not wanted(plain):
             continue
         size = member.size
-        most = limits.member_bytes
-        if size > most:
-            raise InputError(f"{plain!r} has {size} bytes, must have {most} at most")
+        if size > limits.member_bytes:
+            raise InputError(f"{plain!r} has {size} bytes, must have {limits.member_bytes} at most")
         file = archive.extractfile(member)
         content = file.read() if file else b""
         if len(content) != size:

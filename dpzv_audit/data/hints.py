@@ -46,20 +46,14 @@ def hints_of(identifiers: Collection[str], largest: Mapping[str, float], scaled:
         for name in identifiers
     ]
     numbers = {name: size for name, size in largest.items() if name not in identifiers and size > 0.0}
-    raw = [name for name in numbers if name not in scaled]
-    if raw:
-        most = max(raw, key=numbers.__getitem__)
+    most = max((name for name in numbers if name not in scaled), key=numbers.__getitem__, default=None)
+    if most is not None:
         least = min(numbers, key=numbers.__getitem__)
         if numbers[most] >= UNLIKE * min(1.0, numbers[least]):
             between = "" if least == most else f" and {least!r} {numbers[least]:.2g}"
             hints.append(
                 f"numbers are used as they are, and {most!r} reaches {numbers[most]:.2g}{between}: on scales so far "
                 "from 1 clients often learn nothing; divide such columns by public constants (option ‹scales›, such "
-                f"as {most}={_power_of_ten(numbers[most]):g})"
+                f"as {most}={10.0 ** np.ceil(np.log10(numbers[most])):g})"
             )
     return tuple(hints)
-
-
-def _power_of_ten(size: float) -> float:
-    """Return the least power of ten that is not below `size`."""
-    return float(10.0 ** np.ceil(np.log10(size)))

@@ -39,7 +39,7 @@ ROW_BYTES = 100
 
 LINE_LIMIT = 1 << 20
 CHUNK = 8192
-ADVICE = "use a sample of its rows, or fewer columns"
+ADVICE = "; use a sample of its rows, or fewer columns"
 LARGEST = float(np.finfo(np.float32).max)
 Groups = Sequence[Sequence[str]]
 """Names of the columns that each client holds."""
@@ -182,7 +182,7 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     missing, too large (itself, a line of it, or its features, also for the memory that is free; as early as its first
     rows can tell), empty or no UTF-8, for other columns, a line of another length, and a cell that its column refuses.
     """
-    size = check_size(path, FILE_LIMIT, advice=ADVICE)
+    size = check_size(path, FILE_LIMIT, hint=ADVICE)
     rows = _rows(path, layout)
     names = next(rows)[1]
     parts: dict[str, list[FloatArray]] = {column.name: [] for column in columns}
@@ -226,10 +226,10 @@ def _check_features(rows: int, width: int, free: int | None) -> None:
     found = f"has {rows:,} rows or more of {width} features each"
     if needed > FEATURE_LIMIT:
         raise ValueError(
-            f"{found}, {needed / 1e9:,.1f} GB in memory, must have {FEATURE_LIMIT / 1e9:.1f} GB at most; {ADVICE}"
+            f"{found}, {needed / 1e9:,.1f} GB in memory, must have {FEATURE_LIMIT / 1e9:.1f} GB at most{ADVICE}"
         )
     if free is not None and loading > free:
-        raise ValueError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}")
+        raise ValueError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free{ADVICE}")
 
 
 def column_runs(names: Sequence[str], clients: int) -> Groups:
@@ -574,7 +574,7 @@ def _names(path: Path, layout: Layout, version: tuple[int, ...]) -> dict[str, No
 
 @lru_cache
 def _count_rows(path: Path, layout: Layout, version: tuple[int, ...]) -> int:
-    check_size(path, FILE_LIMIT, advice=ADVICE)
+    check_size(path, FILE_LIMIT, hint=ADVICE)
     count = sum(1 for _ in _rows(path, layout)) - 1
     if not count:
         raise InputError(f"{path}: has no rows, must have at least one")
