@@ -167,7 +167,7 @@ class TarLimits:
     total_bytes: int
 
 
-def read_tar_members(path: Path, wanted: Callable[[str], bool], limits: TarLimits) -> Iterator[tuple[str, bytes]]:
+def read_tar_members(path: Path, wanted: Callable[[str], object], limits: TarLimits) -> Iterator[tuple[str, bytes]]:
     """Yield (name, content) of the regular files in the tar.gz at `path` whose name is `wanted`, in its order.
 
     Names have no leading `./`. Raises `InputError` naming the archive, and the member where there is one, for
@@ -186,7 +186,7 @@ def read_tar_members(path: Path, wanted: Callable[[str], bool], limits: TarLimit
             raise ValueError(f"is truncated or no tar.gz archive ({reason})") from error
 
 
-def _members(archive: tarfile.TarFile, wanted: Callable[[str], bool], limits: TarLimits) -> Iterator[tuple[str, bytes]]:
+def _members(archive: tarfile.TarFile, wanted: Callable[[str], object], limits: TarLimits) -> Iterator[tuple[str, bytes]]:
     """Yield what `read_tar_members` does; here and below errors do not name the archive."""
     seen: set[str] = set()
     for number, member in enumerate(archive, start=1):

@@ -52,14 +52,10 @@ def read_mfeat(request: DataRequest) -> VerticalDataset:
     each = len(VIEWS) // request.clients
     views, labels = _read(request.find(MFEAT_FILE))
     scaled = [scaled_view(view, kind) for view, kind in zip(views, VIEWS, strict=True)]
-    blocks = []
-    held = []
-    for start in range(0, len(VIEWS), each):
-        part = slice(start, start + each)
-        blocks.append(np.ascontiguousarray(np.hstack(scaled[part])))
-        held.append(" + ".join(kind.name for kind in VIEWS[part]))
-    train, test = request.split(Records(tuple(blocks), labels))
-    return request.dataset(train, test, "; ".join(held))
+    runs = [slice(start, start + each) for start in range(0, len(VIEWS), each)]
+    blocks = tuple(np.ascontiguousarray(np.hstack(scaled[run])) for run in runs)
+    held = "; ".join(" + ".join(kind.name for kind in VIEWS[run]) for run in runs)
+    return request.dataset(*request.split(Records(blocks, labels)), held)
 
 
 def scaled_view(view: Array, kind: FeatureSet) -> FloatArray:
@@ -110,11 +106,11 @@ def read_mat5(path: Path, names: tuple[str, ...], limit: int) -> dict[str, Array
     naming the file for anything that is missing, truncated, corrupted, too large, or neither numbers nor cells.
     """
     with reading(path):
-        found = _variables(read_bounded(path, limit), limit)
+        variables = _variables(read_bounded(path, limit), limit)
         for name in names:
-            if name not in found:
+            if name not in variables:
                 raise ValueError(f"has no variable {name!r}; must have {', '.join(names)}")
-    return found
+    return variables
 
 
 def _variables(content: bytes, limit: int) -> dict[str, Array]:
@@ -122,7 +118,7 @@ def _variables(content: bytes, limit: int) -> dict[str, Array]:
     if len(content) < HEADER_BYTES or content[124:128] != b"\x00\x01IM":
         raise ValueError("is no MATLAB 5 file (little-endian), must be one")
     left = limit
-    found: dict[str, Array] = {}
+    variables: dict[str, Array] = {}
     for kind, element in _elements(content[HEADER_BYTES:]):
         if kind == COMPRESSED:
             unpacked = inflated(element, left)
@@ -136,26 +132,25 @@ def _variables(content: bytes, limit: int) -> dict[str, Array]:
         if kind != MATRIX:
             raise ValueError(f"has an element of type {kind}, must have matrices only")
         name, array = _matrix(element, limit)
-        found[name] = array
-    return found
+        variables[name] = array
+    return variables
 
 
 def _matrix(data: bytes, limit: int, *, depth: int = 0) -> tuple[str, Array]:
     """Return the name and the array of a matrix's elements."""
-    parts = _elements(data)
-    flags_kind, flags = next(parts, (0, b""))
-    sizes_kind, sizes = next(parts, (0, b""))
-    found = (flags_kind, len(flags), sizes_kind)
-    if found != (FLAGS, 8, DIMENSIONS) or len(sizes) not in range(8, 33, 4):
+    elements = _elements(data)
+    flags_kind, flags = next(elements, (0, b""))
+    sizes_kind, sizes = next(elements, (0, b""))
+    if (flags_kind, len(flags), sizes_kind) != (FLAGS, 8, DIMENSIONS) or len(sizes) not in range(8, 33, 4):
         raise ValueError("has a matrix without flags or dimensions, must be the original file")
     shape = struct.unpack(f"<{len(sizes) // 4}i", sizes)
     entries = math.prod(shape)
     if not 0 <= entries <= limit or min(shape) < 0:
         raise ValueError(f"has a matrix of {entries} entries, must be the original file")
-    name_kind, name = next(parts, (0, b""))
+    name_kind, name = next(elements, (0, b""))
     if name_kind != NAME:
         raise ValueError("has a matrix without a name, must be the original file")
-    rest = [*parts]
+    rest = [*elements]
     if flags[0] == CELL_CLASS:
         if depth or len(rest) != entries or any(kind != MATRIX for kind, _ in rest):
             raise ValueError(f"has a cell array whose cells are not {entries} matrices of numbers")

@@ -65,18 +65,15 @@ class NumberColumn:
             plain = together.isascii() and "_" not in together
             values = np.array([float(cell if plain else "") for cell in cells])
         except ValueError:
-            reason = "is not a number, must be one such as 1000 or -1.5e3"
-            if self.own:
-                reason += "; ‹categories› is for text columns, ‹drop› leaves one out"
-            raise ValueError(reason) from None
+            advice = "; ‹categories› is for text columns, ‹drop› leaves one out" if self.own else ""
+            raise ValueError(f"is not a number, must be one such as 1000 or -1.5e3{advice}") from None
         if np.isnan(values).any() or "inf" in together.lower():
             raise ValueError("is not a finite number")
         with np.errstate(over="ignore"):  # what overflows is refused
             values /= self.scale
         if (np.abs(values) > LARGEST).any():
-            right = f"at most {LARGEST:.2g} over the scale of its column"
             advice = "; ‹scales› gives it" if self.own else ""
-            raise ValueError(f"is too large, must be {right}{advice}")
+            raise ValueError(f"is too large, must be at most {LARGEST:.2g} over the scale of its column{advice}")
         return values.astype(np.float32)[:, None]
 
 
@@ -120,9 +117,9 @@ class Hashed:
 
 def _one_hots(places: Sequence[int], width: int) -> FloatArray:
     """Return one-hots (n, width) of `places` in 0 .. width; the last is all zeros."""
-    found = np.zeros((len(places), width + 1), np.float32)
-    found[np.arange(len(places)), places] = 1.0
-    return found[:, :width]
+    rows = np.zeros((len(places), width + 1), np.float32)
+    rows[np.arange(len(places)), places] = 1.0
+    return rows[:, :width]
 
 
 Line = tuple[int, list[str]]
@@ -155,9 +152,9 @@ class EncodedTable:
 
     path: Path
     blocks: dict[str, FloatArray]
-    labels: tuple[str, ...]
-    lines: tuple[int, ...]
-    identifiers: tuple[str, ...] = ()
+    labels: list[str]
+    lines: list[int]
+    identifiers: list[str]
 
     def records(self, groups: Groups, classes: Mapping[str, int]) -> Records:
         """Return a block for each group of columns, (N, sum of their widths), and the class of each row.
@@ -167,12 +164,12 @@ class EncodedTable:
         numbers = [classes.get(cell, -1) for cell in self.labels]
         if -1 in numbers:
             row = numbers.index(-1)
-            label = self.labels[row][:40]
             right = ", ".join(map(repr, [*classes][:20]))
-            raise InputError(f"{self.path}: line {self.lines[row]} has label {label!r}, must be one of {right}")
+            raise InputError(
+                f"{self.path}: line {self.lines[row]} has label {self.labels[row][:40]!r}, must be one of {right}"
+            )
         blocks = (np.hstack([self.blocks[name] for name in group]) for group in groups)
-        labels = np.array(numbers, np.int64)
-        return Records(tuple(map(np.ascontiguousarray, blocks)), labels)
+        return Records(tuple(map(np.ascontiguousarray, blocks)), np.array(numbers, np.int64))
 
 
 def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str) -> EncodedTable:
@@ -185,14 +182,14 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     size = check_size(path, FILE_LIMIT, hint=ADVICE)
     rows = _rows(path, layout)
     names = next(rows)[1]
-    parts: dict[str, list[FloatArray]] = {column.name: [] for column in columns}
+    chunks: dict[str, list[FloatArray]] = {column.name: [] for column in columns}
     labels: list[str] = []
     lines: list[int] = []
-    identifiers: tuple[str, ...] = ()
+    identifiers: list[str] = []
     width = sum(column.width for column in columns)
     free = memory_available()
     with reading(path):
-        for name in (*parts, label):
+        for name in (*chunks, label):
             if name not in names:
                 raise ValueError(f"has no column {name!r}; its columns are {', '.join(names)}")
         while chunk := list(islice(rows, CHUNK)):
@@ -203,21 +200,18 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
             _check_features(len(labels) + len(chunk), width, free)
             for column in columns:
                 name = column.name
-                parts[name].append(_encoded(column, names.index(name), chunk))
-            if not labels:
-                identifiers = tuple(column.name for column in columns if _identifies(column, names, chunk))
+                place = names.index(name)
+                cells = [row[place] for _, row in chunk]
+                chunks[name].append(_encoded(column, cells, chunk))
+                if not labels and is_identifier(name, cells, words=not isinstance(column, NumberColumn)):
+                    identifiers.append(name)
             place = names.index(label)
             labels += (intern(row[place]) for _, row in chunk)  # one string a class, not one a row
             lines += (line for line, _ in chunk)
         if not labels:
             raise ValueError("has no rows, must have at least one")
-    blocks = {name: np.concatenate(blocks) for name, blocks in parts.items()}
-    return EncodedTable(path, blocks, tuple(labels), tuple(lines), identifiers)
-
-
-def _identifies(column: Column, names: Sequence[str], rows: list[Line]) -> bool:
-    place = names.index(column.name)
-    return is_identifier(column.name, [row[place] for _, row in rows], words=not isinstance(column, NumberColumn))
+    blocks = {name: np.concatenate(blocks) for name, blocks in chunks.items()}
+    return EncodedTable(path, blocks, labels, lines, identifiers)
 
 
 def _check_features(rows: int, width: int, free: int | None) -> None:
@@ -244,14 +238,14 @@ def column_runs(names: Sequence[str], clients: int) -> Groups:
     return tuple(tuple(names[place] for place in run) for run in places)
 
 
-def _encoded(column: Column, place: int, chunk: list[Line]) -> FloatArray:
+def _encoded(column: Column, cells: list[str], chunk: list[Line]) -> FloatArray:
     with suppress(ValueError):
-        return column.encode([row[place] for _, row in chunk])
-    for line, row in chunk:
+        return column.encode(cells)
+    for cell, (line, _) in zip(cells, chunk, strict=True):
         try:
-            column.encode([row[place]])
+            column.encode([cell])
         except ValueError as error:
-            raise ValueError(f"line {line}, column {column.name!r}: {row[place][:40]!r} {error}") from error
+            raise ValueError(f"line {line}, column {column.name!r}: {cell[:40]!r} {error}") from error
     raise AssertionError(f"{column.name!r} refuses cells together that it takes one by one")
 
 
@@ -305,13 +299,12 @@ def _quoted_once(lines: Iterator[str]) -> Iterator[str]:
 def _header(row: list[str], layout: Layout) -> list[str]:
     names = [name.strip() for name in row]
     if layout.names is not None and names != list(layout.names):
-        found = ", ".join(names)[:120] or "nothing"
-        raise ValueError(f"line 1 names {found}, must name {', '.join(layout.names)}")
+        raise ValueError(f"line 1 names {', '.join(names)[:120] or 'nothing'}, must name {', '.join(layout.names)}")
     counts = Counter(names)
     twice = [name for name in names if not name or counts[name] > 1]
     if not names or twice:
-        found = f"names {twice[0]!r} twice or not at all" if twice else "is empty"
-        raise ValueError(f"line 1 {found}, must name each column once")
+        reason = f"names {twice[0]!r} twice or not at all" if twice else "is empty"
+        raise ValueError(f"line 1 {reason}, must name each column once")
     return names
 
 
@@ -343,13 +336,13 @@ class PublishedTable:
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that are features, in the files' order."""
-        found: list[Column] = []
+        columns: list[Column] = []
         for name in self.layout.names or ():
             if name in self.scales:
-                found.append(NumberColumn(name, self.scales[name]))
+                columns.append(NumberColumn(name, self.scales[name]))
             elif name in self.values:
-                found.append(CategoryColumn(name, self.values[name]))
-        return tuple(found)
+                columns.append(CategoryColumn(name, self.values[name]))
+        return tuple(columns)
 
 
 def read_published_set(table: PublishedTable, request: DataRequest, *, subset: bool = False) -> VerticalDataset:
@@ -363,7 +356,7 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
     held = [f"{name} ({', '.join(columns)})" for name, columns in table.groups.items()]
     if request.partition == "columns":
         groups = column_runs([column.name for column in table.columns], request.clients)
-        held = [*map(", ".join, groups)]
+        held = [", ".join(columns) for columns in groups]
     parts = []
     sample = table.sample
     for name, rows in table.rows.items():
@@ -563,8 +556,8 @@ class CsvTable:
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 @lru_cache
@@ -588,8 +581,8 @@ def _classes(path: Path, label: str, cells: set[str], classes: Sequence[str] | N
             names.sort(key=lambda name: (float(name), name))
         except ValueError:
             names.sort()
-    if not 2 <= len(set(names)) == len(names) <= MOST_CLASSES:
-        count = len(set(names))
+    count = len(set(names))
+    if not 2 <= count == len(names) <= MOST_CLASSES:
         values = "value" if count == 1 else "values"
         raise InputError(
             f"{path}: label column {label!r} has {count} distinct {values}, must have 2 to {MOST_CLASSES}, one a class"

@@ -53,12 +53,9 @@ class HashTokenizer:
 
     def encode(self, texts: Sequence[str]) -> TokenArray:
         """Return ids, int64 (N, length); 0 pads."""
-        rows = []
-        for text in texts:
-            content = text.encode("utf-8", "surrogatepass").lower()
-            words = islice(WORD.finditer(content), self.length)
-            rows.append([word_id(word[0], self.vocabulary) for word in words])
-        return _padded(rows, self.length)
+        contents = (text.encode("utf-8", "surrogatepass").lower() for text in texts)
+        words = (islice(WORD.finditer(content), self.length) for content in contents)
+        return _padded([[word_id(word[0], self.vocabulary) for word in row] for row in words], self.length)
 
 
 def _padded(rows: Sequence[Sequence[int]], length: int, padding: int = 0) -> TokenArray:
@@ -72,8 +69,7 @@ def _padded(rows: Sequence[Sequence[int]], length: int, padding: int = 0) -> Tok
 @lru_cache(maxsize=1 << 17)
 def word_id(word: bytes, vocabulary: int) -> int:
     """Return the id of a lower-case word, in 1 .. vocabulary - 1."""
-    digest = hashlib.blake2b(word, digest_size=8).digest()
-    return 1 + int.from_bytes(digest) % (vocabulary - 1)
+    return 1 + int.from_bytes(hashlib.blake2b(word, digest_size=8).digest()) % (vocabulary - 1)
 
 
 def choose_tokenizer(tokenizer: "Tokenizer | None", *, clients: int, length: int, vocabulary: int) -> "Tokenizer":
@@ -173,8 +169,7 @@ class PretrainedTokenizer:
     @property
     def name(self) -> str:
         """What the tokenizer is, in words."""
-        model = Path(self.source).name
-        return f"the tokenizer of {model} ({self.vocabulary} ids), the first {self.length}"
+        return f"the tokenizer of {Path(self.source).name} ({self.vocabulary} ids), the first {self.length}"
 
     @property
     def vocabulary(self) -> int:
@@ -191,8 +186,8 @@ class PretrainedTokenizer:
             raise InputError("whose tokenizer has no padding token, must have one", "transformer", self.source)
         if not texts:
             return _padded([], self.length)
-        found = read([*texts], add_special_tokens=False, truncation=True, max_length=self.length)
-        return _padded(found["input_ids"], self.length, read.pad_token_id)
+        ids = read([*texts], add_special_tokens=False, truncation=True, max_length=self.length)["input_ids"]
+        return _padded(ids, self.length, read.pad_token_id)
 
 
 Tokenizer = HashTokenizer | PretrainedTokenizer
@@ -225,25 +220,23 @@ def read_imdb(
     path = request.found(_archive(request, subset=subset))
     reviews = _reviews(path)
 
-    def part(name: str) -> Records:
-        found = sorted(key for key in reviews if key[0] == name)
-        if len(found) != complete and not subset:
-            raise InputError(f"{path}: has {len(found)} {name} reviews, the original has {complete}")
-        if not found:
-            raise InputError(f"{path}: has no aclImdb/{name}/pos or neg/ID_RATING.txt, must have some")
-        keys = [found[place] for place in fixed_order(len(found), seed=request.spec.seed)]
-        labels = np.array([key[1] == "pos" for key in keys], np.int64)
+    def records(part: str) -> Records:
+        keys = sorted(key for key in reviews if key[0] == part)
+        if len(keys) != complete and not subset:
+            raise InputError(f"{path}: has {len(keys)} {part} reviews, the original has {complete}")
+        if not keys:
+            raise InputError(f"{path}: has no aclImdb/{part}/pos or neg/ID_RATING.txt, must have some")
+        keys = [keys[place] for place in fixed_order(len(keys), seed=request.spec.seed)]
         ids = chosen.encode([reviews[key] for key in keys])
-        return Records((ids,), labels)
+        return Records((ids,), np.array([key[1] == "pos" for key in keys], np.int64))
 
-    return text_dataset(request, chosen, map(part, ("train", "test")), complete=2 * complete)
+    return text_dataset(request, chosen, map(records, ("train", "test")), complete=2 * complete)
 
 
 def _archive(request: DataRequest, *, subset: bool) -> Path:
     remote = request.spec.remote[0]
-    folder = request.folder
-    original = folder / remote.name
-    others = sorted(folder.glob("aclImdb*.tar.gz"))
+    original = request.folder / remote.name
+    others = sorted(request.folder.glob("aclImdb*.tar.gz"))
     if subset and others:
         return original if original in others else others[0]
     if not original.is_file():
@@ -256,7 +249,7 @@ def _archive(request: DataRequest, *, subset: bool) -> Path:
 def _reviews(path: Path) -> dict[tuple[str, str, int], str]:
     """Return the texts of the labelled reviews by (part, side, number)."""
     reviews: dict[tuple[str, str, int], str] = {}
-    for name, content in read_tar_members(path, lambda name: bool(REVIEW.fullmatch(name)), LIMITS):
+    for name, content in read_tar_members(path, REVIEW.fullmatch, LIMITS):
         [(part, side, number, rating)] = REVIEW.findall(name)
         where = f"{path}: {name!r}"
         if int(rating) not in RATINGS[side]:
@@ -312,10 +305,7 @@ def read_amazon_polarity(
         return Records((ids,), labels)
 
     train = read(train_path, TRAIN_LINES)
-    if there:
-        parts = (train, read(request.found(test_path), TEST_LINES))
-    else:
-        parts = request.split(train)
+    parts = (train, read(request.found(test_path), TEST_LINES)) if there else request.split(train)
     return text_dataset(request, chosen, parts, complete=TRAIN_LINES + TEST_LINES)
 
 

@@ -85,8 +85,7 @@ class VerticalDataset:
 
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)
-        train = self.train.features
-        test = self.test.features
+        train, test = self.train.features, self.test.features
         if [block.shape[1:] for block in train] != [block.shape[1:] for block in test]:
             raise InputError(f"{self.name}: train and test blocks differ in number or shape, must be the same")
         if [block.dtype for block in train] != [block.dtype for block in test]:
@@ -148,9 +147,8 @@ class VerticalDataset:
 def check_array(name: str, array: Array, *dtypes: type[np.generic]) -> None:
     """Raise `InputError` naming `name` unless `array` is a C-contiguous array of one of `dtypes`."""
     if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
-        found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        right = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
-        raise InputError(f" is {found}, must be an array of {right}", name)
+        kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        raise InputError(f" is {kind}, must be an array of {' or '.join(str(np.dtype(d)) for d in dtypes)}", name)
     if not array.flags.c_contiguous:
         raise InputError(f"{name} is not C-contiguous, must be (numpy.ascontiguousarray makes it so)")
 
@@ -178,10 +176,8 @@ def patches(images: Array, *, rows: int = 2, columns: int = 2) -> Blocks:
     Each patch is (N, C, H / rows, W / columns), C = 1 where the images have no channel axis; `rows` divide H, and
     `columns` W. CIFAR-10 in paper 001: 2 x 2 patches of 16 x 16. MNIST there: 7 x 1, strips of 4 rows.
     """
-    planes = images[:, None] if images.ndim == 3 else images
-    bands = np.split(planes, rows, axis=2)
-    cut = (patch for band in bands for patch in np.split(band, columns, axis=3))
-    return tuple(map(np.ascontiguousarray, cut))
+    bands = np.split(images[:, None] if images.ndim == 3 else images, rows, axis=2)
+    return tuple(np.ascontiguousarray(patch) for band in bands for patch in np.split(band, columns, axis=3))
 
 
 def equal_runs(records: Array, clients: int) -> Blocks:
@@ -189,8 +185,7 @@ def equal_runs(records: Array, clients: int) -> Blocks:
 
     `clients` divide the d features. Two runs are the halves of paper 003 (392 pixels each on MNIST).
     """
-    flat = records.reshape(len(records), -1)
-    return tuple(map(np.ascontiguousarray, np.split(flat, clients, axis=1)))
+    return tuple(map(np.ascontiguousarray, np.split(records.reshape(len(records), -1), clients, axis=1)))
 
 
 def scaled(blocks: Blocks, divisor: float) -> tuple[FloatArray, ...]:
@@ -237,8 +232,8 @@ def fixed_split(count: int, *, seed: int) -> tuple[LabelArray, LabelArray]:
 
 def split_records(records: Records, *, seed: int) -> tuple[Records, Records]:
     """Return the train and the test records of `records` as `fixed_split` parts them."""
-    train, test = fixed_split(len(records), seed=seed)
-    return take(records, train), take(records, test)
+    train, test = (take(records, rows) for rows in fixed_split(len(records), seed=seed))
+    return train, test
 
 
 def take(records: Records, rows: LabelArray) -> Records:
@@ -256,8 +251,7 @@ def sample_of_training(dataset: VerticalDataset, count: int) -> VerticalDataset:
     """
     records = len(dataset.train)
     if check_count("records", count) > records:
-        rule = f"must be at most {records}: {dataset.name} has no more to train on"
-        raise InputError(rule, "records", count)
+        raise InputError(f"must be at most {records}: {dataset.name} has no more to train on", "records", count)
     chosen = np.sort(fixed_order(records, seed=0)[:count])
     note = f"a sample: {count:,} of {records:,} training records"
     return replace(dataset, train=take(dataset.train, chosen), notes=(*dataset.notes, note))

@@ -61,9 +61,7 @@ def view_blocks(views: FloatArray, clients: int, *, turned: bool = False) -> Blo
     """
     count, all_views, channels, *side = views.shape
     each = all_views // clients
-    shape = (count, each * channels, *side)
-    if turned:
-        shape = (count * each, channels, *side)
+    shape = (count * each, channels, *side) if turned else (count, each * channels, *side)
     blocks = (views[:, start : start + each] for start in range(0, all_views, each))
     return tuple(np.ascontiguousarray(block).reshape(shape) for block in blocks)
 
@@ -92,9 +90,8 @@ def read_modelnet40(
     With `subset` fewer classes will do. Raises `InputError` for other values, for folders that are no class of
     ModelNet40, and for missing or malformed files.
     """
-    classes = declared("modelnet40", "class_names", tuple[str, ...])
     folder = request.folder
-    absent = [kind for kind in classes if not (folder / kind).is_dir()]
+    classes, absent = _modelnet40_classes(folder)
     if len(absent) == len(classes):
         raise request.spec.missing(folder / absent[0])
     present = f"{len(classes) - len(absent)} of"
@@ -103,21 +100,19 @@ def read_modelnet40(
             f"{folder}: has {present} modelnet40's {len(classes)} class folders, not {absent[0]}; give ‹subset› "
             "to use what is there"
         )
-    data = load_views(
-        folder,
-        name="modelnet40",
-        clients=request.clients,
-        colour=colour,
-        size=size,
-        classes=classes,
-    )
+    data = load_views(folder, name="modelnet40", clients=request.clients, colour=colour, size=size, classes=classes)
     return replace(data, notes=(f"a subset: {present} {len(classes)} classes",) if absent else ())
+
+
+def _modelnet40_classes(folder: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Return the published classes, and those that have no folder here."""
+    classes = declared("modelnet40", "class_names", tuple[str, ...])
+    return classes, [name for name in classes if not (folder / name).is_dir()]
 
 
 def count_modelnet40(request: DataRequest) -> int:
     """Return how many shapes train, by the names of their files; raises `InputError` as `read_modelnet40`."""
-    classes = declared("modelnet40", "class_names", tuple[str, ...])
-    absent = [kind for kind in classes if not (request.folder / kind).is_dir()]
+    classes, absent = _modelnet40_classes(request.folder)
     if absent:
         raise request.spec.missing(request.folder / absent[0])
     return sum(shape.train for shape in list_shapes(request.folder, 12, classes))
@@ -145,7 +140,7 @@ def load_views(
     """
     count = views if clients is None else clients
     each = split_evenly(check_count("views", views), count, name="clients", of="views")
-    names = [place.name for place in _class_folders(folder)] if classes is None else classes
+    names = [path.name for path in _class_folders(folder)] if classes is None else classes
     shapes = list_shapes(folder, views, names)
     if not shapes:
         raise InputError(f"{folder}: has no shapes, must hold one folder a class")
@@ -158,16 +153,14 @@ def load_views(
         chosen = [shape for shape in shapes if shape.train == (part == "train")]
         if not chosen:
             raise InputError(f"{folder}: has no {part} shapes, must have at least one")
-        channels = 3 if colour == "rgb" else 1
-        values = np.empty((len(chosen), views, channels, size, size), np.float32)
+        values = np.empty((len(chosen), views, 3 if colour == "rgb" else 1, size, size), np.float32)
         for row, shape in enumerate(chosen):
             for view, path in enumerate(shape.files):
                 content = read_bounded(path, FILE_BYTES)
                 digest.update(hashlib.sha256(content).digest())
                 image = decode_image(path, content)
-                wide = len(image)
-                if wide != side:
-                    raise InputError(f"{path}: is {wide} pixels wide, must be {side} like {first.name}")
+                if len(image) != side:
+                    raise InputError(f"{path}: is {len(image)} pixels wide, must be {side} like {first.name}")
                 values[row, view] = prepared(image, colour=colour, size=size)
         labels = np.array([shape.label for shape in chosen], np.int64)
         return Records(view_blocks(values, count), labels)
@@ -189,17 +182,16 @@ def list_shapes(folder: Path, views: int, classes: Sequence[str]) -> list[Shape]
     """Return all shapes in `folder`, by class and name; `InputError` for what does not belong there."""
     shapes: list[Shape] = []
     budget = FILE_LIMIT
-    for place in _class_folders(folder):
-        if place.name not in classes:
-            raise InputError(f"{place}: is no class, must be one of {', '.join(classes)}")
-        label = classes.index(place.name)
-        parts = [place / part for part in ("train", "test") if (place / part).is_dir()]
-        for inner in parts or [place]:
+    for kind in _class_folders(folder):
+        if kind.name not in classes:
+            raise InputError(f"{kind}: is no class, must be one of {', '.join(classes)}")
+        parts = [kind / part for part in ("train", "test") if (kind / part).is_dir()]
+        for inner in parts or [kind]:
             for name, files in _grouped(_listed(inner), views).items():
                 # 51 of 256: a fifth
-                tested = hashlib.sha256(f"{place.name}/{name}".encode()).digest()[0] < 51
+                tested = hashlib.sha256(f"{kind.name}/{name}".encode()).digest()[0] < 51
                 train = inner.name == "train" if parts else not tested
-                shapes.append(Shape(label, train, name, files))
+                shapes.append(Shape(classes.index(kind.name), train, name, files))
                 budget -= len(files)
         if budget < 0:
             raise InputError(f"{folder}: has more than {FILE_LIMIT} images, must have {FILE_LIMIT} at most")
@@ -242,24 +234,23 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
-    found: dict[str, dict[int, Path]] = {}
+    rings: dict[str, dict[int, Path]] = {}
     for path in paths:
         if path.name.startswith("."):
             continue
         match = VIEW_NAME.fullmatch(path.name)
         if match is None or not path.is_file():
             raise InputError(f"{path}: does not belong here, must be an image SHAPE_VIEW.png or SHAPE_VIEW.jpg")
-        shape = match["shape"]
         view = int(match["view"])
-        ring = found.setdefault(shape, {})
+        ring = rings.setdefault(match["shape"], {})
         if view in ring:
-            raise InputError(f"{path}: is a second file for view {view} of {shape!r}")
+            raise InputError(f"{path}: is a second file for view {view} of {match['shape']!r}")
         ring[view] = path
-    for shape, ring in found.items():
+    for shape, ring in rings.items():
         if len(ring) != views:
             first = next(iter(ring.values()))
             raise InputError(f"{first}: shape {shape!r} has {len(ring)} views, must have {views}")
-    return {shape: tuple(ring[view] for view in sorted(ring)) for shape, ring in found.items()}
+    return {shape: tuple(ring[view] for view in sorted(ring)) for shape, ring in rings.items()}
 
 
 ETH80_FILE = "eth80_16views_64x64.npz"
@@ -285,17 +276,14 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
     check_look(colour, size, SIDE)
     images, labels = _read(request.find(ETH80_FILE))
     views = prepared(images, colour=colour, size=size)
-    train, test = object_split(labels)
 
     def records(objects: LabelArray) -> Records:
         blocks = view_blocks(views[objects], count, turned=turned)
         return Records(blocks, np.repeat(labels[objects], each if turned else 1))
 
-    held = f"{each} of the 16 ring views each"
-    if turned:
-        held = f"one view each, {each} turns an object"
-    held += f", {colour}, {size} x {size} pixels; split by object"
-    return request.dataset(records(train), records(test), held)
+    held = f"one view each, {each} turns an object" if turned else f"{each} of the 16 ring views each"
+    parts = map(records, object_split(labels))
+    return request.dataset(*parts, f"{held}, {colour}, {size} x {size} pixels; split by object")
 
 
 def count_eth80(request: DataRequest) -> int:
