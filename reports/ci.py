@@ -30,18 +30,18 @@ def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) 
     file = clean(result.claims_file)
     skipped = [claim.verdict in ("inconclusive", "not-tested") and not claim.fails for claim in claims]
 
-    def took(what: str) -> str:
-        return f"{(measured or {}).get(what, 0.0):.3f}"
+    def seconds_of(key: str) -> str:
+        return f"{(measured or {}).get(key, 0.0):.3f}"
 
     failures = str(sum(claim.fails for claim in claims))
     totals = {"tests": str(len(claims)), "failures": failures, "errors": "0"}
-    seconds = {"time": took("seconds")}
+    seconds = {"time": seconds_of("seconds")}
     root = Element("testsuites", {"name": "dpzv-audit", **totals, **seconds})
     totals["skipped"] = str(sum(skipped))
     suite = SubElement(root, "testsuite", {"name": file, **totals, **seconds})
     for place, claim in enumerate(claims, start=1):
         named = {"classname": file, "name": clean(claim.name)}
-        named["time"] = took(f"seconds of claim {place}")
+        named["time"] = seconds_of(f"seconds of claim {place}")
         case = SubElement(suite, "testcase", named)
         text = _text(claim)
         if claim.fails:
@@ -61,21 +61,16 @@ def to_sarif(result: VerifyResult) -> str:
 
     A rule's level is that of its verdict under the run's options, whatever else one claim of it may lack.
     """
-    levels = {
-        "refuted": "error",
-        "not-tested": "warning" if "not-tested" in result.options.allow else "error",
-        "overclaimed": "warning" if "overclaimed" in result.options.allow else "error",
-        "inconclusive": "error" if result.options.strict else "note",
-        "held": "note",
-        "supported": "note",
-    }
+    levels = dict.fromkeys(("refuted", "not-tested", "overclaimed"), "error")
+    levels |= dict.fromkeys(result.options.allow, "warning")
+    levels["inconclusive"] = "error" if result.options.strict else "note"
     rules = [
         {
             "id": f"claim-{verdict}",
             "name": f"Claim{verdict.title().replace('-', '')}",
             "shortDescription": {"text": f"A privacy claim is {verdict.replace('-', ' ')}."},
             "fullDescription": {"text": MEANINGS[verdict]},
-            "defaultConfiguration": {"level": levels[verdict]},
+            "defaultConfiguration": {"level": levels.get(verdict, "note")},
         }
         for verdict in ORDER
     ]
@@ -86,8 +81,8 @@ def to_sarif(result: VerifyResult) -> str:
         "invocations": [{"executionSuccessful": not result.interrupted}],
         "results": [_result(claim, result) for claim in result.claims],
     }
-    found = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
-    return inert_json(json.dumps(found, indent=2, allow_nan=False)) + "\n"
+    log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    return inert_json(json.dumps(log, indent=2, allow_nan=False)) + "\n"
 
 
 def _standing(claim: ClaimResult) -> dict[str, str]:

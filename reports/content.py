@@ -13,13 +13,6 @@ from .document import Report, Tile
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
-
-
-def _fenced(value: str, language: str = "json") -> "Markup":
-    from markupsafe import Markup
-
-    return Markup(text.fenced(value, language))
 
 
 @cache
@@ -32,7 +25,7 @@ def environment() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    found = Environment(
+    made = Environment(
         loader=PackageLoader("reports"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -42,28 +35,28 @@ def environment() -> "Environment":
         lstrip_blocks=True,
     )
     for module in (curves, figures, head, matrix, measured, risk, verdicts, verification):
-        found.globals[module.__name__.rpartition(".")[2]] = module
-    found.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile}
-    found.globals["rounding"] = rounding
-    found.tests["sound_at"] = measured.is_sound_at
-    shown = (
-        text.as_claimed,
-        text.lower_bound,
-        text.number,
-        text.percent,
-        text.proportion,
-        text.upper_bound,
-        text.the,
-        text.to_json,
+        made.globals[module.__name__.rpartition(".")[2]] = module
+    made.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile, "rounding": rounding}
+    made.tests["sound_at"] = measured.is_sound_at
+    names = (
+        "as_claimed",
+        "capitalized",
+        "lower_bound",
+        "number",
+        "percent",
+        "proportion",
+        "upper_bound",
+        "the",
+        "to_json",
     )
-    found.filters |= {function.__name__: function for function in (*shown, rounding.p_value)}
-    found.filters |= {
-        "capitalized": lambda value: value[:1].upper() + value[1:],
+    made.filters |= {name: getattr(text, name) for name in names}
+    made.filters |= {
+        "p_value": rounding.p_value,
         "drawn": Markup,
-        "fenced": _fenced,
+        "fenced": lambda value, language: Markup(text.fenced(value, language)),
         "markdown": lambda value: Markup(text.markdown(value)),
     }
-    return found
+    return made
 
 
 def report_content(

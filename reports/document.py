@@ -33,7 +33,7 @@ class Table:
         The first column stays. A measurement without a confidence does not contradict those with one. A column of
         nothing but dashes goes without a note; of a single row only those go.
         """
-        said = []
+        notes = []
         for title in [*self.columns][1:]:
             values = {row[title] for row in self.rows}
             if title == "confidence" and len(values) > 1:
@@ -41,13 +41,13 @@ class Table:
             if len(values) > 1 or (len(self.rows) == 1 and values != {MISSING}):
                 continue
             if values != {MISSING}:
-                said.append(f"{title}: {values.pop()}")
-            for found in (self.columns, *self.rows):
-                del found[title]
-        self.note = "; ".join(said)
+                notes.append(f"{title}: {values.pop()}")
+            for cells in (self.columns, *self.rows):
+                del cells[title]
+        self.note = "; ".join(notes)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Picture:
     """A figure: SVG source and its caption; `name` is also the stem of the file beside the report."""
 
@@ -61,7 +61,7 @@ class Picture:
         return label_of(self.svg)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Code:
     """Preformatted text, such as JSON, or one command."""
 
@@ -69,14 +69,10 @@ class Code:
     command: bool = False
 
 
-def _picture(name: str, svg: str, caption: str) -> Picture:
-    return Picture(name=name, svg=svg, caption=" ".join(caption.split()))
-
-
 Block = Table | Picture | Code | str
 
 
-@dataclass(kw_only=True)
+@dataclass
 class Section:
     """A heading, its anchor, and the blocks under it in reading order.
 
@@ -114,7 +110,7 @@ class Judgement:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class NextStep:
     """What to do next: a sentence, and the command that does it where there is one."""
 
@@ -127,11 +123,8 @@ class Report:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.title = kind
-        self.lead = ""
-        self.judgement: Judgement | None = None
+        self.head(kind, "")
         self.tiles: list[Tile] = []
-        self.step: NextStep | None = None
         self.deciding: Picture | None = None
         self._sections: list[Section] = []
 
@@ -156,7 +149,7 @@ class Report:
     def decide(self, name: str, svg: str, caption: str) -> None:
         """Show under the head the picture that decides the verdict, where one was drawn."""
         if svg:
-            self.deciding = _picture(name, svg, caption)
+            self.deciding = Picture(name, svg, " ".join(caption.split()))
 
     def decided_by(self, name: str) -> bool:
         """Return whether the figure of that name stands under the head already."""
@@ -164,7 +157,7 @@ class Report:
 
     def section(self, anchor: str, title: str) -> None:
         """Begin a section, in which the blocks that follow stand."""
-        self._sections.append(Section(anchor=anchor, title=title))
+        self._sections.append(Section(anchor, title))
 
     def fold(self, summary: str) -> None:
         """Fold away what follows in this section, under a line that says what it is."""
@@ -183,34 +176,33 @@ class Report:
 
     def code(self, text: str, *, command: bool = False) -> None:
         """Add preformatted text, or one `command`."""
-        self._add(Code(text=text, command=command))
+        self._add(Code(text, command))
 
     def picture(self, name: str, svg: str, caption: str) -> None:
         """Add a figure where something was drawn."""
         if svg:
-            self._add(_picture(name, svg, caption))
+            self._add(Picture(name, svg, " ".join(caption.split())))
 
     def pairs(self, caption: str, titles: tuple[str, str], values: Row, code: Collection[str] = ()) -> None:
         """Add a table of two columns, of keys and values, where there are any."""
-        key, value = titles
-        self.table(caption, [{key: name, value: found} for name, found in values.items()], code=code)
+        self.table(caption, [dict(zip(titles, pair, strict=True)) for pair in values.items()], code=code)
 
     def table(
         self,
         caption: str,
-        found: Iterable[Row] = (),
+        known_rows: Iterable[Row] = (),
         *,
         caller: Callable[[Callable[..., None]], object] | None = None,
         note: str = "",
         hoist: bool = False,
         **kinds: Collection[str],
     ) -> str:
-        """Add a table of the rows found, or written between `call(add)` and `endcall`, where there are any; return "".
+        """Add a table of known rows, or of those written between `call(add)` and `endcall`, if any; return "".
 
         The keys of the first row are the columns; those titled in `number`, `code` and `link` hold these. With `hoist`
         a column that says the same in all rows moves into the note.
         """
-        rows = [*found]
+        rows = [*known_rows]
         stressed: set[int] = set()
 
         def add(row: Row, *, strong: bool = False) -> None:
@@ -222,9 +214,8 @@ class Report:
             caller(add)
         if not rows:
             return ""
-        columns = dict.fromkeys(rows[0], "text")
-        for kind, titles in kinds.items():
-            columns |= {title: kind for title in titles if title in columns}
+        kind_of = {title: kind for kind, titles in kinds.items() for title in titles}
+        columns = {title: kind_of.get(title, "text") for title in rows[0]}
         cells = [{title: MISSING if value == "" else number(value) for title, value in row.items()} for row in rows]
         table = Table(caption=caption, columns=columns, rows=cells, strong=stressed, note=note)
         if hoist:

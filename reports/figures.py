@@ -71,7 +71,7 @@ def control_label(name: str, measurement: "Interval | float") -> str:
 def chance_level(baselines: "Mapping[str, Interval | float]") -> float | None:
     """Return the best success without seeing anything, the largest baseline; None where there is none."""
     marks = filter(None, map(mark, baselines, baselines.values()))
-    return max((found.value for found in marks), default=None)
+    return max((known.value for known in marks), default=None)
 
 
 def alt_of(rows: Sequence[Mark]) -> str:
@@ -110,11 +110,12 @@ def success_figure(
     the best that a guess reaches without seeing anything. All values are proportions, or cosines in [-1, 1]. Where the
     success is not `alarming`, it has the colour of text.
     """
+    values = {
+        **{f"baseline: {name}": value for name, value in baselines.items()},
+        **{f"control: {name}": value for name, value in controls.items()},
+    }
     measured = mark(attack or "attack", success, least=-1.0)
-    marks = [measured]
-    for role, found in (("baseline", baselines), ("control", controls)):
-        for name, value in found.items():
-            marks.append(mark(f"{role}: {name.replace('_', ' ')}", value, least=-1.0))
+    marks = [measured, *(mark(name.replace("_", " "), value, least=-1.0) for name, value in values.items())]
     rows = [row for row in marks if row is not None]
     if not rows:
         return ""
@@ -185,26 +186,24 @@ def staleness_figure(distribution: "Sequence[Ages]") -> str:
     bars = {}
     for row in distribution:
         last = "" if row.first == row.last else f" to {row.last:.0f}"
-        text = percent(round(row.share, 3))
-        if 0 < row.share < 0.001:
-            text = "less than 0.1%"
+        text = "less than 0.1%" if 0 < row.share < 0.001 else percent(round(row.share, 3))
         bars[f"{row.first:.0f}{last}"] = row.share, text
     if not bars:
         return ""
-    said = "; ".join(f"{label} {text}" for label, (_, text) in bars.items())
-    alt = f"Age of the rows that the server read, in rounds: {said}"
+    subject = "Age of the rows that the server read, in rounds: "
     across = "share of the rows that the server read"
-    return bars_figure("staleness", alt, bars, xlabel=across, ylabel="age in rounds")
+    return bars_figure("staleness", subject, bars, xlabel=across, ylabel="age in rounds")
 
 
 def bars_figure(
-    name: str, alt: str, bars: Mapping[str, tuple[float, str]], *, level: float | None = None, **names: str
+    name: str, subject: str, bars: Mapping[str, tuple[float, str]], *, level: float | None = None, **names: str
 ) -> str:
     """Return values of at least 0 as bars from the left, each with its text, and one dashed `level`, as SVG."""
+    values = [value for value, _ in bars.values()]
+    alt = f"{subject}{'; '.join(f'{label} {text.strip()}' for label, (_, text) in bars.items())}"
 
     def paint(axes: "Axes") -> None:
         places = range(len(bars))
-        values = [value for value, _ in bars.values()]
         axes.barh(places, values, height=0.62, color=ACCENT if level is None else MUTED)
         if level is not None:
             axes.axvline(level, color=ACCENT, ls="--", lw=1.4)
@@ -218,16 +217,16 @@ def bars_figure(
     return svg.draw(name, alt, 0.7 + 0.32 * len(bars), paint)
 
 
-def records_figure(found: "Reconstructions") -> str:
+def records_figure(pictures: "Reconstructions") -> str:
     """Return reconstructed records beside the originals and the mean record as SVG; "" where there are none.
 
-    `found` holds the (height, width) of a record, and rows of records, each a flat list of greys in [0, 1].
+    `pictures` holds the (height, width) of a record, and rows of records, each a flat list of greys in [0, 1].
     """
-    if len(found.shape) != 2 or not all(1 <= side <= 10_000 for side in found.shape):
+    if len(pictures.shape) != 2 or not all(1 <= side <= 10_000 for side in pictures.shape):
         return ""
-    height, width = found.shape
+    height, width = pictures.shape
     rows = []
-    for row in found.rows:
+    for row in pictures.rows:
         if records := [record for record in row.records if len(record) == height * width]:
             rows.append((clean(row.what), records))
     if not rows:
@@ -243,9 +242,9 @@ def records_figure(found: "Reconstructions") -> str:
         from matplotlib.patches import Rectangle
 
         bars: dict[int, list[_Bar]] = {}
-        for place, (what, records) in enumerate(rows):
+        for place, (kind, records) in enumerate(rows):
             top = place * pitch
-            axes.text(0.0, top - 0.45 * line, what, ha="left", va="bottom", color=INK)
+            axes.text(0.0, top - 0.45 * line, kind, ha="left", va="bottom", color=INK)
             for index, record in enumerate(records):
                 left = index * (width + gap)
                 for shade, bar in _bars(record, width, left, top):
@@ -258,7 +257,7 @@ def records_figure(found: "Reconstructions") -> str:
         axes.set_axis_off()
 
     inches = WIDTH * (len(rows) * pitch - 0.4 * line) / (1.02 * across)
-    alt = f"{count} records, row by row: " + "; ".join(what for what, _ in rows)
+    alt = f"{count} records, row by row: {'; '.join(kind for kind, _ in rows)}"
     return svg.draw("records", alt, inches + 0.1, paint)
 
 

@@ -34,7 +34,7 @@ from . import verification
 from .document import Judgement, NextStep
 from .figures import chance_level
 from .matrix import column_of_cell, worst_first
-from .text import as_claimed, clean, lower_bound, proportion, the, upper_bound
+from .text import as_claimed, capitalized, clean, lower_bound, proportion, the, upper_bound
 from .verdicts import MEANINGS, notes_of, notes_on, warnings_of, words_of
 
 RELATIONS = {
@@ -51,9 +51,7 @@ _MOST_NOTES = 20
 """Notes that stand at the top of a page; the others stand with their claims."""
 _TRAININGS = 2
 """Trainings whose coins `audit system` guesses by default."""
-_GATE = NextStep(
-    words="Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml"
-)
+_GATE = NextStep("Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml")
 _SETTINGS = frozenset({"--method", "--system", "--sample-rate", "--set", "--defence", "--defence-set"})
 _OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}
 """Flags of a command line that say what was trained, as `calibrate` takes them too."""
@@ -63,8 +61,8 @@ _AS_TRAINED = _OF_TRAINING | _OF_NOISE | {"--preset", "--epochs", "--batch-size"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What one attack found, `value`, beside the best of what needs no attack, and a guess that sees nothing.
+class AttackSuccess:
+    """The success of one attack, `value`, beside the best of what needs no attack, and a guess that sees nothing.
 
     `reference` and `chance` are None where nothing says. `leaks`: it lies above everything that needs no attack, as far
     as its intervals tell. `undecided`: more trainings might tell it from that.
@@ -85,17 +83,12 @@ class Found:
         return damage(self.value, self.reference or 0.0)
 
     @property
-    def shown(self) -> str:
-        """The success as its metric is read: labels in percent."""
-        return share(self.value, self.metric)
-
-    @property
     def much(self) -> str:
         """What it finds, as "finds 98.0% of labels"."""
         return f"{'finds' if self.metric == LABELS else 'reaches'} {much(self.value, self.metric)}"
 
 
-def _found(best: Found) -> str:
+def _in_words(best: AttackSuccess) -> str:
     """Return what an attack finds beside what needs none, as a sentence without its full stop."""
     beside = "" if best.reference is None else f" ({share(best.reference, best.metric)} without an attack)"
     return f"{best.attack} {best.much}{beside}"
@@ -111,26 +104,24 @@ def much(value: float, metric: str) -> str:
     return f"{share(value, metric)} {'of labels' if metric == LABELS else 'in ' + metric}"
 
 
-def _value(found: Interval | float) -> float:
-    return found.value if isinstance(found, Interval) else found
-
-
-def found_by(result: AttackResult) -> list[Found]:
-    """Return what the attacks of a result on its own system found: its own, and another that stands beside it."""
-    others = [_found_by_cell(cell) for cell in result.beside if cell.method == result.method]
+def successes(result: AttackResult) -> list[AttackSuccess]:
+    """Return the successes of attacks on the system of a result: its own, and another that stands beside it."""
+    others = [_of_cell(cell) for cell in result.beside if cell.method == result.method]
     success, baselines = result.success, result.baselines
     if success is None:
         return others
     over = success.over_trainings
-    reference = max(map(_value, baselines.values()), default=None)
-    leaks = bool(baselines) and all(compared(success, found).side == "above" for found in baselines.values())
+    guesses = {name: value for name, value in baselines.items() if not isinstance(value, Interval)}
+    values = [value.value if isinstance(value, Interval) else value for value in baselines.values()]
+    reference = max(values, default=None)
+    leaks = bool(baselines) and all(compared(success, value).side == "above" for value in baselines.values())
     few = over is not None and over.low is None
-    own = Found(
+    own = AttackSuccess(
         attack=clean(result.attack),
         adversary=clean(result.adversary),
         value=success.value,
         reference=reference,
-        chance=chance_level({name: found for name, found in baselines.items() if not isinstance(found, Interval)}),
+        chance=chance_level(guesses),
         leaks=leaks,
         undecided=few and not leaks and of_these_trainings(success)[1] >= (reference or 0.0),
         metric=clean(result.metric),
@@ -138,9 +129,9 @@ def found_by(result: AttackResult) -> list[Found]:
     return [own, *others]
 
 
-def _found_by_cell(cell: Cell) -> Found:
+def _of_cell(cell: Cell) -> AttackSuccess:
     few = cell.trainings is not None and cell.over_low is None
-    return Found(
+    return AttackSuccess(
         attack=clean(cell.attack),
         adversary=clean(cell.adversary),
         value=cell.success or 0.0,
@@ -152,21 +143,21 @@ def _found_by_cell(cell: Cell) -> Found:
     )
 
 
-def strongest(found: Sequence[Found]) -> Found | None:
+def strongest(attacks: Sequence[AttackSuccess]) -> AttackSuccess | None:
     """Return the one of most damage: how far it lies between what needs no attack and a perfect attack."""
-    return max(found, key=lambda one: one.harm, default=None)
+    return max(attacks, key=lambda attack: attack.harm, default=None)
 
 
 def judged(privacy: Privacy) -> Verdict | None:
     """Return the verdict on a claimed epsilon; None where nothing is claimed, or a file contradicts itself."""
-    found = privacy.judged
-    return found if found is not None and found.word == privacy.verdict else None
+    verdict = privacy.judged
+    return verdict if verdict is not None and verdict.word == privacy.verdict else None
 
 
 def word_of(privacy: Privacy) -> VerdictWord | None:
     """Return the word of that verdict."""
-    found = judged(privacy)
-    return None if found is None else found.word
+    verdict = judged(privacy)
+    return None if verdict is None else verdict.word
 
 
 def claim_in_words(privacy: Privacy) -> str:
@@ -177,11 +168,11 @@ def claim_in_words(privacy: Privacy) -> str:
 
 def _no_bound(privacy: Privacy) -> str:
     gap = clean(privacy.gap or "")
+    if not gap:
+        return "no theorem covers it"
     # Of an explanation what is wrong, not yet what would close the gap.
     meanings = [privacy.gap_explanations.get(name.strip(), "").partition(";")[0] for name in gap.split(",")]
     meaning = "; ".join(clean(meaning) for meaning in meanings if meaning)
-    if not gap:
-        return "no theorem covers it"
     return f"theory gives no sound bound (gap {gap}{': ' + meaning if meaning else ''})"
 
 
@@ -191,45 +182,47 @@ def _fix(result: Run) -> NextStep:
     words = _line(result)
     if privacy.gap and "server-state" in privacy.gap and privacy.upper is None:
         return NextStep(
-            words="Do not state this epsilon. Train with dpzv-sound instead, which closes that gap",
+            "Do not state this epsilon. Train with dpzv-sound instead, which closes that gap",
             command=shlex.join(["dpzv-audit", "train", *_training(result, "dpzv-sound")]),
         )
     if privacy.upper is None:
         why = "the audit contradicts it" if word_of(privacy) == "refuted" else "no sound bound supports it"
-        return NextStep(words=f"Do not state {claim_in_words(privacy)}: {why}.")
+        return NextStep(f"Do not state {claim_in_words(privacy)}: {why}.")
     parts: dict[str, object] = {"--epsilon": privacy.claimed, "--delta": privacy.delta}
     parts |= {"--adversary": privacy.adversary, "--neighbours": privacy.neighbours}
     claim = [word for flag, value in parts.items() if value is not None for word in (flag, _typed(value))]
-    settings = _settings(result.config, words)
+    settings = _settings(result.config, " ".join(words))
     set_up = clean(getattr(result, "attack_setting", {}).get("set_up", "")).partition(":")[0]
     of_it = f" of this set-up ({set_up})" if set_up else ""
     return NextStep(
-        words=f"State ε ≤ {upper_bound(privacy.upper)}{of_it} instead, or add the noise that the claim needs",
+        f"State ε ≤ {upper_bound(privacy.upper)}{of_it} instead, or add the noise that the claim needs",
         command=shlex.join(["dpzv-audit", "calibrate", *_training(result), *settings, *claim]),
     )
 
 
-def _settings(config: Mapping[str, object], words: Sequence[str]) -> list[str]:
+def _settings(config: Mapping[str, object], line: str) -> list[str]:
     """Return the settings on which the bound rests as flags, where the command line leaves them to defaults."""
-    flags = {"epochs": "--epochs", "batch_size": "--batch-size"}
-    found = [word for key, flag in flags.items() if key in config for word in (flag, _typed(config[key]))]
-    usual = {"clip": None, "top_model": True, "server_update": "sgd", "sampler": "shuffled"}
-    for key in filter(config.__contains__, usual):
-        if config[key] != usual[key] and f"{key}=" not in " ".join(words):
-            found += ["--set", f"{key}={_typed(config[key])}"]
-    return found
+    words = []
+    for key in ("epochs", "batch_size"):
+        if key in config:
+            words += [f"--{key.replace('_', '-')}", _typed(config[key])]
+    for key, usual in {"clip": None, "top_model": True, "server_update": "sgd", "sampler": "shuffled"}.items():
+        if key in config and config[key] != usual and f"{key}=" not in line:
+            words += ["--set", f"{key}={_typed(config[key])}"]
+    return words
 
 
 def _training(result: Run, method: str = "", flags: frozenset[str] = _OF_TRAINING) -> list[str]:
     """Return those of `flags` that the command line gives and that say what was trained, or the same by a `method`."""
     words = _line(result)
-    found: list[str] = []
+    kept: list[str] = []
+    named = False
     for place, word in enumerate(words):
         flag, equals, _ = word.partition("=")
         if flag in flags and not (method and flag == "--method"):
-            found += [word] if equals else words[place : place + 2]
-    named = any(word.partition("=")[0] in ("--method", "--system") for word in found)
-    return found if named else ["--method", method or clean(result.method), *found]
+            kept += [word] if equals else words[place : place + 2]
+            named |= flag in ("--method", "--system")
+    return kept if named else ["--method", method or clean(result.method), *kept]
 
 
 def _again(words: Sequence[str], flag: str, value: str) -> str:
@@ -245,8 +238,8 @@ def _again(words: Sequence[str], flag: str, value: str) -> str:
 
 def _line(result: Result, *otherwise: str) -> list[str]:
     """Return the command line of a run, or another where the result holds none of ours."""
-    found = list(getattr(result, "command_line", None) or [])
-    return found if found[:1] == ["dpzv-audit"] else ["dpzv-audit", *otherwise]
+    words = list(getattr(result, "command_line", None) or [])
+    return words if words[:1] == ["dpzv-audit"] else ["dpzv-audit", *otherwise]
 
 
 def _typed(value: object) -> str:
@@ -258,6 +251,9 @@ _OF_SCORES = " against whoever can compute these scores"
 
 
 def _on_claim(result: Run | ScoresResult, verdict: Verdict, step: NextStep) -> tuple[Judgement, NextStep]:
+    """Return the verdict on a claim; a run's claim that fell must be mended before anything else."""
+    if isinstance(result, Run) and verdict.word in FALSE_OR_UNPROVEN:
+        step = _fix(result)
     judgement = Judgement(
         word=words_of(verdict),
         about=claim_in_words(result.privacy) + (_OF_SCORES if isinstance(result, ScoresResult) else ""),
@@ -278,16 +274,11 @@ def _no_claim(result: Run) -> str:
 
 def _unjudged(result: Run, word: str, about: str) -> Judgement:
     """Return what stands in the place of a verdict: there is no claim, or the result says nothing of it."""
-    found = _no_claim(result)
+    why = _no_claim(result)
     if result.privacy.claimed is not None:
-        return Judgement(word="not judged", about=claim_in_words(result.privacy), why=f"{_sentence(found)}.")
-    return Judgement(
-        word=word, about=about, why=f"No ε is claimed; {found}.", notes=tuple(warnings_of(result.warnings))
-    )
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
+        return Judgement(word="not judged", about=claim_in_words(result.privacy), why=f"{capitalized(why)}.")
+    notes = tuple(warnings_of(result.warnings))
+    return Judgement(word=word, about=about, why=f"No ε is claimed; {why}.", notes=notes)
 
 
 @singledispatch
@@ -299,24 +290,26 @@ def head_of(result: Reported) -> tuple[Judgement, NextStep | None]:
 @head_of.register
 def _(result: AttackResult) -> tuple[Judgement, NextStep | None]:
     verdict = judged(result.privacy)
-    best = strongest(found_by(result))
+    best = strongest(successes(result))
     if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:
-        judgement, step = _on_claim(result, verdict, _fix(result))
-        return (replace(judgement, why=f"{judgement.why} {_found(best)}.") if best and best.leaks else judgement), step
+        judgement, fix = _on_claim(result, verdict, _GATE)
+        if best and best.leaks:
+            judgement = replace(judgement, why=f"{judgement.why} {_in_words(best)}.")
+        return judgement, fix
     words = _line(result, "attack")
-    step = NextStep(words="Mount the strongest attack too", command=_again(words, "--attack", STRONGEST))
+    step = NextStep("Mount the strongest attack too", command=_again(words, "--attack", STRONGEST))
     if best is None:
         judgement = Judgement(word="not measured", about=f"{clean(result.attack)} by {the(result.adversary)}", why="")
         return judgement, step
     about = " ".join([best.attack, *(["by the", best.adversary] if best.adversary else []), best.much])
-    why = _found(best)
+    why = _in_words(best)
     why += f"; {_no_claim(result)}." if verdict is None else f". {clean(verdict.why)}"
     if best.leaks:
         word = "leaks"
-        step = NextStep(words="Choose a defence from this list, and attack again", command="dpzv-audit list defences")
+        step = NextStep("Choose a defence from this list, and attack again", command="dpzv-audit list defences")
     elif best.undecided:
         word = "too few trainings to tell"
-        step = NextStep(words="Repeat it with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
+        step = NextStep("Repeat it with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
     else:
         word = "measured" if best.reference is None else "no leak seen"
     if verdict is not None and not best.leaks:
@@ -328,11 +321,9 @@ def _(result: AttackResult) -> tuple[Judgement, NextStep | None]:
 @head_of.register
 def _(result: TrainResult) -> tuple[Judgement, NextStep | None]:
     verdict = judged(result.privacy)
-    if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:
-        return _on_claim(result, verdict, _fix(result))
     attack = ["dpzv-audit", "attack", *_training(result, flags=_AS_TRAINED), "--attack", STRONGEST]
     why = ", to see what leaks" if verdict is None else ": a claim is not tested until it has been attacked"
-    step = NextStep(words=f"Attack it{why}", command=shlex.join(attack))
+    step = NextStep(f"Attack it{why}", command=shlex.join(attack))
     if verdict is not None:
         return _on_claim(result, verdict, step)
     return _unjudged(result, "no claim", f"{clean(result.method) or 'the training'} promises no ε"), step
@@ -341,17 +332,14 @@ def _(result: TrainResult) -> tuple[Judgement, NextStep | None]:
 @head_of.register
 def _(result: AuditResult) -> tuple[Judgement, NextStep | None]:
     verdict = judged(result.privacy)
-    words = _line(result, "audit", "method", result.method)
-    if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:
-        return _on_claim(result, verdict, _fix(result))
-    more = _more(result, words)
+    more = _more(result, _line(result, "audit", "method", result.method))
     if verdict is None:
         lower = result.privacy.empirical_lower
-        shown = "no ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
-        judgement = _unjudged(result, "measured", f"{shown} against {the(result.adversary)}")
+        bound = "no ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
+        judgement = _unjudged(result, "measured", f"{bound} against {the(result.adversary)}")
         if result.privacy.claimed is None and _all_told(result):
             return replace(judgement, word="leaks", alarming=True), NextStep(
-                words="The audit tells all that so much evidence can: choose a defence from this list, and audit again",
+                "The audit tells all that so much evidence can: choose a defence from this list, and audit again",
                 command="dpzv-audit list defences",
             )
         return judgement, more
@@ -362,9 +350,9 @@ def _more(result: AuditResult, words: Sequence[str]) -> NextStep:
     """Return how to audit with twice the evidence: trainings of a system, whose coins are many; else runs."""
     if result.method.startswith("system:"):
         trainings = next((int(b) for a, b in pairwise(words) if a == "--trials" and b.isdecimal()), _TRAININGS)
-        return NextStep(words="Audit it with more trainings", command=_again(words, "--trials", str(2 * trainings)))
-    runs = max((found.n_in for found in result.privacy.estimators), default=1000)
-    return NextStep(words="Audit it with more runs", command=_again(words, "--runs", str(2 * runs)))
+        return NextStep("Audit it with more trainings", command=_again(words, "--trials", str(2 * trainings)))
+    runs = max((bound.n_in for bound in result.privacy.estimators), default=1000)
+    return NextStep("Audit it with more runs", command=_again(words, "--runs", str(2 * runs)))
 
 
 def _all_told(result: AuditResult) -> bool:
@@ -372,20 +360,20 @@ def _all_told(result: AuditResult) -> bool:
 
     A cut lies at a score of a pilot, so that some scores beyond it count as errors though all can be told apart.
     """
-    bounds = [found for found in result.privacy.estimators if not found.assumes]
-    return any(0.0 < 0.95 * found.ceiling <= found.epsilon_lower for found in bounds)
+    bounds = [bound for bound in result.privacy.estimators if not bound.assumes]
+    return any(0.0 < 0.95 * bound.ceiling <= bound.epsilon_lower for bound in bounds)
 
 
 @head_of.register
 def _(result: ScoresResult) -> tuple[Judgement, NextStep | None]:
     verdict = judged(result.privacy)
     if verdict is not None and verdict.word == "refuted":
-        return _on_claim(result, verdict, NextStep(words="Do not state this epsilon: the scores contradict it."))
-    more = NextStep(words="Audit again with more scores: they can show more (see “most it could show” below).")
+        return _on_claim(result, verdict, NextStep("Do not state this epsilon: the scores contradict it."))
+    more = NextStep("Audit again with more scores: they can show more (see “most it could show” below).")
     if verdict is None:
         # As the meaning: a bound that assumes something stands there only where no other does.
-        bounds = [found for found in result.estimators if not found.assumes] or result.estimators
-        lower = max((found.epsilon_lower for found in bounds), default=None)
+        bounds = [bound for bound in result.estimators if not bound.assumes] or result.estimators
+        lower = max((bound.epsilon_lower for bound in bounds), default=None)
         about = "ε" if lower is None else f"ε ≥ {lower_bound(lower)}{_OF_SCORES}"
         notes = tuple(warnings_of(result.warnings))
         return Judgement(word="measured", about=about, why=clean(result.meaning), notes=notes), more
@@ -405,8 +393,8 @@ def _of_cells(
     about = f"{_counted(leaks, measured)} {where} find more than can be found without an attack"
     why = _worst(worst)
     notes = tuple(warnings_of(not_learnt(cells)))
-    more = NextStep(words="Repeat it with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
-    defend = NextStep(words="Read the report of the worst, then choose a defence", command="dpzv-audit list defences")
+    more = NextStep("Repeat it with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
+    defend = NextStep("Read the report of the worst, then choose a defence", command="dpzv-audit list defences")
     if controls is not None and not controls.hold:
         why = f"Negative controls are not at chance, the worst {clean(controls.worst)}: no number here can be trusted."
         return Judgement(word="not to be trusted", about=about, why=why, alarming=True, notes=notes), None
@@ -420,11 +408,9 @@ def _of_cells(
 
 def _counted(some: Sequence[Cell], all_cells: Sequence[Cell]) -> str:
     """Return how many attacks are among some cells of all, and how many cells, where an attack has several."""
-    found, names = ({cell.attack for cell in cells} for cells in (some, all_cells))
-    words = f"{len(found)} of {len(names)} attacks"
-    if len(names) == len(all_cells):
-        return words
-    return f"{words} ({len(some)} of {len(all_cells)} cells)"
+    some_attacks, attacks = ({cell.attack for cell in cells} for cells in (some, all_cells))
+    cells = "" if len(attacks) == len(all_cells) else f" ({len(some)} of {len(all_cells)} cells)"
+    return f"{len(some_attacks)} of {len(attacks)} attacks{cells}"
 
 
 def not_learnt(cells: Sequence[Cell]) -> list[str]:
@@ -474,11 +460,11 @@ def _(result: VerifyResult) -> tuple[Judgement, NextStep | None]:
     shown = gravest.replace("-", " ")
     about = f"{len(of_it)} of {len(result.claims)} claims" + (f" {shown}" if result.failed else "")
     first = next(iter(of_it), None)
-    if len(result.claims) == 1 and first is not None:
-        about = f"the claim “{clean(first.name)}” is {shown}"
     why = MEANINGS[gravest]
     if first is not None:
         why = f"“{clean(first.name)}”: {clean(first.sentence)}"
+        if len(result.claims) == 1:
+            about = f"the claim “{clean(first.name)}” is {shown}"
     if result.interrupted:
         why += " The run was interrupted: the evidence is partial."
     noted = [(claim, note) for claim in result.claims for note in notes_of(claim.judged)]
@@ -495,27 +481,24 @@ def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> NextStep:
     """Return what to do about the gravest claim of a file."""
     if claim.verdict in FALSE_OR_UNPROVEN and claim.form == "method":
         if claim.gap == "not-released":
-            return NextStep(
-                words="Withdraw the claim, or let the method state a release of its noise, and verify again."
-            )
-        found = claim.claim
-        words = ["dpzv-audit", "calibrate", "--method", str(found.get("method"))]
+            return NextStep("Withdraw the claim, or let the method state a release of its noise, and verify again.")
+        words = ["dpzv-audit", "calibrate", "--method", str(claim.claim.get("method"))]
         for key in ("dataset", "epsilon", "delta", "adversary", "neighbours"):
-            if found.get(key) is not None:
-                words += [f"--{key}", _typed(found[key])]
-        return NextStep(words="Withdraw the claim, or find the noise that it needs", command=shlex.join(words))
+            if claim.claim.get(key) is not None:
+                words += [f"--{key}", _typed(claim.claim[key])]
+        return NextStep("Withdraw the claim, or find the noise that it needs", command=shlex.join(words))
     if claim.verdict in FALSE_OR_UNPROVEN:
-        return NextStep(words="Withdraw the claim, or change the system that it is about and verify again.")
+        return NextStep("Withdraw the claim, or change the system that it is about and verify again.")
     if claim.verdict == "not-tested":
         return NextStep(
-            words="Remove what voids the evidence, or allow more trials. Where no test exists, withdraw the claim or "
+            "Remove what voids the evidence, or allow more trials. Where no test exists, withdraw the claim or "
             "pass --allow not-tested."
         )
     if claim.verdict == "inconclusive":
         return NextStep(
-            words="Gather more evidence: more trials, or scores of more runs. Evidence may refute a claim and never "
+            "Gather more evidence: more trials, or scores of more runs. Evidence may refute a claim and never "
             "confirms it: where no theorem covers one it stays inconclusive, and verify --strict fails."
         )
     return NextStep(
-        words="Verify the claims with every change", command=shlex.join(["dpzv-audit", "verify", result.claims_file])
+        "Verify the claims with every change", command=shlex.join(["dpzv-audit", "verify", result.claims_file])
     )

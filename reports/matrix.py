@@ -25,8 +25,8 @@ ROOMY = 14
 
 def never_applied(cells: Sequence[Cell], name: Callable[[Cell], str]) -> list[str]:
     """Return rows or columns, as `name` calls them, without a cell in which an attack applies to a method."""
-    applied = {name(c) for c in cells if c.state != "does not apply"}
-    return [found for found in dict.fromkeys(map(name, cells)) if found not in applied]
+    applied = {name(cell) for cell in cells if cell.state != "does not apply"}
+    return [each for each in dict.fromkeys(map(name, cells)) if each not in applied]
 
 
 def column_of_cell(cell: Cell) -> str:
@@ -42,8 +42,8 @@ def row_of_cell(cell: Cell) -> str:
 
 def mounted(cell: Cell) -> str | None:
     """Return which attack the strongest is, and which client looks; None where there is nothing to say."""
-    who = f"by client {', '.join(map(str, cell.clients))}" if len(cell.clients) == 1 else None
-    return " ".join(part for part in (cell.chosen and clean(cell.chosen), who) if part) or None
+    who = f"by client {cell.clients[0]}" if len(cell.clients) == 1 else None
+    return " ".join(filter(None, (cell.chosen and clean(cell.chosen), who))) or None
 
 
 def worst_first(cells: Sequence[Cell]) -> list[Cell]:
@@ -52,40 +52,30 @@ def worst_first(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(done, key=attrgetter("harm"), reverse=True)
 
 
-def _names(cell: Cell) -> tuple[str, str]:
-    return row_of_cell(cell), column_of_cell(cell)
-
-
 def reasons(cells: Sequence[Cell], state: str) -> list[Row]:
     """Return why cells in a state have no number, the methods of one attack that share a reason in one row."""
     methods = len(set(map(column_of_cell, cells)))
-    of: dict[tuple[str, str], list[str]] = {}
+    columns: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell.state == state:
             why = cell.reason or ""
             # Without the names that stand beside it.
-            for what in (cell.attack, f"{cell.noise} noise"):
-                why = why.removeprefix(f"{what} does not apply to {cell.method}: ")
-            of.setdefault((row_of_cell(cell), why), []).append(column_of_cell(cell))
-    rows: list[Row] = []
-    for (row, why), names in of.items():
-        method = "all" if len(names) == methods else "; ".join(names)
-        rows.append({"attack": row, "method": method, "why": why})
-    return rows
+            for subject in (cell.attack, f"{cell.noise} noise"):
+                why = why.removeprefix(f"{subject} does not apply to {cell.method}: ")
+            columns.setdefault((row_of_cell(cell), why), []).append(column_of_cell(cell))
+    return [
+        {"attack": row, "method": "all" if len(names) == methods else "; ".join(names), "why": why}
+        for (row, why), names in columns.items()
+    ]
 
 
 @dataclass(frozen=True)
 class Defended:
-    """What a method gives away under a defence, or without: its cells of the strongest attack by each adversary."""
+    """What a method gives away under a defence, or without: the worst cell of the strongest attacks on it."""
 
     name: str
     epsilon: float | None
-    strongest: Sequence[Cell]
-
-    @property
-    def worst(self) -> Cell:
-        """Return the cell of most damage."""
-        return max(self.strongest, key=lambda cell: cell.damage or 0.0)
+    worst: Cell
 
 
 def defended(cells: Sequence[Cell]) -> list[Defended]:
@@ -98,10 +88,10 @@ def defended(cells: Sequence[Cell]) -> list[Defended]:
     if not any(cell.defence for cell in measured):
         return []
     heads = [cell for cell in measured if cell.chosen] or measured
-    found: dict[tuple[str, float | None], list[Cell]] = {}
+    groups: dict[tuple[str, float | None], list[Cell]] = {}
     for cell in heads:
-        found.setdefault((method_of(cell), cell.epsilon), []).append(cell)
-    return [Defended(name, epsilon, own) for (name, epsilon), own in found.items()]
+        groups.setdefault((method_of(cell), cell.epsilon), []).append(cell)
+    return [Defended(*key, max(own, key=lambda cell: cell.damage or 0.0)) for key, own in groups.items()]
 
 
 def on_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -125,14 +115,13 @@ def pareto(cells: Sequence[Cell]) -> str:
     front = on_front([point for points in by_name.values() for point in points])
     chart.line("nothing here has less damage and more accuracy", front, color=svg.MUTED, lw=1.0, drawstyle="steps-post")
     for index, (name, points) in enumerate(by_name.items()):
-        look = look_of(index)
-        chart.line(name, points, ls="none", marker=look.marker, color=look.color, ms=6)
-    said = (
+        chart.line(name, points, **look_of(index)._replace(ls="none")._asdict(), ms=6)
+    ends = (
         f"{row.name} {number(row.epsilon)}".removesuffix(" -") + f" {proportion(row.worst.accuracy, 3)} at damage "
         f"{proportion(row.worst.damage, 3)}"
         for row in rows[:12]
     )
-    alt = f"Accuracy against the damage of the strongest attack, by defence: {'; '.join(said)}"
+    alt = f"Accuracy against the damage of the strongest attack, by defence: {'; '.join(ends)}"
     return chart.draw("defences", alt, 3.1 + 0.18 * (len(by_name) + 1), fontsize=9)
 
 
@@ -146,7 +135,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
     if not worst:
         return ""
     idle = {*never_applied(cells, row_of_cell), *never_applied(cells, method_of)}
-    shown = [c for c in cells if idle.isdisjoint((row_of_cell(c), method_of(c)))]
+    shown = [cell for cell in cells if idle.isdisjoint((row_of_cell(cell), method_of(cell)))]
     rows = [*dict.fromkeys(map(row_of_cell, shown))]
     across = [*dict.fromkeys(map(column_of_cell, shown))]
     turned = len(across) > max(ROOMY, len(rows))
@@ -155,10 +144,10 @@ def heat_map(cells: Sequence[Cell]) -> str:
 
     def paint(axes: "Axes") -> None:
         size = 7.0 if len(across) <= ROOMY else 5.5
-        place = {_names(cell): cell for cell in shown}
+        by_name = {(row_of_cell(cell), column_of_cell(cell)): cell for cell in shown}
         for y, row in enumerate(rows):
             for x, column in enumerate(across):
-                cell = place.get((column, row) if turned else (row, column), Cell())
+                cell = by_name.get((column, row) if turned else (row, column), Cell())
                 _paint_cell(axes, x, y, cell, size)
         axes.set(xlim=(-0.5, len(across) - 0.5), ylim=(len(rows) - 0.5, -0.5))
         axes.set_xticks(range(len(across)), across, rotation=60, ha="right", fontsize=7.5)
@@ -166,8 +155,8 @@ def heat_map(cells: Sequence[Cell]) -> str:
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
 
-    said = (f"{' on '.join(_names(cell))} {proportion(cell.damage, 3)}" for cell in worst)
-    alt = f"Damage of attacks on methods; the worst: {'; '.join(said)}"
+    ranks = (f"{row_of_cell(cell)} on {column_of_cell(cell)} {proportion(cell.damage, 3)}" for cell in worst)
+    alt = f"Damage of attacks on methods; the worst: {'; '.join(ranks)}"
     # Columns are named along a slope below the map: the longest name sets its room.
     room = max(0.7, 0.062 * max(map(len, across)))
     row_height = 0.2 if turned else 0.24
@@ -180,8 +169,7 @@ def damages(cells: Sequence[Cell]) -> str:
     if not worst:
         return ""
     bars = {row_of_cell(cell): (max(0.0, cell.damage or 0.0), proportion(cell.damage, 3)) for cell in worst}
-    said = "; ".join(f"{name} {text}" for name, (_, text) in bars.items())
-    return bars_figure("attacks", f"Damage of attacks, the worst first: {said}", bars, xlabel="damage")
+    return bars_figure("attacks", "Damage of attacks, the worst first: ", bars, xlabel="damage")
 
 
 def shade_of(damage: float) -> float:

@@ -37,7 +37,7 @@ class Risk:
     """The advantage, true positive rates at `RATES`, and Bayes risks at even odds and at the prior `RARE`."""
 
     advantage: float
-    found: tuple[float, ...]
+    true_positives: tuple[float, ...]
     wrong: float
     wrong_if_rare: float
 
@@ -57,7 +57,7 @@ def risk_from_mu(mu: float) -> Risk:
     even, rare = delta_from_mu([0.0, np.log((1.0 - RARE) / RARE)], mu)
     return Risk(
         advantage=float(even),
-        found=tuple(float(1.0 - beta) for beta in gaussian_tradeoff(np.array(RATES), mu)),
+        true_positives=tuple(float(1.0 - beta) for beta in gaussian_tradeoff(np.array(RATES), mu)),
         wrong=float(0.5 * (1.0 - even)),
         wrong_if_rare=float(RARE * (1.0 - rare)),
     )
@@ -85,7 +85,7 @@ def risk_from_points(alpha: "ArrayLike", beta: "ArrayLike") -> Risk:
     across, down = np.asarray(alpha, float), np.asarray(beta, float)
     return Risk(
         advantage=max(0.0, float((1.0 - across - down).max())),
-        found=tuple(max(rate, float(1.0 - np.interp(rate, across, down))) for rate in RATES),
+        true_positives=tuple(max(rate, float(1.0 - np.interp(rate, across, down))) for rate in RATES),
         wrong=min(0.5, float(0.5 * (across + down).min())),
         wrong_if_rare=min(RARE, float(((1.0 - RARE) * across + RARE * down).min())),
     )
@@ -110,17 +110,25 @@ def at_least(privacy: "Privacy", tradeoff: "Tradeoff | None") -> tuple[Risk | No
     upper end of the band about the measured curve, which takes nothing as given.
     """
     best: EmpiricalBound | None = next(
-        (found for found in privacy.estimators if found.epsilon_lower == privacy.empirical_lower), None
+        (bound for bound in privacy.estimators if bound.epsilon_lower == privacy.empirical_lower), None
     )
     if best is not None and best.mu_lower is not None and best.mu_lower < math.inf and not best.assumes:
-        given = privacy.given or "from the Gaussian curve that the audit shows"
-        return risk_from_mu(max(0.0, best.mu_lower)), f"{given}, at {percent(best.confidence)} confidence"
-    band = None if tradeoff is None else tradeoff.empirical_high
-    if tradeoff is None or not band:
+        basis = privacy.given or "from the Gaussian curve that the audit shows"
+        return risk_from_mu(max(0.0, best.mu_lower)), f"{basis}, at {percent(best.confidence)} confidence"
+    if tradeoff is None or not tradeoff.empirical_high:
         return None, ""
-    words = "from the band of the measured curve"
     confidence = "" if tradeoff.confidence is None else f", at {percent(tradeoff.confidence)} confidence"
-    return risk_from_points(tradeoff.alpha, band), f"{words}{confidence}"
+    risk = risk_from_points(tradeoff.alpha, tradeoff.empirical_high)
+    return risk, f"from the band of the measured curve{confidence}"
+
+
+_BLIND = {
+    "advantage (true less false positives)": 0.0,
+    **{f"true positives at {percent(rate)} false ones": rate for rate in RATES},
+    "right guess at even odds": 0.5,
+    f"Bayes risk, prior {percent(RARE)}: wrong guess": RARE,
+}
+"""The risks that are told, and what a blind guess gives of each; the last is a chance to be wrong."""
 
 
 def rows(low: Risk | None, high: Risk | None) -> "list[Row]":
@@ -128,29 +136,33 @@ def rows(low: Risk | None, high: Risk | None) -> "list[Row]":
 
     Of a chance to be wrong the audit gives the most and theory the least: there the words say so.
     """
+    table: list[Row] = []
+    for (name, blind), least, most in zip(_BLIND.items(), _values(low), _values(high), strict=True):
+        shown, allowed = (_at_most, _at_least) if name.endswith("wrong guess") else (_at_least, _at_most)
+        table.append(
+            {
+                "risk": name,
+                "shown by the audit": MISSING if least is None else shown(least),
+                "allowed by theory": "no bound" if most is None else allowed(most),
+                "a blind guess": upper_bound(blind),
+            }
+        )
+    return table
 
-    def row(what: str, least: float | None, most: float | None, blind: float, *, falls: bool = False) -> Row:
-        shown = MISSING if least is None else (upper_bound if falls else lower_bound)(_digits(least))
-        allowed = "no bound" if most is None else (lower_bound if falls else upper_bound)(_digits(most))
-        signs = ("≤ ", "≥ ") if falls else ("≥ ", "≤ ")
-        return {
-            "risk": what,
-            "shown by the audit": shown if least is None else signs[0] + shown,
-            "allowed by theory": allowed if most is None else signs[1] + allowed,
-            "a blind guess": upper_bound(blind),
-        }
 
-    def of(risk: Risk | None, name: str) -> float | None:
-        return None if risk is None else float(getattr(risk, name))
+def _at_least(value: float) -> str:
+    return f"≥ {lower_bound(_digits(value))}"
 
-    found: list[Row] = [row("advantage (true less false positives)", of(low, "advantage"), of(high, "advantage"), 0.0)]
-    for place, rate in enumerate(RATES):
-        least, most = (None if risk is None else risk.found[place] for risk in (low, high))
-        found.append(row(f"true positives at {percent(rate)} false ones", least, most, rate))
-    found.append(row("right guess at even odds", of(low, "right"), of(high, "right"), 0.5))
-    rare = of(low, "wrong_if_rare"), of(high, "wrong_if_rare")
-    found.append(row(f"Bayes risk, prior {percent(RARE)}: wrong guess", *rare, RARE, falls=True))
-    return found
+
+def _at_most(value: float) -> str:
+    return f"≤ {upper_bound(_digits(value))}"
+
+
+def _values(risk: Risk | None) -> list[float] | list[None]:
+    """Return the numbers of the rows."""
+    if risk is None:
+        return [None] * len(_BLIND)
+    return [risk.advantage, *risk.true_positives, risk.right, risk.wrong_if_rare]
 
 
 def _digits(value: float) -> float:

@@ -22,7 +22,7 @@ _MARKDOWN_START = re.compile(r"^([#+=-]|\d+(?=[.)](?: |$)))")
 
 def clean(value: object) -> str:
     """Return `value` as text in which control, surrogate and reordering characters show as `\\uXXXX`."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", str(value))
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", str(value))
 
 
 def _formatted(value: object, as_text: Callable[[float], str] = rounded) -> str:
@@ -87,16 +87,15 @@ def percent(value: object) -> str:
     return f"{round(100.0 * as_float, max(1, places))!r}".removesuffix(".0") + "%"
 
 
-def verdict_words(verdict: object, given: object) -> str:
-    """Return a verdict as it is shown: one that rests on an assumption alone says so, as no other is "refuted ..."."""
-    words = clean(verdict)
-    return f"{words} {clean(given)}" if verdict == "refuted" and given else words
+def capitalized(text: str) -> str:
+    """Return a text with its first character in upper case."""
+    return text[:1].upper() + text[1:]
 
 
 def the(party: object) -> str:
     """Return a party with its article, as "the client"; "whoever sees the view" has none."""
-    words = clean(party)
-    return words if words.startswith("whoever ") else f"the {words}"
+    name = clean(party)
+    return name if name.startswith("whoever ") else f"the {name}"
 
 
 def exact(value: object) -> str:
@@ -121,14 +120,13 @@ def to_json(value: Any, indent: int | None = None) -> str:
 def markdown(text: str) -> str:
     """Return cleaned text as one line of Markdown that shows it literally, markup and all."""
     line = " ".join(clean(text).split())
-    line = _MARKDOWN_SPECIAL.sub(lambda found: "\\" + found.group(), line)
+    line = _MARKDOWN_SPECIAL.sub(lambda match: "\\" + match.group(), line)
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = line.replace("://", ":\\//").replace("www.", "www\\.")
-    return _MARKDOWN_START.sub(lambda m: f"{m[1]}\\" if m[1].isdigit() else f"\\{m[1]}", line, count=1)
+    return _MARKDOWN_START.sub(lambda match: f"{match[1]}\\" if match[1].isdigit() else f"\\{match[1]}", line, count=1)
 
 
 def fenced(text: str, language: str = "json") -> str:
     """Return a block of code in Markdown, by default of JSON, whose fence is longer than any in it."""
-    ticks = max(map(len, re.findall("`+", text)), default=0)
-    mark = "`" * max(3, ticks + 1)
-    return f"{mark}{language}\n{text}\n{mark}"
+    fence = "`" * (1 + max([2, *map(len, re.findall("`+", text))]))
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -28,8 +28,9 @@ audited again."""
 
 def ranked(claims: Sequence[ClaimResult]) -> list[tuple[int, ClaimResult]]:
     """Return the gravest claims with their places in the file, those that failed the gate first."""
-    found = enumerate(claims, start=1)
-    return sorted(found, key=lambda pair: (not pair[1].fails, ORDER.index(pair[1].verdict)))[:MOST_SECTIONS]
+    return sorted(enumerate(claims, start=1), key=lambda pair: (not pair[1].fails, ORDER.index(pair[1].verdict)))[
+        :MOST_SECTIONS
+    ]
 
 
 def word_of(result: VerifyResult) -> str:

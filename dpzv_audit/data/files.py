@@ -186,7 +186,9 @@ def read_tar_members(path: Path, wanted: Callable[[str], object], limits: TarLim
             raise ValueError(f"is truncated or no tar.gz archive ({reason})") from error
 
 
-def _members(archive: tarfile.TarFile, wanted: Callable[[str], object], limits: TarLimits) -> Iterator[tuple[str, bytes]]:
+def _members(
+    archive: tarfile.TarFile, wanted: Callable[[str], object], limits: TarLimits
+) -> Iterator[tuple[str, bytes]]:
     """Yield what `read_tar_members` does; here and below errors do not name the archive."""
     seen: set[str] = set()
     for number, member in enumerate(archive, start=1):

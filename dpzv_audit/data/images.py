@@ -255,12 +255,12 @@ def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, byt
 
 def _unpacked(archive: Path, size: int, url: str) -> dict[str, bytes]:
     limits = TarLimits(members=64, member_bytes=size, total_bytes=len(BATCHES) * size + (1 << 20))
-    members = {name: f"{CIFAR_FOLDER}/{name}" for name in BATCHES}
-    contents = dict(read_tar_members(archive, members.values().__contains__, limits))
-    for member in members.values():
+    members = {f"{CIFAR_FOLDER}/{name}": name for name in BATCHES}
+    contents = dict(read_tar_members(archive, members.__contains__, limits))
+    for member in members:
         if len(contents.get(member, b"")) != size:
             raise InputError(f"{archive}: holds no complete {member}; download {url} again")
-    return {name: contents[member] for name, member in members.items()}
+    return {name: contents[member] for member, name in members.items()}
 
 
 def _parsed(name: str, content: bytes) -> Labelled:

@@ -282,8 +282,8 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
         return Records(blocks, np.repeat(labels[objects], each if turned else 1))
 
     held = f"one view each, {each} turns an object" if turned else f"{each} of the 16 ring views each"
-    parts = map(records, object_split(labels))
-    return request.dataset(*parts, f"{held}, {colour}, {size} x {size} pixels; split by object")
+    train, test = map(records, object_split(labels))
+    return request.dataset(train, test, f"{held}, {colour}, {size} x {size} pixels; split by object")
 
 
 def count_eth80(request: DataRequest) -> int:

@@ -151,10 +151,9 @@ def beside_baselines(result: TableResult[AttackRow]) -> str:
 def memory_bars(result: TableResult[MemoryRow]) -> str:
     """Draw peaks as multiples of the model, a bar a method; the dashed line is the model itself."""
     peaks = {row.label: row.peak_of_model() for row in result.rows}
-    said = "; ".join(f"{label} {peak:.2f}" for label, peak in peaks.items())
-    alt = f"Peak memory of a training round as a multiple of the client's ResNet-18. {said}"
+    subject = "Peak memory of a training round as a multiple of the client's ResNet-18. "
     bars = {label: (peak, f" {peak:.2f}") for label, peak in peaks.items()}
-    return bars_figure(result.table, alt, bars, level=1.0, xlabel="peak of a round / client model")
+    return bars_figure(result.table, subject, bars, level=1.0, xlabel="peak of a round / client model")
 
 
 def tried_settings(result: TableResult[SearchRow]) -> str:

@@ -10,7 +10,7 @@ from dpzv_audit.games.system import TRAININGS
 from dpzv_audit.results import AttackResult, AttacksResult, Cell, MatrixResult, read
 from reports.content import report_content
 from reports.document import Judgement
-from reports.head import Found, head_of, strongest
+from reports.head import AttackSuccess, head_of, strongest
 from reports.matrix import worst_first
 from reports.svg import ACCENT
 
@@ -107,7 +107,7 @@ def test_a_success_below_guessing_has_no_colour_of_alarm():
 
 def found(value, *, reference):
     options = {"chance": None, "leaks": True, "undecided": False}
-    return Found(attack="a", adversary="client", value=value, reference=reference, **options)
+    return AttackSuccess(attack="a", adversary="client", value=value, reference=reference, **options)
 
 
 def test_another_attack_on_the_same_system_may_be_the_strongest_and_one_on_another_is_not():
