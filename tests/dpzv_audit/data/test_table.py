@@ -47,7 +47,7 @@ def test_rows_are_encoded_by_constants(tmp_path):
     assert table.blocks["age"].tolist() == [[2.0], [-5.0]]
     assert table.blocks["colour"].tolist() == [[1.0, 0.0], [0.0, 0.0]]  # blue is not in the list
     assert table.blocks["town"].sum(axis=1).tolist() == [1.0, 1.0]
-    assert (table.labels, table.lines) == (("a", "b"), (2, 3))
+    assert (table.labels, table.lines) == (["a", "b"], [2, 3])
     assert all(block.dtype == np.float32 for block in table.blocks.values())
 
 
@@ -119,7 +119,7 @@ def test_names_that_a_layout_gives_must_be_those_of_the_file(tmp_path):
 def test_comments_byte_order_marks_and_empty_lines_are_passed_over(tmp_path):
     path = write(tmp_path, "\ufeffage;colour;town;y\r\n\r\n|note\r\n20;red;x;a\r\n\r\n")
     table = read_table(path, Layout(separator=";", comment="|"), COLUMNS, "y")
-    assert (table.labels, table.lines) == (("a",), (4,))
+    assert (table.labels, table.lines) == (["a"], [4])
 
 
 def test_missing_and_huge_files_are_refused(tmp_path):
