@@ -36,24 +36,20 @@ def _data(name: str) -> _Toml:
 
 
 def _table(entry: _Toml, paper: _Toml) -> PaperTable[Row]:
+    """Return a table, whose rows are those of the groups that it names, then its own."""
     values = dict(entry)
     text = _data("text")
     values |= {key: _code(values[key]) for key in CODE & set(values)}
     values["figures"] = {name: _code(figure) for name, figure in values.get("figures", {}).items()}
-    kind = values.pop("kind")
-    each = values.pop("each")
+    groups = [paper["groups"][name] for name in values.pop("groups", ())]
+    rows = chain(*groups, values.pop("rows", ()))
+    kind, each = values.pop("kind"), values.pop("each")
     return PaperTable(
-        about=" ".join(text["about"].get(part, part) for part in values.pop("about")),
+        about=" ".join(text["about"].get(sentence, sentence) for sentence in values.pop("about")),
         columns=[(heading, cell) for name in values.pop("columns") for heading, cell in text["columns"][name]],
-        items=tuple(_item(kind, each, one, paper, entry) for row in _rows(values, paper) for one in _by_epsilon(row)),
+        items=tuple(_item(kind, each, row, paper, entry) for row in chain.from_iterable(map(_by_epsilon, rows))),
         **values,
     )
-
-
-def _rows(entry: dict[str, Any], paper: _Toml) -> list[_Toml]:
-    """Return the rows of a table: those of the groups that it names, then its own."""
-    groups = [paper["groups"][name] for name in entry.pop("groups", ())]
-    return [*chain.from_iterable(groups), *entry.pop("rows", ())]
 
 
 def _code(name: str) -> Any:
@@ -65,15 +61,15 @@ def _by_epsilon(row: _Toml) -> list[_Toml]:
     if "epsilons" not in row:
         return [row]
     series = {key: value for key, value in row.items() if key not in ("epsilons", "defence")}
-    found: list[_Toml] = []
+    rows: list[_Toml] = []
     for epsilon in row["epsilons"]:
-        one = {**series, "label": f"{row['label']}, epsilon {epsilon:g}", "series": row["label"], "epsilon": epsilon}
+        point = {**series, "label": f"{row['label']}, epsilon {epsilon:g}", "series": row["label"], "epsilon": epsilon}
         if "defence" in row:
-            one["options"] = {**row.get("options", {}), "defences": [{**row["defence"], "epsilon": epsilon}]}
+            point["options"] = {**row.get("options", {}), "defences": [{**row["defence"], "epsilon": epsilon}]}
         else:
-            one["trainer"] = {**row["trainer"], "epsilon": epsilon}
-        found.append(one)
-    return found
+            point["trainer"] = {**row["trainer"], "epsilon": epsilon}
+        rows.append(point)
+    return rows
 
 
 def _item(kind: type[TableRow[Row]], each: _Toml, row: _Toml, paper: _Toml, table: _Toml) -> TableRow[Row]:
@@ -82,27 +78,27 @@ def _item(kind: type[TableRow[Row]], each: _Toml, row: _Toml, paper: _Toml, tabl
     Its options are named settings, the table's before its own, then its own options; a trainer's are its own alone.
     What is no field of the kind is a tag.
     """
-    found = {**each, **row}
-    kind = _code(found.pop("made_by")) if "made_by" in found else kind
+    values = {**each, **row}
+    kind = _code(values.pop("made_by")) if "made_by" in values else kind
     options: dict[str, object] = {}
     for name in (*each.get("settings", ()), *row.get("settings", ())):
         options |= paper["settings"][name]
-    if "dataset" in found:
-        found["dataset"] = paper["datasets"][found["dataset"]]
-    if "trainer" in found:
-        own = found["trainer"]
-        found["trainer"] = search.Federated(**own) if "method" in own else search.FrozenClients(**own)
+    if "dataset" in values:
+        values["dataset"] = paper["datasets"][values["dataset"]]
+    if "trainer" in values:
+        trainer = search.Federated if "method" in values["trainer"] else search.FrozenClients
+        values["trainer"] = trainer(**values["trainer"])
     else:
-        found["options"] = options | found.get("options", {})
-    if "tried" in found:
-        names = found.pop("names")
-        found["tried"] = tuple(dict(zip(names, values, strict=True)) for values in found["tried"])
-    found.pop("settings", None)
+        values["options"] = options | values.get("options", {})
+    if "tried" in values:
+        names = values.pop("names")
+        values["tried"] = tuple(dict(zip(names, setting, strict=True)) for setting in values["tried"])
+    values.pop("settings", None)
     own = {field.name for field in fields(kind)}
     if "whole" in own:
-        found["whole"] = table["epochs"]
-    tags = {name: found.pop(name) for name in [*found] if name not in own}
-    return kind(**found, tags=tags)
+        values["whole"] = table["epochs"]
+    tags = {name: values.pop(name) for name in [*values] if name not in own}
+    return kind(**values, tags=tags)
 
 
 TABLES = {entry["name"]: _table(entry, _data(file)) for file in FILES for entry in _data(file)["table"]}
@@ -127,10 +123,10 @@ def with_rows(table: PaperTable[R], wanted: Sequence[str]) -> PaperTable[R]:
     labels = [item.label for item in table.items]
     chosen: set[str] = set()
     for text in wanted:
-        found = {text} if text in labels else {label for label in labels if text in label}
-        if not found:
+        matches = {text} if text in labels else {label for label in labels if text in label}
+        if not matches:
             raise InputError(f"must be part of a row's label: {'; '.join(labels)}", "row", text)
-        chosen |= found
+        chosen |= matches
     return replace(table, items=tuple(item for item in table.items if item.label in chosen))
 
 
@@ -169,8 +165,6 @@ def reproduce(table: PaperTable[R], setting: Setting) -> TableResult[R]:
 
 def to_markdown(table: PaperTable[R], result: TableResult[R]) -> str:
     """Return the reproduced `table` as Markdown: ours beside theirs."""
-    lines = []
-    for row in result.rows:
-        values = {**row.to_json(), "row": row}
-        lines.append([filled(cell, values) for _, cell in table.columns])
+    rows = [{**row.to_json(), "row": row} for row in result.rows]
+    lines = [[filled(cell, values) for _, cell in table.columns] for values in rows]
     return page(table=table, result=result, lines=lines)

@@ -18,6 +18,7 @@ from attacks.core.setting import AttackSetting
 from attacks.label.completion import RAW, UNTRAINED
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment
+from reports.text import capitalized
 
 from ..base.findings import LEAST_TRAININGS, Interval
 from ..statistics.comparison import compared
@@ -51,11 +52,11 @@ class AttackRow(Row):
     def gains(self, confidence: float = CONFIDENCE) -> dict[str, Interval]:
         """Return by how much the trained bottom model is ahead of each baseline: by records, and seed by seed."""
         rates = self.by_trial
-        found = {}
+        leads = {}
         for name in (RAW, UNTRAINED):
             baseline = interval_of(self.baselines[name])
-            found[name] = rates_difference(self.success, baseline, (rates["success"], rates[name]), confidence)
-        return found
+            leads[name] = rates_difference(self.success, baseline, (rates["success"], rates[name]), confidence)
+        return leads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class Attacked(TableRow[AttackRow]):
 
         def compute(_: object) -> Values:
             rounds = rounds_of(config, len(dataset.train))
-            asked = AttackSetting(
+            attack = AttackSetting(
                 method=method,
                 config=config,
                 dataset=dataset,
@@ -96,7 +97,7 @@ class Attacked(TableRow[AttackRow]):
                 progress=continuous(setting.stage(self.label, 2 * rounds)),
                 options=dict(self.attack_options),
             )
-            outcome = attack_named(self.attack).mount(asked)
+            outcome = attack_named(self.attack).mount(attack)
             deployment = Deployment(records=len(dataset.train), clients=dataset.clients, seed=setting.seed)
             noised = outcome.plan or next(iter(method.releases(config, deployment)), None)
             measured = ("success", "baselines", "controls", "measures", "by_trial")
@@ -154,32 +155,24 @@ SCALARS = "scalars"
 
 def verdicts(rows: Sequence[AttackRow]) -> str:
     """Return what the rows say of gradients, of noise on embeddings and of scalars, as a sentence."""
-    said = []
-    exact = [row for row in rows if row.answers == EXACT]
+    sentences = []
     for noised in (False, True):
-        if found := [row for row in exact if row.embedding_noise is noised]:
-            said.append(say("gradients", rows=found, noised=noised))
-    scalars = [row for row in rows if row.answers == SCALARS]
+        if exact := [row for row in rows if row.answers == EXACT and row.embedding_noise is noised]:
+            sentences.append(say("gradients", rows=exact, noised=noised))
     for adversary in ("eavesdropper", "client"):
-        if found := [row for row in scalars if row.adversary == adversary]:
-            said.append(_scalars(found, adversary))
-    return "; ".join([*said, control_text(rows, by_table=False)])
+        if scalars := [row for row in rows if row.answers == SCALARS and row.adversary == adversary]:
+            sentences.append(_scalars(scalars, adversary))
+    return "; ".join([*sentences, control_text(rows, by_table=False)])
 
 
-def _scalars(found: Sequence[AttackRow], adversary: str) -> str:
+def _scalars(rows: Sequence[AttackRow], adversary: str) -> str:
     """Return which rows of `adversary` on scalars lie above or below chance, or on neither side."""
     sides: dict[str, list[AttackRow]] = {"above": [], "below": [], "neither": []}
-    more = 0
-    for row in found:
-        low, high = judged(row, 1.0 - FALSE_ALARM / len(found))
-        side = "neither"
-        if low > row.prior:
-            side = "above"
-        elif high < row.prior:
-            side = "below"
-        sides[side].append(row)
-        more += min(row.by_trial["success"]) > row.prior
-    return say("scalars", adversary=adversary, found=found, more=more, rate=FALSE_ALARM, **sides)
+    for row in rows:
+        low, high = judged(row, 1.0 - FALSE_ALARM / len(rows))
+        sides["above" if low > row.prior else "below" if high < row.prior else "neither"].append(row)
+    more = sum(min(row.by_trial["success"]) > row.prior for row in rows)
+    return say("scalars", adversary=adversary, found=rows, more=more, rate=FALSE_ALARM, **sides)
 
 
 def verdict(rows: Sequence[AttackRow]) -> str:
@@ -203,4 +196,4 @@ def remarks(rows: Sequence[AttackRow]) -> str:
     """Return the sentence that follows from the rows, controls that fail, and what the data sets say of themselves."""
     notes = dict.fromkeys(f"{row.dataset}: {note}" for row in rows for note in row.notes)
     control = control_text(rows, by_table=True)
-    return ". ".join([verdict(rows), control[0].upper() + control[1:], *notes])
+    return ". ".join([verdict(rows), capitalized(control), *notes])

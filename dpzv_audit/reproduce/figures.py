@@ -67,14 +67,14 @@ def accuracy_by_label_epsilon(result: TableResult[TrainingRow | PrivateRow]) -> 
             levels[row.label] = value
         else:
             lines.setdefault(row.series, []).append((row.epsilon, value))
-    what = "area under the ROC curve, %" if areas else "test accuracy, %"
-    chart = Chart("ε of each label, replace-label", what, "log")
+    metric = "area under the ROC curve, %" if areas else "test accuracy, %"
+    chart = Chart("ε of each label, replace-label", metric, "log")
     epsilons = sorted({point[0] for points in lines.values() for point in points})
     chart.settings |= {"xticks": epsilons, "xticklabels": [*map("{:g}".format, epsilons)]}
     for index, (label, value) in enumerate(levels.items()):
         chart.level(_named(label, value), value, color=INK, ls=LINES[1 + index % (len(LINES) - 1)], lw=1.0)
     drawn = {name: sorted(points) for name, points in lines.items()}
-    return line_figure(result, chart, drawn, f"{what} by epsilon", levels=levels)
+    return line_figure(result, chart, drawn, f"{metric} by epsilon", levels=levels)
 
 
 def _named(label: str, value: float) -> str:
@@ -120,11 +120,11 @@ def interval_figure(result: TableResult[AttackRow], rows: Mapping[str, Mapping[s
                 points.append((place + 0.2 * index, each.value, each.low, each.high))
         look = {"color": INK, "mfc": "none"} if index else {"color": ACCENT}
         chart.line(name, points, upright=True, ls="", marker="oDs"[index % 3], ms=4.5, **look)
-    said = []
+    texts = []
     for label, series in rows.items():
-        values = (f"{name} {found.value:.3f}" for name, found in series.items())
-        said.append(f"{label}: {', '.join(values)}")
-    alt = f"{subject}. Chance is {chance:.3f}. {'; '.join(said)}"
+        values = (f"{name} {interval.value:.3f}" for name, interval in series.items())
+        texts.append(f"{label}: {', '.join(values)}")
+    alt = f"{subject}. Chance is {chance:.3f}. {'; '.join(texts)}"
     legend = {"ncols": len(names), "columnspacing": 0.8, "handlelength": 1.0, "handletextpad": 0.4}
     return chart.draw(result.table, alt, 0.5 * len(rows) + 1.0, **legend)
 
@@ -142,9 +142,8 @@ def beside_baselines(result: TableResult[AttackRow]) -> str:
     """Draw the trained bottom model beside both baselines, row by row."""
     lines = {}
     for row in result.rows:
-        beside = {"raw features": row.baselines[RAW], "untrained": row.baselines[UNTRAINED]}
-        measured = {name: interval_of(found) for name, found in beside.items()}
-        lines[row.label] = {"trained": row.success, **measured}
+        raw, untrained = (interval_of(row.baselines[name]) for name in (RAW, UNTRAINED))
+        lines[row.label] = {"trained": row.success, "raw features": raw, "untrained": untrained}
     return interval_figure(result, lines, f"Label inference by model completion, {result.source}")
 
 

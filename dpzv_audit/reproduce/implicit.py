@@ -80,8 +80,8 @@ class ImplicitNoise(TableRow[Row]):
                 evaluate_epochs=True,
                 checkpoints=measures,
             )
-            norms = [found.norm for found in measures.found]
-            return {"variance": measures.found[-1].variance, "norm": max(norms), "norms": norms}
+            norms = [measure.norm for measure in measures.by_epoch]
+            return {"variance": measures.by_epoch[-1].variance, "norm": max(norms), "norms": norms}
 
         measured = Measure(**setting.part(dataset, compute, implicit=implicit))
         epsilon = claimed_epsilon(measured.norm, measured.variance, DELTA, records)
@@ -102,7 +102,7 @@ class ImplicitNoise(TableRow[Row]):
 class _Measures:
     """Measures the estimates after every epoch, where a run is saved; goes on with it where it is taken up again.
 
-    `found` is by epoch; each is a part that `kept` keeps.
+    Each of `by_epoch` is a part that `kept` keeps.
     """
 
     config: CZOFOConfig
@@ -110,17 +110,17 @@ class _Measures:
     seed: int
     checkpoints: FileCheckpoints | None
     kept: Callable[[int, Callable[[], Values]], Measure]
-    found: list[Measure] = field(default_factory=list)
+    by_epoch: list[Measure] = field(default_factory=list)
 
     def load(self, run: Run) -> History:
         """See `mechanisms.core.training.Checkpoints.load`; `InputError` where its measures are gone or damaged."""
         history = [] if self.checkpoints is None else self.checkpoints.load(run)
-        self.found = [self.kept(epoch, _gone) for epoch in range(1, len(history) + 1)]
+        self.by_epoch = [self.kept(epoch, _gone) for epoch in range(1, len(history) + 1)]
         return history
 
     def save(self, run: Run, history: History) -> None:
         """See `mechanisms.core.training.Checkpoints.save`; the measures go first, so that none is missing."""
-        self.found.append(self.kept(len(history), lambda: self._measured(run)))
+        self.by_epoch.append(self.kept(len(history), lambda: self._measured(run)))
         if self.checkpoints is not None:
             self.checkpoints.save(run, history)
 
@@ -145,7 +145,7 @@ class _Measures:
             return cross_entropy(logits, labels.repeat(1, len(points))).view(len(points), records).sum(1)
 
         own = rows[:, fed.slots[0]].flatten()
-        found = []
+        estimates = []
         shape = (config.directions, records, width)
         for _ in range(REPEATS):
             draws = torch.randn(shape, generator=generator, dtype=fed.dtype, device=fed.device)
@@ -154,8 +154,8 @@ class _Measures:
                 draws *= radius / draws.norm(dim=2, keepdim=True)
             phi = dimension_factor(config.direction, width)
             estimate = forward_difference(batch_losses, own, draws.flatten(1), mu=config.smoothing, phi=phi)
-            found.append(estimate.view(records, width))
-        return torch.stack(found)
+            estimates.append(estimate.view(records, width))
+        return torch.stack(estimates)
 
 
 def _gone() -> Values:

@@ -36,8 +36,8 @@ class LiveBytes(TorchDispatchMode):
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = (each for each in tree_iter((args, kwargs)) if isinstance(each, torch.Tensor))
-        before = {tensor.untyped_storage()._cdata for tensor in given}
+        inputs = (each for each in tree_iter((args, kwargs)) if isinstance(each, torch.Tensor))
+        before = {tensor.untyped_storage()._cdata for tensor in inputs}
         out = function(*args, **(kwargs or {}))
         for tensor in tree_iter(out):
             if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
@@ -58,8 +58,8 @@ def random_images(records: int, size: int) -> VerticalDataset:
     """Random colour images of `size` x `size` for one client: memory does not depend on what is in them."""
     generator = np.random.default_rng(0)
     images = generator.random((records, 3, size, size), dtype=np.float32)
-    part = Records((images,), generator.integers(10, size=records))
-    return VerticalDataset("images", part, part, 10, "one client", {})
+    data = Records((images,), generator.integers(10, size=records))
+    return VerticalDataset("images", data, data, 10, "one client", {})
 
 
 def peak_of_a_round(make: Callable[[], Run]) -> int:
@@ -106,8 +106,8 @@ class PeakMemory(TableRow[MemoryRow]):
     def run(self, setting: Setting) -> MemoryRow:
         """Measure on the CPU; epochs and seeds of `setting` do not matter."""
         facts = {"memory": self.method, "options": self.settings, "image_size": self.image_size}
-        found = setting.kept.part(facts, lambda _: self.measured())
-        return MemoryRow(label=self.label, options=self.settings, paper=self.paper, **found)
+        peaks = setting.kept.part(facts, lambda _: self.measured())
+        return MemoryRow(label=self.label, options=self.settings, paper=self.paper, **peaks)
 
     @torch.no_grad()
     def measured(self, device: str = "cpu") -> Mapping[str, float]:

@@ -95,17 +95,14 @@ class Searched(TableRow[SearchRow]):
 
             def compute(_: object) -> Values:
                 context = RunContext(seed=setting.seed, replicas=(replica or 0,), device=setting.device)
-                found = self.trainer.train(data if whole else kept_back, options, context)
-                right = int(found.correct.sum())
-                records = found.correct.size
-                own = found.facts
-                return {"accuracy": right / records, "right": right, "records": records, **own}
+                reached = self.trainer.train(data if whole else kept_back, options, context)
+                right = int(reached.correct.sum())
+                records = reached.correct.size
+                return {"accuracy": right / records, "right": right, "records": records, **reached.facts}
 
-            part = "whole" if whole else "search"
-            claim = {"trainer": type(self.trainer).__name__, "claim": self.trainer, "options": options}
-            return SearchedTraining(
-                options=options, **alone.part(dataset, compute, **claim, part=part, replica=replica or 0)
-            )
+            facts = {"part": "whole" if whole else "search", "replica": replica or 0}
+            values = alone.part(dataset, compute, **_claim(self.trainer, options), **facts)
+            return SearchedTraining(options=options, **values)
 
         tried = distinct([capped(options, setting.epochs) for options in self.tried])
         done = setting.stage(f"{self.label}: settings", len(tried))
@@ -163,27 +160,32 @@ class Taken(TableRow[PrivateRow]):
     whole: int
 
     def run(self, setting: Setting) -> PrivateRow:
-        """Train `setting.seeds` times; where fewer than the table's `whole` epochs are asked for, as much shorter."""
+        """Train `setting.seeds` times; as much shorter as fewer than the table's `whole` epochs are wanted."""
         dataset = setting.dataset(self.dataset)
         data = TrainingData.of(dataset, dtype=torch.float32, device=setting.device)
         options = self.shortened(setting.epochs)
 
         def compute(_: object) -> Values:
             context = RunContext(seed=setting.seed, replicas=range(setting.seeds), device=setting.device)
-            found = self.trainer.train(data, options, context)
+            reached = self.trainer.train(data, options, context)
             guarantee = self.trainer.guarantee(options, deployed(data, setting.seed))
-            return {"accuracy": shared_rate(found.correct), "auc": found.auc, "guarantee": guarantee, **found.facts}
+            correct = shared_rate(reached.correct)
+            return {"accuracy": correct, "auc": reached.auc, "guarantee": guarantee, **reached.facts}
 
         done = setting.stage(self.label, 1)
-        claim = {"trainer": type(self.trainer).__name__, "claim": self.trainer, "options": options}
-        found = setting.part(dataset, compute, **claim)
+        values = setting.part(dataset, compute, **_claim(self.trainer, options))
         done(1)
-        return PrivateRow(label=self.label, **self.tags, **found)
+        return PrivateRow(label=self.label, **self.tags, **values)
 
     def shortened(self, epochs: int) -> Options:
         """Return the settings for a table of so many `epochs`: as they are given for all of them or more."""
         length = next(int(value) for key, value in self.given.items() if key in ("epochs", "steps"))
         return capped(self.given, max(1, length * min(epochs, self.whole) // self.whole))
+
+
+def _claim(trainer: "FrozenClients | Federated", options: Options) -> Values:
+    """Return the facts from which a training follows."""
+    return {"trainer": type(trainer).__name__, "claim": trainer, "options": options}
 
 
 def after_search(guarantee: Guarantee, *, tried: int) -> Guarantee:
@@ -196,13 +198,13 @@ def after_search(guarantee: Guarantee, *, tried: int) -> Guarantee:
 
 def held_out(data: TrainingData) -> TrainingData:
     """Return `data` whose test part is the last sixth of its training records, on which it then does not train."""
-    cut = data.records - max(1, data.records // HELD_OUT)
+    trained = data.records - max(1, data.records // HELD_OUT)
     return replace(
         data,
-        features=tuple(block[:cut] for block in data.features),
-        labels=data.labels[:cut],
-        test_features=tuple(block[cut:] for block in data.features),
-        test_labels=data.labels[cut:],
+        features=tuple(block[:trained] for block in data.features),
+        labels=data.labels[:trained],
+        test_features=tuple(block[trained:] for block in data.features),
+        test_labels=data.labels[trained:],
     )
 
 
@@ -356,10 +358,10 @@ class Federated:
 
     def variants(self, options: Options) -> Mapping[str, Options]:
         """Return further trainings by name: the same without noise, and with clients that do not move."""
-        found: dict[str, Options] = {"noiseless": {**options, "noiseless": True}}
+        variants: dict[str, Options] = {"noiseless": {**options, "noiseless": True}}
         if {**self.common, **options}.get("top_model", True):
-            found["frozen"] = {**options, "client_rate": 0.0}
-        return found
+            variants["frozen"] = {**options, "client_rate": 0.0}
+        return variants
 
 
 def of_kind(rows: Sequence[SearchRow], kind: str) -> list[SearchRow]:

@@ -70,7 +70,7 @@ class TableResult(Result, Generic[R]):
 
 
 def no_stage(name: str, total: int) -> Callable[[int], None]:
-    """Return a stage whose progress nobody looks at."""
+    """Return a no-op stage."""
     return lambda done: None
 
 
@@ -101,8 +101,7 @@ class TableParts:
         """
         key = run_key(facts)
         if key not in self._parts:
-            folder = self._folder
-            self._parts[key] = compute(None) if folder is None else self._kept(folder, key, compute)
+            self._parts[key] = compute(None) if self._folder is None else self._kept(self._folder, key, compute)
         return self._parts[key]
 
     def remove(self) -> None:
@@ -118,8 +117,8 @@ class TableParts:
         store = Store(folder)
         name = f"{key}.json"
         cure = "remove it, or start without ‹resume›, which replaces it"
-        if self._resume and (found := store.read(name, dict, cure=cure)) is not None:
-            return found
+        if self._resume and (kept := store.read(name, dict, cure=cure)) is not None:
+            return kept
         checkpoints = FileCheckpoints(folder, key, resume=self._resume)
         part = compute(checkpoints)
         store.write(name, part, cure="make room and go on with ‹resume›")
@@ -236,6 +235,6 @@ class PaperTable(Generic[R]):
     figures: Mapping[str, Callable[[TableResult[R]], str]] = field(default_factory=dict)
 
 
-def interval_of(found: object) -> Interval:
+def interval_of(measurement: object) -> Interval:
     """Return the measurement that a row holds as JSON."""
-    return TypeAdapter(Interval).validate_python(found)
+    return TypeAdapter(Interval).validate_python(measurement)

@@ -40,10 +40,10 @@ def _environment() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("dpzv_audit.reproduce")
-    found = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    found.filters["shown"] = shown
-    found.filters["labels"] = lambda rows: "; ".join(row.label for row in rows)  # labels hold commas
-    return found
+    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters["shown"] = shown
+    made.filters["labels"] = lambda rows: "; ".join(row.label for row in rows)  # labels hold commas
+    return made
 
 
 @cache
