@@ -62,10 +62,10 @@ class PrivacyAudit:
         where it is inconclusive, was cut off by `max_trials`, or was not audited.
         """
         __tracebackhide__ = True
-        found = self.verdict(**claim)
-        if found.fails(allow=allow, strict=strict):
-            pytest.fail(str(found), pytrace=False)
-        return found
+        verdict = self.verdict(**claim)
+        if verdict.fails(allow=allow, strict=strict):
+            pytest.fail(str(verdict), pytrace=False)
+        return verdict
 
 
 class PrivacySystem:

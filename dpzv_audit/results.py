@@ -58,10 +58,10 @@ _READING = {"reading": True}
 
 def _as_it_is(value: object, handler: ValidatorFunctionWrapHandler) -> object:
     """Take an object of JSON for a dataclass only where no value in it would become another, such as text a number."""
-    found = handler(value)
-    if isinstance(value, dict) and {k: v for k, v in asdict(found).items() if k in value} != value:
+    made = handler(value)
+    if isinstance(value, dict) and {k: v for k, v in asdict(made).items() if k in value} != value:
         raise ValueError("a value has another type")
-    return found
+    return made
 
 
 Read = WrapValidator(_as_it_is)
@@ -136,8 +136,8 @@ class Tradeoff(Part):
     @property
     def curves(self) -> dict[str, list[Number]]:
         """The curves that there are, by what a report calls them."""
-        found = {"claimed": self.claimed, "recomputed": self.recomputed, "measured": self.empirical}
-        return {name: curve for name, curve in found.items() if curve}
+        curves = {"claimed": self.claimed, "recomputed": self.recomputed, "measured": self.empirical}
+        return {name: curve for name, curve in curves.items() if curve}
 
 
 class Measured(Part):
@@ -221,9 +221,10 @@ class Noise(Part):
     @classmethod
     def of_simulation(cls, seed: int, *, batches: bool = False) -> Self:
         """Return what a result says of noise that follows from `seed`, and `batches` too where bounds count on them."""
-        what, also = ("Noise and batches", " that draws both in secret") if batches else ("Noise", " with secret noise")
-        verb = "follow" if batches else "follows"
-        words = f"{what} here {verb} from seed {seed}, to be repeated; bounds are on the mechanism{also}."
+        subject, secret = ("Noise here follows", "with secret noise")
+        if batches:
+            subject, secret = ("Noise and batches here follow", "that draws both in secret")
+        words = f"{subject} from seed {seed}, to be repeated; bounds are on the mechanism {secret}."
         return cls(source="seed", seed=seed, words=words)
 
 
@@ -339,9 +340,9 @@ class Result(Part):
     ORDER: ClassVar[str] = ""
 
     @classmethod
-    def in_order(cls, found: Mapping[str, object]) -> dict[str, object]:
-        """Return what is known by key in the order of `result.json`."""
-        return {key: found[key] for key in cls.ORDER.split() or found if key in found}
+    def in_order(cls, values: Mapping[str, object]) -> dict[str, object]:
+        """Return values by key in the order of `result.json`."""
+        return {key: values[key] for key in cls.ORDER.split() or values if key in values}
 
     def to_json(self) -> dict[str, object]:
         """Return the result as `result.json` holds it."""
@@ -352,17 +353,13 @@ class Result(Part):
         return self.model_copy(update={"command_line": list(words)})
 
 
-class Run(Result):
-    """What the results of an attack, a training and an audit share."""
+class Repeatable(Result):
+    """What the results of one or all attacks, a training and an audit share: the subject, and how to repeat it."""
 
     method: str = ""
     dataset: str = ""
-    privacy: Privacy = Privacy()
     noise: Noise | None = None
-    published: Published = Published()
     sentence: str = ""
-    warnings: list[str] = []
-    tradeoff: Tradeoff | None = None
     protects: str | None = None
     config: dict[str, object] = {}
     seed: StrictInt | None = None
@@ -371,6 +368,15 @@ class Run(Result):
     versions: dict[str, str | None] = {}
     command_line: list[str] | None = None
     run: str | None = None
+
+
+class Run(Repeatable):
+    """What the results of an attack, a training and an audit share."""
+
+    privacy: Privacy = Privacy()
+    published: Published = Published()
+    warnings: list[str] = []
+    tradeoff: Tradeoff | None = None
 
 
 class TrainingRun(Run):
@@ -610,7 +616,7 @@ class MatrixResult(Result):
     run: str | None = None
 
 
-class AttacksResult(Result):
+class AttacksResult(Repeatable):
     """The result of `attack` with every attack that applies, the largest first, then those that do not apply.
 
     `mounted` attacks share one error rate: each was tested at `confidence_each`, so that all together hold at
@@ -623,24 +629,12 @@ class AttacksResult(Result):
         method dataset sentence attacks mounted confidence confidence_each negative_controls noise protects
         attack_setting config seed compute data versions command_line run"""
 
-    method: str = ""
-    dataset: str = ""
-    sentence: str = ""
     attacks: list[Cell] = []
     mounted: StrictInt = 0
     confidence: Number | None = None
     confidence_each: Number | None = None
     negative_controls: NegativeControls | None = None
-    noise: Noise | None = None
-    protects: str | None = None
     attack_setting: dict[str, object] = {}
-    config: dict[str, object] = {}
-    seed: StrictInt | None = None
-    compute: dict[str, Plain] = {}
-    data: Data = Data()
-    versions: dict[str, str | None] = {}
-    command_line: list[str] | None = None
-    run: str | None = None
 
 
 class ClaimLook(Part):
@@ -745,6 +739,7 @@ class DecidedIn:
     level: float
 
 
+# Its fields stay as they are: they are the keys of stored results, one for each fact that a gate's file shows.
 class ClaimResult(Part):
     """One claim of a claims file with its evidence, its verdict, and whether it fails the gate."""
 
@@ -912,8 +907,8 @@ def check_schema(result: Mapping[str, object], place: str = "result") -> str:
     schema = result.get("schema")
     if isinstance(schema, str) and schema in REPORTED:
         return schema
-    found = "missing" if schema is None else repr(str(schema)[:80])
-    raise InputError(f"{place}: key 'schema' is {found}, must be one of {', '.join(REPORTED)}")
+    value = "missing" if schema is None else repr(str(schema)[:80])
+    raise InputError(f"{place}: key 'schema' is {value}, must be one of {', '.join(REPORTED)}")
 
 
 def read(result: Mapping[str, object]) -> tuple[Reported, dict[str, object]]:
@@ -968,17 +963,17 @@ def _items(value: object) -> Mapping[Any, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, object]:
-    found = dict(one)
-    for key, value in other.items():
-        known = found.get(key)
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, object]:
+    merged = dict(first)
+    for key, value in second.items():
+        known = merged.get(key)
         if isinstance(value, dict) and isinstance(known, dict):
-            found[key] = _merged(known, value)
+            merged[key] = _merged(known, value)
             continue
-        while key in found:  # of a list, whose items move up when one before them is taken
+        while key in merged:  # of a list, whose items move up when one before them is taken
             key += "'"
-        found[key] = value
-    return found
+        merged[key] = value
+    return merged
 
 
 def schema_of_results() -> dict[str, object]:
@@ -986,10 +981,10 @@ def schema_of_results() -> dict[str, object]:
     models = [(model, "serialization") for model in REPORTED.values()]
     refs, schema = models_json_schema(models, by_alias=True, title="result.json of dpzv-audit")  # type: ignore[arg-type]
     for model in REPORTED.values():
-        found = schema["$defs"][model.__name__]
-        keys = model.in_order(found["properties"])
-        found["properties"] = {"schema": {"const": model.SCHEMA}, **keys}
-        found["required"] = ["schema", *found.get("required", ())]
+        definition = schema["$defs"][model.__name__]
+        keys = model.in_order(definition["properties"])
+        definition["properties"] = {"schema": {"const": model.SCHEMA}, **keys}
+        definition["required"] = ["schema", *definition.get("required", ())]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "oneOf": list(refs.values()), **schema}
 
 

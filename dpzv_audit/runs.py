@@ -120,8 +120,8 @@ def load_run(path: Path) -> dict[str, object]:
         raise InputError(f": holds a JSON {type(value).__name__}, must be an object with a schema", str(file))
     schema = value.get("schema")
     if not isinstance(schema, str) or not schema.startswith("dpzv-audit/"):
-        found = "has no schema" if schema is None else f"schema is {schema!r}"
-        raise InputError(f': {found}, must start with "dpzv-audit/"', str(file))
+        reason = "has no schema" if schema is None else f"schema is {schema!r}"
+        raise InputError(f': {reason}, must start with "dpzv-audit/"', str(file))
     return value
 
 
@@ -164,8 +164,8 @@ def run_name(
     must carry a time zone. Every part is sanitised by `slug`.
     """
     moment = (datetime.now(UTC) if now is None else now).astimezone(UTC)
-    parts = [slug(part) for part in (command, method, dataset, attack) if part]
-    return "-".join([moment.strftime("%Y%m%d-%H%M%S"), *parts, f"seed{int(seed)}"])
+    names = [slug(name) for name in (command, method, dataset, attack) if name]
+    return "-".join([moment.strftime("%Y%m%d-%H%M%S"), *names, f"seed{int(seed)}"])
 
 
 def slug(text: str, *, limit: int = 40) -> str:
@@ -227,16 +227,16 @@ def versions() -> dict[str, str | None]:
 
 def cpu_features() -> dict[str, object]:
     """Return the vector instructions in use by those of numpy and torch that are loaded."""
-    found: dict[str, object] = {}
+    features: dict[str, object] = {}
     if "numpy" in sys.modules:
         import numpy as np
 
-        found["numpy"] = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
+        features["numpy"] = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
     if "torch" in sys.modules:
         import torch
 
-        found["torch"] = torch.backends.cpu.get_cpu_capability()
-    return found
+        features["torch"] = torch.backends.cpu.get_cpu_capability()
+    return features
 
 
 def _program(argument: str) -> str:
@@ -261,11 +261,11 @@ def check_out(out: Path) -> None:
     """
     try:
         folder = out.resolve()
-        there = next((part for part in (folder, *folder.parents) if part.exists()), Path(folder.anchor))
+        there = next((place for place in (folder, *folder.parents) if place.exists()), Path(folder.anchor))
     except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
         raise InputError("which cannot be followed; give a folder", "out", str(out)) from None
-    for part in (folder, *folder.parents):
-        if part.name in PACKAGE_FOLDERS and (part == folder or not part.exists()):
+    for place in (folder, *folder.parents):
+        if place.name in PACKAGE_FOLDERS and (place == folder or not place.exists()):
             names = ", ".join(sorted(PACKAGE_FOLDERS))
             raise InputError(f"must not be a folder named like a package of the tool: {names}", "out", out)
     if not there.is_dir():
@@ -294,11 +294,11 @@ def _publish(partial: Path, out: Path, name: str) -> Path:
 
 
 @contextmanager
-def _refusing(what: str, out: Path) -> Iterator[None]:
+def _refusing(failure: str, out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         reason = error.strerror or error
         raise AuditError(
-            f"{what} under {out}: {reason}; no run folder was left, make room or give another ‹out› DIR"
+            f"{failure} under {out}: {reason}; no run folder was left, make room or give another ‹out› DIR"
         ) from error
