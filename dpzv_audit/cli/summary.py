@@ -34,7 +34,13 @@ def _as_claimed(value: float | None) -> str:
 @cache
 def _macros() -> Any:
     loader = PackageLoader("dpzv_audit.cli")
-    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(
+        loader=loader,
+        undefined=StrictUndefined,
+        extensions=["jinja2.ext.do"],
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.filters |= {
         "at_least": at_least,
         "at_most": at_most,
@@ -60,15 +66,31 @@ def sentence_of(macro: str, *facts: object) -> str:
     return re.sub(r" ([,;:.])(?= |$)", r"\1", words)
 
 
+class Summary:
+    """The table of a result: a macro of the template adds its rows one by one, and returns its title."""
+
+    def __init__(self, macro: str, *facts: object) -> None:
+        self.rows: list[tuple[str, ...] | None] = []
+        self.title = sentence_of(macro, self, *facts)
+
+    def row(self, *cells: str) -> None:
+        """Add a row: what it is about, the value, and what to read with it."""
+        self.rows.append(cells)
+
+    def section(self) -> None:
+        """Begin a section."""
+        self.rows.append(None)
+
+
 def table_from(macro: str, *facts: object) -> Table:
-    """Return the table that a macro of the template describes: its title, then a row per line."""
-    title, *rows = lines_of(macro, *facts)
-    table = table_of({"what": "text", "value": "number", "reason": "text"}, title, show_header=False)
-    for row in rows:
-        if row == "---":
+    """Return the table that a macro of the template describes."""
+    summary = Summary(macro, *facts)
+    table = table_of({"what": "text", "value": "number", "reason": "text"}, summary.title, show_header=False)
+    for row in summary.rows:
+        if row is None:
             table.add_section()
         else:
-            table.add_row(*(coloured(cell.strip()) for cell in row.split("|", 2)))
+            table.add_row(*map(coloured, row))
     return table
 
 
