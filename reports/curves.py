@@ -1,7 +1,6 @@
 """Figures with curves as SVG: trade-offs, accuracy, bounds by runs and rounds, wealth, cosines, success by epsilon."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .figures import alt_of, control_label, mark, short
@@ -34,17 +33,16 @@ _COLOURS = (ACCENT, INK, MUTED)
 
 def _known(points: Iterable[Sequence[float | None]]) -> list[Point]:
     """Return the points of which every number is known."""
-    known = ([number for number in point if number is not None] for point in points if None not in point)
-    return [tuple(point) for point in known]
+    return [tuple(number for number in point if number is not None) for point in points if None not in point]
 
 
 def _ends(lines: Mapping[str, Sequence[Point]]) -> str:
     """Return where lines begin and end, in words."""
-    said = []
+    ends = []
     for name, points in lines.items():
         (first, start, *_), (last, end, *_) = points[0], points[-1]
-        said.append(f"{name} {proportion(start, 3)} at {number(first)}, {proportion(end, 3)} at {number(last)}")
-    return "; ".join(said)
+        ends.append(f"{name} {proportion(start, 3)} at {number(first)}, {proportion(end, 3)} at {number(last)}")
+    return "; ".join(ends)
 
 
 def tradeoff_figure(tradeoff: "Tradeoff | None") -> str:
@@ -55,17 +53,13 @@ def tradeoff_figure(tradeoff: "Tradeoff | None") -> str:
     """
     if tradeoff is None or not tradeoff.alpha or not tradeoff.curves:
         return ""
-    alpha = tradeoff.alpha
-    curves = tradeoff.curves
-    low = tradeoff.empirical_low
-    high = tradeoff.empirical_high
-    confidence = tradeoff.confidence
+    alpha, curves, confidence = tradeoff.alpha, tradeoff.curves, tradeoff.confidence
+    low, high = tradeoff.empirical_low, tradeoff.empirical_high
     drawn = list(curves.values())
     chart = Chart.of_tests()
     for name, curve in curves.items():
         if name == "measured" and low and high:
-            label = "band" if confidence is None else f"{percent(confidence)} band"
-            chart.band(label, alpha, low, high)
+            chart.band("band" if confidence is None else f"{percent(confidence)} band", alpha, low, high)
             drawn.append(high)
         chart.line(name, [*zip(alpha, curve, strict=True)], **_TRADEOFFS[name])
     # A curve, or the band, runs through the upper right corner, where the legend stands otherwise.
@@ -95,24 +89,19 @@ def accuracy_figure(utility: "Utility", method: str, *, by_bytes: bool = False) 
         points = [((up + down) / 1e6, accuracy) for up, down, accuracy in sent]
     if len(points) < 2:
         return ""
-    levels = []
-    for key, control in utility.controls.items():
-        label = control_label(key, control)
-        if found := mark(label, control):
-            # A line of the legend has more room than a row of a plot.
-            levels.append(replace(found, label=short(label, 44)))
-    method = short(method or "test accuracy")
-    across = "MB sent so far, up and down" if by_bytes else "epoch"
-    chart = Chart(across, "test accuracy", "plain", bottom=0, top=1)
+    # A line of the legend has more room than a row of a plot.
+    marks = [mark(control_label(name, control), control, length=44) for name, control in utility.controls.items()]
+    levels = [level for level in marks if level is not None]
+    method = short(method or "test accuracy", 34)
+    chart = Chart("MB sent so far, up and down" if by_bytes else "epoch", "test accuracy", "plain", bottom=0, top=1)
     for index, level in enumerate(levels):
         label = f"{level.label} {proportion(level.value, 3)}"
         chart.level(label, level.value, color=MUTED, ls=DASHES[index % len(DASHES)])
     chart.line(method, points, **_STRONG)
     first, last = (proportion(points[i][1], 3) for i in (0, -1))
     span = f"by {number(points[-1][0])} MB sent" if by_bytes else "over training"
-    said = [f"Test accuracy of {method} from {first} to {last} {span}", alt_of(levels)]
-    name = "bytes" if by_bytes else "accuracy"
-    return chart.draw(name, "; ".join(filter(None, said)), 3.0 + 0.2 * len(levels))
+    alt = "; ".join(filter(None, [f"Test accuracy of {method} from {first} to {last} {span}", alt_of(levels)]))
+    return chart.draw("bytes" if by_bytes else "accuracy", alt, 3.0 + 0.2 * len(levels))
 
 
 def runs_figure(rows: "Sequence[BoundByRuns]", claimed: float | None) -> str:
@@ -132,12 +121,12 @@ def runs_figure(rows: "Sequence[BoundByRuns]", claimed: float | None) -> str:
     chart = Chart("runs in each world", "certified ε", "log", bottom=0)
     if claimed is not None:
         chart.level(f"claimed {as_claimed(claimed)}", claimed, color=INK, ls=DASHED)
-    said = []
+    ends = []
     for index, (name, points) in enumerate(lines.items()):
         label, colour = (f"{name} (assumes)", MUTED) if name in assumed else (name, ACCENT)
         chart.line(label, points, color=colour, ls=("-", *DASHES[1:])[index % len(DASHES)])
-        said.append(f"{name} {number(points[-1][1])} from {number(points[-1][0])}")
-    return chart.draw("runs", f"Certified epsilon by number of runs: {'; '.join(said)} runs", 3.2)
+        ends.append(f"{name} {number(points[-1][1])} from {number(points[-1][0])}")
+    return chart.draw("runs", f"Certified epsilon by number of runs: {'; '.join(ends)} runs", 3.2)
 
 
 def wealth_figure(wealth: "Wealth | None") -> str:
@@ -150,15 +139,15 @@ def wealth_figure(wealth: "Wealth | None") -> str:
         return ""
     at = wealth.refuted_at
     against = number(wealth.epsilon)
-    found = "never reached" if at is None else f"reached at pair {number(at)}"
+    outcome = "never reached" if at is None else f"reached at pair {number(at)}"
     chart = Chart("pairs of runs, in the order of the runs", "log10 of the wealth")
     chart.level("refuted from here on", wealth.goal, color=INK, ls=DASHED)
     points = [*zip(wealth.pairs, wealth.log10_wealth, strict=False)]
     chart.line(f"wealth against ε = {against}", points, color=ACCENT)
     if at is not None:
-        chart.level(found, at, upright=True, color=MUTED, ls=DOTTED)
+        chart.level(outcome, at, upright=True, color=MUTED, ls=DOTTED)
     return chart.draw(
-        "wealth", f"Wealth of the betting test against epsilon {against}: the level that refutes it is {found}", 3.2
+        "wealth", f"Wealth of the betting test against epsilon {against}: the level that refutes it is {outcome}", 3.2
     )
 
 
@@ -171,18 +160,12 @@ def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
     lines: dict[str, list[Point]] = {}
     theory: list[Point] = []
     for name in _ESTIMATORS:
-        points: list[tuple[float | None, ...]] = []
-        expected: list[tuple[float | None, ...]] = []
-        for row in rows:
-            if row.get("estimator") == name:
-                place = within(row.get("queries"), 1.0, 1e12)
-                cosines = (within(row.get(key), -1.0, 1.0) for key in ("cosine", "low", "high"))
-                points.append((place, *cosines))
-                expected.append((place, within(row.get("theory"), 0.0, 1.0)))
-        if drawn := _known(points):
-            lines[name] = sorted(drawn)
+        own = [(within(row.get("queries"), 1.0, 1e12), row) for row in rows if row.get("estimator") == name]
+        keys = ("cosine", "low", "high")
+        if points := _known((place, *(within(row.get(key), -1.0, 1.0) for key in keys)) for place, row in own):
+            lines[name] = sorted(points)
         if "unknown" not in name:
-            theory += _known(expected)
+            theory += _known((place, within(row.get("theory"), 0.0, 1.0)) for place, row in own)
     if not lines:
         return ""
     lowest = min(point[2] for points in lines.values() for point in points)
@@ -205,11 +188,8 @@ def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: 
     Both axes are logarithmic; points at epsilon 0 are not drawn. `strong` names the line to stress; "" where no line
     has two points. `subject` says in words what was accounted for.
     """
-    shown = {}
-    for name, points in lines.items():
-        drawn = [point for point in points if point[1] > 0.0]
-        if len(drawn) > 1:
-            shown[name] = drawn
+    positive = {name: [point for point in points if point[1] > 0.0] for name, points in lines.items()}
+    shown = {name: points for name, points in positive.items() if len(points) > 1}
     if not shown:
         return ""
     chart = Chart("rounds, all clients together", "ε", "loglog")
@@ -224,9 +204,7 @@ def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: 
 def _bound_look(index: int, strong: bool) -> Look:
     """Return the look of a line: solid in the accent colour where stressed, one of several dashes otherwise."""
     dots = (*DASHES[1:], (0, (8, 3)))
-    if strong:
-        return _STRONG
-    return {"color": INK, "lw": 1.6, "ls": dots[index % len(dots)]}
+    return _STRONG if strong else {"color": INK, "lw": 1.6, "ls": dots[index % len(dots)]}
 
 
 def curves_figure(
@@ -247,8 +225,8 @@ def curves_figure(
 
 def method_of(cell: "Cell") -> str:
     """Return a cell's method with the channel that carries its noise, and its defence."""
-    noise = f"{cell.noise} noise" if cell.noise else None
-    return " + ".join(clean(part) for part in (cell.method, noise, cell.defence) if part)
+    names = (cell.method, cell.noise and f"{cell.noise} noise", cell.defence)
+    return " + ".join(clean(name) for name in names if name)
 
 
 class CurveLook(NamedTuple):
@@ -272,7 +250,7 @@ def epsilon_figures(cells: "Sequence[Cell]") -> dict[str, str]:
         if cell.state == "measured":
             name = f"{clean(cell.attack)}-{clean(cell.adversary)}"
             measured.setdefault(name, []).append(cell)
-    figures = {name: _epsilon_figure(name, found) for name, found in measured.items()}
+    figures = {name: _epsilon_figure(name, own) for name, own in measured.items()}
     return {name: drawing for name, drawing in figures.items() if drawing}
 
 
@@ -281,22 +259,20 @@ def _curves_by_method(cells: "Sequence[Cell]") -> dict[str, list[Point]]:
 
     Curves of one channel of noise that no eye tells apart (0.005) are drawn as the first of them.
     """
-    found: dict[str, list[Point]] = {}
+    by_method: dict[str, list[Point]] = {}
     for cell in cells:
         # Over trainings where there are enough of them, else by the records of these.
         ends = (cell.low, cell.high) if cell.over_low is None else (cell.over_low, cell.over_high)
         for point in _known([(cell.epsilon, cell.success, *ends)]):
-            found.setdefault(method_of(cell), []).append(point)
+            by_method.setdefault(method_of(cell), []).append(point)
     alike: dict[tuple[str, tuple[Point, ...]], list[str]] = {}
-    for name, points in found.items():
+    for name, points in by_method.items():
         points.sort()
         method, plus, noise = name.partition(" + ")
         looks = tuple((x, round(y, 2)) for x, y, *_ in points)
         alike.setdefault((plus + noise, looks), []).append(method)
-    curves = {}
-    for (noise, _), methods in alike.items():
-        curves[f"{', '.join(methods)}{noise}"] = found[f"{methods[0]}{noise}"]
-    return curves
+    merged = ((methods, noise) for (noise, _), methods in alike.items())
+    return {f"{', '.join(methods)}{noise}": by_method[f"{methods[0]}{noise}"] for methods, noise in merged}
 
 
 def _epsilon_figure(name: str, cells: "Sequence[Cell]") -> str:

@@ -25,7 +25,7 @@ _SHADES = 32
 _Bar = tuple[float, float, float]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Mark:
     """One row of a dot plot: a proportion, its interval if it has one, and what it is."""
 
@@ -40,25 +40,28 @@ class Mark:
         return f"{value}  [{interval(*self.ends).replace(' to ', ', ')}]" if self.ends else value
 
 
-def short(text: object, length: int = 34) -> str:
+def short(text: object, length: int) -> str:
     """Return `text` on one line, cut to `length` characters with an ellipsis."""
     line = " ".join(clean(text).split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
-def mark(label: str, measurement: "Interval | float | None", *, least: float = 0.0) -> Mark | None:
-    """Return the row for an interval or a bare number; None if it holds none in [`least`, 1]."""
-    ends = None
+def mark(label: str, measurement: "Interval | float | None", *, least: float = 0.0, length: int = 34) -> Mark | None:
+    """Return the row for an interval or a bare number; None if it holds none in [`least`, 1].
+
+    The label is cut to `length` characters.
+    """
+    low = high = None
     value = measurement
     if measurement is not None and not isinstance(measurement, int | float):
         over = measurement.over_trainings
         # Over trainings where there are enough of them, else by the records of these.
         limits = measurement if over is None or over.low is None else over
         low, high = (within(end, least, 1.0) for end in (limits.low, limits.high))
-        ends = None if low is None or high is None else (low, high)
         value = measurement.value
     known = within(value, least, 1.0)
-    return None if known is None else Mark(label=short(label), value=known, ends=ends)
+    ends = None if low is None or high is None else (low, high)
+    return None if known is None else Mark(short(label, length), known, ends)
 
 
 def control_label(name: str, measurement: "Interval | float") -> str:

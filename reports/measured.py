@@ -21,35 +21,35 @@ def span(low: float | None, high: float | None, digits: int = 4) -> str:
     return MISSING if low is None or high is None else interval(low, high, digits)
 
 
-def row(name: str, role: str, found: Interval | float) -> Row:
+def row(name: str, role: str, measurement: Interval | float) -> Row:
     """Return a row of a table of measurements: an interval or a bare number with its name and role."""
-    cells = {"what": name.strip(), "role": role}
-    if not isinstance(found, Interval):
-        absent = dict.fromkeys(("interval", "confidence", "n", "trainings"))
-        return {**cells, "value": proportion(found), **absent}
+    cells: dict[str, object] = dict.fromkeys(("what", "role", "value", "interval", "confidence", "n", "trainings"))
+    cells |= {"what": name.strip(), "role": role}
+    if not isinstance(measurement, Interval):
+        return {**cells, "value": proportion(measurement)}
+    n, unit = measurement.n, measurement.unit
     return {
         **cells,
-        "value": proportion(found.value),
-        "interval": span(found.low, found.high),
-        "confidence": percent(found.confidence),
-        "n": found.n if found.unit == "records" else f"{number(found.n)} {found.unit}",
-        "trainings": _trainings(found),
+        "value": proportion(measurement.value),
+        "interval": span(measurement.low, measurement.high),
+        "confidence": percent(measurement.confidence),
+        "n": n if unit == "records" else f"{number(n)} {unit}",
+        "trainings": _trainings(measurement),
     }
 
 
 def _trainings(measurement: Interval) -> str:
     """How trainings differ: an interval over them, or of few the least and the most; and a control's p-value."""
     over = measurement.over_trainings
-    parts = []
+    notes = []
     if over is not None:
         reach = "" if over.count == 1 else f", from {span(over.least, over.most)}"
-        reach = reach if over.low is None else f": {span(over.low, over.high)}"
-        parts.append(f"{number(over.count)}{reach}")
+        notes.append(f"{number(over.count)}{reach if over.low is None else f': {span(over.low, over.high)}'}")
     if isinstance(measurement, Control) and measurement.kind != "positive":
         p = measurement.p_value
         by = measurement.tested_by or "its interval"
-        parts.append("too few to test" if p is None else f"p = {p_value(p)} by {by}")
-    return "; ".join(parts)
+        notes.append("too few to test" if p is None else f"p = {p_value(p)} by {by}")
+    return "; ".join(notes)
 
 
 def point_row(point: Row, first: Row) -> Row:
@@ -78,11 +78,10 @@ def curve_rows(tradeoff: Tradeoff) -> list[Row]:
         return []
     inside = [i for i in range(len(alpha)) if 0 < alpha[i] < 1] or range(len(alpha))
     picks = dict.fromkeys(min(inside, key=lambda i: abs(alpha[i] - x)) for x in _CURVE_ROWS)
-    rows: list[Row] = []
-    for i in picks:
-        rates = {title: proportion(curve[i]) for title, curve in present.items()}
-        rows.append({"false positive rate": alpha[i], **rates})
-    return rows
+    return [
+        {"false positive rate": alpha[i], **{title: proportion(curve[i]) for title, curve in present.items()}}
+        for i in picks
+    ]
 
 
 def is_sound_at(bound: UpperBound, upper: float | None, adversary: str | None) -> bool:
@@ -98,24 +97,24 @@ def command_of(result: Result) -> str:
 
 def settings_of(result: Result) -> dict[str, Row]:
     """Return by caption all that is needed to repeat a run, each value as it must be typed."""
-    found = result.model_dump(exclude_unset=True)
-    data = found.get("data", {})
+    values = result.model_dump(exclude_unset=True)
+    data = values.get("data", {})
     digests = data.pop("digests", {})
     data.pop("hints", None)  # beside the accuracy that they are about
     data |= {f"note {i}": note for i, note in enumerate(data.pop("notes", []), start=1)}
     run: dict[str, object] = {"schema": result.SCHEMA}
-    run |= {key: found.get(key) for key in _OF_THE_RUN}
-    for part in ("scores", "compute", "data"):
-        run |= {f"{part}: {key}": value for key, value in found.get(part, {}).items()}
+    run |= {key: values.get(key) for key in _OF_THE_RUN}
+    for section in ("scores", "compute", "data"):
+        run |= {f"{section}: {key}": value for key, value in values.get(section, {}).items()}
     tables = {
         "The run": {key: value for key, value in run.items() if value is not None},
-        "Configuration": found.get("config", {}),
-        "The release that was accounted": found.get("privacy", {}).get("release", {}),
-        "The attack's setting": found.get("attack_setting", {}),
+        "Configuration": values.get("config", {}),
+        "The release that was accounted": values.get("privacy", {}).get("release", {}),
+        "The attack's setting": values.get("attack_setting", {}),
         "Data files (SHA-256)": digests,
-        "Versions": found.get("versions", {}),
+        "Versions": values.get("versions", {}),
     }
-    return {caption: _typed(values) for caption, values in tables.items()}
+    return {caption: _typed(table) for caption, table in tables.items()}
 
 
 def _typed(values: Mapping[str, object]) -> Row:
