@@ -982,8 +982,7 @@ def schema_of_results() -> dict[str, object]:
     refs, schema = models_json_schema(models, by_alias=True, title="result.json of dpzv-audit")  # type: ignore[arg-type]
     for model in REPORTED.values():
         definition = schema["$defs"][model.__name__]
-        keys = model.in_order(definition["properties"])
-        definition["properties"] = {"schema": {"const": model.SCHEMA}, **keys}
+        definition["properties"] = {"schema": {"const": model.SCHEMA}, **model.in_order(definition["properties"])}
         definition["required"] = ["schema", *definition.get("required", ())]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "oneOf": list(refs.values()), **schema}
 

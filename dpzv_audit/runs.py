@@ -64,8 +64,7 @@ class RunFolder:
         refuses.
         """
         if not _FILE_NAME.fullmatch(name):
-            rule = "must be parts of letters, digits, '.', '_', '-' joined by '/'"
-            raise InputError(rule, "run file name", name)
+            raise InputError("must be parts of letters, digits, '.', '_', '-' joined by '/'", "run file name", name)
         if not isinstance(content, str | bytes):
             try:
                 content = json_text(content)

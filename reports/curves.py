@@ -66,8 +66,7 @@ def tradeoff_figure(tradeoff: "Tradeoff | None") -> str:
     corner = [i for i, rate in enumerate(alpha) if rate >= 0.58]
     crowded = any(curve[i] >= 0.7 for curve in drawn for i in corner)
     alt = f"Trade-off curves. {_at_a_tenth(alpha, curves, ' the false negative rates are: ')}"
-    legend = _ABOVE if crowded else _CORNER
-    return chart.draw("tradeoff", alt, 5.1 if crowded else 4.7, **legend)
+    return chart.draw("tradeoff", alt, 5.1 if crowded else 4.7, **_ABOVE if crowded else _CORNER)
 
 
 def _at_a_tenth(alpha: Sequence[float], curves: Mapping[str, Sequence[float]], between: str) -> str:
@@ -142,8 +141,7 @@ def wealth_figure(wealth: "Wealth | None") -> str:
     outcome = "never reached" if at is None else f"reached at pair {number(at)}"
     chart = Chart("pairs of runs, in the order of the runs", "log10 of the wealth")
     chart.level("refuted from here on", wealth.goal, color=INK, ls=DASHED)
-    points = [*zip(wealth.pairs, wealth.log10_wealth, strict=False)]
-    chart.line(f"wealth against ε = {against}", points, color=ACCENT)
+    chart.line(f"wealth against ε = {against}", [*zip(wealth.pairs, wealth.log10_wealth, strict=False)], color=ACCENT)
     if at is not None:
         chart.level(outcome, at, upright=True, color=MUTED, ls=DOTTED)
     return chart.draw(

@@ -252,8 +252,7 @@ def records_figure(pictures: "Reconstructions") -> str:
                 left = index * (width + gap)
                 for shade, bar in _bars(record, width, left, top):
                     bars.setdefault(shade, []).append(bar)
-                frame = Rectangle((left, top), width, height, fill=False, edgecolor=MUTED, lw=0.6, zorder=2)
-                axes.add_patch(frame)
+                axes.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=MUTED, lw=0.6, zorder=2))
         _paint_bars(axes, bars)
         axes.set(xlim=(-0.01 * across, 1.01 * across), ylim=(len(rows) * pitch - 2.0 * line, -1.6 * line))
         axes.set_aspect("equal")

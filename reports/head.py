@@ -277,8 +277,7 @@ def _unjudged(result: Run, word: str, about: str) -> Judgement:
     why = _no_claim(result)
     if result.privacy.claimed is not None:
         return Judgement(word="not judged", about=claim_in_words(result.privacy), why=f"{capitalized(why)}.")
-    notes = tuple(warnings_of(result.warnings))
-    return Judgement(word=word, about=about, why=f"No ε is claimed; {why}.", notes=notes)
+    return Judgement(word=word, about=about, why=f"No ε is claimed; {why}.", notes=tuple(warnings_of(result.warnings)))
 
 
 @singledispatch

@@ -48,8 +48,7 @@ def mounted(cell: Cell) -> str | None:
 
 def worst_first(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells that were measured: first those that find more than any baseline, both by damage."""
-    done = [cell for cell in cells if cell.state == "measured"]
-    return sorted(done, key=attrgetter("harm"), reverse=True)
+    return sorted([cell for cell in cells if cell.state == "measured"], key=attrgetter("harm"), reverse=True)
 
 
 def reasons(cells: Sequence[Cell], state: str) -> list[Row]:
@@ -189,8 +188,7 @@ def _paint_cell(axes: "Axes", x: int, y: int, cell: Cell, size: float) -> None:
     damage = cell.damage if cell.state == "measured" else None
     text = "×" if cell.state == "failed" else "–"
     if damage is not None:
-        shade = shade_of(damage)
-        axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=ACCENT, alpha=shade, lw=0))
+        axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=ACCENT, alpha=shade_of(damage), lw=0))
         # Two decimals without the leading zero, or a whole 1.
         text = "1" if damage >= 0.995 else f"{damage:.2f}".removeprefix("0")
     bold = text == "×" or (damage is not None and cell.clear is True)

@@ -118,8 +118,7 @@ def at_least(privacy: "Privacy", tradeoff: "Tradeoff | None") -> tuple[Risk | No
     if tradeoff is None or not tradeoff.empirical_high:
         return None, ""
     confidence = "" if tradeoff.confidence is None else f", at {percent(tradeoff.confidence)} confidence"
-    risk = risk_from_points(tradeoff.alpha, tradeoff.empirical_high)
-    return risk, f"from the band of the measured curve{confidence}"
+    return risk_from_points(tradeoff.alpha, tradeoff.empirical_high), f"from the band of the measured curve{confidence}"
 
 
 _BLIND = {

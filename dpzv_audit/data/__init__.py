@@ -86,5 +86,4 @@ def load(
     `InputError` for an unknown name (with the nearest known one), for an option the data set does not have, and for
     whatever its reader refuses.
     """
-    spec = DATASETS.named(name, "dataset")
-    return spec.load(clients=clients, partition=partition, data_dir=data_dir, **options)
+    return DATASETS.named(name, "dataset").load(clients=clients, partition=partition, data_dir=data_dir, **options)

@@ -108,8 +108,7 @@ def memory_available() -> int | None:
     The least of what the machine has and what the control groups of this process leave it.
     """
     machine = _kernel_available(Path("/proc/meminfo"))
-    group = _group_available(Path("/sys/fs/cgroup"))
-    return min((free for free in (machine, group) if free is not None), default=None)
+    return min((free for free in (machine, _group_available(Path("/sys/fs/cgroup"))) if free is not None), default=None)
 
 
 def model_digest(source: str | None) -> str | None:

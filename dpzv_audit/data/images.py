@@ -183,8 +183,7 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
     count = request.clients
     side = math.isqrt(count)
     if request.partition == "patches" and (side * side != count or 32 % side):
-        rule = "patches make a k x k grid: one of 1, 4, 16, 64, 256, 1024"
-        raise InputError(rule, "clients", count)
+        raise InputError("patches make a k x k grid: one of 1, 4, 16, 64, 256, 1024", "clients", count)
     length = 32 // side
     down, across, held = {
         "strips": (count, 1, f"{32 // count} of the 32 image rows each"),
@@ -209,8 +208,7 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
         return Records(tuple(map(np.concatenate, zip(*blocks, strict=True))), labels)
 
     complete = (rows * len(BATCHES), "images")
-    train = records("train", TRAIN_BATCHES)
-    return request.dataset(train, records("test", [TEST_BATCH]), held, complete=complete)
+    return request.dataset(records("train", TRAIN_BATCHES), records("test", [TEST_BATCH]), held, complete=complete)
 
 
 def count_cifar10(request: DataRequest) -> int:

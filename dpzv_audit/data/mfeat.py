@@ -162,8 +162,7 @@ def _matrix(data: bytes, limit: int, *, depth: int = 0) -> tuple[str, Array]:
         raise ValueError(f"has a variable of class {flags[0]}, must have numbers and cells only")
     if flags[1] & COMPLEX or len(rest) > 1:
         raise ValueError("has an array of complex numbers, must have real ones only")
-    numbers = _numbers(*(rest or [(0, b"")])[0], entries)
-    return name.decode("latin-1"), numbers.reshape(shape, order="F")
+    return name.decode("latin-1"), _numbers(*(rest or [(0, b"")])[0], entries).reshape(shape, order="F")
 
 
 def _numbers(kind: int, data: bytes, entries: int) -> Array:

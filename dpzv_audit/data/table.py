@@ -110,8 +110,7 @@ class Hashed:
         places = {}
         for cell in set(cells):  # most cells of a chunk repeat
             key = f"{self.name}\0{cell}".encode("utf-8", "surrogatepass")
-            digest = hashlib.blake2b(key, digest_size=8).digest()
-            places[cell] = int.from_bytes(digest) % self.width
+            places[cell] = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest()) % self.width
         return _one_hots([places[cell] for cell in cells], self.width)
 
 
@@ -234,8 +233,7 @@ def column_runs(names: Sequence[str], clients: int) -> Groups:
     if check_count("clients", clients) > len(names):
         raise InputError(f"must be at most the {len(names)} columns", "clients", clients)
     # Places are cut, not the names: as an array these would lose trailing NULs, and each take the longest one's memory.
-    places = np.array_split(np.arange(len(names)), clients)
-    return tuple(tuple(names[place] for place in run) for run in places)
+    return tuple(tuple(names[place] for place in run) for run in np.array_split(np.arange(len(names)), clients))
 
 
 def _encoded(column: Column, cells: list[str], chunk: list[Line]) -> FloatArray:
@@ -502,8 +500,7 @@ class CsvTable:
             if "" in table.labels:
                 line = table.lines[table.labels.index("")]
                 raise InputError(f"{table.path}: line {line}, column {self.label!r}: is empty, must be a label")
-        cells = {cell for table in tables for cell in table.labels}
-        numbers = _classes(first, self.label, cells, self.classes)
+        numbers = _classes(first, self.label, {cell for table in tables for cell in table.labels}, self.classes)
         parts = [table.records(held, numbers) for table in tables]
         train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=1)
         numeric = [column.name for column in columns if isinstance(column, NumberColumn)]
@@ -607,5 +604,4 @@ def read_breast_cancer(request: DataRequest) -> VerticalDataset:
         "breast-cancer/data": array_digest(source),
         "breast-cancer/target": array_digest(labels.astype(np.uint8)),
     }
-    held = f"{30 // request.clients} of the 30 columns each"
-    return request.dataset(train, test, held, digests=digests)
+    return request.dataset(train, test, f"{30 // request.clients} of the 30 columns each", digests=digests)

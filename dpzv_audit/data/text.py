@@ -240,8 +240,7 @@ def _archive(request: DataRequest, *, subset: bool) -> Path:
     if subset and others:
         return original if original in others else others[0]
     if not original.is_file():
-        hint = f"; or give ‹subset› to use {others[0].name}" if others else ""
-        raise request.spec.missing(original).placed("", hint)
+        raise request.spec.missing(original).placed("", f"; or give ‹subset› to use {others[0].name}" if others else "")
     remote.check(original)
     return original
 

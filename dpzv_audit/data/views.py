@@ -162,8 +162,7 @@ def load_views(
                 if len(image) != side:
                     raise InputError(f"{path}: is {len(image)} pixels wide, must be {side} like {first.name}")
                 values[row, view] = prepared(image, colour=colour, size=size)
-        labels = np.array([shape.label for shape in chosen], np.int64)
-        return Records(view_blocks(values, count), labels)
+        return Records(view_blocks(values, count), np.array([shape.label for shape in chosen], np.int64))
 
     held = f"{each} of {views} views each, {colour}, {size} x {size} pixels"
     fitted = ("the set of classes was read off the folders' names",)
@@ -248,8 +247,7 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
         ring[view] = path
     for shape, ring in rings.items():
         if len(ring) != views:
-            first = next(iter(ring.values()))
-            raise InputError(f"{first}: shape {shape!r} has {len(ring)} views, must have {views}")
+            raise InputError(f"{next(iter(ring.values()))}: shape {shape!r} has {len(ring)} views, must have {views}")
     return {shape: tuple(ring[view] for view in sorted(ring)) for shape, ring in rings.items()}
 
 
@@ -303,8 +301,7 @@ def object_split(labels: LabelArray) -> tuple[LabelArray, LabelArray]:
 def _read(path: Path) -> tuple[Pixels, LabelArray]:
     right = {"images": ("u", 1, (OBJECTS, VIEWS, SIDE, SIDE, 3)), "labels": ("i", 8, (OBJECTS,))}
     with reading(path):
-        limits = {key: math.prod(shape) * size for key, (_, size, shape) in right.items()}
-        arrays = read_npz(path, limits)
+        arrays = read_npz(path, {key: math.prod(shape) * size for key, (_, size, shape) in right.items()})
         for key, (kind, size, shape) in right.items():
             array = arrays[key]
             dtype = array.dtype

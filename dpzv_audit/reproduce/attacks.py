@@ -195,5 +195,4 @@ def verdict(rows: Sequence[AttackRow]) -> str:
 def remarks(rows: Sequence[AttackRow]) -> str:
     """Return the sentence that follows from the rows, controls that fail, and what the data sets say of themselves."""
     notes = dict.fromkeys(f"{row.dataset}: {note}" for row in rows for note in row.notes)
-    control = control_text(rows, by_table=True)
-    return ". ".join([verdict(rows), capitalized(control), *notes])
+    return ". ".join([verdict(rows), capitalized(control_text(rows, by_table=True)), *notes])

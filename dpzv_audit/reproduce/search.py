@@ -112,8 +112,7 @@ class Searched(TableRow[SearchRow]):
         further = self.trainer.variants(chosen)
         done = setting.stage(f"{self.label}: the chosen setting", setting.seeds + len(further))
         variants = {name: trained(options).accuracy for name, options in counted(further.items(), done)}
-        replicas = counted(range(setting.seeds), done, start=len(variants))
-        finals = [trained(chosen, replica) for replica in replicas]
+        finals = [trained(chosen, replica) for replica in counted(range(setting.seeds), done, start=len(variants))]
         guarantee = self.trainer.guarantee(chosen, deployed(data, setting.seed))
         counts = ("options", "accuracy", "right", "records")
         # Of each run the number of right records is kept: the interval needs no more.
@@ -261,8 +260,7 @@ class FrozenClients:
             "megabytes_down": 0.0,
         }
         logits = private_frozen_clients(data, config, context)
-        correct = (logits.argmax(2) == data.test_labels).cpu().numpy()
-        return Reached(correct, area(logits, data), facts)
+        return Reached((logits.argmax(2) == data.test_labels).cpu().numpy(), area(logits, data), facts)
 
     def guarantee(self, options: Options, deployment: Deployment) -> Guarantee:
         """Return what these options guarantee: T Gaussian mechanisms, all seen by whoever holds the final model."""
@@ -378,8 +376,7 @@ def who_wins(rows: Sequence[SearchRow]) -> str:
     if sound is not None and control is not None:
         side = compared(sound.accuracy, control.accuracy).side
     others = [row for row in others if row is not sound]
-    claimed = of_kind(rows, "claimed")
-    return say("who_wins", sound=sound, others=others, control=control, side=side, claimed=claimed)
+    return say("who_wins", sound=sound, others=others, control=control, side=side, claimed=of_kind(rows, "claimed"))
 
 
 def what_costs(rows: Sequence[SearchRow]) -> str:

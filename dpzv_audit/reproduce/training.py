@@ -186,8 +186,7 @@ def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDat
     rates = rates_tried(config)
     done = setting.stage("frozen clients", len(rates) + 2)
     tried = {rate: _frozen(setting, short, dataset, rate).train_accuracy for rate in counted(rates, done)}
-    best = max(tried, key=tried.__getitem__)
-    both = {"frozen_clients": config.server_rate, "frozen_clients_tuned": best}
+    both = {"frozen_clients": config.server_rate, "frozen_clients_tuned": max(tried, key=tried.__getitem__)}
     counting = counted(both.items(), done, start=len(rates))
     return {name: _frozen(setting, config, dataset, rate) for name, rate in counting}
 
