@@ -1,7 +1,7 @@
 """Figures with curves as SVG: trade-offs, accuracy, bounds by runs and rounds, wealth, cosines, success by epsilon."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .figures import alt_of, control_label, mark, short
 from .svg import ACCENT, DASHED, DASHES, DOTTED, INK, LINES, MUTED, RULE, Chart
@@ -227,18 +227,10 @@ def method_of(cell: "Cell") -> str:
     return " + ".join(clean(name) for name in names if name)
 
 
-class CurveLook(NamedTuple):
-    """Colour, line and marker of a curve."""
-
-    color: str
-    ls: object
-    marker: str
-
-
-def look_of(index: int) -> CurveLook:
-    """Return the look of the curve of that number in a figure of many."""
+def look_of(index: int) -> Look:
+    """Return colour, line and marker of the curve of that number in a figure of many."""
     turn, colour = divmod(index, len(_COLOURS))
-    return CurveLook(_COLOURS[colour], LINES[turn % len(LINES)], "osD^vP*"[index % 7])
+    return {"color": _COLOURS[colour], "ls": LINES[turn % len(LINES)], "marker": "osD^vP*"[index % 7]}
 
 
 def epsilon_figures(cells: "Sequence[Cell]") -> dict[str, str]:
@@ -282,7 +274,7 @@ def _epsilon_figure(name: str, cells: "Sequence[Cell]") -> str:
     lowest = min(point[2] for points in curves.values() for point in points)
     chart = Chart("ε from which the noise follows", metric, "log", bottom=min(0.0, lowest - 0.02), top=1.04)
     for index, (method, points) in enumerate(curves.items()):
-        chart.line(method, points, lw=1.6, ms=4.5, **look_of(index)._asdict())
+        chart.line(method, points, lw=1.6, ms=4.5, **look_of(index))
     alike: dict[float, list[str]] = {}
     for cell in cells:
         if cell.epsilon is None and cell.success is not None:

@@ -114,7 +114,7 @@ def pareto(cells: Sequence[Cell]) -> str:
     front = on_front([point for points in by_name.values() for point in points])
     chart.line("nothing here has less damage and more accuracy", front, color=svg.MUTED, lw=1.0, drawstyle="steps-post")
     for index, (name, points) in enumerate(by_name.items()):
-        chart.line(name, points, **look_of(index)._replace(ls="none")._asdict(), ms=6)
+        chart.line(name, points, **(look_of(index) | {"ls": "none"}), ms=6)
     ends = (
         f"{row.name} {number(row.epsilon)}".removesuffix(" -") + f" {proportion(row.worst.accuracy, 3)} at damage "
         f"{proportion(row.worst.damage, 3)}"

@@ -73,7 +73,7 @@ def _tidy(source: str, name: str, alt: str) -> str:
     """Return matplotlib's SVG as one element that can stand in a page, in both colour schemes."""
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", source[source.index("<svg") :], flags=re.DOTALL)
     body = body.replace(' target="_blank"', "")
-    body = re.sub(r"<[^>]+>", lambda found: _own_ids(found.group(), name), body)
+    body = re.sub(r"<[^>]+>", lambda tag: _own_ids(tag.group(), name), body)
     head, _, rest = body.removeprefix("<svg ").partition(">\n")
     # What is in an image is hidden from who cannot see it: links must not be.
     role = "group" if "<a " in rest else "img"

@@ -193,14 +193,14 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
     contents = _contents(request, rows, subset=subset)
     parsed = {name: _parsed(name, content) for name, content in contents.items()}
 
-    def records(part: str, names: Sequence[str]) -> Records:
+    def records(split: str, names: Sequence[str]) -> Records:
         batches = [parsed[name] for name in names if name in parsed]
         labels = np.concatenate([labels for labels, _ in batches])
         counts = np.bincount(labels, minlength=CLASSES)
         right = rows // CLASSES * len(batches)
         if not subset and (counts != right).any():
             raise InputError(
-                f"cifar10: {part} has {counts.min()} to {counts.max()} records a class, the original has {right} of "
+                f"cifar10: {split} has {counts.min()} to {counts.max()} records a class, the original has {right} of "
                 f"each; download {request.spec.remote[0].url} again"
             )
         # divided before joining: the bytes of one batch at a time are in memory beside the result

@@ -216,13 +216,13 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
 def _check_features(rows: int, width: int, free: int | None) -> None:
     needed = 4 * rows * width
     loading = rows * (LOADING * 4 * width + ROW_BYTES)
-    found = f"has {rows:,} rows or more of {width} features each"
+    size = f"has {rows:,} rows or more of {width} features each"
     if needed > FEATURE_LIMIT:
         raise ValueError(
-            f"{found}, {needed / 1e9:,.1f} GB in memory, must have {FEATURE_LIMIT / 1e9:.1f} GB at most{ADVICE}"
+            f"{size}, {needed / 1e9:,.1f} GB in memory, must have {FEATURE_LIMIT / 1e9:.1f} GB at most{ADVICE}"
         )
     if free is not None and loading > free:
-        raise ValueError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free{ADVICE}")
+        raise ValueError(f"{size}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free{ADVICE}")
 
 
 def column_runs(names: Sequence[str], clients: int) -> Groups:
@@ -284,10 +284,10 @@ QUOTED_TWICE = re.compile(r"""(?:^|[,;\t|])\s*"?(""[^",;\t|]+"")(?=$|["\s,;\t|])
 def _quoted_once(lines: Iterator[str]) -> Iterator[str]:
     """Yield `lines`; `ValueError` for a header whose names are quoted twice, as in a file that was exported twice."""
     for header in islice(lines, 1):
-        if found := QUOTED_TWICE.search(header.strip()):
-            name = found[1][2:-2]
+        if match := QUOTED_TWICE.search(header.strip()):
+            name = match[1][2:-2]
             raise ValueError(
-                f'line 1 quotes column names twice ({found[1]}): must be {name} or "{name}"; '
+                f'line 1 quotes column names twice ({match[1]}): must be {name} or "{name}"; '
                 "remove the doubled quotes, there and in the rows below, or export the table again"
             )
         yield header
@@ -382,6 +382,7 @@ SEPARATORS = {"tab": "\t", "\\t": "\t"}
 """What a character is called that a command line can hardly hold."""
 
 
+# Its parameters are the options of a table on the command line and in claims.
 def load_csv(
     path: Path | str,
     *,
@@ -513,7 +514,7 @@ class CsvTable:
             test=rest,
             classes=len(numbers),
             partition=f"{len(held)} clients, columns: {'; '.join(map(', '.join, held))}",
-            digests={f"{part}/{path.name}": file_digest(path) for part, path in named_files},
+            digests={f"{option}/{path.name}": file_digest(path) for option, path in named_files},
             notes=(f"used as they are, for want of a scaling constant: {plain}",) if plain else (),
             hints=hints_of(tables[0].identifiers, largest, self.scales),
             fitted=() if self.classes else (f"the set of classes was read off the label column {self.label!r}",),

@@ -87,7 +87,7 @@ def text_dataset(
     A note says where there are other than `complete` reviews.
     """
     count = request.clients
-    train, test = (Records(equal_runs(part.features[0], count), part.labels) for part in parts)
+    train, test = (Records(equal_runs(records.features[0], count), records.labels) for records in parts)
     length = tokenizer.length
     return request.dataset(
         train,
@@ -220,12 +220,12 @@ def read_imdb(
     path = request.found(_archive(request, subset=subset))
     reviews = _reviews(path)
 
-    def records(part: str) -> Records:
-        keys = sorted(key for key in reviews if key[0] == part)
+    def records(split: str) -> Records:
+        keys = sorted(key for key in reviews if key[0] == split)
         if len(keys) != complete and not subset:
-            raise InputError(f"{path}: has {len(keys)} {part} reviews, the original has {complete}")
+            raise InputError(f"{path}: has {len(keys)} {split} reviews, the original has {complete}")
         if not keys:
-            raise InputError(f"{path}: has no aclImdb/{part}/pos or neg/ID_RATING.txt, must have some")
+            raise InputError(f"{path}: has no aclImdb/{split}/pos or neg/ID_RATING.txt, must have some")
         keys = [keys[place] for place in fixed_order(len(keys), seed=request.spec.seed)]
         ids = chosen.encode([reviews[key] for key in keys])
         return Records((ids,), np.array([key[1] == "pos" for key in keys], np.int64))
@@ -246,10 +246,10 @@ def _archive(request: DataRequest, *, subset: bool) -> Path:
 
 
 def _reviews(path: Path) -> dict[tuple[str, str, int], str]:
-    """Return the texts of the labelled reviews by (part, side, number)."""
+    """Return the texts of the labelled reviews by (split, side, number)."""
     reviews: dict[tuple[str, str, int], str] = {}
     for name, content in read_tar_members(path, REVIEW.fullmatch, LIMITS):
-        [(part, side, number, rating)] = REVIEW.findall(name)
+        [(split, side, number, rating)] = REVIEW.findall(name)
         where = f"{path}: {name!r}"
         if int(rating) not in RATINGS[side]:
             raise InputError(f"{where} has rating {rating}, which is not {side}")
@@ -257,7 +257,7 @@ def _reviews(path: Path) -> dict[tuple[str, str, int], str]:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
             raise InputError(f"{where} is no UTF-8 text ({error.reason})") from error
-        key = (part, side, int(number))
+        key = (split, side, int(number))
         if key in reviews:
             raise InputError(f"{where} is a second review of number {number}")
         # line breaks of the source's HTML, which are no words
@@ -335,6 +335,6 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
             except UnicodeDecodeError as error:
                 raise ValueError(f"line {number} is no UTF-8 text ({error.reason})") from error
             if label not in LABELS or not text.strip():
-                found = ascii(line[:30].decode("utf-8", "replace").strip())
-                raise ValueError(f"line {number} starts {found}, must be __label__1 or __label__2, a space and text")
+                start = ascii(line[:30].decode("utf-8", "replace").strip())
+                raise ValueError(f"line {number} starts {start}, must be __label__1 or __label__2, a space and text")
             yield label, text

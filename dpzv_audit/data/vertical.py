@@ -101,12 +101,12 @@ class VerticalDataset:
             largest = max(int(block.max()) for block in blocks)
             if largest >= self.vocabulary:
                 raise InputError(f"{self.name}: token id {largest} must lie in 0 .. {self.vocabulary - 1}")
-        for part, records in (("train", self.train), ("test", self.test)):
+        for split, records in (("train", self.train), ("test", self.test)):
             low = int(records.labels.min())
             high = int(records.labels.max())
             if low < 0 or high >= self.classes:
                 raise InputError(
-                    f"{self.name}: {part} labels run from {low} to {high}, must lie in 0 .. {self.classes - 1}"
+                    f"{self.name}: {split} labels run from {low} to {high}, must lie in 0 .. {self.classes - 1}"
                 )
 
     @property
@@ -127,8 +127,8 @@ class VerticalDataset:
         the classes) have another. Takes about a second a gigabyte, the first time.
         """
         digest = hashlib.sha256(f"{self.classes} {self.vocabulary}".encode())
-        for part in (self.train, self.test):
-            for array in (*part.features, part.labels):
+        for records in (self.train, self.test):
+            for array in (*records.features, records.labels):
                 digest.update(f" {array.dtype.str} {array.shape} ".encode())
                 digest.update(array.data.cast("B"))
         return digest.hexdigest()

@@ -149,10 +149,10 @@ def load_views(
     check_look(colour, size, side)
     digest = hashlib.sha256()
 
-    def records(part: str) -> Records:
-        chosen = [shape for shape in shapes if shape.train == (part == "train")]
+    def records(split: str) -> Records:
+        chosen = [shape for shape in shapes if shape.train == (split == "train")]
         if not chosen:
-            raise InputError(f"{folder}: has no {part} shapes, must have at least one")
+            raise InputError(f"{folder}: has no {split} shapes, must have at least one")
         values = np.empty((len(chosen), views, 3 if colour == "rgb" else 1, size, size), np.float32)
         for row, shape in enumerate(chosen):
             for view, path in enumerate(shape.files):
@@ -184,7 +184,7 @@ def list_shapes(folder: Path, views: int, classes: Sequence[str]) -> list[Shape]
     for kind in _class_folders(folder):
         if kind.name not in classes:
             raise InputError(f"{kind}: is no class, must be one of {', '.join(classes)}")
-        parts = [kind / part for part in ("train", "test") if (kind / part).is_dir()]
+        parts = [kind / split for split in ("train", "test") if (kind / split).is_dir()]
         for inner in parts or [kind]:
             for name, files in _grouped(_listed(inner), views).items():
                 # 51 of 256: a fifth

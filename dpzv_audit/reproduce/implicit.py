@@ -31,14 +31,12 @@ DELTA = 1e-6
 REPEATS = 100
 
 
-def gaussian_sigma(norm: float, epsilon: float, delta: float, records: int) -> float:
-    """sigma = 2 zeta sqrt(2 ln(1.25 / delta)) / (N epsilon): eq. 3 of paper 003 at equality."""
-    return 2.0 * norm * math.sqrt(2.0 * math.log(1.25 / delta)) / (records * epsilon)
-
-
 def claimed_epsilon(norm: float, variance: float, delta: float, records: int) -> float:
-    """Epsilon of one round by eq. 3, for the largest norm zeta and the variance sigma^2 of an entry."""
-    return gaussian_sigma(norm, 1.0, delta, records) / math.sqrt(variance)
+    """Return epsilon of one round by eq. 3 of paper 003, sigma = 2 zeta sqrt(2 ln(1.25 / delta)) / (N epsilon).
+
+    It is for the largest norm zeta and the variance sigma^2 of an entry.
+    """
+    return 2.0 * norm * math.sqrt(2.0 * math.log(1.25 / delta)) / records / math.sqrt(variance)
 
 
 class Measure(ResultPart):

@@ -120,10 +120,10 @@ class TableParts:
         if self._resume and (kept := store.read(name, dict, cure=cure)) is not None:
             return kept
         checkpoints = FileCheckpoints(folder, key, resume=self._resume)
-        part = compute(checkpoints)
-        store.write(name, part, cure="make room and go on with ‹resume›")
+        values = compute(checkpoints)
+        store.write(name, values, cure="make room and go on with ‹resume›")
         checkpoints.remove()
-        return part
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)
