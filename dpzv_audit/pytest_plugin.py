@@ -1,8 +1,8 @@
 """The pytest plugin: fixtures that put a claim to the test and fail with the reason in words.
 
 `privacy_audit` takes any claim, `privacy_system` one on a training of one's own. All tests of a session that use them
-share one alpha (ini option `dpzv_audit_alpha`), evenly, so that a session whose claims are all true fails with at most
-that probability, however many tests there are and however many workers pytest-xdist runs them on. What it needs is
+share one alpha (ini option `dpzv_audit_alpha`) evenly. A session whose claims are all true fails with at most that
+probability, however many tests and workers of pytest-xdist there are. What it needs is
 loaded when a test first asks for a verdict: pytest starts as fast as without it, and a project with a package of its
 own called `reports` or `attacks` can still run its other tests.
 """

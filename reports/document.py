@@ -1,4 +1,4 @@
-"""What a report is made of, apart from how it is drawn, and how a template writes it: HTML and Markdown both walk it.
+"""The parts of a report, which a template writes and HTML and Markdown draw: tiles, sections, tables, pictures.
 
 A block is a table, a picture, code, or a paragraph as plain text. Whoever draws it makes text safe to show.
 """
@@ -112,7 +112,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class NextStep:
-    """What to do next: a sentence, and the command that does it where there is one."""
+    """A step to take next: a sentence, and the command that does it where there is one."""
 
     words: str
     command: str = ""

@@ -264,7 +264,7 @@ def records_figure(pictures: "Reconstructions") -> str:
 
 
 def _bars(record: Sequence[float], width: int, left: float, top: float) -> Iterator[tuple[int, _Bar]]:
-    """Shade and bar of every run of equal greys in a row of a record: (left, right, top) in units of pixels."""
+    """Yield shade and bar of every run of equal greys in a row of a record: (left, right, top) in units of pixels."""
     shades = [round(value * (_SHADES - 1)) for value in record]
     for y in range(len(shades) // width):
         start = left

@@ -79,12 +79,12 @@ class AttackSuccess:
 
     @property
     def harm(self) -> float:
-        """How far it lies between what needs no attack and a perfect attack."""
+        """The damage: 0 for what needs no attack, 1 for a perfect attack."""
         return damage(self.value, self.reference or 0.0)
 
     @property
     def much(self) -> str:
-        """What it finds, as "finds 98.0% of labels"."""
+        """The success in words, as "finds 98.0% of labels"."""
         return f"{'finds' if self.metric == LABELS else 'reaches'} {much(self.value, self.metric)}"
 
 

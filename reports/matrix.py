@@ -1,4 +1,4 @@
-"""What the template of a report on a matrix says of cells, and the heat map of methods against attacks."""
+"""The report on a matrix: its cells in words, the heat map of methods against attacks, and the front of defences."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def reasons(cells: Sequence[Cell], state: str) -> list[Row]:
 
 @dataclass(frozen=True)
 class Defended:
-    """What a method gives away under a defence, or without: the worst cell of the strongest attacks on it."""
+    """A method under a defence, or without, and the worst cell of the strongest attacks on it."""
 
     name: str
     epsilon: float | None

@@ -1,4 +1,4 @@
-"""What templates of a report say of measurements: rows of tables, intervals in words, and settings to repeat a run."""
+"""Measurements in a report: rows of tables, intervals in words, and the settings that repeat a run."""
 
 import math
 import shlex
@@ -39,7 +39,7 @@ def row(name: str, role: str, measurement: Interval | float) -> Row:
 
 
 def _trainings(measurement: Interval) -> str:
-    """How trainings differ: an interval over them, or of few the least and the most; and a control's p-value."""
+    """Return how trainings differ: an interval over them, or of few the least and the most; and a control's p-value."""
     over = measurement.over_trainings
     notes = []
     if over is not None:

@@ -1,9 +1,9 @@
-"""What a bound on a trade-off curve means for one record: how well the best test of an adversary can do.
+"""The risk for one record that follows from a bound on a trade-off curve: the success of an adversary's best test.
 
-A trade-off curve f gives the least false negative rate at each false positive rate. From it follow the advantage
-max 1 - a - f(a), the true positive rate 1 - f(a) at a small rate a of false positives, and the Bayes risk
-min (1 - p) a + p f(a), the least chance of a wrong guess where the first world has prior p (Kulynych et al., 2025,
-appendix D). An upper bound on privacy loss bounds all three in one direction, an audit in the other.
+A trade-off curve f gives the least false negative rate at each false positive rate. From it follow
+(Kulynych et al., 2025, appendix D): the advantage, max 1 - a - f(a); the true positive rate 1 - f(a) at a small rate a
+of false positives; and the Bayes risk, min (1 - p) a + p f(a), the least chance of a wrong guess where the first world
+has prior p. An upper bound on privacy loss bounds all three in one direction, an audit in the other.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What the template of a report on a claims file says of claims: order, verdicts in words, rows, and pictures."""
+"""Claims in the report on a claims file: their order, verdicts in words, rows of tables, and pictures."""
 
 import hashlib
 import json

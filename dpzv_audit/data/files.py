@@ -103,7 +103,7 @@ def inflated(data: bytes, limit: int, *, kind: str = "zlib") -> bytes:
 
 
 def memory_available() -> int | None:
-    """Bytes of memory that can be had now without swapping; None where the system does not say (it does on Linux).
+    """Return the bytes of memory that are free without swapping; None where the system does not say (Linux does).
 
     The least of what the machine has and what the control groups of this process leave it.
     """
@@ -218,7 +218,7 @@ def _members(
 
 
 class _BoundedStream:
-    """What `tarfile` reads of an unpacked stream: refuses a read beyond one member, or going beyond the total."""
+    """An unpacked stream for `tarfile`, which refuses to read more than one member at once or to pass the total."""
 
     def __init__(self, stream: gzip.GzipFile, limits: TarLimits) -> None:
         self._stream = stream

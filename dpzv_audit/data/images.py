@@ -33,7 +33,7 @@ SHAPES = ((60_000, 28, 28), (60_000,), (10_000, 28, 28), (10_000,))
 
 @dataclass(frozen=True)
 class IdxFile:
-    """What an original file must be: name without `.gz`, dimensions, and the MD5 of what it holds once unpacked.
+    """An original file: name without `.gz`, dimensions, and the MD5 of what it holds once unpacked.
 
     The MD5 of a gzipped file would depend on who packed it: gzip stores a name and a time. `url` is where to get it.
     """

@@ -35,7 +35,7 @@ class FeatureSet:
 
     @property
     def divisors(self) -> Array:
-        """What each column is divided by."""
+        """The divisor of each column."""
         return np.tile(self.scales, self.repeat)
 
 

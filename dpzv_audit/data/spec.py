@@ -1,4 +1,4 @@
-"""What a data set says of itself: how it is read and cut, where its files lie, and what its numbers follow from."""
+"""The description of a data set: its reader, its partitions, its files, and the digest that its numbers follow from."""
 
 import importlib.metadata
 import inspect
@@ -92,7 +92,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class DataRequest:
-    """What the reader of a data set is asked for: the partition, its number of clients, and where the files are.
+    """A request to the reader of a data set: the partition, its number of clients, and where the files are.
 
     `read` is the files that it was read from, in order.
     """

@@ -130,7 +130,7 @@ Column = NumberColumn | CategoryColumn | Hashed
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a file is written: separator, column names (None: its first line has them), and lines to pass over.
+    """The layout of a file: separator, column names (None: its first line has them), and lines to pass over.
 
     `header` says whether the first line has names; with `names` given they must be the same. Lines that open with
     `comment`, and empty ones, are passed over. Spaces after a separator are dropped.
@@ -174,9 +174,9 @@ class EncodedTable:
 def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str) -> EncodedTable:
     """Return the rows of `path`: `columns` encoded, and the cells of column `label`.
 
-    Raises `InputError` naming the file, and the line and the column where there is one, for a file that is
-    missing, too large (itself, a line of it, or its features, also for the memory that is free; as early as its first
-    rows can tell), empty or no UTF-8, for other columns, a line of another length, and a cell that its column refuses.
+    Raises `InputError` naming the file, and the line and the column where there is one. Refused are a file that is
+    missing, too large, empty or no UTF-8, other columns, a line of another length, and a cell that its column refuses.
+    Too large may be the file, a line, or the features, also for the memory that is free: the first rows tell.
     """
     size = check_size(path, FILE_LIMIT, hint=ADVICE)
     rows = _rows(path, layout)
@@ -464,7 +464,7 @@ class CsvTable:
 
     @property
     def layout(self) -> Layout:
-        """How the files are written."""
+        """The layout of the files."""
         return Layout(separator=SEPARATORS.get(self.separator, self.separator))
 
     @property

@@ -48,7 +48,7 @@ class HashTokenizer:
 
     @property
     def name(self) -> str:
-        """What the tokenizer is, in words."""
+        """The tokenizer in words."""
         return f"lower-case words hashed to {self.vocabulary} ids, the first {self.length}"
 
     def encode(self, texts: Sequence[str]) -> TokenArray:
@@ -168,7 +168,7 @@ class PretrainedTokenizer:
 
     @property
     def name(self) -> str:
-        """What the tokenizer is, in words."""
+        """The tokenizer in words."""
         return f"the tokenizer of {Path(self.source).name} ({self.vocabulary} ids), the first {self.length}"
 
     @property

@@ -1,9 +1,8 @@
 """A data set cut vertically, as methods train on it: a feature block for each client, the labels at the server.
 
-Has the ways of cutting records into blocks, each a table row of the papers (strips and patches are paper 001's MNIST
-and CIFAR-10 partitions, runs of flattened pixels those of papers 002 and 003), where every block is a fresh
-C-contiguous array of the input's type and together the blocks hold every feature exactly once; and train and test
-parts where a source has none, fixed by the number of records, never by a seed.
+Strips and patches are paper 001's MNIST and CIFAR-10 partitions, runs of flattened pixels those of papers 002 and 003.
+Every block is a fresh C-contiguous array of the input's type; together the blocks hold every feature exactly once.
+Train and test parts, where a source has none, are fixed by the number of records, never by a run's seed.
 """
 
 import hashlib
@@ -134,7 +133,7 @@ class VerticalDataset:
         return digest.hexdigest()
 
     def picture(self, client: int) -> tuple[int, int] | None:
-        """Height and width in pixels of the block of `client` (from 0); None where the block is no picture."""
+        """Return height and width in pixels of the block of `client` (from 0); None where the block is no picture."""
         shape = self.shapes[client]
         if len(shape) in (2, 3) and self.train.features[client].dtype == np.float32:
             return (shape[-2], shape[-1])

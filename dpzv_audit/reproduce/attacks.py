@@ -75,8 +75,8 @@ class Attacked(TableRow[AttackRow]):
     def run(self, setting: Setting) -> AttackRow:
         """Attack `setting.seeds` trainings, and as many whose labels were dealt at random.
 
-        The row has success, baselines, controls and measures with 95% intervals by records, rates by trial, accuracy of
-        the attacked trainings, and the standard deviation of the noise on the channel that the method protects.
+        The row has success, baselines, controls and measures with 95% intervals by records, and rates by trial. It has
+        the accuracy of the attacked trainings too, and the standard deviation of the noise on the protected channel.
 
         Raises:
             InputError: The attack does not apply.

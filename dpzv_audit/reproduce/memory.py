@@ -55,7 +55,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 def random_images(records: int, size: int) -> VerticalDataset:
-    """Random colour images of `size` x `size` for one client: memory does not depend on what is in them."""
+    """Return random colour images of `size` x `size` for one client: memory does not depend on what is in them."""
     generator = np.random.default_rng(0)
     images = generator.random((records, 3, size, size), dtype=np.float32)
     data = Records((images,), generator.integers(10, size=records))
@@ -63,7 +63,7 @@ def random_images(records: int, size: int) -> VerticalDataset:
 
 
 def peak_of_a_round(make: Callable[[], Run]) -> int:
-    """Peak bytes during the second round of a run, what lives when it starts included."""
+    """Return the peak bytes during the second round of a run, what lives when it starts included."""
     make().step()  # whatever is imported on first use is no part of a round
     gc.collect()
     tracemalloc.start()

@@ -132,7 +132,7 @@ class Searched(TableRow[SearchRow]):
 
 
 class PrivateRow(Row):
-    """What a training with settings as they are given reaches, and what it guarantees; of two classes with its area.
+    """A training with settings as they are given: what it reaches and guarantees; of two classes with its area.
 
     It is a point at `epsilon` of the line `series` of a figure; the area is under the ROC curve, mean over trainings.
     """
@@ -208,7 +208,7 @@ def held_out(data: TrainingData) -> TrainingData:
 
 
 def capped(options: Options, epochs: int) -> Options:
-    """`options` with at most so many `epochs` or `steps`, passes over the data of all clients' rounds together."""
+    """Return `options` with at most so many `epochs` or `steps`, passes over the data of all clients' rounds together."""
     return {key: min(value, epochs) if key in ("epochs", "steps") else value for key, value in options.items()}
 
 
@@ -224,7 +224,7 @@ def deployed(data: TrainingData, seed: int) -> Deployment:
 
 @dataclass(frozen=True)
 class Reached:
-    """What K trainings reach: which of n test records are right (K, n), and facts about them, plain JSON values.
+    """The outcome of K trainings: which of n test records are right (K, n), and facts about them, plain JSON values.
 
     Of two classes `auc` is the mean area under the ROC curve.
     """
@@ -306,7 +306,7 @@ class Federated:
         return noised(self.spec, self.spec.configure(**values))
 
     def _budget(self, values: Values, share: float, deployment: Deployment) -> dict[str, float]:
-        """Noise of both channels: mu_scalars^2 = `share` mu^2 and mu_server^2 = (1 - `share`) mu^2."""
+        """Return the noise of both channels: mu_scalars^2 = `share` mu^2 and mu_server^2 = (1 - `share`) mu^2."""
         values = {**values, "sigma": 1.0, "server_noise_multiplier": 1.0}
         config = noised(self.spec, self.spec.configure(**values))
         participations = self.spec.scalar_plan(config, deployment).participations

@@ -1,4 +1,4 @@
-"""What a table or figure of a paper is: items to compute one by one, parts that are kept, columns and remarks."""
+"""Tables and figures of papers: rows to compute one by one, parts that are kept, columns and remarks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -128,7 +128,7 @@ class TableParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a whole table runs under: its length, its seeds, where its data and finished parts come from.
+    """The settings of a whole table: its length, its seeds, where its data and finished parts come from.
 
     Args:
         load: Data set of the keywords of `dpzv_audit.data.load`; the same one for the same keywords.

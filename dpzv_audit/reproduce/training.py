@@ -177,7 +177,7 @@ class Frozen(ResultPart):
 
 
 def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, passes: int) -> Values:
-    """Frozen clients at the row's server rate, and at the rate that does best in training over a grid.
+    """Return frozen clients at the row's server rate, and at the rate that does best in training over a grid.
 
     The rate is chosen by training accuracy in runs of at most `TUNING_EPOCHS` of the paper's epochs, and the control
     then trained for the row's own length. Rows of one length and one server share their controls.
