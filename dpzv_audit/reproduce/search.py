@@ -208,7 +208,7 @@ def held_out(data: TrainingData) -> TrainingData:
 
 
 def capped(options: Options, epochs: int) -> Options:
-    """Return `options` with at most so many `epochs` or `steps`, passes over the data of all clients' rounds together."""
+    """Return `options` with at most so many `epochs` or `steps`: passes over the data, all clients together."""
     return {key: min(value, epochs) if key in ("epochs", "steps") else value for key, value in options.items()}
 
 
