@@ -43,8 +43,8 @@ class PrivacyAudit:
         self._name = name
         self._calls = 0
 
-    def verdict(self, **claim: Any) -> "ClaimVerdict":
-        """Return the verdict on a claim, given as to `dpzv_audit.verify_claim`, and fail nothing."""
+    def verdict(self, system: Callable[..., Any] | str | None = None, **claim: Any) -> "ClaimVerdict":
+        """Return the verdict on a claim, stated as for `dpzv_audit.verify_claim`, and fail nothing."""
         check_not_shadowed()
         from .claims.api import verify_claim
         from .claims.ledger import level_of
@@ -53,35 +53,26 @@ class PrivacyAudit:
         claim.setdefault("name", self._name)
         # The test's share of alpha is spent claim by claim as a ledger spends its alpha look by look.
         claim.setdefault("alpha", level_of(self._calls, self._alpha))
-        return verify_claim(**claim)
+        return verify_claim(system=system, **claim)
 
-    def __call__(self, *, allow: Collection[str] = (), strict: bool = False, **claim: Any) -> "ClaimVerdict":
+    def __call__(
+        self,
+        system: Callable[..., Any] | str | None = None,
+        *,
+        allow: Collection[str] = (),
+        strict: bool = False,
+        **claim: Any,
+    ) -> "ClaimVerdict":
         """Return the verdict on a claim; fail the test where it is refuted, overclaimed or not tested.
 
         `allow` names those of these verdicts that may pass: "overclaimed", "not-tested". With `strict` it fails too
         where it is inconclusive, was cut off by `max_trials`, or was not audited.
         """
         __tracebackhide__ = True
-        verdict = self.verdict(**claim)
+        verdict = self.verdict(system, **claim)
         if verdict.fails(allow=allow, strict=strict):
             pytest.fail(str(verdict), pytrace=False)
         return verdict
-
-
-class PrivacySystem:
-    """Puts claims on a training of one's own to the test, as `PrivacyAudit` does, whose share of alpha it spends."""
-
-    def __init__(self, audit: PrivacyAudit) -> None:
-        self._audit = audit
-
-    def verdict(self, system: Callable[..., Any] | str, **claim: Any) -> "ClaimVerdict":
-        """Return the verdict on a claim on `system`, given as to `dpzv_audit.verify_claim`, and fail nothing."""
-        return self._audit.verdict(system=system, **claim)
-
-    def __call__(self, system: Callable[..., Any] | str, **claim: Any) -> "ClaimVerdict":
-        """Return the verdict on a claim on `system`; fail the test as `PrivacyAudit` does, and with its options."""
-        __tracebackhide__ = True
-        return self._audit(system=system, **claim)
 
 
 @pytest.fixture
@@ -98,6 +89,6 @@ def privacy_audit(request: pytest.FixtureRequest) -> PrivacyAudit:
 
 
 @pytest.fixture
-def privacy_system(privacy_audit: PrivacyAudit) -> PrivacySystem:
+def privacy_system(privacy_audit: PrivacyAudit) -> PrivacyAudit:
     """Put a claim on a training to the test: `privacy_system(train, attack="label_direction", success_at_most=0.6)`."""
-    return PrivacySystem(privacy_audit)
+    return privacy_audit

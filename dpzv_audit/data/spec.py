@@ -1,4 +1,4 @@
-"""The description of a data set: its reader, its partitions, its files, and a digest of what its numbers follow from."""
+"""The description of a data set: its reader, its partitions, its files, and the digest that its numbers follow from."""
 
 import importlib.metadata
 import inspect

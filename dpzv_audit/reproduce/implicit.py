@@ -127,7 +127,7 @@ class _Measures:
         return {"norm": float(estimates.norm(dim=2).max()), "variance": float(estimates.var(0).mean())}
 
     def _estimates(self, run: Run) -> torch.Tensor:
-        """Return estimates (`REPEATS`, B, width) of dL/dh_1 for the first B training records by eq. 2; nothing moves."""
+        """Return estimates (`REPEATS`, B, width) of dL/dh_1 for the first B training records by eq. 2, frozen."""
         fed = federation_of(run)
         config = self.config
         records = config.batch_size
