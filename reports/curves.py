@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpzv_audit.base.grouping import grouped
+
 from .figures import alt_of, control_label, mark, short
 from .svg import ACCENT, DASHED, DASHES, DOTTED, INK, LINES, MUTED, RULE, Chart
 from .text import as_claimed, clean, number, percent, proportion, upper_bound, within
@@ -108,13 +110,9 @@ def runs_figure(rows: "Sequence[BoundByRuns]", claimed: float | None) -> str:
 
     The horizontal axis is logarithmic; the level line is the claim. Bounds that rest on an assumption are faint.
     """
-    lines: dict[str, list[Point]] = {}
-    for row in rows:
-        lines.setdefault(clean(row.estimator), []).append((row.runs, row.epsilon_lower))
     assumed = {clean(row.estimator) for row in rows if row.assumes}
-    for points in lines.values():
-        points.sort()
-    lines = {name: points for name, points in lines.items() if points[0][0] < points[-1][0]}
+    by_name = grouped((clean(row.estimator), (row.runs, row.epsilon_lower)) for row in rows)
+    lines = {name: sorted(points) for name, points in by_name.items() if min(points)[0] < max(points)[0]}
     if not lines:
         return ""
     chart = Chart("runs in each world", "certified ε", "log", bottom=0)
@@ -235,12 +233,9 @@ def look_of(index: int) -> Look:
 
 def epsilon_figures(cells: "Sequence[Cell]") -> dict[str, str]:
     """Return the SVG of success against epsilon by `ATTACK-ADVERSARY`, of all measured at two epsilons or more."""
-    measured: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.state == "measured":
-            name = f"{clean(cell.attack)}-{clean(cell.adversary)}"
-            measured.setdefault(name, []).append(cell)
-    figures = {name: _epsilon_figure(name, own) for name, own in measured.items()}
+    measured = (cell for cell in cells if cell.state == "measured")
+    by_name = grouped((f"{clean(cell.attack)}-{clean(cell.adversary)}", cell) for cell in measured)
+    figures = {name: _epsilon_figure(name, own) for name, own in by_name.items()}
     return {name: drawing for name, drawing in figures.items() if drawing}
 
 
@@ -249,19 +244,17 @@ def _curves_by_method(cells: "Sequence[Cell]") -> dict[str, list[Point]]:
 
     Curves of one channel of noise that no eye tells apart (0.005) are drawn as the first of them.
     """
-    by_method: dict[str, list[Point]] = {}
+    points = []
     for cell in cells:
         # Over trainings where there are enough of them, else by the records of these.
         ends = (cell.low, cell.high) if cell.over_low is None else (cell.over_low, cell.over_high)
-        for point in _known([(cell.epsilon, cell.success, *ends)]):
-            by_method.setdefault(method_of(cell), []).append(point)
-    alike: dict[tuple[str, tuple[Point, ...]], list[str]] = {}
-    for name, points in by_method.items():
-        points.sort()
+        points += [(method_of(cell), point) for point in _known([(cell.epsilon, cell.success, *ends)])]
+    by_method = {name: sorted(own) for name, own in grouped(points).items()}
+    looks = []
+    for name, own in by_method.items():
         method, plus, noise = name.partition(" + ")
-        looks = tuple((x, round(y, 2)) for x, y, *_ in points)
-        alike.setdefault((plus + noise, looks), []).append(method)
-    merged = ((methods, noise) for (noise, _), methods in alike.items())
+        looks.append(((plus + noise, tuple((x, round(y, 2)) for x, y, *_ in own)), method))
+    merged = ((methods, noise) for (noise, _), methods in grouped(looks).items())
     return {f"{', '.join(methods)}{noise}": by_method[f"{methods[0]}{noise}"] for methods, noise in merged}
 
 
@@ -275,11 +268,9 @@ def _epsilon_figure(name: str, cells: "Sequence[Cell]") -> str:
     chart = Chart("ε from which the noise follows", metric, "log", bottom=min(0.0, lowest - 0.02), top=1.04)
     for index, (method, points) in enumerate(curves.items()):
         chart.line(method, points, lw=1.6, ms=4.5, **look_of(index))
-    alike: dict[float, list[str]] = {}
-    for cell in cells:
-        if cell.epsilon is None and cell.success is not None:
-            alike.setdefault(round(cell.success, 2), []).append(method_of(cell))
-            alt += f"; {method_of(cell)} without noise {proportion(cell.success, 3)}"
+    noiseless = [(method_of(cell), cell.success) for cell in cells if cell.epsilon is None and cell.success is not None]
+    alt += "".join(f"; {method} without noise {proportion(success, 3)}" for method, success in noiseless)
+    alike = grouped((round(success, 2), method) for method, success in noiseless)
     for index, (value, methods) in enumerate(alike.items()):
         look = {"color": MUTED, "ls": LINES[1 + index % (len(LINES) - 1)], "lw": 1.0}
         chart.level(f"no noise: {short(', '.join(methods), 60)}", value, **look)

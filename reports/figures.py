@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpzv_audit.base.grouping import grouped
 from dpzv_audit.base.rounding import interval
 
 from . import svg
@@ -244,16 +245,15 @@ def records_figure(pictures: "Reconstructions") -> str:
     def paint(axes: "Axes") -> None:
         from matplotlib.patches import Rectangle
 
-        bars: dict[int, list[_Bar]] = {}
+        bars = []
         for place, (kind, records) in enumerate(rows):
             top = place * pitch
             axes.text(0.0, top - 0.45 * line, kind, ha="left", va="bottom", color=INK)
             for index, record in enumerate(records):
                 left = index * (width + gap)
-                for shade, bar in _bars(record, width, left, top):
-                    bars.setdefault(shade, []).append(bar)
+                bars += _bars(record, width, left, top)
                 axes.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=MUTED, lw=0.6, zorder=2))
-        _paint_bars(axes, bars)
+        _paint_bars(axes, grouped(bars))
         axes.set(xlim=(-0.01 * across, 1.01 * across), ylim=(len(rows) * pitch - 2.0 * line, -1.6 * line))
         axes.set_aspect("equal")
         axes.set_axis_off()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from dpzv_audit.base.grouping import grouped
 from dpzv_audit.results import Cell
 
 from . import svg
@@ -54,18 +55,19 @@ def worst_first(cells: Sequence[Cell]) -> list[Cell]:
 def reasons(cells: Sequence[Cell], state: str) -> list[Row]:
     """Return why cells in a state have no number, the methods of one attack that share a reason in one row."""
     methods = len(set(map(column_of_cell, cells)))
-    columns: dict[tuple[str, str], list[str]] = {}
-    for cell in cells:
-        if cell.state == state:
-            why = cell.reason or ""
-            # Without the names that stand beside it.
-            for subject in (cell.attack, f"{cell.noise} noise"):
-                why = why.removeprefix(f"{subject} does not apply to {cell.method}: ")
-            columns.setdefault((row_of_cell(cell), why), []).append(column_of_cell(cell))
+    columns = grouped(((row_of_cell(cell), _why(cell)), column_of_cell(cell)) for cell in cells if cell.state == state)
     return [
         {"attack": row, "method": "all" if len(names) == methods else "; ".join(names), "why": why}
         for (row, why), names in columns.items()
     ]
+
+
+def _why(cell: Cell) -> str:
+    """Return the reason of a cell without the names that stand beside it."""
+    why = cell.reason or ""
+    for subject in (cell.attack, f"{cell.noise} noise"):
+        why = why.removeprefix(f"{subject} does not apply to {cell.method}: ")
+    return why
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,7 @@ def defended(cells: Sequence[Cell]) -> list[Defended]:
     if not any(cell.defence for cell in measured):
         return []
     heads = [cell for cell in measured if cell.chosen] or measured
-    groups: dict[tuple[str, float | None], list[Cell]] = {}
-    for cell in heads:
-        groups.setdefault((method_of(cell), cell.epsilon), []).append(cell)
+    groups = grouped(((method_of(cell), cell.epsilon), cell) for cell in heads)
     return [Defended(*key, max(own, key=lambda cell: cell.damage or 0.0)) for key, own in groups.items()]
 
 
@@ -108,9 +108,7 @@ def pareto(cells: Sequence[Cell]) -> str:
     if not rows:
         return ""
     chart = svg.Chart("damage of the strongest attack", "test accuracy")
-    by_name: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        by_name.setdefault(row.name, []).append((row.worst.damage or 0.0, row.worst.accuracy or 0.0))
+    by_name = grouped((row.name, (row.worst.damage or 0.0, row.worst.accuracy or 0.0)) for row in rows)
     front = on_front([point for points in by_name.values() for point in points])
     chart.line("nothing here has less damage and more accuracy", front, color=svg.MUTED, lw=1.0, drawstyle="steps-post")
     for index, (name, points) in enumerate(by_name.items()):

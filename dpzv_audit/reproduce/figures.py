@@ -9,6 +9,7 @@ from reports.figures import bars_figure
 from reports.svg import ACCENT, DASHED, INK, LINES, MUTED, Chart
 
 from ..base.findings import Interval
+from ..base.grouping import grouped
 from .attacks import AttackRow
 from .memory import MemoryRow
 from .search import PrivateRow, SearchRow, of_kind
@@ -38,10 +39,10 @@ def accuracy_by_epsilon(result: TableResult[TrainingRow]) -> str:
     """Draw accuracy against the claimed epsilon, a line a method; no noise stands at the right, at infinity."""
     claims = sorted({row.epsilon for row in result.rows if row.epsilon is not None})
     infinity = 4.0 * max(claims, default=1.0)
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for row in result.rows:
-        at = infinity if row.epsilon is None else row.epsilon
-        lines.setdefault(row.series, []).append((at, 100 * row.accuracy.value))
+    lines = grouped(
+        (row.series, (infinity if row.epsilon is None else row.epsilon, 100 * row.accuracy.value))
+        for row in result.rows
+    )
     chart = Chart("claimed ε at δ = 0.001; ∞: no noise", "test accuracy, %", "log")
     chart.settings |= {"xticks": [*claims, infinity], "xticklabels": [*map("{:g}".format, claims), "∞"]}
     subject = f"Test accuracy against claimed epsilon after {result.epochs} epochs"
@@ -59,17 +60,12 @@ def accuracy_by_megabytes(result: TableResult[TrainingRow | PrivateRow]) -> str:
 def accuracy_by_label_epsilon(result: TableResult[TrainingRow | PrivateRow]) -> str:
     """Draw accuracy, or of two classes the area under the ROC curve, against epsilon; true labels as levels."""
     areas = any(row.auc is not None for row in result.rows)
-    lines: dict[str, list[tuple[float, float]]] = {}
-    levels: dict[str, float] = {}
-    for row in result.rows:
-        value = 100 * (row.auc if row.auc is not None else row.accuracy.value)
-        if row.epsilon is None:
-            levels[row.label] = value
-        else:
-            lines.setdefault(row.series, []).append((row.epsilon, value))
+    values = [(row, 100 * (row.accuracy.value if row.auc is None else row.auc)) for row in result.rows]
+    levels = {row.label: value for row, value in values if row.epsilon is None}
+    lines = grouped((row.series, (row.epsilon, value)) for row, value in values if row.epsilon is not None)
     metric = "area under the ROC curve, %" if areas else "test accuracy, %"
     chart = Chart("ε of each label, replace-label", metric, "log")
-    epsilons = sorted({point[0] for points in lines.values() for point in points})
+    epsilons = sorted({row.epsilon for row in result.rows if row.epsilon is not None})
     chart.settings |= {"xticks": epsilons, "xticklabels": [*map("{:g}".format, epsilons)]}
     for index, (label, value) in enumerate(levels.items()):
         chart.level(_named(label, value), value, color=INK, ls=LINES[1 + index % (len(LINES) - 1)], lw=1.0)
