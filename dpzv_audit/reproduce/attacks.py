@@ -172,7 +172,7 @@ def _scalars(rows: Sequence[AttackRow], adversary: str) -> str:
         low, high = judged(row, 1.0 - FALSE_ALARM / len(rows))
         sides["above" if low > row.prior else "below" if high < row.prior else "neither"].append(row)
     more = sum(min(row.by_trial["success"]) > row.prior for row in rows)
-    return say("scalars", adversary=adversary, found=rows, more=more, rate=FALSE_ALARM, **sides)
+    return say("scalars", adversary=adversary, rows=rows, more=more, rate=FALSE_ALARM, **sides)
 
 
 def verdict(rows: Sequence[AttackRow]) -> str:
