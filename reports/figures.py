@@ -245,7 +245,7 @@ def records_figure(pictures: "Reconstructions") -> str:
     def paint(axes: "Axes") -> None:
         from matplotlib.patches import Rectangle
 
-        bars = []
+        bars: list[tuple[int, _Bar]] = []
         for place, (kind, records) in enumerate(rows):
             top = place * pitch
             axes.text(0.0, top - 0.45 * line, kind, ha="left", va="bottom", color=INK)
