@@ -8,7 +8,6 @@ bytes, the red, the green and the blue plane, 32 x 32 each, row by row.
 
 import hashlib
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from ..base.errors import InputError
 from .files import TarLimits, inflated, read_bounded, read_tar_members
 from .spec import DataRequest, Source, declared
-from .vertical import LabelArray, Pixels, Records, VerticalDataset, array_digest, equal_runs, patches, scaled
+from .vertical import Pixels, Records, VerticalDataset, array_digest, equal_runs, patches, scaled
 
 GZIP_MARK = b"\x1f\x8b"
 CLASSES = 10
@@ -44,15 +43,9 @@ class IdxFile:
     url: str | None = None
 
     @property
-    def header(self) -> bytes:
-        """The bytes before the data: type 0x08 (unsigned byte), the number of dimensions, and the sizes."""
-        dimensions = len(self.shape)
-        return struct.pack(f">I{dimensions}I", 0x0800 | dimensions, *self.shape)
-
-    @property
     def size(self) -> int:
-        """Bytes of the file once decompressed."""
-        return len(self.header) + math.prod(self.shape)
+        """Bytes of the file once decompressed: the magic number, the sizes, and the data."""
+        return 4 + 4 * len(self.shape) + math.prod(self.shape)
 
 
 class IdxFiles(NamedTuple):
@@ -89,7 +82,7 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     def read(file: IdxFile) -> Pixels:
         content = read_idx_bytes(find_idx(folder, file), file)
         digests[file.name] = hashlib.sha256(content).hexdigest()  # the same however the file is packed
-        return np.frombuffer(content, np.uint8, offset=len(file.header)).reshape(file.shape)
+        return np.frombuffer(content, np.uint8)[-math.prod(file.shape) :].reshape(file.shape)
 
     def records(image_file: IdxFile, label_file: IdxFile) -> Records:
         labels = read(label_file).astype(np.int64)
@@ -117,8 +110,7 @@ def read_idx_bytes(path: Path, expected: IdxFile) -> bytes:
     """Return the unpacked content of the file at `path`, which must be `expected`, gzipped or not.
 
     Raises `InputError` naming the file, what was found and what would be right, if the file is unreadable, truncated,
-    corrupted, too long, or has another magic number, other dimensions or another MD5. At most one byte more than the
-    right size is ever decompressed.
+    corrupted, too long, or has another MD5. At most one byte more than the right size is ever decompressed.
     """
     # gzip never makes a file more than 0.1% longer, so whatever passes this limit is another file
     stored = read_bounded(path, expected.size + expected.size // 100 + 4096)
@@ -139,25 +131,19 @@ def find_idx(folder: Path, expected: IdxFile) -> Path:
 
 
 def _checked(stored: bytes, expected: IdxFile) -> bytes:
-    """Return the content of a file, unpacked; `ValueError` says why it is not the `expected` one."""
+    """Return the content of a file, unpacked; `ValueError` says why it is not the `expected` one.
+
+    Size and MD5 tell the original, whatever its header says.
+    """
     content = stored
     if stored.startswith(GZIP_MARK):
         try:
             content = inflated(stored, expected.size, kind="gzip")
         except ValueError as error:
             raise ValueError(f"{error}, must unpack to {expected.size} bytes") from error
-    right = expected.header
-    size = len(content)
-    header = content[: len(right)]
-    if size >= 4 and header[:4] != right[:4]:
-        raise ValueError(f"magic number is 0x{header[:4].hex()}, must be 0x{right[:4].hex()}")
-    if size >= len(right) and header != right:
-        sizes = (np.frombuffer(header, ">u4", offset=4), expected.shape)
-        there, known = (" x ".join(map(str, shape)) for shape in sizes)
-        raise ValueError(f"dimensions are {there}, must be {known}")
-    if size < expected.size:
-        raise ValueError(f"is truncated: {size} bytes, must be {expected.size}")
-    if size > expected.size:
+    if len(content) < expected.size:
+        raise ValueError(f"is truncated: {len(content)} bytes, must be {expected.size}")
+    if len(content) > expected.size:
         raise ValueError(f"goes on after its last record, must have {expected.size} bytes")
     digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if digest != expected.md5:
@@ -191,11 +177,10 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
         "patches": (side, side, f"{side} x {side} of {length} x {length} pixels each"),
     }[request.partition]
     contents = _contents(request, rows, subset=subset)
-    parsed = {name: _parsed(name, content) for name, content in contents.items()}
 
     def records(split: str, names: Sequence[str]) -> Records:
-        batches = [parsed[name] for name in names if name in parsed]
-        labels = np.concatenate([labels for labels, _ in batches])
+        batches = [np.frombuffer(contents[name], np.uint8).reshape(-1, ROW_BYTES) for name in names if name in contents]
+        labels = np.concatenate([batch[:, 0] for batch in batches]).astype(np.int64)
         counts = np.bincount(labels, minlength=CLASSES)
         right = rows // CLASSES * len(batches)
         if not subset and (counts != right).any():
@@ -204,7 +189,8 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
                 f"each; download {request.spec.remote[0].url} again"
             )
         # divided before joining: the bytes of one batch at a time are in memory beside the result
-        blocks = [scaled(patches(images, rows=down, columns=across), PIXEL_MAXIMUM) for _, images in batches]
+        images = (batch[:, 1:].reshape(-1, *PIXELS) for batch in batches)
+        blocks = [scaled(patches(pixels, rows=down, columns=across), PIXEL_MAXIMUM) for pixels in images]
         return Records(tuple(map(np.concatenate, zip(*blocks, strict=True))), labels)
 
     complete = (rows * len(BATCHES), "images")
@@ -217,10 +203,6 @@ def count_cifar10(request: DataRequest) -> int:
     unpacked = all((request.folder / name).is_file() for name in BATCHES)
     packed = not unpacked and (request.folder / archive).is_file()
     return request.counted(*([archive] if packed else BATCHES))
-
-
-Labelled = tuple[LabelArray, Pixels]
-"""Labels (N,) and images (N, 3, 32, 32)."""
 
 
 def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, bytes]:
@@ -259,15 +241,6 @@ def _unpacked(archive: Path, size: int, url: str) -> dict[str, bytes]:
         if len(contents.get(member, b"")) != size:
             raise InputError(f"{archive}: holds no complete {member}; download {url} again")
     return {name: contents[member] for member, name in members.items()}
-
-
-def _parsed(name: str, content: bytes) -> Labelled:
-    table = np.frombuffer(content, np.uint8).reshape(-1, ROW_BYTES)
-    labels = table[:, 0].astype(np.int64)
-    if labels.max() >= CLASSES:
-        row = int(np.argmax(labels >= CLASSES))
-        raise InputError(f"{name}: row {row} has label {labels[row]}, must lie in 0 .. {CLASSES - 1}")
-    return labels, table[:, 1:].reshape(-1, *PIXELS)
 
 
 def read_digits(request: DataRequest) -> VerticalDataset:

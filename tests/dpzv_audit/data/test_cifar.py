@@ -127,7 +127,7 @@ def test_labels_out_of_range_and_out_of_balance_are_refused(folder):
     table = BATCHES["data_batch_1.bin"].copy()
     table[4, 0] = 10
     path.write_bytes(table.tobytes())
-    assert "data_batch_1.bin: row 4 has label 10, must lie in 0 .. 9" in refused(folder, subset=True)
+    assert "cifar10: train labels run from 0 to 10, must lie in 0 .. 9" in refused(folder, subset=True)
     table[4, 0] = 5
     path.write_bytes(table.tobytes())
     assert "train has 9 to 11 records a class, the original has 10 of each" in refused(folder)

@@ -144,9 +144,9 @@ def test_the_md5_catches_what_is_well_formed(folder, gzipped):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<html><body>not found</body></html>", "magic number is 0x3c68746d, must be 0x00000803"),
-        (idx_bytes(arrays()["train_labels"]), "magic number is 0x00000801, must be 0x00000803"),
-        (idx_bytes(arrays()["test_images"]), "dimensions are 5 x 28 x 28, must be 20 x 28 x 28"),
+        (b"<html><body>not found</body></html>", "is truncated: 35 bytes, must be 15696"),
+        (idx_bytes(arrays()["train_labels"]), "is truncated: 28 bytes, must be 15696"),
+        (idx_bytes(arrays()["test_images"]), "is truncated: 3936 bytes, must be 15696"),
         (idx_bytes(arrays()["train_images"])[:10], "is truncated: 10 bytes, must be 15696"),
         (idx_bytes(arrays()["train_images"])[:-1], "is truncated: 15695 bytes, must be 15696"),
         (idx_bytes(arrays()["train_images"]) + b"\x00", "goes on after its last record"),
@@ -170,7 +170,7 @@ def test_labels_out_of_range_are_refused_even_with_the_right_md5(folder):
 
 def test_a_gzip_bomb_is_never_unpacked_beyond_the_right_size(tmp_path):
     expected = FILES.train_labels
-    bomb = gzip.compress(expected.header + bytes(4_000_000))
+    bomb = gzip.compress(bytes(4_000_000))
     (tmp_path / f"{expected.name}.gz").write_bytes(bomb)
     assert len(bomb) < 4096  # short enough to pass as a file of the right length
     with memory_below(400_000), refused("goes on after its last record"):
