@@ -96,9 +96,17 @@ class Tile:
     alarming: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
+class NextStep:
+    """A step to take next: a sentence, and the command that does it where there is one."""
+
+    words: str
+    command: str = ""
+
+
+@dataclass(frozen=True)
 class Judgement:
-    """A verdict and its object, as "refuted" and "ε ≤ 1 against the client", and why.
+    """A verdict and its object, as "refuted" and "ε ≤ 1 against the client", why, and what to do next.
 
     `notes` say what was not tested and warn, each as a sentence.
     """
@@ -107,15 +115,8 @@ class Judgement:
     about: str
     why: str
     alarming: bool = False
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class NextStep:
-    """A step to take next: a sentence, and the command that does it where there is one."""
-
-    words: str
-    command: str = ""
+    notes: list[str] = field(default_factory=list)
+    step: NextStep | None = None
 
 
 class Report:
@@ -139,12 +140,11 @@ class Report:
         blocks = (block for section in self._sections for block in [*section.blocks, *section.folded])
         return [block for block in (self.deciding, *blocks) if isinstance(block, Picture)]
 
-    def head(self, title: str, lead: str, judgement: Judgement | None = None, step: NextStep | None = None) -> None:
-        """Set the title, the verdict, what to do next, and the sentence that says it all."""
+    def head(self, title: str, lead: str, judgement: Judgement | None = None) -> None:
+        """Set the title, the verdict with what to do next, and the sentence that says it all."""
         self.title = title
         self.lead = lead
         self.judgement = judgement
-        self.step = step
 
     def decide(self, name: str, svg: str, caption: str) -> None:
         """Show under the head the picture that decides the verdict, where one was drawn."""

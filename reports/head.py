@@ -1,6 +1,6 @@
 """The head of a page: the verdict and what it is about, why, the strongest success found, and what to do next.
 
-Each kind of result has a function that returns its `Judgement` and its `NextStep`. A claim that fell comes before
+Each kind of result has a function that returns its `Judgement`. A claim that fell comes before
 anything else, and an attack that finds no more than a guess is no alarm.
 """
 
@@ -250,18 +250,18 @@ _OF_SCORES = " against whoever can compute these scores"
 """Scores in files name no adversary: what they show holds against everybody who could have made them."""
 
 
-def _on_claim(result: Run | ScoresResult, verdict: Verdict, step: NextStep) -> tuple[Judgement, NextStep]:
+def _on_claim(result: Run | ScoresResult, verdict: Verdict, step: NextStep) -> Judgement:
     """Return the verdict on a claim; a run's claim that fell must be mended before anything else."""
     if isinstance(result, Run) and verdict.word in FALSE_OR_UNPROVEN:
         step = _fix(result)
-    judgement = Judgement(
+    return Judgement(
         word=words_of(verdict),
         about=claim_in_words(result.privacy) + (_OF_SCORES if isinstance(result, ScoresResult) else ""),
         why=clean(verdict.why),
         alarming=verdict.word in FALSE_OR_UNPROVEN,
-        notes=tuple(notes_on(verdict, result.warnings)),
+        notes=notes_on(verdict, result.warnings),
+        step=step,
     )
-    return judgement, step
 
 
 def _no_claim(result: Run) -> str:
@@ -272,34 +272,35 @@ def _no_claim(result: Run) -> str:
     return f"{theory}{audit}"
 
 
-def _unjudged(result: Run, word: str, about: str) -> Judgement:
+def _unjudged(result: Run, word: str, about: str, step: NextStep) -> Judgement:
     """Return what stands in the place of a verdict: there is no claim, or the result says nothing of it."""
     why = _no_claim(result)
     if result.privacy.claimed is not None:
-        return Judgement(word="not judged", about=claim_in_words(result.privacy), why=f"{capitalized(why)}.")
-    return Judgement(word=word, about=about, why=f"No ε is claimed; {why}.", notes=tuple(warnings_of(result.warnings)))
+        return Judgement("not judged", about=claim_in_words(result.privacy), why=f"{capitalized(why)}.", step=step)
+    notes = warnings_of(result.warnings)
+    return Judgement(word, about=about, why=f"No ε is claimed; {why}.", notes=notes, step=step)
 
 
 @singledispatch
-def head_of(result: Reported) -> tuple[Judgement, NextStep | None]:
-    """Return the verdict of a result, and what to do next."""
+def head_of(result: Reported) -> Judgement:
+    """Return the verdict of a result, with what to do next."""
     raise TypeError(f"{type(result).__name__} has no head")
 
 
 @head_of.register
-def _(result: AttackResult) -> tuple[Judgement, NextStep | None]:
+def _(result: AttackResult) -> Judgement:
     verdict = judged(result.privacy)
     best = strongest(successes(result))
     if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:
-        judgement, fix = _on_claim(result, verdict, _GATE)
+        judgement = _on_claim(result, verdict, _GATE)
         if best and best.leaks:
             judgement = replace(judgement, why=f"{judgement.why} {_in_words(best)}.")
-        return judgement, fix
+        return judgement
     words = _line(result, "attack")
     step = NextStep("Mount the strongest attack too", command=_again(words, "--attack", STRONGEST))
     if best is None:
-        judgement = Judgement(word="not measured", about=f"{clean(result.attack)} by {the(result.adversary)}", why="")
-        return judgement, step
+        about = f"{clean(result.attack)} by {the(result.adversary)}"
+        return Judgement("not measured", about=about, why="", step=step)
     about = " ".join([best.attack, *(["by the", best.adversary] if best.adversary else []), best.much])
     why = _in_words(best)
     why += f"; {_no_claim(result)}." if verdict is None else f". {clean(verdict.why)}"
@@ -313,35 +314,36 @@ def _(result: AttackResult) -> tuple[Judgement, NextStep | None]:
         word = "measured" if best.reference is None else "no leak seen"
     if verdict is not None and not best.leaks:
         return _on_claim(result, verdict, _GATE)
-    notes = tuple(notes_on(verdict, result.warnings))
-    return Judgement(word=word, about=about, why=why, alarming=best.leaks, notes=notes), step
+    notes = notes_on(verdict, result.warnings)
+    return Judgement(word, about=about, why=why, alarming=best.leaks, notes=notes, step=step)
 
 
 @head_of.register
-def _(result: TrainResult) -> tuple[Judgement, NextStep | None]:
+def _(result: TrainResult) -> Judgement:
     verdict = judged(result.privacy)
     attack = ["dpzv-audit", "attack", *_training(result, flags=_AS_TRAINED), "--attack", STRONGEST]
     why = ", to see what leaks" if verdict is None else ": a claim is not tested until it has been attacked"
     step = NextStep(f"Attack it{why}", command=shlex.join(attack))
     if verdict is not None:
         return _on_claim(result, verdict, step)
-    return _unjudged(result, "no claim", f"{clean(result.method) or 'the training'} promises no ε"), step
+    return _unjudged(result, "no claim", f"{clean(result.method) or 'the training'} promises no ε", step)
 
 
 @head_of.register
-def _(result: AuditResult) -> tuple[Judgement, NextStep | None]:
+def _(result: AuditResult) -> Judgement:
     verdict = judged(result.privacy)
     more = _more(result, _line(result, "audit", "method", result.method))
     if verdict is None:
         lower = result.privacy.empirical_lower
         bound = "no ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
-        judgement = _unjudged(result, "measured", f"{bound} against {the(result.adversary)}")
+        judgement = _unjudged(result, "measured", f"{bound} against {the(result.adversary)}", more)
         if result.privacy.claimed is None and _all_told(result):
-            return replace(judgement, word="leaks", alarming=True), NextStep(
+            step = NextStep(
                 "The audit tells all that so much evidence can: choose a defence from this list, and audit again",
                 command="dpzv-audit list defences",
             )
-        return judgement, more
+            return replace(judgement, word="leaks", alarming=True, step=step)
+        return judgement
     return _on_claim(result, verdict, _GATE if verdict.word == "supported" else more)
 
 
@@ -364,7 +366,7 @@ def _all_told(result: AuditResult) -> bool:
 
 
 @head_of.register
-def _(result: ScoresResult) -> tuple[Judgement, NextStep | None]:
+def _(result: ScoresResult) -> Judgement:
     verdict = judged(result.privacy)
     if verdict is not None and verdict.word == "refuted":
         return _on_claim(result, verdict, NextStep("Do not state this epsilon: the scores contradict it."))
@@ -374,35 +376,33 @@ def _(result: ScoresResult) -> tuple[Judgement, NextStep | None]:
         bounds = [bound for bound in result.estimators if not bound.assumes] or result.estimators
         lower = max((bound.epsilon_lower for bound in bounds), default=None)
         about = "ε" if lower is None else f"ε ≥ {lower_bound(lower)}{_OF_SCORES}"
-        notes = tuple(warnings_of(result.warnings))
-        return Judgement(word="measured", about=about, why=clean(result.meaning), notes=notes), more
+        notes = warnings_of(result.warnings)
+        return Judgement("measured", about=about, why=clean(result.meaning), notes=notes, step=more)
     return _on_claim(result, verdict, more)
 
 
-def _of_cells(
-    cells: Sequence[Cell], controls: NegativeControls | None, where: str, line: Sequence[str]
-) -> tuple[Judgement, NextStep | None]:
+def _of_cells(cells: Sequence[Cell], controls: NegativeControls | None, where: str, line: Sequence[str]) -> Judgement:
     """Return the head of many attacks: how many find more than what needs no attack, and the worst of them."""
     measured = worst_first(cells)
     if not measured:
-        return Judgement(word="not measured", about=where, why="No attack was measured."), None
+        return Judgement("not measured", about=where, why="No attack was measured.")
     leaks = [cell for cell in measured if cell.clear]
     worst = (leaks or measured)[0]
     few = (worst.trainings or LEAST_TRAININGS) < LEAST_TRAININGS
     about = f"{_counted(leaks, measured)} {where} find more than can be found without an attack"
     why = _worst(worst)
-    notes = tuple(warnings_of(not_learnt(cells)))
-    more = NextStep("Repeat it with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
-    defend = NextStep("Read the report of the worst, then choose a defence", command="dpzv-audit list defences")
+    notes = warnings_of(not_learnt(cells))
+    step = NextStep("Repeat it with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
     if controls is not None and not controls.hold:
         why = f"Negative controls are not at chance, the worst {clean(controls.worst)}: no number here can be trusted."
-        return Judgement(word="not to be trusted", about=about, why=why, alarming=True, notes=notes), None
+        return Judgement("not to be trusted", about=about, why=why, alarming=True, notes=notes)
     if leaks:
-        open_question = few and (worst.success or 0.0) < 1.0  # more trainings cannot make it worse than everything
-        leaking = Judgement(word="leaks", about=about, why=why, alarming=True, notes=notes)
-        return leaking, more if open_question else defend
+        # More trainings cannot make it worse than everything.
+        if not few or (worst.success or 0.0) >= 1.0:
+            step = NextStep("Read the report of the worst, then choose a defence", command="dpzv-audit list defences")
+        return Judgement("leaks", about=about, why=why, alarming=True, notes=notes, step=step)
     word = "too few trainings to tell" if few else "no leak seen"
-    return Judgement(word=word, about=about, why=why, notes=notes), more
+    return Judgement(word, about=about, why=why, notes=notes, step=step)
 
 
 def _counted(some: Sequence[Cell], all_cells: Sequence[Cell]) -> str:
@@ -414,18 +414,12 @@ def _counted(some: Sequence[Cell], all_cells: Sequence[Cell]) -> str:
 
 def not_learnt(cells: Sequence[Cell]) -> list[str]:
     """Return a warning that names the systems of measured cells whose models have not learnt."""
-    systems = [
-        *dict.fromkeys(column_of_cell(cell) for cell in cells if cell.state == "measured" and cell.learnt is False)
-    ]
+    measured = (cell for cell in cells if cell.state == "measured" and cell.learnt is False)
+    systems = [*dict.fromkeys(map(column_of_cell, measured))]
     if not systems:
         return []
-    more = f" and {len(systems) - 5} more" if len(systems) > 5 else ""
-    return [
-        (
-            f"the model has not learnt on {', '.join(systems[:5])}{more}: its test accuracy is not shown to be above "
-            "the majority class"
-        )
-    ]
+    names = ", ".join(systems[:5]) + (f" and {len(systems) - 5} more" if len(systems) > 5 else "")
+    return [f"the model has not learnt on {names}: its test accuracy is not shown to be above the majority class"]
 
 
 def _worst(cell: Cell) -> str:
@@ -440,20 +434,20 @@ def _worst(cell: Cell) -> str:
 
 
 @head_of.register
-def _(result: MatrixResult) -> tuple[Judgement, NextStep | None]:
+def _(result: MatrixResult) -> Judgement:
     where = f"on {clean(result.dataset)}" if result.dataset else "of the matrix"
     return _of_cells(result.cells, result.negative_controls, where, _line(result, "matrix"))
 
 
 @head_of.register
-def _(result: AttacksResult) -> tuple[Judgement, NextStep | None]:
+def _(result: AttacksResult) -> Judgement:
     line = _line(result, "attack", "--attack", "all")
     where = f"on {clean(result.method)}" if result.method else "of the training"
     return _of_cells(result.attacks, result.negative_controls, where, line)
 
 
 @head_of.register
-def _(result: VerifyResult) -> tuple[Judgement, NextStep | None]:
+def _(result: VerifyResult) -> Judgement:
     gravest = verification.gravest(result)
     of_it = [claim for claim in result.claims if claim.verdict == gravest]
     shown = gravest.replace("-", " ")
@@ -470,10 +464,9 @@ def _(result: VerifyResult) -> tuple[Judgement, NextStep | None]:
     notes = [f"“{clean(claim.name)}”: {note}" for claim, note in noted[:_MOST_NOTES]]
     if len(noted) > _MOST_NOTES:
         notes.append(f"{len(noted) - _MOST_NOTES} more notes stand below, each with its claim.")
-    judgement = Judgement(
-        word=verification.word_of(result), about=about, why=why, alarming=result.failed, notes=tuple(notes)
-    )
-    return judgement, None if first is None else _step_of_claim(result, first)
+    step = None if first is None else _step_of_claim(result, first)
+    word = verification.word_of(result)
+    return Judgement(word, about=about, why=why, alarming=result.failed, notes=notes, step=step)
 
 
 def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> NextStep:

@@ -2,6 +2,7 @@
 
 import copy
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -10,11 +11,18 @@ from dpzv_audit.games.system import TRAININGS
 from dpzv_audit.results import AttackResult, AttacksResult, Cell, MatrixResult, read
 from reports.content import report_content
 from reports.document import Judgement
-from reports.head import AttackSuccess, head_of, strongest
+from reports.head import AttackSuccess, strongest
+from reports.head import head_of as judgement_of
 from reports.matrix import worst_first
 from reports.svg import ACCENT
 
 CELL = {"attack": "label_direct", "adversary": "client", "method": "m", "metric": "labels found", "state": "measured"}
+
+
+def head_of(result):
+    """The judgement of a result without its next step, and that step."""
+    judgement = judgement_of(result)
+    return replace(judgement, step=None), judgement.step
 
 
 def head(result):
