@@ -13,7 +13,7 @@ EVEN = 0.5
 def test_gaussian_risk_is_that_of_riskcal(mu):
     found = risk.risk_from_mu(mu)
     assert found.advantage == pytest.approx(analysis.get_advantage_from_gdp(mu), rel=1e-9)
-    assert found.found == pytest.approx(1.0 - analysis.get_beta_from_gdp(mu, np.array(risk.RATES)), rel=1e-9)
+    assert found.true_positives == pytest.approx(1.0 - analysis.get_beta_from_gdp(mu, np.array(risk.RATES)), rel=1e-9)
     assert found.wrong == pytest.approx(analysis.get_bayes_risk_from_gdp(mu, EVEN), abs=1e-12)
     assert found.wrong_if_rare == pytest.approx(analysis.get_bayes_risk_from_gdp(mu, risk.RARE), abs=1e-12)
 
@@ -23,7 +23,7 @@ def test_risk_of_epsilon_and_delta_is_that_of_riskcal(epsilon, delta):
     found = risk.risk_from_epsilon(epsilon, delta)
     assert found.advantage == pytest.approx(analysis.get_advantage_from_adp(epsilon, delta), rel=1e-9)
     rates = 1.0 - analysis.get_beta_from_adp(epsilon, delta, np.array(risk.RATES))
-    assert found.found == pytest.approx(rates, rel=1e-9)
+    assert found.true_positives == pytest.approx(rates, rel=1e-9)
     alpha = np.linspace(0.0, 1.0, 100_001)
     beta = analysis.get_beta_from_adp(epsilon, delta, alpha)
     for prior, wrong in ((EVEN, found.wrong), (risk.RARE, found.wrong_if_rare)):
@@ -33,10 +33,10 @@ def test_risk_of_epsilon_and_delta_is_that_of_riskcal(epsilon, delta):
 def test_nothing_told_is_a_blind_guess():
     nothing = risk.risk_from_mu(0.0)
     assert (nothing.advantage, nothing.wrong, nothing.wrong_if_rare) == (0.0, 0.5, 0.1)
-    assert nothing.found == pytest.approx(risk.RATES)
+    assert nothing.true_positives == pytest.approx(risk.RATES)
     straight = risk.risk_from_points([0.0, 0.5, 1.0], [1.0, 0.6, 0.0])
     assert (straight.advantage, straight.wrong, straight.wrong_if_rare) == (0.0, 0.5, pytest.approx(0.1))
-    assert straight.found == pytest.approx(risk.RATES)
+    assert straight.true_positives == pytest.approx(risk.RATES)
 
 
 def bound(**more):
@@ -78,7 +78,7 @@ def test_the_lower_risk_takes_nothing_as_given_that_the_verdict_does_not():
         low, words = risk.at_least(Privacy(empirical_lower=2.0, estimators=[other]), band)
         assert low is not None
         assert low.advantage == 0.25
-        assert low.found == pytest.approx((0.02, 0.002))
+        assert low.true_positives == pytest.approx((0.02, 0.002))
         assert words == "from the band of the measured curve, at 90% confidence"
     assert risk.at_least(Privacy(empirical_lower=2.0, estimators=[joint]), None) == (None, "")
 
@@ -92,7 +92,7 @@ def test_rows_never_overstate():
         "allowed by theory": "≤ 0.4705",
         "a blind guess": "0",
     }
-    for row, name, value in ((at_1, "shown by the audit", low.found[0]), (at_01, "shown by the audit", low.found[1])):
+    for row, name, value in ((at_1, "shown by the audit", low.true_positives[0]), (at_01, "shown by the audit", low.true_positives[1])):
         assert float(str(row[name]).removeprefix("≥ ")) <= value
     assert str(right["shown by the audit"]).startswith("≥ 0.6")
     assert float(str(rare["shown by the audit"]).removeprefix("≤ ")) >= low.wrong_if_rare
