@@ -92,7 +92,10 @@ def test_rows_never_overstate():
         "allowed by theory": "≤ 0.4705",
         "a blind guess": "0",
     }
-    for row, name, value in ((at_1, "shown by the audit", low.true_positives[0]), (at_01, "shown by the audit", low.true_positives[1])):
+    for row, name, value in (
+        (at_1, "shown by the audit", low.true_positives[0]),
+        (at_01, "shown by the audit", low.true_positives[1]),
+    ):
         assert float(str(row[name]).removeprefix("≥ ")) <= value
     assert str(right["shown by the audit"]).startswith("≥ 0.6")
     assert float(str(rare["shown by the audit"]).removeprefix("≤ ")) >= low.wrong_if_rare

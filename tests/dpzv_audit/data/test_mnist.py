@@ -189,7 +189,8 @@ def test_missing_file_says_where_to_put_it(folder):
     path = folder / "mnist" / "t10k-labels-idx1-ubyte.gz"
     path.unlink()
     assert refusal(folder) == (
-        f"{path}: no such file (nor without .gz); put the original t10k-labels-idx1-ubyte.gz there"
+        f"{path}: no such file (nor without .gz); put the original t10k-labels-idx1-ubyte.gz there "
+        f"(download it from {MNIST_FILES.test_labels.url})"
     )
 
 
