@@ -1,6 +1,6 @@
 """`dpzv-audit attack`: train a method, attack it, audit it, account for it, and write the report."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +14,7 @@ from reports.content import report_content
 from reports.render import to_html
 
 from ..base.errors import AuditError, InputError, check_names
-from ..base.findings import FALSE_ALARM, STRONGEST, Control
+from ..base.findings import FALSE_ALARM, STRONGEST
 from ..base.rounding import p_value
 from ..results import AttackResult, AttacksResult, Cell
 from ..runs import RESULT_FILE, json_text
@@ -38,6 +38,63 @@ OF_A_SYSTEM = {"trials": 8, "shadows": 16}
 training of the user's own, which may take long."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class MountFlags:
+    """How attacks are mounted; None where not given.
+
+    Options:
+        adversary NAME: Who attacks; by default the attack's first adversary (often client).
+        client M: Which client attacks; by default the one that finds most in a pilot of each. With colluding-clients it
+            is given once per client; by default all attack.
+        attack_settings KEY=VALUE: An option of the attack; may be given several times.
+        queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
+        trials N: Trainings with different seeds, run together; by default the attack's own number (often 64), or fewer
+            if trainings are long.
+        self_check: Only run the controls, all together at a false-alarm rate of 1e-3; exit code 3 if one fails. With
+            --attack all or strongest those of every attack that applies.
+        alone: Leave out what is shown beside label_direct where scalars are noised: the strongest other attack on the
+            same system, and label_direct on split learning, which adds no noise.
+        runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit; by
+            default 2000, or fewer if trainings are long.
+        chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
+        confidence X: Confidence of every interval and bound, between 0 and 1.
+    """
+
+    adversary: str | None = None
+    client: list[int] | None = None
+    attack_settings: Annotated[list[str] | None, "--attack-set"] = None
+    queries: Count | None = None
+    trials: Count | None = None
+    self_check: bool = False
+    alone: bool = False
+    runs: Whole | None = None
+    chunk: Count = 256
+    confidence: Probability = 0.95
+
+    def clients(self, adversary: str, count: int) -> tuple[int, ...]:
+        """Return the clients that are named, one of an adversary that is one; `InputError` where they cannot look."""
+        from attacks.core.setting import BY_CLIENTS, COLLUDING
+
+        clients = tuple(dict.fromkeys(self.client or ()))
+        if clients and adversary not in BY_CLIENTS:
+            raise InputError(f"goes with {', '.join(BY_CLIENTS)}, not with the {adversary}", "client", clients[0])
+        if adversary != COLLUDING and len(clients) > 1:
+            raise InputError(f"must be one client, not {len(clients)}: several are {COLLUDING}", "client", clients[-1])
+        for number in clients:
+            if number not in range(1, count + 1):
+                raise InputError(f"must be one of 1 to {count}", "client", number)
+        return clients
+
+    def settings(self, known: Collection[str]) -> dict[str, object]:
+        """Return the options of attacks that are given; `InputError` for one that is not `known`."""
+        return parsed_settings("attack_set", self.attack_settings, known)
+
+    def facts(self, attack: str, **more: object) -> dict[str, object]:
+        """Return what the work on `attack` depends on beside its training, for parts that are kept."""
+        names = ("adversary", "client", "queries", "trials")
+        return {"attack": attack, **{name: getattr(self, name) for name in names}, **more}
+
+
 @takes
 def attack(
     *,
@@ -47,16 +104,7 @@ def attack(
     data: DataFlags,
     transcript: Path | None = None,
     labels: Path | None = None,
-    adversary: str | None = None,
-    client: list[int] | None = None,
-    attack_settings: Annotated[list[str] | None, "--attack-set"] = None,
-    queries: Count | None = None,
-    trials: Count | None = None,
-    self_check: bool = False,
-    alone: bool = False,
-    runs: Whole | None = None,
-    chunk: Count = 256,
-    confidence: Probability = 0.95,
+    mount: MountFlags,
     how: TrialFlags,
     resume: bool = False,
     run: RunFlags,
@@ -84,25 +132,52 @@ def attack(
             as docs/reference/transcript.md describes it.
         labels FILE: With --transcript: the true labels in order of the record ids, CSV with a column label, one number
             per line, or .npy. They score the attack, which gets only those that its threat model grants.
-        adversary NAME: Who attacks; by default the attack's first adversary (often client).
-        client M: Which client attacks; by default the one that finds most in a pilot of each. With colluding-clients it
-            is given once per client; by default all attack.
-        attack_settings KEY=VALUE: An option of the attack; may be given several times.
-        queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
-        trials N: Trainings with different seeds, run together; by default the attack's own number (often 64), or fewer
-            if trainings are long.
-        self_check: Only run the controls, all together at a false-alarm rate of 1e-3; exit code 3 if one fails. With
-            --attack all or strongest those of every attack that applies.
-        alone: Leave out what is shown beside label_direct where scalars are noised: the strongest other attack on the
-            same system, and label_direct on split learning, which adds no noise.
-        runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit; by
-            default 2000, or fewer if trainings are long.
-        chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
-        confidence X: Confidence of every interval and bound, between 0 and 1.
         resume: Go on where the same command was interrupted or failed. What is done is kept: attacks, pilots, chunks of
             the audit, with --system every training; for one attack on a method also its trainings with its negative
             control, the positive control, and frozen clients.
     """
+    of_system = training.system is not None
+    if attack is None:
+        attack = ALL if of_system or transcript is not None else USUAL
+    given = flags_given(ctx)
+    recorded = None
+    if transcript is not None:
+        recorded = TranscriptFlags(transcript, labels)
+        refuse(given, sorted(set(given) - OF_A_TRANSCRIPT), NOT_WITH_A_TRANSCRIPT)
+        mount = replace(mount, trials=1)
+    elif labels is not None:
+        raise InputError("goes with ‹transcript› DIR alone", "labels", str(labels))
+    if mount.self_check:
+        why = "does not go with --self-check, which runs only the controls, at its own error rate, and writes no folder"
+        refuse(given, ("runs", "chunk", "confidence", "out", *(() if of_system else ("resume",))), why)
+    if attack in (ALL, STRONGEST):
+        refuse(given, ("runs", "chunk"), f"goes with one attack, not with --attack {attack}")
+    if attack == STRONGEST:
+        refuse(given, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
+    with kept_trials(how, training.system, run.out, resume=resume and of_system) as kept:
+        chosen = partial(
+            choose,
+            training,
+            data,
+            quiet=output.quiet,
+            seed=run.seed,
+            device=run.device,
+            trials=kept,
+            seconds=how.seconds,
+            recorded=recorded,
+        )
+        # What is kept of a system is its trainings, and a recorded one takes no time.
+        again = resume if recorded is None and not of_system else None
+        if attack in (ALL, STRONGEST):
+            _mount_all(attack, chosen, mount, again, run, output)
+        else:
+            _mount_one(attack, chosen, mount, again, run, output)
+
+
+def _mount_one(
+    name: str, chosen: "Callable[..., Training]", mount: MountFlags, resume: bool | None, run: RunFlags, output: Output
+) -> None:
+    """Mount an attack on a training, audit that, and report what is shown beside it; None as in `_mount_all`."""
     from attacks import AttackSetting, attack_named
 
     from ..base.executor import alongside
@@ -110,143 +185,60 @@ def attack(
     from ..evidence.bounding import AuditPlan, affordable_runs, affordable_trials
     from ..evidence.training import attack_result
 
-    of_system = training.system is not None
-    if attack is None:
-        attack = ALL if of_system or transcript is not None else USUAL
-    recorded = None
-    if transcript is not None:
-        recorded = TranscriptFlags(transcript, labels)
-        refuse(given := flags_given(ctx), sorted(set(given) - OF_A_TRANSCRIPT), NOT_WITH_A_TRANSCRIPT)
-        trials = 1
-    elif labels is not None:
-        raise InputError("goes with ‹transcript› DIR alone", "labels", str(labels))
-    if self_check:
-        why = "does not go with --self-check, which runs only the controls, at its own error rate, and writes no folder"
-        kept_none = () if training.system is not None else ("resume",)
-        refuse(flags_given(ctx), ("runs", "chunk", "confidence", "out", *kept_none), why)
-    clients = tuple(dict.fromkeys(client or ()))
-    if attack in (ALL, STRONGEST):
-        given = flags_given(ctx)
-        refuse(given, ("runs", "chunk"), f"goes with one attack, not with --attack {attack}")
-        if attack == STRONGEST:
-            refuse(given, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
-            adversary = "client" if adversary is None else adversary
-        with kept_trials(how, training.system, run.out, resume=resume and of_system) as kept:
-            chosen = partial(
-                choose,
-                training,
-                data,
-                quiet=output.quiet,
-                seed=run.seed,
-                device=run.device,
-                trials=kept,
-                seconds=how.seconds,
-                recorded=recorded,
-            )
-            # What is kept of a system is its trainings, and a recorded one takes no time.
-            again = resume if recorded is None and not of_system else None
-            asked = Mounting(attack, adversary, clients, queries, trials, confidence, self_check)
-            _mount_all(output, run, chosen, asked, attack_settings, again)
+    spec = attack_named(name)
+    adversary = spec.adversaries[0] if mount.adversary is None else mount.adversary
+    options = mount.settings(spec.setup.options)
+    attacked = chosen(require=partial(spec.check, adversary))
+    method = attacked.method
+    if options.get("estimator", "ridge") != "ridge" and method.downlink == "gradient":
+        why = f"but {method.name} sends gradients: there is nothing to estimate"
+        raise InputError(why, "attack_set", f"estimator={options['estimator']}")
+    may_ask = asks(attacked, adversary)
+    if mount.queries is not None and mount.queries > 1 and not may_ask:
+        right = "must be 1: only a curious client of a method that sends scalars asks"
+        raise InputError(right, "queries", mount.queries)
+    trials = mount.trials or spec.setup.trials
+    if mount.trials is None and method.capabilities.simulated:
+        trials = affordable_trials(trials, attacked.rounds)
+    setting = AttackSetting.of(
+        attacked,
+        adversary=adversary,
+        clients=mount.clients(adversary, attacked.dataset.clients),
+        queries=mount.queries or (spec.setup.queries if may_ask else 1),
+        trials=trials,
+        confidence=mount.confidence,
+        options=options,
+    )
+    if mount.self_check:
+        _self_check(output, [(spec, setting)])
         return
-    spec = attack_named(attack)
-    adversary = spec.adversaries[0] if adversary is None else adversary
-    own = parsed_settings("attack_set", attack_settings, spec.setup.options)
-    require = partial(spec.check, adversary)
+    scalars = method.capabilities.simulated and method.downlink != "gradient"
+    shown = name == SHOWN_BESIDE and scalars and method.protection(setting.config).draws and not mount.alone
+    beside: dict[str, tuple[Cell, AttackResult]] = {}
     with ExitStack() as held:
-        kept = held.enter_context(kept_trials(how, training.system, run.out, resume=resume and of_system))
-        attacked = choose(
-            training,
-            data,
-            quiet=output.quiet,
-            require=require,
-            seed=run.seed,
-            device=run.device,
-            trials=kept,
-            seconds=how.seconds,
-            recorded=recorded,
-        )
-        if own.get("estimator", "ridge") != "ridge" and attacked.method.downlink == "gradient":
-            why = f"but {training.method} sends gradients: there is nothing to estimate"
-            raise InputError(why, "attack_set", f"estimator={own['estimator']}")
-        may_ask = asks(attacked, adversary)
-        if queries is not None and queries > 1 and not may_ask:
-            raise InputError("must be 1: only a curious client of a method that sends scalars asks", "queries", queries)
-        setting = AttackSetting.of(
-            attacked,
-            adversary=adversary,
-            clients=_clients(clients, adversary, attacked.dataset.clients),
-            queries=queries or (spec.setup.queries if may_ask else 1),
-            trials=trials or spec.setup.trials,
-            confidence=confidence,
-            options=own,
-        )
-        if trials is None and setting.method.capabilities.simulated:
-            setting = replace(setting, trials=affordable_trials(spec.setup.trials, setting.rounds))
-        if self_check:
-            _self_check(output, [(spec, setting)])
-            return
         store = None
-        if recorded is None and not of_system:
-            facts = {name: getattr(setting, name) for name in ("adversary", "clients", "queries", "trials", "options")}
-            asked_for = {"attack": spec.name, **facts}
-            store = held.enter_context(kept_attacks(setting, run.out, asked_for, "step", resume=resume))
-        scalars = setting.method.capabilities.simulated and setting.method.downlink != "gradient"
-        noised = scalars and setting.method.protection(setting.config).draws
-        shown = spec.name == SHOWN_BESIDE and noised and not alone
-        beside: dict[str, tuple[Cell, AttackResult]] = {}
+        if resume is not None:
+            facts = mount.facts(name, adversary=adversary, trials=trials, options=options)
+            store = held.enter_context(kept_attacks(setting, run.out, facts, "step", resume=resume))
         with output.progress() as reporter, ExitStack() as behind:
-            many = affordable_runs(setting.rounds) if runs is None else runs
-            plan = AuditPlan(runs=many, chunk=chunk, confidence=confidence, reporter=reporter)
+            runs = affordable_runs(setting.rounds) if mount.runs is None else mount.runs
+            plan = AuditPlan(runs=runs, chunk=mount.chunk, confidence=mount.confidence, reporter=reporter)
             answer = None
             if shown:
-                answer = behind.enter_context(alongside(stands_beside, spec.name, setting, confidence, store))
+                answer = behind.enter_context(alongside(stands_beside, name, setting, mount.confidence, store))
             result = attack_result(spec, setting, plan, store)
             if answer is not None:
                 stage = reporter("attacks beside it", 1)
                 beside = answer()
                 stage(1)
                 result = with_beside(result, [cell for cell, _ in beside.values()])
-        files = _files_of({folder: found for folder, (_, found) in beside.items()})
-        saved = save(result, run, "attack", result.method, result.dataset, spec.name, files=files)
+        files = _files_of({folder: other for folder, (_, other) in beside.items()})
+        saved = save(result, run, "attack", result.method, result.dataset, name, files=files)
         output.finish(saved, table_from("attack", result))
 
 
-def _clients(given: tuple[int, ...], adversary: str, count: int) -> tuple[int, ...]:
-    """Return the clients that are named, one of an adversary that is one; `InputError` where they cannot look."""
-    from attacks.core.setting import BY_CLIENTS, COLLUDING
-
-    if not given:
-        return given
-    if adversary not in BY_CLIENTS:
-        raise InputError(f"goes with {', '.join(BY_CLIENTS)}, not with the {adversary}", "client", given[0])
-    if adversary != COLLUDING and len(given) > 1:
-        raise InputError(f"must be one client, not {len(given)}: several are {COLLUDING}", "client", given[-1])
-    for one in given:
-        if one not in range(1, count + 1):
-            raise InputError(f"must be one of 1 to {count}", "client", one)
-    return given
-
-
-@dataclass(frozen=True)
-class Mounting:
-    """What a command that mounts many attacks says of them."""
-
-    attack: str
-    adversary: str | None
-    clients: tuple[int, ...]
-    queries: int | None
-    trials: int | None
-    confidence: float
-    self_check: bool = False
-
-
 def _mount_all(
-    output: Output,
-    run: RunFlags,
-    chosen: "Callable[[], Training]",
-    asked: Mounting,
-    attack_settings: list[str] | None,
-    resume: bool | None,
+    name: str, chosen: "Callable[..., Training]", mount: MountFlags, resume: bool | None, run: RunFlags, output: Output
 ) -> None:
     """Mount every attack that applies to the training as it is configured, or the one whose pilot does most harm.
 
@@ -260,19 +252,21 @@ def _mount_all(
     from ..evidence.choosing import strongest
     from ..evidence.training import attacked_result
 
-    adversary, confidence = asked.adversary, asked.confidence
-    specs = [ATTACKS[name] for name in ATTACKS]
+    adversary = "client" if mount.adversary is None and name == STRONGEST else mount.adversary
+    specs = [ATTACKS[attack] for attack in ATTACKS]
+    reach = dict.fromkeys(by for spec in specs for by in spec.adversaries)
     if adversary is not None:
-        check_names("adversary", [adversary], dict.fromkeys(by for spec in specs for by in spec.adversaries))
+        check_names("adversary", [adversary], reach)
+        reach = dict.fromkeys(abilities(adversary) if name == STRONGEST else [adversary])
     known = dict.fromkeys(key for spec in specs for key in spec.setup.options)
-    own = parsed_settings("attack_set", attack_settings, known)
+    own = mount.settings(known)
     attacked = chosen()
     usual = {} if attacked.method.capabilities.simulated else OF_A_SYSTEM
-    if asked.self_check and usual:
+    if mount.self_check and usual:
         usual = {**usual, "trials": max(FEWEST_TRIALS, usual["trials"])}
-    facts = {**{key: value for key, value in usual.items() if key in known}, **own}
-    base = AttackSetting.of(attacked, confidence=confidence)
-    clients = _clients(asked.clients, "client" if adversary is None else adversary, attacked.dataset.clients)
+    options = {**{key: value for key, value in usual.items() if key in known}, **own}
+    base = AttackSetting.of(attacked, confidence=mount.confidence)
+    clients = mount.clients("client" if adversary is None else adversary, attacked.dataset.clients)
     # One that is named, and nothing else, is one that looks alone.
     look = ALONE if adversary is None else BY_CLIENTS
 
@@ -281,47 +275,44 @@ def _mount_all(
             base,
             adversary=by,
             clients=clients if by in look else (),
-            queries=(asked.queries or spec.setup.queries) if asks(attacked, by) else 1,
-            trials=asked.trials or usual.get("trials", spec.setup.trials),
-            options={key: value for key, value in facts.items() if key in spec.setup.options},
+            queries=(mount.queries or spec.setup.queries) if asks(attacked, by) else 1,
+            trials=mount.trials or usual.get("trials", spec.setup.trials),
+            options={key: value for key, value in options.items() if key in spec.setup.options},
         )
 
-    reach = {by for spec in specs for by in spec.adversaries}
-    if adversary is not None:
-        reach = {*abilities(adversary)} if asked.attack == STRONGEST else {adversary}
     mounted = [(spec, setting(spec, by)) for spec in specs for by in spec.adversaries if by in reach]
-    if asked.self_check:
+    if mount.self_check:
         _self_check(output, mounted)
         return
-    store = None
     with ExitStack() as held:
+        store = None
         if resume is not None:
-            facts_of_all = {**vars(asked), "options": own}
-            store = held.enter_context(kept_attacks(base, run.out, facts_of_all, "attack", resume=resume))
+            facts = mount.facts(name, adversary=adversary, options=own)
+            store = held.enter_context(kept_attacks(base, run.out, facts, "attack", resume=resume))
+        if name == STRONGEST:
+            with output.progress() as reporter:
+                spec, worst, tried = strongest(mounted, reporter, store)
+                plan = AuditPlan(runs=0, confidence=mount.confidence, reporter=reporter)
+                strong = attacked_result(spec, worst, plan, tried, store)
+            saved = save(strong, run, "attack", strong.method, strong.dataset, STRONGEST)
+            output.finish(saved, table_from("attack", strong))
+            return
         with output.progress() as reporter:
-            if asked.attack == STRONGEST:
-                spec, one, tried = strongest(mounted, reporter, store)
-                plan = AuditPlan(runs=0, confidence=confidence, reporter=reporter)
-                strong = attacked_result(spec, one, plan, tried, store)
-                output.finish(
-                    save(strong, run, "attack", strong.method, strong.dataset, STRONGEST), table_from("attack", strong)
-                )
-                return
             result, each = attacks_result(mounted, base, reporter, store)
-    said = {"trials": asked.trials or usual.get("trials"), **facts}
-    result = result.model_copy(update={"attack_setting": {k: v for k, v in said.items() if v is not None}})
-    saved = save(result, run, "attack", result.method, result.dataset, ALL, files=_files_of(each))
+    settings = {"trials": mount.trials or usual.get("trials"), **options}
+    result = result.model_copy(update={"attack_setting": {k: v for k, v in settings.items() if v is not None}})
+    kept = save(result, run, "attack", result.method, result.dataset, ALL, files=_files_of(each))
     reasons = {f"{cell.attack} ({cell.adversary})": cell.reason for cell in result.attacks if cell.reason}
-    output.finish(saved, _table_of_all(result), *_not_mounted(reasons))
+    output.finish(kept, _table_of_all(result), *_not_mounted(reasons))
     refuse_failed(result.negative_controls)
 
 
 def _files_of(results: Mapping[str, AttackResult]) -> dict[str, str | bytes]:
     """Return the files of further results by their folders: each as JSON, and its report."""
     files: dict[str, str | bytes] = {}
-    for folder, found in results.items():
-        files[f"{folder}/{RESULT_FILE}"] = json_text(found)
-        files[f"{folder}/report.html"] = to_html(report_content(found))
+    for folder, result in results.items():
+        files[f"{folder}/{RESULT_FILE}"] = json_text(result)
+        files[f"{folder}/report.html"] = to_html(report_content(result))
     return files
 
 
@@ -392,7 +383,8 @@ def _self_check(output: Output, mounted: "Sequence[tuple[AttackSpec, AttackSetti
         else:
             reasons[f"{spec.name} ({setting.adversary})"] = why
     each = Panel(apply).level(FALSE_ALARM)
-    checks: list[AttackControls] = []
+    checks: list[dict[str, object]] = []
+    failures: list[str] = []
     for spec, setting in apply:
         try:
             controls = spec.mount(replace(setting, confidence=1.0 - each)).controls
@@ -401,60 +393,27 @@ def _self_check(output: Output, mounted: "Sequence[tuple[AttackSpec, AttackSetti
                 raise
             reasons[f"{spec.name} ({setting.adversary})"] = error.words
             continue
-        check = AttackControls(spec.name, setting.adversary, setting.method.name, setting.dataset.name, controls)
-        checks.append(check)
-        print_table(output.console, table_from("self_check", check.called if several else spec.name, controls))
+        title = f"{spec.name} by the {setting.adversary}" if several else spec.name
+        failed = [name for name, control in controls.items() if not control.holds]
+        if failed:
+            failures.append(f"{title} fails its own controls: {', '.join(failed).replace('_', ' ')}")
+        facts = {"attack": spec.name, "adversary": setting.adversary, "method": setting.method.name}
+        facts |= {"dataset": setting.dataset.name}
+        checks.append({**facts, "controls": controls, "failed": failed, "holds": not failed})
+        print_table(output.console, table_from("self_check", title, controls))
     if not checks:
         raise InputError("must be a training to which one applies: no attack does, so no control ran", "attack", ALL)
     shared = {"false_alarm": FALSE_ALARM, "false_alarm_each": each}
     if several:
-        holds = all(check.holds for check in checks)
-        each_attack = [check.facts() for check in checks]
-        facts = {"attacks": each_attack, "not_mounted": reasons, "holds": holds, **shared}
-        output.result({"schema": "dpzv-audit/self-checks/1", **facts})
+        together = {"attacks": checks, "not_mounted": reasons, "holds": not failures, **shared}
+        output.result({"schema": "dpzv-audit/self-checks/1", **together})
     else:
-        output.result({"schema": "dpzv-audit/self-check/1", **checks[0].facts(), **shared})
+        output.result({"schema": "dpzv-audit/self-check/1", **checks[0], **shared})
     for text in _not_mounted(reasons):
         output.say(text)
     output.say(f"A correct build fails a negative control with probability at most {FALSE_ALARM:g}, all together.")
-    failed = [f"{check.called if several else check.attack} fails {check.words}" for check in checks if not check.holds]
-    if failed:
-        raise AuditError(f"{'; '.join(failed)}; none of its numbers can be trusted")
-
-
-@dataclass(frozen=True)
-class AttackControls:
-    """The controls of one attack in a self-check."""
-
-    attack: str
-    adversary: str
-    method: str
-    dataset: str
-    controls: Mapping[str, Control]
-
-    @property
-    def called(self) -> str:
-        """Return the attack and who mounts it."""
-        return f"{self.attack} by the {self.adversary}"
-
-    @property
-    def failed(self) -> list[str]:
-        """Return the names of the controls that do not hold."""
-        return [name for name, control in self.controls.items() if not control.holds]
-
-    @property
-    def holds(self) -> bool:
-        """Return whether all controls hold."""
-        return not self.failed
-
-    @property
-    def words(self) -> str:
-        """Return which controls fail."""
-        return f"its own controls: {', '.join(name.replace('_', ' ') for name in self.failed)}"
-
-    def facts(self) -> dict[str, object]:
-        """Return this as plain values."""
-        return {**vars(self), "failed": self.failed, "holds": self.holds}
+    if failures:
+        raise AuditError(f"{'; '.join(failures)}; none of its numbers can be trusted")
 
 
 def _not_mounted(reasons: Mapping[str, str]) -> list[str]:
