@@ -5,7 +5,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -148,8 +148,8 @@ def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any],
     name = entry.get("name")
     label = f"claim {name!r}" if isinstance(name, str) and len(name) < 100 else f"claim {index + 1}"
 
-    def wrong(what: str, *key: str) -> InputError:
-        return InputError(f"{lines.at((*loc, *key))}{label}{what}")
+    def wrong(rule: str, *key: str) -> InputError:
+        return InputError(f"{lines.at((*loc, *key))}{label}{rule}")
 
     form = form_of(entry) or ("method" if "method" in defaults else None)
     if form is None:
@@ -172,8 +172,8 @@ def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any],
     if isinstance(merged.get("config"), dict):
         merged["config"] = {**defaults.get("config", {}), **merged["config"]}
     claim = _validated(model, merged, loc, lines, label)
-    for key, what in claim.contradictions(merged):
-        raise wrong(f": {key} {what}", key)
+    for key, rule in claim.contradictions(merged):
+        raise wrong(f": {key} {rule}", key)
     return PlacedClaim(claim, lines.of(loc), {key: lines.of((*loc, key)) for key in entry})
 
 
@@ -204,7 +204,7 @@ def _validated(model: type[Model], value: object, loc: Loc, lines: _Lines, label
 
 def _mistake(model: type[BaseModel], error: ErrorDetails) -> str:
     """Return what is wrong: the key, what was given, what would be right."""
-    *around, last = (str(part) for part in error["loc"] or ("it",))
+    *around, last = (str(key) for key in error["loc"] or ("it",))
     if error["type"] == "extra_forbidden":
         return _unknown(last, _aliases(ScoreFiles if around else model))
     key = ".".join((*around, last))
@@ -305,8 +305,8 @@ class _Strict(BaseModel):
 
 
 class _Form(_Strict):
-    def contradictions(self, given: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-        """Yield which of the keys that are `given` do not go with others, and what is wrong."""
+    def contradictions(self, keys: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield the given `keys` that do not go with others, each with what is wrong."""
         return iter(())
 
     @property
@@ -372,13 +372,13 @@ class _Data(_Form):
     separator: Text | None = None
     """With `csv`: the character between cells, such as ";" or "tab"; "," by default."""
 
-    def contradictions(self, given: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    def contradictions(self, keys: Collection[str]) -> Iterator[tuple[str, str]]:
         """See `_Form.contradictions`."""
         if self.csv is None:
-            yield from ((key, "goes with csv alone, must be left out") for key in TABLE if key in given)
+            yield from ((key, "goes with csv alone, must be left out") for key in TABLE if key in keys)
             return
         for key in ("dataset", "data_dir", "records"):
-            if key in given:
+            if key in keys:
                 yield key, "does not go with csv, must be left out"
         if self.label is None:
             yield "label", "is missing: csv needs the column to predict"
@@ -626,8 +626,8 @@ def _prototype(character: str) -> str:
         plain = unicodedata.normalize("NFKD", character)
         return character if plain == character else "".join(map(_prototype, plain))
     # Each entry of the table leads to one prototype, which is therefore what most characters are confusable with.
-    found = max({character, *alike}, key=lambda text: (len(_confusable_with(text)), len(text), text))
-    return found if len(found) == 1 else "".join(map(_prototype, found))
+    prototype = max({character, *alike}, key=lambda text: (len(_confusable_with(text)), len(text), text))
+    return prototype if len(prototype) == 1 else "".join(map(_prototype, prototype))
 
 
 def _confusable_with(text: str) -> set[str]:
@@ -635,7 +635,7 @@ def _confusable_with(text: str) -> set[str]:
     from confusable_homoglyphs.confusables import confusables_data  # a megabyte, which most commands do without
 
     mark = "\u200e"
-    return {one["c"].strip(mark) for key in (text, f"{mark}{text}{mark}") for one in confusables_data.get(key, ())}
+    return {entry["c"].strip(mark) for key in (text, f"{mark}{text}{mark}") for entry in confusables_data.get(key, ())}
 
 
 def claims_schema() -> dict[str, object]:

@@ -106,10 +106,12 @@ class Ledger:
         """Return the claims that were refuted, each with what first did it."""
         numbered = reversed(list(enumerate(self.entries, start=1)))
         return {
-            claim: Refutation(entry=number, level=entry.level, scores=one.scores, p_value=one.p_value, given=one.given)
+            claim: Refutation(
+                entry=number, level=entry.level, scores=decision.scores, p_value=decision.p_value, given=decision.given
+            )
             for number, entry in numbered
-            for claim, one in entry.decisions.items()
-            if one.refuted
+            for claim, decision in entry.decisions.items()
+            if decision.refuted
         }
 
     def spent_on(self, claims: Collection[str]) -> float:
@@ -126,7 +128,7 @@ class Ledger:
         A run that goes on (`resume`) is the last look again where all that it decided were such claims, made alike.
         """
         last = self.entries[-1].decisions if self.entries else {}
-        again = resume and last and all(claim in claims and one.made == made for claim, one in last.items())
+        again = resume and last and all(claim in claims and decision.made == made for claim, decision in last.items())
         return len(self.entries) + (not again)
 
     def check(self) -> None:
@@ -134,17 +136,17 @@ class Ledger:
         for number, entry in enumerate(self.entries, start=1):
             level = level_of(number, self.alpha)
             if not math.isclose(entry.level, level, rel_tol=1e-9):
-                what = f"entry {number} was judged at {entry.level:g}, but look {number} has {level:g}"
-                raise InputError(f"{what}; {_PUT_BACK}, {_ANEW}")
-            p_values = [one.p_value for one in entry.decisions.values() if one.p_value is not None]
+                fault = f"entry {number} was judged at {entry.level:g}, but look {number} has {level:g}"
+                raise InputError(f"{fault}; {_PUT_BACK}, {_ANEW}")
+            p_values = [decision.p_value for decision in entry.decisions.values() if decision.p_value is not None]
             if len(p_values) < len(entry.decisions):
                 continue
             judged = zip(entry.decisions.values(), p_values, holm(p_values, entry.level), strict=True)
-            for one, p, refuted in judged:
-                if one.refuted != refuted:
-                    said = "was refuted" if one.refuted else "was not refuted"
-                    what = f"entry {number} says that {one.name!r} {said}, but not its p-value of {p_value(p)}"
-                    raise InputError(f"{what}; {_PUT_BACK}, {_ANEW}")
+            for decision, p, refuted in judged:
+                if decision.refuted != refuted:
+                    verdict = "was refuted" if decision.refuted else "was not refuted"
+                    fault = f"entry {number} says that {decision.name!r} {verdict}, but not its p-value of {p_value(p)}"
+                    raise InputError(f"{fault}; {_PUT_BACK}, {_ANEW}")
 
     def decided_in(self, claim: str, evidence: Evidence, made: str | None) -> int | None:
         """Return the number of the entry, from 1, that decided on the scores of a claim's evidence; None for none.
@@ -154,18 +156,19 @@ class Ledger:
         """
         known = None
         for number, entry in enumerate(self.entries, start=1):
-            one = entry.decisions.get(claim)
-            if one is None or one.scores != evidence.scores:
+            decision = entry.decisions.get(claim)
+            if decision is None or decision.scores != evidence.scores:
                 continue
             if made is None:
                 return number
-            if one.p_value is None:
+            if decision.p_value is None:
                 continue
-            if one.is_of(evidence, entry.level):
+            if decision.is_of(evidence, entry.level):
                 known = known or number
-            elif one.made == made:
-                said = f"entry {number} says p = {p_value(one.p_value)} of {one.name!r}, but its scores give p = "
-                raise InputError(f"{said}{p_value(evidence.p_value)}, or another test; {_PUT_BACK}, {_ANEW}")
+            elif decision.made == made:
+                entered = f"entry {number} says p = {p_value(decision.p_value)} of {decision.name!r}"
+                measured = f"its scores give p = {p_value(evidence.p_value)}, or another test"
+                raise InputError(f"{entered}, but {measured}; {_PUT_BACK}, {_ANEW}")
         return known
 
 
@@ -190,24 +193,24 @@ def refuted_over_time(
     digests = [placed.digest() for placed, _ in looks]
     earlier = tuple(before.get(digest) for digest in digests)
     new = {
-        index: found
-        for index, (_, found) in enumerate(looks)
-        if found.tested and ledger.decided_in(digests[index], found, made) is None and earlier[index] is None
+        index: evidence
+        for index, (_, evidence) in enumerate(looks)
+        if evidence.tested and ledger.decided_in(digests[index], evidence, made) is None and earlier[index] is None
     }
     level = level_of(len(ledger.entries) + 1, ledger.alpha)
-    tested = dict(zip(new, holm([found.p_value for found in new.values()], level), strict=True))
-    alone = dict(zip(new, holm([found.general_p_value for found in new.values()], level), strict=True))
+    tested = dict(zip(new, holm([evidence.p_value for evidence in new.values()], level), strict=True))
+    alone = dict(zip(new, holm([evidence.general_p_value for evidence in new.values()], level), strict=True))
     decisions = {
         digests[index]: Decision(
-            scores=found.scores,
+            scores=evidence.scores,
             refuted=tested[index],
             name=looks[index][0].name,
-            p_value=found.p_value,
+            p_value=evidence.p_value,
             given=GIVEN_GAUSSIAN if tested[index] and not alone[index] else "",
-            split=found.split,
+            split=evidence.split,
             made=made,
         )
-        for index, found in new.items()
+        for index, evidence in new.items()
     }
     refuted = tuple(entry is not None or tested.get(index, False) for index, entry in enumerate(earlier))
     return refuted, earlier, Entry(level, decisions)
@@ -295,8 +298,8 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory = LedgerMemory(),
             git tracks it.
     """
     if tracked := tracked_at(path):
-        what = f"git tracks {tracked}: a change of the repository could write decisions"
-        raise _wrong(path, f"{what}; use a file that git does not track, or take this one out of git's index")
+        fault = f"git tracks {tracked}: a change of the repository could write decisions"
+        raise _wrong(path, f"{fault}; use a file that git does not track, or take this one out of git's index")
     text = _read(path)
     left = memory.state(os.path.realpath(path))
     if text is None:
@@ -306,11 +309,11 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory = LedgerMemory(),
         return Ledger(alpha, name=secrets.token_hex(16))
     ledger, hashes = _parsed(path, text)
     if not math.isclose(ledger.alpha, alpha, rel_tol=1e-9):
-        what = f"holds an error rate of {ledger.alpha:g}, but alpha is {alpha:g}; must be equal, or a new ledger"
-        raise _wrong(path, what)
+        fault = f"holds an error rate of {ledger.alpha:g}, but alpha is {alpha:g}; must be equal, or a new ledger"
+        raise _wrong(path, fault)
     if left is not None and left.ledger != ledger.name and not new:
-        what = f"is not the ledger of {_entries(left.entries)} that was last used here"
-        raise _lost(path, what, "give ‹new_ledger›")
+        fault = f"is not the ledger of {_entries(left.entries)} that was last used here"
+        raise _lost(path, fault, "give ‹new_ledger›")
     newest = memory.state(ledger.name)
     if newest is not None and newest.entries > len(ledger.entries):
         raise _lost(path, f"holds {_entries(len(ledger.entries))}, but held {newest.entries} when it was last used")
@@ -422,12 +425,12 @@ def _entries(number: int) -> str:
     return "1 entry" if number == 1 else f"{number} entries"
 
 
-def _wrong(path: Path, what: str) -> InputError:
-    return InputError(f"‹ledger› {path}: {what}")
+def _wrong(path: Path, fault: str) -> InputError:
+    return InputError(f"‹ledger› {path}: {fault}")
 
 
-def _lost(path: Path, what: str, otherwise: str = _ANEW) -> InputError:
-    return _wrong(path, f"{what}; {_PUT_BACK}, {otherwise}")
+def _lost(path: Path, fault: str, otherwise: str = _ANEW) -> InputError:
+    return _wrong(path, f"{fault}; {_PUT_BACK}, {otherwise}")
 
 
 def _read(path: Path) -> bytes | None:
@@ -453,21 +456,21 @@ def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
         raise _wrong(path, "is no ledger: its lines are too short to be entries")
     start, *lines = text.splitlines(keepends=True)
     if start.startswith(b'{"schema": "dpzv-audit/ledger/1"'):
-        what = "was written by an earlier version, which did not say which claims it refuted"
-        raise _wrong(path, f"{what}; {_ANEW.removeprefix('or ')}")
+        fault = "was written by an earlier version, which did not say which claims it refuted"
+        raise _wrong(path, f"{fault}; {_ANEW.removeprefix('or ')}")
     try:
         check_values(text)
         first = _FIRST.validate_json(start, strict=True)
         if len(lines) > first.entries and not lines[-1].endswith(b"\n"):
             text = text.removesuffix(lines.pop())  # what a kill has left of a line
-        found = [_LINE.validate_json(line, strict=True) for line in lines]
+        rows = [_LINE.validate_json(line, strict=True) for line in lines]
     except ValueError:
         raise _wrong(path, "is no ledger, must be a file that ‹ledger› wrote or a new one") from None
-    ledger = Ledger(first.alpha, tuple(Entry(line.level, line.decisions) for line in found), first.ledger)
-    if not first.entries <= len(found) <= first.entries + 1:
-        raise _lost(path, f"holds {_entries(len(found))}, but was left with {first.entries}")
+    ledger = Ledger(first.alpha, tuple(Entry(line.level, line.decisions) for line in rows), first.ledger)
+    if not first.entries <= len(rows) <= first.entries + 1:
+        raise _lost(path, f"holds {_entries(len(rows))}, but was left with {first.entries}")
     hashes = _hashes(ledger)
-    wrong = [number for number, line in enumerate(found, start=2) if line.previous != hashes[number - 2]]
+    wrong = [number for number, line in enumerate(rows, start=2) if line.previous != hashes[number - 2]]
     if wrong:
         raise _lost(path, f"was edited or reordered: line {wrong[0]} does not follow from those above it")
     if first.head != hashes[first.entries]:
@@ -484,10 +487,10 @@ def _row(entry: Entry) -> dict[str, object]:
 
 def _hashes(ledger: Ledger) -> list[str]:
     """Return the hash of the first line and those of all entries, each over the hash before and what the line says."""
-    found = [_hash({"schema": _SCHEMA, "ledger": ledger.name, "alpha": ledger.alpha})]
+    hashes = [_hash({"schema": _SCHEMA, "ledger": ledger.name, "alpha": ledger.alpha})]
     for entry in ledger.entries:
-        found.append(_hash({**_row(entry), "previous": found[-1]}))
-    return found
+        hashes.append(_hash({**_row(entry), "previous": hashes[-1]}))
+    return hashes
 
 
 def _hash(value: Mapping[str, object]) -> str:

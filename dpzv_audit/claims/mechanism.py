@@ -59,10 +59,10 @@ def mechanism_subject(
     @cache
     def chosen(shape: tuple[int, ...]) -> FittedScore:
         pilots = run(0, 0, pairs, _FIT_STREAM)
-        found = answer_shape(pilots)
-        if found != shape:
+        answered = answer_shape(pilots)
+        if answered != shape:
             raise InputError(
-                f"mechanism {label}: runs answered shape {found} after shape {shape}, must be the same always"
+                f"mechanism {label}: runs answered shape {answered} after shape {shape}, must be the same always"
             )
         kinds = ("linear",) if exactly_gaussian else tuple(WORDS)
         return fit_score(*views_of(pilots), kinds=kinds, delta=delta, own=not shape)

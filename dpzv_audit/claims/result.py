@@ -367,13 +367,13 @@ def decided_by_ledger(path: Path, memory: LedgerMemory, gate: Gate, runs: Sequen
     claims = []
     for place, (digest, number, level) in enumerate(zip(digests, numbers, levels, strict=True)):
         new_decision = entry.decisions.get(digest)
-        given = GIVEN_GAUSSIAN if new_decision is None else new_decision.given or ""
+        assumption = GIVEN_GAUSSIAN if new_decision is None else new_decision.given or ""
         if (refutation := earlier[place]) is not None:
-            given = refutation.given or ""
+            assumption = refutation.given or ""
         claims.append(
             ClaimDecision(
                 refuted=refuted[place],
-                given=given,
+                given=assumption,
                 refutable=could[level][place],
                 level=level / len(runs),
                 earlier=refutation,

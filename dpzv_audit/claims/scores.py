@@ -28,11 +28,11 @@ def scores_subject(
 
     def draw(number: int) -> GameScores:
         files = read()
-        given = GaussianGiven(vouched=True) if exactly_gaussian else None
+        gaussian = GaussianGiven(vouched=True) if exactly_gaussian else None
         same = same_scores(files.inside, files.outside, called)
         voids = (Void(reason="same-scores", words=same),) if same else ()
         notes = (*files.notes, *(line for line in remarks(files.inside, files.outside, called) if line != same))
-        return GameScores(files.inside, files.outside, given=given, notes=notes, voids=voids)
+        return GameScores(files.inside, files.outside, given=gaussian, notes=notes, voids=voids)
 
     @cache
     def counted() -> tuple[int, int]:

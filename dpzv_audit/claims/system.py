@@ -134,7 +134,7 @@ def _attack_on(claim: SystemAttackClaim, training: Training, access: Access) -> 
     mounted = [(spec, replace(setting, adversary=by)) for spec, by in named(claim.attack, claim.adversary)]
     if claim.attack != STRONGEST:
         mounted[0][0].check(claim.adversary, {})
-    reasons = [lacking(spec, possible(spec, one)[0]) for spec, one in mounted]
+    reasons = [lacking(spec, possible(spec, mounting)[0]) for spec, mounting in mounted]
     unread = voids_of(method, training.dataset.clients, needs.READ)
     if None not in reasons:
         why = unread[0].words if unread else reasons[0]

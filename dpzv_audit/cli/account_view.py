@@ -104,10 +104,10 @@ def _reasons(bounds: Iterable[tuple[str, UpperBound]]) -> list[str]:
 def legend(parts: Sequence[Release], bounds: Sequence[UpperBound]) -> list[str]:
     """Return the legend, what sound bounds lean on at the server, and one line for each gap among `bounds`."""
     lines = ["* tightest sound bound; (number): what it would be without the gap beside it; -: no number."]
-    updates = dict.fromkeys(part.server_update for part in parts)
-    given = " and ".join(SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS)
-    if given and any(bound.sound for bound in bounds):
-        lines.append(f"sound: given that {given}; --explain lists what else it leans on.")
+    updates = dict.fromkeys(release.server_update for release in parts)
+    assumed = " and ".join(SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS)
+    if assumed and any(bound.sound for bound in bounds):
+        lines.append(f"sound: given that {assumed}; --explain lists what else it leans on.")
     return lines + [f"{name}: {meaning}." for name, meaning in meanings(bounds).items()]
 
 
@@ -165,7 +165,7 @@ def _rounds_lines(
     """
     last = FIGURE_POINTS - 1
     grid = {max(1, round(release.rounds ** (i / last))) for i in range(last + 1)}
-    found = []
+    points = []
     for rounds in sorted(grid):
         made = replace(release, rounds=rounds, participations=None)
         if release.participations is not None:
@@ -174,8 +174,8 @@ def _rounds_lines(
         tightest = [(name, tightest_sound(ask(made, adversaries=[name]))) for name in adversaries]
         for name, bound in ((CLAIMED, claimed), *tightest):
             if bound is not None and bound.epsilon is not None:
-                found.append((name, (rounds, bound.upper)))
-    return _merged(_grouped(found))
+                points.append((name, (rounds, bound.upper)))
+    return _merged(_grouped(points))
 
 
 def _curves(
@@ -187,13 +187,13 @@ def _curves(
     """
     claimed = next((b for b in bounds if b.accountant == "gdp-paper" and b.mu is not None), None)
     tightest = [(adversary, tightest_sound(alike)) for adversary, alike in _by_adversary(bounds).items()]
-    found = {}
+    curves = {}
     for name, bound in ((CLAIMED, claimed), *tightest):
         if bound is not None and bound.mu is not None:
-            found[name] = gaussian_tradeoff(alpha, bound.mu).tolist()
+            curves[name] = gaussian_tradeoff(alpha, bound.mu).tolist()
         elif bound is not None:
-            found[name] = _envelope(release, bound, alpha, ask)
-    return _merged(found)
+            curves[name] = _envelope(release, bound, alpha, ask)
+    return _merged(curves)
 
 
 def _envelope(release: AnyRelease, bound: UpperBound, alpha: Sequence[float], ask: Ask) -> list[float]:

@@ -139,21 +139,21 @@ def attack(
     of_system = training.system is not None
     if attack is None:
         attack = ALL if of_system or transcript is not None else USUAL
-    given = flags_given(ctx)
+    flags = flags_given(ctx)
     recorded = None
     if transcript is not None:
         recorded = TranscriptFlags(transcript, labels)
-        refuse(given, sorted(set(given) - OF_A_TRANSCRIPT), NOT_WITH_A_TRANSCRIPT)
+        refuse(flags, sorted(set(flags) - OF_A_TRANSCRIPT), NOT_WITH_A_TRANSCRIPT)
         mount = replace(mount, trials=1)
     elif labels is not None:
         raise InputError("goes with ‹transcript› DIR alone", "labels", str(labels))
     if mount.self_check:
         why = "does not go with --self-check, which runs only the controls, at its own error rate, and writes no folder"
-        refuse(given, ("runs", "chunk", "confidence", "out", *(() if of_system else ("resume",))), why)
+        refuse(flags, ("runs", "chunk", "confidence", "out", *(() if of_system else ("resume",))), why)
     if attack in (ALL, STRONGEST):
-        refuse(given, ("runs", "chunk"), f"goes with one attack, not with --attack {attack}")
+        refuse(flags, ("runs", "chunk"), f"goes with one attack, not with --attack {attack}")
     if attack == STRONGEST:
-        refuse(given, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
+        refuse(flags, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
     with kept_trials(how, training.system, run.out, resume=resume and of_system) as kept:
         chosen = partial(
             choose,

@@ -152,16 +152,16 @@ def audit_method(
     from ..evidence.auditing import audit_outcome, one_run_outcome, simulated_outcome
     from ..evidence.bounding import affordable_runs
 
-    given = flags_set(ctx)
+    changed = flags_set(ctx)
     if canary_norm is not None and canary != "state":
         raise InputError(f"--canary-norm goes with --canary state, not {canary}: no other has features to make large")
     if canaries is not None:
-        refuse(given, _BOTH_WORLDS, "goes with runs in both worlds; with --canaries there is one training")
+        refuse(changed, _BOTH_WORLDS, "goes with runs in both worlds; with --canaries there is one training")
     worlds = {"others": others, "neighbours": neighbours, "canary": canary}
     plan = game.plan(**worlds, **({} if canary_norm is None else {"norm": canary_norm}))
     play: Callable[..., AuditOutcome]
     if simulate:
-        refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
+        refuse(changed, _UNTRAINED, "does not go with --simulate, which trains nothing")
         if dataset_size is None or rounds is None:
             missing = "--dataset-size" if dataset_size is None else "--rounds"
             raise InputError(f"{missing} is missing: --simulate needs --dataset-size D and --rounds T")
@@ -170,7 +170,7 @@ def audit_method(
         by = adversary or method.protection(config).faced
         play = partial(simulated_outcome, method, config, deployment, adversary=by)
     else:
-        refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
+        refuse(changed, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
         audited = choose(training, data, quiet=output.quiet, seed=game.seed, device=device)
         by = adversary or audited.method.protection(audited.config).faced
         against = adversary_named(by)

@@ -23,7 +23,7 @@ from ..statistics.estimators import DEFAULT_ESTIMATORS, ESTIMATORS, audit_scores
 from ..statistics.families import FAMILIES, CurveFamily, sampled_family
 from ..statistics.fixed import expected_bound
 from ..statistics.panel import Panel
-from ..statistics.scores import load_score_files
+from ..statistics.scores import LoadedScores, load_score_files
 from .flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
 from .output import Output, coloured, print_table, table_of
 from .summary import at_least, sentence_of
@@ -102,18 +102,18 @@ def family_of(text: str) -> CurveFamily:
     if text in FAMILIES:
         return FAMILIES[text]
     kind, _, rest = text.partition(":")
-    given = dict(part.partition("=")[::2] for part in rest.split(","))
-    if kind != "sampled" or not {"rate", "rounds"} <= set(given) <= {"rate", "rounds", "pair"}:
+    settings = dict(setting.partition("=")[::2] for setting in rest.split(","))
+    if kind != "sampled" or not {"rate", "rounds"} <= set(settings) <= {"rate", "rounds", "pair"}:
         raise InputError(f"must be {FAMILY_HELP}", "family", text)
     for key in ("rate", "rounds"):
-        if not math.isfinite(number_in(given[key])):
-            raise InputError(f": {given[key]!r} is not a number, must be {FAMILY_HELP}", "family", text)
-    rate = float(given["rate"])
-    rounds = float(given["rounds"])
+        if not math.isfinite(number_in(settings[key])):
+            raise InputError(f": {settings[key]!r} is not a number, must be {FAMILY_HELP}", "family", text)
+    rounds = float(settings["rounds"])
     if rounds != int(rounds):
         raise InputError("its rounds must be a whole number", "family", text)
     try:
-        return sampled_family(rate=rate, rounds=int(rounds), pair=given.get("pair", "remove"))
+        pair = settings.get("pair", "remove")
+        return sampled_family(rate=float(settings["rate"]), rounds=int(rounds), pair=pair)
     except InputError as error:
         raise InputError(f": {error.words}", "family", text) from None
 
@@ -180,11 +180,11 @@ def audit_score_files(
         raise InputError("--fail-on needs a claim to refute, give --epsilon as well")
     family = family_of(options.family)
     files = load_score_files(*scores, header=None if options.header is None else options.header == "yes")
-    one, other = files.inside, files.outside
-    bounds = _judged(one, other, family, options)
-    dependent = dependence(one, other)
-    same = same_scores(one, other, "files")
-    warnings = [*files.notes, *remarks(one, other, "files"), *([dependent] if dependent else [])]
+    sides = (files.inside, files.outside)
+    bounds = _judged(files, family, options)
+    dependent = dependence(*sides)
+    same = same_scores(*sides, "files")
+    warnings = [*files.notes, *remarks(*sides, "files"), *([dependent] if dependent else [])]
     claim = None
     if options.epsilon is not None:
         privacy = Privacy(
@@ -201,7 +201,7 @@ def audit_score_files(
             epsilon=options.epsilon, delta=options.delta, verdict=privacy.verdict, judged=privacy.judged
         )
     result = ScoresResult(
-        scores={"in": str(scores[0]), "out": str(scores[1]), "n_in": one.size, "n_out": other.size},
+        scores={"in": str(scores[0]), "out": str(scores[1]), "n_in": sides[0].size, "n_out": sides[1].size},
         **options._settings,
         confidence=options.confidence,
         family=family.name,
@@ -222,7 +222,7 @@ def audit_score_files(
         raise typer.Exit(1)
 
 
-def _judged(one: Any, other: Any, family: CurveFamily, options: ScoreFlags) -> tuple[JudgedBound, ...]:
+def _judged(files: LoadedScores, family: CurveFamily, options: ScoreFlags) -> tuple[JudgedBound, ...]:
     """Return a bound for each estimator; those that may refute a claim share the error of one verdict.
 
     The best of their bounds is then too large with probability at most 1 - confidence, and so is a true claim refuted.
@@ -232,7 +232,8 @@ def _judged(one: Any, other: Any, family: CurveFamily, options: ScoreFlags) -> t
     judged = []
     for name in names:
         level = gating.confidence(options.confidence) if name in gating.tests else options.confidence
-        (bound,) = audit_scores(one, other, confidence=level, estimators=(name,), family=family, **options._settings)
+        sides = (files.inside, files.outside)
+        (bound,) = audit_scores(*sides, confidence=level, estimators=(name,), family=family, **options._settings)
         verdict: str | None = None
         if options.epsilon is not None:
             verdict = "refuted" if bound.epsilon_lower > options.epsilon else "not refuted"
@@ -272,7 +273,7 @@ def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
         vouched = "what --exactly-gaussian vouches for; a test of it does not object"
         assumes = "nothing" if bound.mu_lower is None else vouched
         # A verdict by a bound on a trade-off curve takes Gaussian noise as given.
-        given = GIVEN_GAUSSIAN if bound.claim_kind == "trade-off" else ""
+        assumption = f" {GIVEN_GAUSSIAN}" if bound.claim_kind == "trade-off" and bound.verdict == "refuted" else ""
         table.add_row(
             bound.name,
             at_least(bound.epsilon_lower),
@@ -280,11 +281,7 @@ def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
             at_least(bound.ceiling),
             percent(bound.confidence),
             Text(bound.assumes or assumes),
-            *(
-                [coloured(f"{bound.verdict} {given}" if bound.verdict == "refuted" and given else bound.verdict or "")]
-                if with_claim
-                else []
-            ),
+            *([coloured(f"{bound.verdict}{assumption}")] if bound.verdict else []),
         )
     print_table(output.console, table)
     for bound in bounds:

@@ -51,14 +51,14 @@ class _Key:
 
 def named_file(words: Sequence[str]) -> Path | None:
     """Return the file that the words of a command line name; None for none. Raises `InputError` for two."""
-    found = [
+    files = [
         word.partition("=")[2] if "=" in word else next(iter(words[at + 1 : at + 2]), "")
         for at, word in enumerate(words)
         if word.partition("=")[0] == CONFIG
     ]
-    if len(found) > 1:
-        raise InputError(f"{CONFIG} is given {len(found)} times, must be given once")
-    return Path(found[0]) if found and found[0] else None
+    if len(files) > 1:
+        raise InputError(f"{CONFIG} is given {len(files)} times, must be given once")
+    return Path(files[0]) if files and files[0] else None
 
 
 def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[str]:
@@ -71,9 +71,9 @@ def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[st
     if path is None:
         return args
     called = ctx.command_path.split()[1:]
-    given, _, _ = command.make_parser(ctx).parse_args(args=list(args))
-    known = {option_of(name): one for one in command.params for name in one.opts if name != CONFIG}
-    overruled = _overruled(command.params, given)
+    parsed, _, _ = command.make_parser(ctx).parse_args(args=list(args))
+    known = {option_of(name): param for param in command.params for name in param.opts if name != CONFIG}
+    overruled = _overruled(command.params, parsed)
     arguments: list[str] = []
     options: list[str] = []
     places: dict[str, str] = {}
@@ -82,10 +82,10 @@ def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[st
         if parameter is None:
             raise _unknown(key, " ".join(called), [*known, *groups[()]])
         if parameter.metavar == PAIR and isinstance(key.value, dict):
-            own = {item.partition("=")[0].replace("-", "_") for item in given.get(parameter.name) or ()}
+            own = {item.partition("=")[0].replace("-", "_") for item in parsed.get(parameter.name) or ()}
             own |= overruled if parameter.name == "settings" else set()
             spelled = _of_pairs(parameter, key, own)
-        elif _is_given(given.get(parameter.name)) or (parameter.name in overruled):
+        elif _is_given(parsed.get(parameter.name)) or (parameter.name in overruled):
             continue
         else:
             spelled = _of_values(parameter, key)
@@ -97,7 +97,7 @@ def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[st
                 continue
             options += words
             places[flag] = key.place
-            if not _is_given(given.get(parameter.name)):
+            if not _is_given(parsed.get(parameter.name)):
                 places[parameter.opts[0]] = key.place
     ctx.meta[CONFIGURED] = places
     GIVEN.set(tuple(_spliced(GIVEN.get(), [*arguments, *options])))
@@ -116,7 +116,7 @@ def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[_Key]:
         raise InputError(rule, "config", str(path)) from None
     table: Any = parsed_toml(text, str(path), parse_float=Spelled)
     lines = key_lines(text)
-    found: dict[str, _Key] = {}
+    keys: dict[str, _Key] = {}
     around: tuple[str, ...] = ()
     while isinstance(table, dict):
         here: dict[str, str] = {}
@@ -128,25 +128,25 @@ def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[_Key]:
             if name in here:
                 raise InputError(f"{place}: {spelled} and {here[name]} are one option, must be given once")
             here[name] = spelled
-            before = found[name].value if name in found else None
+            before = keys[name].value if name in keys else None
             joined = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
-            found[name] = _Key(name, joined, place)
+            keys[name] = _Key(name, joined, place)
         if around == tuple(command):
             break
         word = command[len(around)]
         table, around = table.get(word), (*around, word)
-    return list(found.values())
+    return list(keys.values())
 
 
-def _overruled(parameters: Iterable[Any], given: Mapping[str, Any]) -> set[str]:
+def _overruled(parameters: Iterable[Any], parsed: Mapping[str, Any]) -> set[str]:
     """Return the settings of a method that the command line gives: by flags of their own, or by --set."""
     flags = {
         option_of(name)
-        for one in parameters
-        if one.param_type_name == "option" and _is_given(given.get(one.name))
-        for name in one.opts
+        for param in parameters
+        if param.param_type_name == "option" and _is_given(parsed.get(param.name))
+        for name in param.opts
     }
-    return flags | {item.partition("=")[0].replace("-", "_") for item in given.get("settings") or ()}
+    return flags | {item.partition("=")[0].replace("-", "_") for item in parsed.get("settings") or ()}
 
 
 def _is_given(value: object) -> bool:

@@ -46,11 +46,11 @@ def takes(command: Command) -> Command:
     """
     own = inspect.signature(command)
     hints = get_type_hints(command, include_extras=True)
-    text, said = _described(command.__doc__)
-    options = {name: _of_fields(hints[name], said) for name in own.parameters if is_dataclass(hints[name])}
+    text, texts = _described(command.__doc__)
+    options = {name: _of_fields(hints[name], texts) for name in own.parameters if is_dataclass(hints[name])}
     parameters: list[inspect.Parameter] = []
     for name, parameter in own.parameters.items():
-        parameters += options.get(name) or [_option(name, hints[name], parameter.default, said)]
+        parameters += options.get(name) or [_option(name, hints[name], parameter.default, texts)]
     # Its file has been read by then: `dpzv_audit.cli.config`.
     parameters.append(_option("config", Path | None, None, {"config": ("FILE", CONFIG_HELP)}))
 
@@ -58,8 +58,8 @@ def takes(command: Command) -> Command:
         values.pop("config", None)
         for parameter in parameters[:-1]:
             _check(parameter, values[parameter.name])
-        for name, parts in options.items():
-            values[name] = hints[name](**{part.name: values.pop(part.name) for part in parts})
+        for name, group in options.items():
+            values[name] = hints[name](**{parameter.name: values.pop(parameter.name) for parameter in group})
         command(**values)
 
     bundled.__doc__ = text
@@ -71,28 +71,28 @@ def takes(command: Command) -> Command:
 
 def _of_fields(bundle: type, own: Said) -> list[inspect.Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
-    said: dict[str, tuple[str | None, str]] = {}
+    texts: dict[str, tuple[str | None, str]] = {}
     for kind in reversed(bundle.__mro__):
-        said |= _described(kind.__doc__)[1]
-    said |= own
-    return [_option(field.name, hints[field.name], field.default, said) for field in fields(bundle)]
+        texts |= _described(kind.__doc__)[1]
+    texts |= own
+    return [_option(field.name, hints[field.name], field.default, texts) for field in fields(bundle)]
 
 
 def _described(doc: str | None) -> tuple[str, Said]:
     """Return a docstring without its options, and metavar and help of each option."""
     text, _, section = inspect.cleandoc(doc or "").partition("\nOptions:\n")
     entries = re.split(r"\n(?! {5})", section)
-    found = [_ENTRY.fullmatch(" ".join(entry.split())) for entry in entries if entry.strip()]
-    return text, {entry[1]: (entry[2], entry[3]) for entry in found if entry}
+    matches = [_ENTRY.fullmatch(" ".join(entry.split())) for entry in entries if entry.strip()]
+    return text, {entry[1]: (entry[2], entry[3]) for entry in matches if entry}
 
 
-def _option(name: str, hint: Any, default: object, said: Said) -> inspect.Parameter:
+def _option(name: str, hint: Any, default: object, texts: Said) -> inspect.Parameter:
     """Return the parameter that typer makes an option of; one that typer knows already stays as it is."""
     kind, rules = _unpacked(hint)
     known = any(isinstance(rule, typer.models.ParameterInfo) for rule in rules)
     if kind is not typer.Context and not known:
         spelled = [rule for rule in rules if isinstance(rule, str)] or [flag(name)]
-        metavar, words = said.get(name, (None, ""))
+        metavar, words = texts.get(name, (None, ""))
         checks = [partial(rule, option_of(spelled[0])) for rule in rules if callable(rule)]
         hint = Annotated[kind, typer.Option(*spelled, metavar=metavar, help=words), *checks]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
@@ -291,21 +291,21 @@ def flag(name: str) -> str:
 
 def flags_given(ctx: typer.Context) -> dict[str, str]:
     """Return the flags on the command line by option, each by its long name."""
-    found = {}
+    flags = {}
     for parameter in ctx.command.params:
         source = ctx.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
-            found[option_of(parameter.opts[0])] = parameter.opts[0]
-    return found
+            flags[option_of(parameter.opts[0])] = parameter.opts[0]
+    return flags
 
 
 def flags_set(ctx: typer.Context) -> list[str]:
     """Return the options that were given another value than their default."""
-    found = []
-    for one in ctx.command.params:
-        if ctx.params.get(one.name or "") not in (one.default, None, [], ()):
-            found.append(option_of(one.opts[0]))
-    return found
+    options = []
+    for parameter in ctx.command.params:
+        if ctx.params.get(parameter.name or "") not in (parameter.default, None, [], ()):
+            options.append(option_of(parameter.opts[0]))
+    return options
 
 
 def refuse(given: Collection[str], options: Iterable[str], why: str) -> None:
@@ -343,17 +343,17 @@ def said(error: AuditError) -> str:
 
 
 def _said(error: AuditError, running: typer.Context) -> str:
-    given = flags_given(running)
+    flags = flags_given(running)
     for parameter, pair in PAIRS.items():
         items = running.params.get(parameter) or ()
         keys = [item.partition("=")[0].replace("-", "_") for item in items]
-        given |= {key: f"{pair} {key}" for key in keys}
+        flags |= {key: f"{pair} {key}" for key in keys}
         if parameter == "settings" and keys:
-            given["configuration"] = f"{pair} {', '.join(keys)}"
+            flags["configuration"] = f"{pair} {', '.join(keys)}"
 
     def named(field: str) -> str:
         if field in ARGUMENTS or field in SAID_ALWAYS:
             return flag(field)
-        return given.get(OTHERWISE.get(field, field), field)
+        return flags.get(OTHERWISE.get(field, field), field)
 
     return error.said(named, flag)

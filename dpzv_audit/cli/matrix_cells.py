@@ -64,8 +64,8 @@ class CellTask:
         key = self.key
         control = "control" if self.positive else None
         epsilon = None if key.epsilon is None else f"eps{key.epsilon:g}"
-        parts = (key.attack, key.adversary, key.method, key.noise, key.defence, epsilon, control)
-        readable = "-".join(part for part in parts if part is not None)
+        words = (key.attack, key.adversary, key.method, key.noise, key.defence, epsilon, control)
+        readable = "-".join(word for word in words if word is not None)
         facts = {**self.flags.facts(asdict(self.data)), **dict(key), "positive": self.positive}
         digest = run_key({name: str(value) for name, value in facts.items()})
         return f"{slug(readable, limit=80)}-{digest[:6]}"
@@ -122,7 +122,7 @@ class Cells:
         return [self._found[task] for task in range(len(self._tasks))]
 
 
-def strongest_tasks(tasks: Sequence[CellTask], found: Sequence[Outcome]) -> list[tuple[str, CellTask]]:
+def strongest_tasks(tasks: Sequence[CellTask], outcomes: Sequence[Outcome]) -> list[tuple[str, CellTask]]:
     """Return what is done once more of a matrix: of each method and adversary the attack in its reach that did most.
 
     Two adversaries may share a task. The cells chose it, and their pilots the clients, so it is done on trainings of a
@@ -130,7 +130,7 @@ def strongest_tasks(tasks: Sequence[CellTask], found: Sequence[Outcome]) -> list
     """
     measured = [
         (task, outcome.cell)
-        for task, outcome in zip(tasks, found, strict=True)
+        for task, outcome in zip(tasks, outcomes, strict=True)
         if not task.positive
         and outcome.cell.state == "measured"
         and attack_named(outcome.cell.attack).goal.reveals != "gradients"
@@ -184,8 +184,8 @@ def run_cell(task: CellTask) -> Outcome:
         spec = attack_named(task.key.attack)
         setting = _setting(task)
         if task.positive:
-            found = spec.positive_control(setting)
-            values = {name: getattr(found, name) for name in ("what", "value", "expected", "holds")}
+            control = spec.positive_control(setting)
+            values = {name: getattr(control, name) for name in ("what", "value", "expected", "holds")}
             check = SelfCheck(attack=spec.name, **values)
             outcome = Outcome(Cell(**task.key.to_json(), state="measured"), check)
         else:

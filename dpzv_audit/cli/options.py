@@ -87,6 +87,8 @@ class DataFlags:
         return [name for name, value in vars(self).items() if value not in (None, False)]
 
 
+Require = Callable[[dict[str, object]], dict[str, object]]
+"""Maps the options of a method to those that an attack needs, or refuses."""
 CSV_ONLY = ("label", "classes", "columns", "categories", "scales", "drop", "test_csv", "separator")
 NAMED_ONLY = ("dataset", "preset", "partition", "subset", "data_options", "data_dir", "download")
 
@@ -115,8 +117,8 @@ def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None 
             print(f"dpzv-audit: hint: {with_options(hint, flag)}", file=sys.stderr)
     first = int(data.train.labels[0])
     if (data.train.labels == first).all():
-        found = f"all {len(data.train)} training records are of class {first}"
-        raise InputError(f"{data.name}: {found}, must be of at least two classes: there is nothing to learn")
+        alike = f"all {len(data.train)} training records are of class {first}"
+        raise InputError(f"{data.name}: {alike}, must be of at least two classes: there is nothing to learn")
     return data
 
 
@@ -131,7 +133,7 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
         flags.data_options,
         known,
         example="size=32",
-        what=f"--data-option of {spec.name}",
+        of=f"--data-option of {spec.name}",
         read=_word_or_count,
     )
     if flags.subset:
@@ -140,8 +142,8 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
         options["subset"] = True
     if transformer is not None and "tokenizer" in spec.options:
         if "vocabulary" in options:
-            given = f"--data-option vocabulary={options['vocabulary']}"
-            raise InputError(f"{given} does not apply: the tokenizer of {transformer} has its own")
+            why = f"does not apply: the tokenizer of {transformer} has its own"
+            raise InputError(f"--data-option vocabulary={options['vocabulary']} {why}")
         length = options.pop("length", spec.options["length"])
         options["tokenizer"] = PretrainedTokenizer(source=transformer, length=length)
     if spec.package:
@@ -167,8 +169,8 @@ def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
     if not spec.remote:
         origin = "" if spec.source is None else f": {spec.source.origin}"
         raise InputError(f"--download cannot fetch {spec.name}, for which there is no plain URL{origin}")
-    given = flags.data_dir or os.environ.get(DATA_VARIABLE)
-    if not given:
+    folder = flags.data_dir or os.environ.get(DATA_VARIABLE)
+    if not folder:
         raise InputError(f"--download needs --data-dir DIR, the folder to fetch into, or {DATA_VARIABLE} set")
     with progress_bars(DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), quiet=quiet) as bars:
 
@@ -176,7 +178,7 @@ def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
             task = bars.add_task(name, total=total)
             return lambda done: bars.update(task, completed=done)
 
-        download(spec.name, Path(given), start)
+        download(spec.name, Path(folder), start)
 
 
 def _load_csv(path: Path, flags: DataFlags) -> VerticalDataset:
@@ -199,17 +201,14 @@ def _load_csv(path: Path, flags: DataFlags) -> VerticalDataset:
 
 def _names(flag: str, texts: Iterable[str] | None) -> list[str]:
     """Return the names in lists such as `a,b` or `"with, comma",b`."""
-    found = []
+    names = []
     for text in texts or ():
-        row = next(csv.reader([text], skipinitialspace=True), [])
-        names = [name.strip() for name in row]
-        if not names or not all(names):
-            right = "column names with commas between them, such as age,region"
-            if flag == "classes":
-                right = "labels with commas between them, such as no,yes"
-            raise InputError(f"must be {right}", flag, text)
-        found += names
-    return found
+        row = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+        if not row or not all(row):
+            kind, example = ("labels", "no,yes") if flag == "classes" else ("column names", "age,region")
+            raise InputError(f"must be {kind} with commas between them, such as {example}", flag, text)
+        names += row
+    return names
 
 
 def _scale(item: str) -> tuple[str, float]:
@@ -232,7 +231,7 @@ def choose(
     training: TrainingFlags,
     data: DataFlags,
     *,
-    require: Callable[[dict[str, object]], dict[str, object]] | None = None,
+    require: Require = dict,
     claims: Sequence[str] = ("epsilon", "calibration"),
     quiet: bool = False,
     seed: int = 0,
@@ -243,11 +242,13 @@ def choose(
 ) -> "Training":
     """Return the training that the shared options choose; `InputError` in one line where one is wrong.
 
-    `require` maps the options to those that an attack needs, or refuses; `claims` are the options that say nothing
-    where no noise is added. `quiet` leaves out the progress bar of a download. A system is rehearsed with `seed`;
-    `trials` is where its trainings are carried out and kept, `seconds` what each may take.
+    `claims` are the options that say nothing where no noise is added. `quiet` leaves out the progress bar of a
+    download. A system is rehearsed with `seed`; `trials` is where its trainings are carried out and kept, `seconds`
+    what each may take.
     A `recorded` training takes the place of all of these.
     """
+    from mechanisms import Training
+
     if recorded is not None:
         method, config, dataset = _of_transcript(recorded, require)
     elif training.system is not None:
@@ -255,15 +256,13 @@ def choose(
         method, config, dataset = system
     else:
         method, config, dataset = _of_method(training, data, require, claims, quiet=quiet)
-    from mechanisms import Training
-
     return Training(method=method, config=config, dataset=dataset, seed=seed, device=choose_device(device))
 
 
 def _of_method(
     training: TrainingFlags,
     data: DataFlags,
-    require: Callable[[dict[str, object]], dict[str, object]] | None,
+    require: Require,
     claims: Sequence[str],
     *,
     quiet: bool,
@@ -273,25 +272,21 @@ def _of_method(
     if "dp" in spec.config.model_fields and chosen.get("dp", "none") == "none":
         why = f"does not apply to method {training.method} with dp none, which adds no noise"
         refuse(training.given, claims, f"{why}: give --set dp=embedding, embedding-batch or gradient as well")
-    options = chosen if require is None else require(chosen)
+    options = require(chosen)
     tuned = options.get("transformer") is not None
     from mechanisms.presets import dataset_defaults
 
     usual = dataset_defaults(data.name, spec, transformer=tuned, preset=data.preset or "learned")
     config = spec.configure(**usual | options)
     dataset = load_data(data, quiet=quiet, transformer=config.transformer)
-    if config.batch_size > len(dataset.train):
-        right = f"must be at most the {len(dataset.train)} training records"
-        if "batch_size" not in chosen:
-            right = f" by default, {right}; give --batch-size B"
-        raise InputError(right, "batch_size", config.batch_size)
+    config.steps_per_pass(len(dataset.train))  # a batch is at most all records
     return spec, config, dataset
 
 
 def _of_system(
     training: TrainingFlags,
     data: DataFlags,
-    require: Callable[[dict[str, object]], dict[str, object]] | None,
+    require: Require,
     *,
     quiet: bool,
     seed: int,
@@ -302,23 +297,20 @@ def _of_system(
     from ..systems.run import prepared
     from ..systems.stated import data_of, system_at
 
-    given = [*training.given, *(["set"] if training.settings else [])]
-    refuse([*given, *data.given], [*given, "preset"], "does not apply to --system, whose settings are its own")
+    own = [*training.given, *(["set"] if training.settings else [])]
+    refuse([*own, *data.given], [*own, "preset"], "does not apply to --system, whose settings are its own")
     system = system_at(training.system or "", seconds)
     if trials is not None:
         system = replace(system, trials=trials)
-    if require is not None:
-        require({"top_model": system.top_model})
-    own = None if data.given else data_of(system)
+    require({"top_model": system.top_model})
+    beside = None if data.given else data_of(system)
     # Digits in two blocks are what there is without any data.
-    dataset = own or load_data(data if data.given else DataFlags(clients=2), quiet=quiet)
+    dataset = beside or load_data(data if data.given else DataFlags(clients=2), quiet=quiet)
     method, config = prepared(system, dataset, seed)
     return method, config.model_copy(update=defences_given(training)), dataset
 
 
-def _of_transcript(
-    recorded: TranscriptFlags, require: Callable[[dict[str, object]], dict[str, object]] | None
-) -> "Parts":
+def _of_transcript(recorded: TranscriptFlags, require: Require) -> "Parts":
     """Load a recorded training and its labels; `InputError` in one line where that cannot be."""
     from ..systems.labels import read_labels
     from ..systems.recorded import labelled, method_of_transcript
@@ -326,12 +318,11 @@ def _of_transcript(
 
     if recorded.labels is None:
         raise InputError("--labels FILE is missing: --transcript needs the true labels, which score the attack")
-    found = load(recorded.folder)
-    if require is not None:
-        require({"top_model": found.manifest.top_model})
-    labels = read_labels(recorded.labels, found.records, found.manifest.classes)
-    method = method_of_transcript(found)
-    return method, method.configure(), labelled(found, labels, recorded.labels)
+    transcript = load(recorded.folder)
+    require({"top_model": transcript.manifest.top_model})
+    labels = read_labels(recorded.labels, transcript.records, transcript.manifest.classes)
+    method = method_of_transcript(transcript)
+    return method, method.configure(), labelled(transcript, labels, recorded.labels)
 
 
 def asks(training: "Training", adversary: str) -> bool:
@@ -375,12 +366,12 @@ def defences_given(training: TrainingFlags) -> "dict[str, tuple[Defence, ...]]":
     places: dict[str, tuple[str, str]] = {}
     for name in names:
         # Names are as `parsed_settings` spells keys.
-        of = f"{name.replace('-', '_')}." if len(names) > 1 else ""
+        prefix = f"{name.replace('-', '_')}." if len(names) > 1 else ""
         fields = DEFENCES.named(name, "defence").settings.model_fields
-        places |= {f"{of}{key}": (name, key) for key in fields if key != "name"}
+        places |= {f"{prefix}{key}": (name, key) for key in fields if key != "name"}
     settings: dict[str, dict[str, object]] = {name: {} for name in names}
-    given = parsed_settings("defence_set", training.defence_settings, places, example="epsilon=1")
-    for spelled, value in given.items():
+    values = parsed_settings("defence_set", training.defence_settings, places, example="epsilon=1")
+    for spelled, value in values.items():
         name, key = places[spelled]
         settings[name][key] = value
     return {"defences": tuple(defence_of(name, **settings[name]) for name in names)}
@@ -393,12 +384,12 @@ def parsed_settings(
     flags: Collection[str] = (),
     *,
     example: str = "momentum=0.9",
-    what: str = "",
+    of: str = "",
     read: Callable[[str], Any] = _json_or_word,
 ) -> dict[str, object]:
     """Return `KEY=VALUE` pairs of an option; a value is read by `read`: as JSON where it is JSON, else a word.
 
-    Raises `InputError`, with `example`, for a key that is not `known` (of `what`), that one of `flags` gives
+    Raises `InputError`, with `example`, for a key that is not `known` (`of` what), that one of `flags` gives
     already, or that comes twice.
     """
     values: dict[str, object] = {}
@@ -408,7 +399,7 @@ def parsed_settings(
         if not separator or not key:
             raise InputError(f"must be KEY=VALUE, such as {example}", given_by, item)
         if key not in known:
-            raise unknown_name(what or given_by, key, known)
+            raise unknown_name(of or given_by, key, known)
         if key in flags:
             raise InputError(f"‹{given_by}› {item} contradicts ‹{key}›, give one of them")
         if key in values:

@@ -3,19 +3,19 @@
 import resource
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ..base.errors import AuditError, InputError, Interrupted
+from ..base.errors import InputError, Interrupted
 from ..base.store import hold
 from ..data.files import model_digest
 from ..runs import MEASURED_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
 from .options import DataFlags, choose
-from .output import GO_ON, Output, save
+from .output import Output, save
 from .summary import table_from
-from .trials import TrialFlags, kept_trials
+from .trials import TrialFlags, kept_trials, saying_what_is_kept
 
 if TYPE_CHECKING:
     from mechanisms import Training
@@ -57,31 +57,17 @@ def train(
         noise_seed N: Draw the noise from this seed, and all else from --seed, not from the operating system: the run
             can be repeated, but no bound is sound.
     """
+    choose_training = partial(choose, training, data, quiet=output.quiet, seed=run.seed, device=run.device)
     if training.system is not None:
         if noise_seed is not None:
             raise InputError("--noise-seed does not apply to --system, whose noise follows from the seeds it is given")
         with kept_trials(how, training.system, run.out, resume=resume) as kept:
-            chosen = choose(
-                training,
-                data,
-                quiet=output.quiet,
-                seed=run.seed,
-                device=run.device,
-                trials=kept,
-                seconds=how.seconds,
-            )
+            chosen = choose_training(trials=kept, seconds=how.seconds)
             _train(output, run, chosen, trials=trials, confidence=confidence)
         return
     how.refuse()
     try:
-        chosen = choose(
-            training,
-            data,
-            claims=("epsilon", "delta", "calibration"),
-            quiet=output.quiet,
-            seed=run.seed,
-            device=run.device,
-        )
+        chosen = choose_training(claims=("epsilon", "delta", "calibration"))
     except KeyboardInterrupt:
         raise Interrupted("the training had not begun") from None
     from mechanisms.core.checkpoints import FileCheckpoints, run_key
@@ -159,18 +145,14 @@ def _train(
     output.finish(saved, table_from("train", result, measured), **measured)
 
 
-@contextmanager
-def _kept_by(checkpoints: "FileCheckpoints | None", epochs: int, *, failing: bool = False) -> Iterator[None]:
+def _kept_by(
+    checkpoints: "FileCheckpoints | None", epochs: int, *, failing: bool = False
+) -> AbstractContextManager[None]:
     """Let what interrupts the block say what checkpoints hold of a training; with `failing` an error of it too."""
-    try:
-        yield
-    except (KeyboardInterrupt, AuditError) as error:
-        if checkpoints is None or not (failing or isinstance(error, KeyboardInterrupt)):
-            raise
-        kept = checkpoints.kept(epochs)
-        if isinstance(error, AuditError):
-            raise (error.placed("", f"; {kept}: {GO_ON}") if kept else error) from error
-        raise Interrupted(f"{kept}; {GO_ON}" if kept else "no epoch was finished, so nothing is kept") from None
+    if checkpoints is None:
+        return nullcontext()
+    nothing = "no epoch was finished, so nothing is kept"
+    return saying_what_is_kept(partial(checkpoints.kept, epochs), nothing, failing=failing)
 
 
 def _peak_memory_mb() -> float:

@@ -73,7 +73,7 @@ def kept_trials(flags: TrialFlags, system: str | None, out: Path, *, resume: boo
 
 @contextmanager
 def kept_attacks(
-    setting: "AttackSetting", out: Path, asked: Mapping[str, object], what: str, *, resume: bool
+    setting: "AttackSetting", out: Path, facts: Mapping[str, object], kind: str, *, resume: bool
 ) -> Iterator[Store]:
     """Keep below `out` what is done of attacks on the training of a setting while the block runs; see `kept_parts`.
 
@@ -83,48 +83,56 @@ def kept_attacks(
 
     from ..data.files import model_digest
 
-    on = {
+    of_training = {
         "method": setting.method.name,
         "config": setting.config.model_dump(mode="json"),
         "data": setting.dataset.fingerprint,
         "model": model_digest(setting.config.transformer),
         **{name: getattr(setting, name) for name in ("seed", "device", "confidence")},
     }
-    store = Store(out / "attacks" / run_key({**on, **asked, "versions": versions()}))
-    with kept_parts(store.folder, what, store.count, resume=resume):
+    store = Store(out / "attacks" / run_key({**of_training, **facts, "versions": versions()}))
+    with kept_parts(store.folder, kind, store.count, resume=resume):
         yield store
 
 
 @contextmanager
-def kept_parts(folder: Path, what: str, count: Callable[[], int], *, resume: bool) -> Iterator[None]:
+def kept_parts(folder: Path, kind: str, count: Callable[[], int], *, resume: bool) -> Iterator[None]:
     """Keep in `folder` what the block does there, and forget it when all is done.
 
-    With `resume` what the command before has left stays. What ends the block says how many of `what` the folder holds,
-    by `count`; where that is 0, nothing is kept.
+    With `resume` the parts of the command before stay. An interrupt or an error says how many of `what` the folder
+    holds, by `count`; where that is 0, nothing is kept.
     """
+
+    def kept() -> str:
+        number = count()
+        if number == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            return ""
+        return f"{number} {kind}{' is' if number == 1 else 's are'} kept in {folder}"
+
     with hold(folder.with_suffix(".lock"), f"what is kept in {folder}"):
-        done = False
-        try:
-            if not resume:
-                shutil.rmtree(folder, ignore_errors=True)
+        if not resume:
+            shutil.rmtree(folder, ignore_errors=True)
+        with saying_what_is_kept(kept, f"no {kind} is kept"):
             yield
-            done = True
-        except (KeyboardInterrupt, AuditError) as error:
-            number = count()
-            done = not number
-            if done and isinstance(error, KeyboardInterrupt):
-                raise Interrupted(f"no {what} is kept") from None
-            if done:
-                raise
-            kept = f"{number} {what} is kept" if number == 1 else f"{number} {what}s are kept"
-            if isinstance(error, AuditError):
-                raise error.placed("", f"; {kept} in {folder}: {GO_ON}") from error
-            raise Interrupted(f"{kept} in {folder}; {GO_ON}") from None
-        finally:
-            if done:
-                shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # others are there
         folder.parent.rmdir()
+
+
+@contextmanager
+def saying_what_is_kept(kept: Callable[[], str | None], nothing: str, *, failing: bool = True) -> Iterator[None]:
+    """Let an interrupt of the block say what is `kept`, else `nothing`; with `failing` an error says it too."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        parts = kept()
+        raise Interrupted(f"{parts}; {GO_ON}" if parts else nothing) from None
+    except AuditError as error:
+        parts = kept() if failing else None
+        if not parts:
+            raise
+        raise error.placed("", f"; {parts}: {GO_ON}") from error
 
 
 def _code_of(system: str, out: Path, *, resume: bool) -> str | None:
