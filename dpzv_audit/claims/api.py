@@ -149,17 +149,14 @@ def _of_system(
 ) -> Subject:
     """Return a training, a function or its import path, as the subject of a claim, on `data` where they are given."""
     from ..data import VerticalDataset
-    from ..systems.stated import data_of, system_at, system_of
+    from ..systems.stated import system_at, system_of
     from ..systems.task import dataset_of
-    from .system import own_system, system_subject
+    from .system import system_subject
 
     if callable(train):
         label = getattr(train, "__qualname__", type(train).__name__)
         system = system_of(train, label, access.trial_seconds)
     else:
         system = system_at(form.claim.system, access.trial_seconds, access.folder)
-    if data is None:
-        own = data_of(system)
-    else:
-        own = data if isinstance(data, VerticalDataset) else dataset_of(data, "data")
-    return system_subject(form.claim, own_system(form.claim, system, own, access), access, seed)
+    own = data if data is None or isinstance(data, VerticalDataset) else dataset_of(data, "data")
+    return system_subject(form.claim, system, access, seed, own)

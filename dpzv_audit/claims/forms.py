@@ -222,10 +222,12 @@ class SystemForm:
 
     def subject(self, access: Access, seed: int, max_trials: int | None) -> Subject:
         """Return what the claim is about, the system rehearsed."""
-        from .system import claimed_system, system_subject
+        from ..systems.stated import system_at
+        from .system import system_subject
 
         access.require_trust(self.claim)
-        return system_subject(self.claim, claimed_system(self.claim, access), access, seed)
+        system = system_at(self.claim.system, access.trial_seconds, access.folder)
+        return system_subject(self.claim, system, access, seed)
 
 
 def form_of(claim: Claim) -> Form:

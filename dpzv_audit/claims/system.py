@@ -1,6 +1,6 @@
 """Claims on a training of the user's own: attacked, or accounted for by what it states and put to a game."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from ..games.system import (
 )
 from ..systems.rehearsal import SystemCapabilities, rehearse
 from ..systems.run import method_of, setting_of
-from ..systems.stated import data_of, release_of, system_at
+from ..systems.stated import data_of, release_of
 from ..systems.system import System
 from .access import Access
 from .attack import attacked
@@ -44,14 +44,6 @@ LEAST_COINS = 2 * LEAST_FIT
 """Fewest labels to guess in a training that a game is played on: four of them then suffice for the fit."""
 _REHEARSED: dict[tuple[object, ...], SystemCapabilities] = {}
 """What systems offer, by function, data and time: the claims of a file on one system rehearse it once."""
-
-
-@dataclass(frozen=True)
-class OwnSystem:
-    """A training of the user's own and the data that it is to be trained on."""
-
-    system: System
-    data: VerticalDataset
 
 
 def check_system(claim: OwnClaim, access: Access) -> None:
@@ -79,33 +71,24 @@ def _names_data(claim: OwnClaim) -> bool:
     return any(value is not None for value in (claim.csv, claim.dataset, claim.data_dir, claim.clients))
 
 
-def claimed_system(claim: OwnClaim, access: Access) -> OwnSystem:
-    """Return the system that a claim names, with its data; imports and runs the user's code.
+def system_subject(
+    claim: OwnClaim, system: System, access: Access, seed: int, own: VerticalDataset | None = None
+) -> Subject:
+    """Return a system, which is rehearsed first, as the subject of a claim.
 
-    Raises `InputError` where there is none, or data are wrong.
-    """
-    system = system_at(claim.system, access.trial_seconds, access.folder)
-    with importable(access.folder):
-        own = None if _names_data(claim) else data_of(system)
-    return own_system(claim, system, own, access)
-
-
-def own_system(claim: OwnClaim, system: System, own: VerticalDataset | None, access: Access) -> OwnSystem:
-    """Return a system with the data that a claim names, else its `own`, else digits in two blocks."""
-    if _names_data(claim):
-        return OwnSystem(system, loaded(claim, access))
-    return OwnSystem(system, load("digits", clients=2) if own is None else own)
-
-
-def system_subject(claim: OwnClaim, owned: OwnSystem, access: Access, seed: int) -> Subject:
-    """Return what a claim on a system is about, which is rehearsed first.
+    It trains on the data that the claim names, else on its `own`, else on those beside its code, else on digits in two
+    blocks.
 
     Raises:
-        InputError: The system cannot be audited, the release is wrong, or the attack does not apply.
+        InputError: The system cannot be audited, data or the release are wrong, or the attack does not apply.
         SystemFailed: As `rehearse`.
     """
-    data = owned.data
-    system = owned.system
+    if _names_data(claim):
+        data = loaded(claim, access)
+    else:
+        with importable(access.folder):
+            beside = data_of(system) if own is None else own
+        data = load("digits", clients=2) if beside is None else beside
     if claim.kind == "epsilon" and claim.release:
         _check_release(claim, len(data.train))
         system = replace(system, stated=lambda task: claim.release)

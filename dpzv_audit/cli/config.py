@@ -13,7 +13,7 @@ from typing import Any
 
 from ..base.errors import InputError, nearest
 from ..base.toml import key_lines, parsed_toml, read_toml
-from .flags import CONFIGURED, GIVEN, option_of
+from .flags import CONFIGURED, GIVEN, key_of, option_of
 
 CONFIG = "--config"
 PAIR = "KEY=VALUE"
@@ -49,16 +49,17 @@ class _Key:
     place: str
 
 
-def named_file(words: Sequence[str]) -> Path | None:
-    """Return the file that the words of a command line name; None for none. Raises `InputError` for two."""
-    files = [
-        word.partition("=")[2] if "=" in word else next(iter(words[at + 1 : at + 2]), "")
-        for at, word in enumerate(words)
-        if word.partition("=")[0] == CONFIG
-    ]
-    if len(files) > 1:
-        raise InputError(f"{CONFIG} is given {len(files)} times, must be given once")
-    return Path(files[0]) if files and files[0] else None
+def _file_named(words: Sequence[str]) -> tuple[slice, str]:
+    """Return where a command line names its file, and the file; "" for none. Raises `InputError` for two."""
+    places = [at for at, word in enumerate(words) if word.partition("=")[0] == CONFIG]
+    if len(places) > 1:
+        raise InputError(f"{CONFIG} is given {len(places)} times, must be given once")
+    for at in places:
+        _, equals, file = words[at].partition("=")
+        if equals:
+            return slice(at, at + 1), file
+        return slice(at, at + 2), "".join(words[at + 1 : at + 2])
+    return slice(0, 0), ""
 
 
 def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[str]:
@@ -67,8 +68,8 @@ def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[st
     What else the command line gives wins. Raises `InputError` naming file and line where the file cannot be read, or a
     key is none of the command or of another type.
     """
-    path = named_file(args)
-    if path is None:
+    place, file = _file_named(args)
+    if not file:
         return args
     called = ctx.command_path.split()[1:]
     parsed, _, _ = command.make_parser(ctx).parse_args(args=list(args))
@@ -77,12 +78,12 @@ def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[st
     arguments: list[str] = []
     options: list[str] = []
     places: dict[str, str] = {}
-    for key in keys_in(path, called, groups):
+    for key in keys_in(Path(file), called, groups):
         parameter = known.get(key.name)
         if parameter is None:
             raise _unknown(key, " ".join(called), [*known, *groups[()]])
         if parameter.metavar == PAIR and isinstance(key.value, dict):
-            own = {item.partition("=")[0].replace("-", "_") for item in parsed.get(parameter.name) or ()}
+            own = set(map(key_of, parsed.get(parameter.name) or ()))
             own |= overruled if parameter.name == "settings" else set()
             spelled = _of_pairs(parameter, key, own)
         elif _is_given(parsed.get(parameter.name)) or (parameter.name in overruled):
@@ -100,8 +101,10 @@ def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[st
             if not _is_given(parsed.get(parameter.name)):
                 places[parameter.opts[0]] = key.place
     ctx.meta[CONFIGURED] = places
-    GIVEN.set(tuple(_spliced(GIVEN.get(), [*arguments, *options])))
-    return _spliced(args, [*arguments, *options])
+    words = list(GIVEN.get())
+    words[_file_named(words)[0]] = [*arguments, *options]
+    GIVEN.set(tuple(words))
+    return [*args[: place.start], *arguments, *options, *args[place.stop :]]
 
 
 def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[_Key]:
@@ -146,7 +149,7 @@ def _overruled(parameters: Iterable[Any], parsed: Mapping[str, Any]) -> set[str]
         if param.param_type_name == "option" and _is_given(parsed.get(param.name))
         for name in param.opts
     }
-    return flags | {item.partition("=")[0].replace("-", "_") for item in parsed.get("settings") or ()}
+    return flags | set(map(key_of, parsed.get("settings") or ()))
 
 
 def _is_given(value: object) -> bool:
@@ -227,13 +230,3 @@ def _unknown(key: _Key, command: str, known: Collection[str]) -> InputError:
     near = nearest(key.name, known)
     cure = f"did you mean {near}?" if near else f"must be an option of {command}, see dpzv-audit {command} --help"
     return InputError(f"{key.place}: unknown key {key.name}, {cure}")
-
-
-def _spliced(words: Sequence[str], new: Iterable[str]) -> list[str]:
-    """Return the words of a command line with `new` ones in the place of `--config FILE`."""
-    for at, word in enumerate(words):
-        if word == CONFIG:
-            return [*words[:at], *new, *words[at + 2 :]]
-        if word.startswith(f"{CONFIG}="):
-            return [*words[:at], *new, *words[at + 1 :]]
-    return list(words)

@@ -328,6 +328,11 @@ def option_of(flag: str) -> str:
     return flag.lstrip("-").replace("-", "_")
 
 
+def key_of(pair: str) -> str:
+    """Return the key of KEY=VALUE, as settings spell it."""
+    return pair.partition("=")[0].replace("-", "_")
+
+
 def said(error: AuditError) -> str:
     """Return the error's message with flags for what flags gave; a default keeps its field's name."""
     running = RUNNING.get()
@@ -346,7 +351,7 @@ def _said(error: AuditError, running: typer.Context) -> str:
     flags = flags_given(running)
     for parameter, pair in PAIRS.items():
         items = running.params.get(parameter) or ()
-        keys = [item.partition("=")[0].replace("-", "_") for item in items]
+        keys = list(map(key_of, items))
         flags |= {key: f"{pair} {key}" for key in keys}
         if parameter == "settings" and keys:
             flags["configuration"] = f"{pair} {', '.join(keys)}"

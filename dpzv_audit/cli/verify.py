@@ -177,6 +177,12 @@ class CacheFlags:
         """The folder, whether it may be used or not."""
         return self.cache or default_cache()
 
+    def opened(self) -> Cache:
+        """Return the cache; `InputError` for flags that do not go together."""
+        if self.no_cache and (self.resume or self.cache):
+            raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
+        return Cache(None if self.no_cache else self.folder)
+
     @property
     def memory(self) -> LedgerMemory:
         """What the folder remembers of ledgers."""
@@ -232,8 +238,7 @@ def verify(
         return
     if claims is None:
         raise InputError("CLAIMS.TOML is missing: give the claims file, such as dpzv-audit verify claims.toml")
-    if keeping.no_cache and (keeping.resume or keeping.cache):
-        raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
+    cache = keeping.opened()
     from ..claims.access import Access
     from ..claims.gate import Gate
 
@@ -248,7 +253,7 @@ def verify(
             outputs=(reports.junit, reports.sarif, reports.summary, *ledger_files(ledger.ledger)),
             trial_seconds=trial_seconds,
         ),
-        cache=Cache(None if keeping.no_cache else keeping.folder),
+        cache=cache,
         seed=run.seed,
         resume=keeping.resume,
         max_minutes=max_minutes,
