@@ -1,6 +1,6 @@
 """What a claim on the success of an attack is about: blocks of trainings, each attacked."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -57,7 +57,7 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, positives: int) ->
         except DoesNotApply as error:
             return Success(rates=(), baselines={}, controls={}, mounted=words, excluded=error.words)
 
-    draws: dict[str, Callable[[int], Success]] = {ATTACKED: draw}
+    draws = {ATTACKED: draw}
     if len(candidates) > 1:
         draws |= {words: partial(draw_other, words) for words in candidates}
     return Subject(

@@ -144,7 +144,7 @@ def _read(path: Path) -> str:
 
 
 def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any], lines: _Lines) -> PlacedClaim:
-    loc: Loc = ("claim", index)
+    loc = ("claim", index)
     name = entry.get("name")
     label = f"claim {name!r}" if isinstance(name, str) and len(name) < 100 else f"claim {index + 1}"
 

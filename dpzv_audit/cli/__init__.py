@@ -188,7 +188,7 @@ def _mistake(error: Any) -> str:
         if "Did you mean" in error.message:
             return str(error.message)
         return f"{error.message} Must be one of {', '.join(error.ctx.command.list_commands(error.ctx))}."
-    cause: Any = error.__cause__
+    cause = error.__cause__
     details = cause.errors() if hasattr(cause, "errors") else []
     by_click = _NO_NUMBER.fullmatch(error.message)
     for kind, words in (("float", "a number"), ("int", "a whole number")):

@@ -11,7 +11,7 @@ from ..accounting import Composition, Release, upper_bounds
 from ..accounting import calibrate as solved
 from ..accounting.calibration import Calibration
 from ..accounting.explain import table_markdown
-from ..accounting.release import NEIGHBOURS, AnyRelease
+from ..accounting.release import NEIGHBOURS
 from ..base.errors import InputError
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound, to_jsonable
 from ..base.rounding import down, up
@@ -92,7 +92,7 @@ def account(
             raise InputError("but --method decides it: use --set or --sigma", "noise_multiplier", noise_multiplier)
         release, claimed, delta = of.of_method()
     parts = others(release, also)
-    whole: AnyRelease = Composition(parts) if also else release
+    whole = Composition(parts) if also else release
     bounds = upper_bounds(whole, delta=delta, adversaries=adversaries, neighbours=relations, fast=fast)
     result = AccountResult(release=to_jsonable(whole), bounds=bounds)
     if explain:

@@ -40,8 +40,8 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
     """
     accountants = list(dict.fromkeys(bound.accountant for bound in bounds if bound.epsilon))
     columns: dict[tuple[str, ...], list[str]] = {}
-    without: list[tuple[str, UpperBound]] = []
-    unnumbered: list[tuple[str, UpperBound]] = []
+    without = []
+    unnumbered = []
     for adversary, column in _by_adversary(bounds).items():
         if any(bound.epsilon for bound in column):
             best = tightest_sound(column)
@@ -148,7 +148,7 @@ def figures(
         "epsilon-rounds.svg": rounds_figure(lines, subject=subject, strong=_strong(lines)),
         "trade-off.svg": curves_figure(alpha, by_alpha, subject=subject, strong=_strong(by_alpha)),
     }
-    numbers: dict[str, object] = {"rounds": lines, "tradeoff": {"alpha": alpha, **by_alpha}}
+    numbers = {"rounds": lines, "tradeoff": {"alpha": alpha, **by_alpha}}
     return numbers, {name: drawing for name, drawing in drawings.items() if drawing}
 
 

@@ -16,7 +16,7 @@ from reports.render import to_html
 from ..base.errors import AuditError, InputError, check_names
 from ..base.findings import FALSE_ALARM, STRONGEST
 from ..base.rounding import p_value
-from ..results import AttackResult, AttacksResult, Cell
+from ..results import AttackResult, AttacksResult
 from ..runs import RESULT_FILE, json_text
 from ..statistics.panel import Panel
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
@@ -214,7 +214,7 @@ def _mount_one(
         return
     scalars = method.capabilities.simulated and method.downlink != "gradient"
     shown = name == SHOWN_BESIDE and scalars and method.protection(setting.config).draws and not mount.alone
-    beside: dict[str, tuple[Cell, AttackResult]] = {}
+    beside = {}
     with ExitStack() as held:
         store = None
         if resume is not None:
@@ -373,8 +373,8 @@ def _self_check(output: Output, mounted: "Sequence[tuple[AttackSpec, AttackSetti
             rule = f"must be {FEWEST_TRIALS} or more with --self-check: with fewer trainings nothing can be told from"
             raise InputError(f"{rule} chance", "trials", setting.trials)
     several = len(mounted) > 1
-    reasons: dict[str, str] = {}
-    apply: list[tuple[AttackSpec, AttackSetting]] = []
+    reasons = {}
+    apply = []
     for spec, setting in mounted:
         able = possible(spec, setting)[0] if several else setting
         why = lacking(spec, able) if several else None
@@ -383,8 +383,8 @@ def _self_check(output: Output, mounted: "Sequence[tuple[AttackSpec, AttackSetti
         else:
             reasons[f"{spec.name} ({setting.adversary})"] = why
     each = Panel(apply).level(FALSE_ALARM)
-    checks: list[dict[str, object]] = []
-    failures: list[str] = []
+    checks = []
+    failures = []
     for spec, setting in apply:
         try:
             controls = spec.mount(replace(setting, confidence=1.0 - each)).controls

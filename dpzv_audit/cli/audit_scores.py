@@ -234,7 +234,7 @@ def _judged(files: LoadedScores, family: CurveFamily, options: ScoreFlags) -> tu
         level = gating.confidence(options.confidence) if name in gating.tests else options.confidence
         sides = (files.inside, files.outside)
         (bound,) = audit_scores(*sides, confidence=level, estimators=(name,), family=family, **options._settings)
-        verdict: str | None = None
+        verdict = None
         if options.epsilon is not None:
             verdict = "refuted" if bound.epsilon_lower > options.epsilon else "not refuted"
             if not can_refute(bound):

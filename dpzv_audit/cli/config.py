@@ -75,9 +75,9 @@ def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[st
     parsed, _, _ = command.make_parser(ctx).parse_args(args=list(args))
     known = {option_of(name): param for param in command.params for name in param.opts if name != CONFIG}
     overruled = _overruled(command.params, parsed)
-    arguments: list[str] = []
-    options: list[str] = []
-    places: dict[str, str] = {}
+    arguments = []
+    options = []
+    places = {}
     for key in keys_in(Path(file), called, groups):
         parameter = known.get(key.name)
         if parameter is None:

@@ -90,7 +90,7 @@ def _logged(text: str) -> Path | None:
 @contextmanager
 def threads_watched() -> Iterator[list[BaseException]]:
     """Let what a thread raises while the block runs be told as an unexpected error; the list holds it."""
-    raised: list[BaseException] = []
+    raised = []
 
     def hook(arguments: threading.ExceptHookArgs) -> None:
         error = arguments.exc_value

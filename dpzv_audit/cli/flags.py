@@ -48,7 +48,7 @@ def takes(command: Command) -> Command:
     hints = get_type_hints(command, include_extras=True)
     text, texts = _described(command.__doc__)
     options = {name: _of_fields(hints[name], texts) for name in own.parameters if is_dataclass(hints[name])}
-    parameters: list[inspect.Parameter] = []
+    parameters = []
     for name, parameter in own.parameters.items():
         parameters += options.get(name) or [_option(name, hints[name], parameter.default, texts)]
     # Its file has been read by then: `dpzv_audit.cli.config`.

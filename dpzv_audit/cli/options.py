@@ -392,7 +392,7 @@ def parsed_settings(
     Raises `InputError`, with `example`, for a key that is not `known` (`of` what), that one of `flags` gives
     already, or that comes twice.
     """
-    values: dict[str, object] = {}
+    values = {}
     for item in settings or ():
         name, separator, text = item.partition("=")
         key = name.replace("-", "_")

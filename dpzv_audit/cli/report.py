@@ -1,7 +1,7 @@
 """The command `report`: draws the report of finished runs again, from their `result.json` alone."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -34,7 +34,7 @@ def report(
     for run in runs:  # all inputs are checked before anything is written
         check_formats(load_run(run), str(run), wanted)
 
-    done: list[dict[str, Any]] = []
+    done = []
     for run in runs:
         files = write_report(run, wanted)
         done.append({"run": str(run), "files": [str(file) for file in files]})

@@ -69,7 +69,7 @@ def reproduce(
             )
             result = run_table(table, setting)
         text = to_markdown(table, result)
-        files: dict[str, str | bytes] = {"table.md": text}
+        files = {"table.md": text}
         files |= {f"{drawn}.svg": draw(result) for drawn, draw in table.figures.items()}
         folder = write_folder(result, run, "reproduce", name, files=files, report=False)
         kept.remove()

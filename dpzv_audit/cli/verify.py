@@ -299,7 +299,7 @@ def _verify(
     path = ledger.ledger
     begins = path is not None and not os.path.exists(path)
     runs = gate.prepare()
-    out_of_reach: dict[str, str] = {}
+    out_of_reach = {}
     interrupted = False
     try:
         out_of_reach = gate.out_of_reach(runs)
