@@ -115,8 +115,7 @@ class Access:
     def require_trust(self, claim: MechanismClaim | OwnClaim) -> None:
         """Raise `InputError` unless code that the claim names may be imported."""
         if not self.trust_code:
-            right = "code that verify would import and run: give ‹trust_code› to allow it"
-            raise InputError(right, *claim.code_named)
+            raise InputError("code that verify would import and run: give ‹trust_code› to allow it", *claim.code_named)
 
     def code(self, claim: MechanismClaim | OwnClaim) -> str:
         """Return a digest of the code that a claim names, and of what it says that this depends on.

@@ -271,8 +271,9 @@ class LedgerMemory:
         """Return the newest state of the ledger `name`, or of the one that was last used at the real path `name`."""
         if self.folder is None:
             return None
-        again = "nothing is remembered of the ledger that it was about"
-        return Store(self.folder / "ledgers").read(_file_of(name), State, again=again)
+        return Store(self.folder / "ledgers").read(
+            _file_of(name), State, again="nothing is remembered of the ledger that it was about"
+        )
 
     def remember(self, path: Path, ledger: Ledger) -> None:
         """Remember the state of `ledger`, which is at `path`; what cannot be written is not remembered."""

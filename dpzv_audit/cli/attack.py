@@ -191,12 +191,16 @@ def _mount_one(
     attacked = chosen(require=partial(spec.check, adversary))
     method = attacked.method
     if options.get("estimator", "ridge") != "ridge" and method.downlink == "gradient":
-        why = f"but {method.name} sends gradients: there is nothing to estimate"
-        raise InputError(why, "attack_set", f"estimator={options['estimator']}")
+        raise InputError(
+            f"but {method.name} sends gradients: there is nothing to estimate",
+            "attack_set",
+            f"estimator={options['estimator']}",
+        )
     may_ask = asks(attacked, adversary)
     if mount.queries is not None and mount.queries > 1 and not may_ask:
-        right = "must be 1: only a curious client of a method that sends scalars asks"
-        raise InputError(right, "queries", mount.queries)
+        raise InputError(
+            "must be 1: only a curious client of a method that sends scalars asks", "queries", mount.queries
+        )
     trials = mount.trials or spec.setup.trials
     if mount.trials is None and method.capabilities.simulated:
         trials = affordable_trials(trials, attacked.rounds)

@@ -115,8 +115,9 @@ def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[_Key]:
     try:
         text = read_toml(path)
     except OSError as error:
-        rule = f"which cannot be read ({error.strerror or error}), must be a readable TOML file"
-        raise InputError(rule, "config", str(path)) from None
+        raise InputError(
+            f"which cannot be read ({error.strerror or error}), must be a readable TOML file", "config", str(path)
+        ) from None
     table: Any = parsed_toml(text, str(path), parse_float=Spelled)
     lines = key_lines(text)
     keys: dict[str, _Key] = {}

@@ -151,8 +151,11 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
             )
         sensitivities = {unit.sensitivity(relation) for relation in relations}
         if len(sensitivities) > 1:
-            right = "but the sensitivity differs by relation: name one relation with --neighbours"
-            raise InputError(right, "noise_multiplier", multiplier)
+            raise InputError(
+                "but the sensitivity differs by relation: name one relation with --neighbours",
+                "noise_multiplier",
+                multiplier,
+            )
         return multiplier * sensitivities.pop()
 
     def of_method(self) -> tuple[Release, float | None, float]:

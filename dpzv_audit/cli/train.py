@@ -151,8 +151,9 @@ def _kept_by(
     """Let what interrupts the block say what checkpoints hold of a training; with `failing` an error of it too."""
     if checkpoints is None:
         return nullcontext()
-    nothing = "no epoch was finished, so nothing is kept"
-    return saying_what_is_kept(partial(checkpoints.kept, epochs), nothing, failing=failing)
+    return saying_what_is_kept(
+        partial(checkpoints.kept, epochs), "no epoch was finished, so nothing is kept", failing=failing
+    )
 
 
 def _peak_memory_mb() -> float:
