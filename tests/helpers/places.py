@@ -12,6 +12,6 @@ def read_json(path):
 
 
 def sparse(path, size=1 << 40):
-    """Make a file that says it is a terabyte long, and takes no room."""
-    with path.open("wb") as file:
+    """Make a file a terabyte long by zeros that take no room."""
+    with path.open("ab") as file:
         file.truncate(size)

@@ -34,7 +34,7 @@ def refusal(files, cli):
     return lambda flags: cli.refusal("audit scores", *files[:2], *flags.split())
 
 
-def test_json_is_the_library_answer(answer):
+def test_json_is_the_library_answer(files, answer):
     result = answer()
     bounds = audit_scores(files[2], files[3], delta=1e-5)
     assert result["schema"] == "dpzv-audit/audit-scores/1"
