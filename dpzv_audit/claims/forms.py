@@ -28,16 +28,17 @@ from .scores import scores_subject
 class Form(Protocol):
     """A claim together with what its kind knows of it."""
 
+    known_when: ClassVar[str] = "planned"
+    """When it is known what the claim could be refuted at, where no runs are planned."""
+
     @property
     def runs_code(self) -> bool:
         """Return whether its evidence takes code that is none of the tool's: the user's, or a plug-in's."""
-
-    @property
-    def known_when(self) -> str:
-        """Return when it is known what the claim could be refuted at, where no runs are planned."""
+        return True
 
     def plan(self, access: Access) -> Subject | None:
         """Return the plan of its runs, which can be told before anything is run; None where it cannot."""
+        return None
 
     def key(self, access: Access) -> str:
         """Return a digest of the data, and of the user's code, that its evidence depends on.
@@ -63,16 +64,16 @@ class Form(Protocol):
 
 
 @dataclass(frozen=True)
-class ScoresForm:
+class ScoresForm(Form):
     """A claim of an epsilon, put to the test on two files of scores."""
 
     claim: ScoresClaim
-    runs_code: ClassVar[bool] = False
     known_when: ClassVar[str] = "read"
 
-    def plan(self, access: Access) -> Subject | None:
-        """Return None: how many scores there are is known when they are read."""
-        return None
+    @property
+    def runs_code(self) -> bool:
+        """Return False."""
+        return False
 
     def key(self, access: Access) -> str:
         """Return a digest of the two files. Raises `Undigested` where one cannot be read."""
@@ -100,11 +101,10 @@ class ScoresForm:
 
 
 @dataclass(frozen=True)
-class MechanismForm:
+class MechanismForm(Form):
     """A claim of an epsilon, put to the test by runs of a mechanism in both worlds."""
 
     claim: MechanismClaim
-    known_when: ClassVar[str] = "planned"
 
     def plan(self, access: Access) -> Subject | None:
         """Return the plan of runs of the user's own mechanism."""
@@ -150,11 +150,10 @@ class MechanismForm:
 
 
 @dataclass(frozen=True)
-class MethodForm:
+class MethodForm(Form):
     """A claim on a training of the tool's own, of data or of so many records that are simulated."""
 
     claim: TrainedClaim
-    known_when: ClassVar[str] = "planned"
 
     @property
     def runs_code(self) -> bool:
@@ -198,16 +197,11 @@ class MethodForm:
 
 
 @dataclass(frozen=True)
-class SystemForm:
+class SystemForm(Form):
     """A claim on a training of the user's own, which needs trust to be run."""
 
     claim: OwnClaim
-    runs_code: ClassVar[bool] = True
     known_when: ClassVar[str] = "rehearsed"
-
-    def plan(self, access: Access) -> Subject | None:
-        """Return None: how many coins there are is known when the system is rehearsed."""
-        return None
 
     def key(self, access: Access) -> str:
         """Return a digest of data, of the system's code and of plug-ins. Raises as `Access.code`."""

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import InputError, Interrupted
 from ..base.store import hold
-from ..data.files import model_digest
 from ..runs import MEASURED_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
 from .options import DataFlags, choose
 from .output import Output, save
 from .summary import table_from
-from .trials import TrialFlags, kept_trials, saying_what_is_kept
+from .trials import TrialFlags, kept_trials, saying_what_is_kept, training_facts
 
 if TYPE_CHECKING:
     from mechanisms import Training
@@ -72,16 +71,7 @@ def train(
         raise Interrupted("the training had not begun") from None
     from mechanisms.core.checkpoints import FileCheckpoints, run_key
 
-    facts = {
-        "method": chosen.method.name,
-        "config": chosen.config.model_dump(mode="json"),
-        "data": chosen.dataset.fingerprint,
-        "model": model_digest(chosen.config.transformer),
-        "seed": run.seed,
-        "trials": trials,
-        "noise_seed": noise_seed,
-    }
-    key = run_key(facts)
+    key = run_key({**training_facts(chosen), "trials": trials, "noise_seed": noise_seed})
     checkpoints = FileCheckpoints(run.out / "checkpoints", key, resume=resume)
     lock = run.out / "checkpoints" / f"{key}.lock"
     with hold(lock, f"the training that {checkpoints.path} is of"):

@@ -19,6 +19,7 @@ from .output import GO_ON
 
 if TYPE_CHECKING:
     from attacks import AttackSetting
+    from mechanisms import Training
 
     from ..systems.trials import TrialStore
 
@@ -77,22 +78,27 @@ def kept_attacks(
 ) -> Iterator[Store]:
     """Keep below `out` what is done of attacks on the training of a setting while the block runs; see `kept_parts`.
 
-    It is found again by that training and what is `asked`.
+    It is found again by that training and `facts`.
     """
     from mechanisms.core.checkpoints import run_key
 
-    from ..data.files import model_digest
-
-    of_training = {
-        "method": setting.method.name,
-        "config": setting.config.model_dump(mode="json"),
-        "data": setting.dataset.fingerprint,
-        "model": model_digest(setting.config.transformer),
-        **{name: getattr(setting, name) for name in ("seed", "device", "confidence")},
-    }
-    store = Store(out / "attacks" / run_key({**of_training, **facts, "versions": versions()}))
+    settings = {name: getattr(setting, name) for name in ("device", "confidence")}
+    store = Store(out / "attacks" / run_key({**training_facts(setting), **settings, **facts, "versions": versions()}))
     with kept_parts(store.folder, kind, store.count, resume=resume):
         yield store
+
+
+def training_facts(training: "Training") -> dict[str, object]:
+    """Return what tells a training from others, for a key: its method, configuration, data, model and seed."""
+    from ..data.files import model_digest
+
+    return {
+        "method": training.method.name,
+        "config": training.config.model_dump(mode="json"),
+        "data": training.dataset.fingerprint,
+        "model": model_digest(training.config.transformer),
+        "seed": training.seed,
+    }
 
 
 @contextmanager
