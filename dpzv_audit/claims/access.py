@@ -1,4 +1,4 @@
-"""What a claims file may reach: the files below a root, and with trust the code that it names."""
+"""Access of a claims file to files below a root and, with trust, to the code that it names."""
 
 import os
 import re
@@ -23,7 +23,7 @@ FOLDER = "a folder"
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What a claims file may reach: its `folder`, the `root` that files must lie below, and whether code is trusted.
+    """The `folder` of a claims file, the `root` that its files must lie below, and whether its code is trusted.
 
     `outputs` are files that the run itself writes: they are no part of a mechanism that lies beside them. A run of a
     mechanism that a claim names may take `trial_seconds`.

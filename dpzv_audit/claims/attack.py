@@ -1,4 +1,4 @@
-"""What a claim on the success of an attack is about: blocks of trainings, each attacked."""
+"""The subject of a claim on the success of an attack: blocks of trainings, each attacked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

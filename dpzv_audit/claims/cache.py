@@ -32,7 +32,7 @@ CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
 
 
 def default_cache() -> Path:
-    """Folder of the cache: DPZV_AUDIT_CACHE, else dpzv-audit in XDG_CACHE_HOME or ~/.cache."""
+    """Return the folder of the cache: DPZV_AUDIT_CACHE, else dpzv-audit in XDG_CACHE_HOME or ~/.cache."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named)
@@ -50,7 +50,7 @@ def check_untracked(folder: Path, field: str) -> None:
 
 @cache
 def code_digest() -> str:
-    """SHA-256 of all code of the tool, and of the versions of Python and of every package that is installed beside it.
+    """Return the SHA-256 of the tool's code, and of the versions of Python and of all packages beside it.
 
     Whatever a mechanism of the user's computes with is among these.
     """
@@ -160,5 +160,5 @@ def _block_name(pool: str, number: int) -> str:
 
 
 def evidence_key(parts: Mapping[str, object]) -> str:
-    """SHA-256 of everything that decides the evidence about a claim."""
+    """Return the SHA-256 of everything that decides the evidence about a claim."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

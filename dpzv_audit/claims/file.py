@@ -48,15 +48,15 @@ class PlacedClaim:
 
     @property
     def name(self) -> str:
-        """The claim's name."""
+        """Return the claim's name."""
         return self.claim.name
 
     def line_of(self, key: str) -> int:
-        """Line of `key`, or of the claim where a default gave the key."""
+        """Return the line of `key`, or of the claim where a default gave the key."""
         return self.lines.get(key, self.line)
 
     def digest(self) -> str:
-        """SHA-256 of everything the claim says but its name and source: what its evidence may depend on."""
+        """Return the SHA-256 of all that the claim says but its name and source: its evidence may depend on that."""
         # A claim without such a key has the digest, and so the seed, that it had before there were these keys.
         said = {key: value for key, value in said_by(self.claim).items() if value or key not in ("depends", "revision")}
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
@@ -311,7 +311,7 @@ class _Form(_Strict):
 
     @property
     def files(self) -> dict[str, str]:
-        """The files of data that it names, by their keys."""
+        """Return the files of data that it names, by their keys."""
         return {}
 
 
@@ -335,12 +335,12 @@ class _EpsilonClaim(_Named):
 
     @property
     def claimed(self) -> float:
-        """The claimed epsilon."""
+        """Return the claimed epsilon."""
         return self.epsilon
 
     @property
     def in_words(self) -> str:
-        """The claim in words."""
+        """Return the claim in words."""
         return claim_in_words(self.epsilon, self.delta)
 
     def certified_in_words(self, most: float) -> str:
@@ -385,7 +385,7 @@ class _Data(_Form):
 
     @property
     def files(self) -> dict[str, str]:
-        """Its rows and, where they are apart, its test rows."""
+        """Return its rows and, where they are apart, its test rows."""
         named = {"csv": self.csv, "test_csv": self.test_csv}
         return {key: path for key, path in named.items() if path is not None}
 
@@ -412,7 +412,7 @@ class _System(_Data):
 
     @property
     def code_named(self) -> tuple[str, str]:
-        """The key that names code, and the path that it gives."""
+        """Return the key that names code, and the path that it gives."""
         return "system", self.system
 
 
@@ -455,17 +455,17 @@ class CoinClaim(_Named, _System):
 
     @property
     def epsilon(self) -> float:
-        """The epsilon, at a delta of 0, under which no coin is guessed right with a larger chance."""
+        """Return the epsilon, at a delta of 0, under which no coin is guessed right with a larger chance."""
         return math.log(self.coin_success_at_most / (1.0 - self.coin_success_at_most))
 
     @property
     def claimed(self) -> float:
-        """The claimed epsilon."""
+        """Return the claimed epsilon."""
         return self.epsilon
 
     @property
     def in_words(self) -> str:
-        """The claim in words."""
+        """Return the claim in words."""
         return f"each coin guessed right with a chance of at most {100.0 * self.coin_success_at_most:g}%"
 
     def certified_in_words(self, most: float) -> str:
@@ -488,12 +488,12 @@ class AttackClaim(_Named):
 
     @property
     def claimed(self) -> float:
-        """The largest success that is claimed."""
+        """Return the largest success that is claimed."""
         return self.success_at_most
 
     @property
     def in_words(self) -> str:
-        """The claim in words."""
+        """Return the claim in words."""
         return f"success of {self.attack} at most {100.0 * self.success_at_most:g}%"
 
     def certified_in_words(self, most: float) -> str:
@@ -537,7 +537,7 @@ class ScoresClaim(_EpsilonClaim):
 
     @property
     def files(self) -> dict[str, str]:
-        """Its two files of scores."""
+        """Return its two files of scores."""
         return {f"scores.{side}": path for side, path in self.scores.names().items()}
 
 
@@ -553,12 +553,12 @@ class MechanismClaim(_EpsilonClaim):
 
     @property
     def code_named(self) -> tuple[str, str]:
-        """The key that names code, and the path that it gives."""
+        """Return the key that names code, and the path that it gives."""
         return "mechanism", self.mechanism
 
     @property
     def planted(self) -> str:
-        """The name of the planted mechanism, one of the tool's own that are wrong on purpose; "" for another."""
+        """Return the name of the planted mechanism (wrong on purpose, one of the tool's own); "" for another."""
         module, _, name = self.mechanism.partition(":")
         return name if module == "planted" else ""
 

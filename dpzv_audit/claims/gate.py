@@ -1,4 +1,4 @@
-"""Puts every claim of a file to the test, and keeps what was found out for the next run.
+"""The gate: every claim of a file is put to the test, and its evidence is kept for the next run.
 
 Time and trials are spent stage by stage over the whole file, so that a budget that runs out has seen something of every
 claim. A worker gets a claim and a task, builds what the claim is about itself and keeps it, so that nothing but claims
@@ -84,7 +84,7 @@ class ClaimRun:
 
     @property
     def evidence_key(self) -> str:
-        """What identifies the evidence so far: `key`, or what it says where it was cut off or `key` does not cover it.
+        """Return the identity of the evidence so far: `key`, or its content where it was cut off or `key` is not all.
 
         A run that goes on draws more of the same, which is new evidence: what a cut one decided does not decide it.
         """
@@ -161,7 +161,7 @@ class Gate:
 
     @property
     def level(self) -> float:
-        """The error rate of all claims of this run together."""
+        """Return the error rate of all claims of this run together."""
         return self.file.alpha if self.share is None else self.share
 
     def gathering(self, subject: Subject, run: ClaimRun) -> Gathering:
@@ -225,19 +225,19 @@ class Gate:
 
     @property
     def budget(self) -> str:
-        """What is over where time is."""
+        """Return the name of the time limit, for messages."""
         return f"the budget of {self.max_minutes:g} minutes"
 
     @property
     def deadline(self) -> float | None:
-        """When no block of trials may go on, on `time.monotonic()`'s clock."""
+        """Return the end of all blocks of trials, on `time.monotonic()`'s clock."""
         if self.max_minutes is None:
             return None
         return self._began + 60.0 * self.max_minutes
 
     @property
     def last(self) -> float | None:
-        """When everything must have ended, a grace for theory and for score files after the deadline."""
+        """Return the end of everything: the deadline and a grace for theory and for score files."""
         return None if self.deadline is None else self.deadline + GRACE_SECONDS
 
     def stored(self, run: ClaimRun, task: Task) -> Block | None:
@@ -287,7 +287,7 @@ class Gate:
 
     @property
     def _least_error(self) -> float:
-        """The least error at which a claim about success may have to be refuted: trainings end where it is.
+        """Return the least error at which a claim about success may have to be refuted: trainings end there.
 
         A ledger's share is taken down to a power of ten: it moves with every entry, and would else ask for new
         trainings in every run.
@@ -297,7 +297,7 @@ class Gate:
 
     @property
     def made(self) -> str:
-        """What decides, beside a claim and its scores, which p-value they have."""
+        """Return a digest of all that decides a p-value beside the claim and its scores."""
         return evidence_key({"code": code_digest(), "seed": self.seed, "max_trials": self.max_trials})
 
     def _key(self, placed: PlacedClaim, data: str) -> str:
@@ -317,7 +317,7 @@ class Gate:
         return stopping_level(self.file.alpha, len(self.file.claims))
 
     def _still_of_its_files(self, run: ClaimRun) -> bool:
-        """Whether what was found may be kept; where files changed meanwhile, it may be of others than its key says."""
+        """Return whether evidence may be kept: not where files changed meanwhile, which its key does not say."""
         if run.unkept or self.cache.folder is None or not run.key:
             return False
         run.unkept = self._inputs(run).unkept
@@ -350,7 +350,7 @@ def _whole(run: ClaimRun) -> Generator[Step, Done, None]:
 
 
 class _Schedule:
-    """The steps of all claims, as `execution.executor.Work`: a task is a claim's place and a number in its step."""
+    """The steps of all claims, as `base.executor.Work`: a task is a claim's place and a number in its step."""
 
     def __init__(self, gate: Gate, runs: Sequence[ClaimRun]) -> None:
         self.gate = gate
@@ -403,7 +403,7 @@ class _Schedule:
         return self.gate.deadline if self._drawn(task) else self.gate.last
 
     def _drawn(self, task: tuple[int, int]) -> bool:
-        """Whether a task draws a block of trials, not theory or a whole quick claim, which have a grace."""
+        """Return whether a task draws a block of trials; theory and a whole quick claim have a grace."""
         return self._open[task[0]].step.tasks[task[1]] not in (WHOLE, (THEORY, 0))
 
     def done(self, task: tuple[int, int], result: tuple[Any, float, Inputs]) -> None:
@@ -436,7 +436,7 @@ class _Schedule:
             self._resolve(index)
 
     def _resolve(self, index: int) -> None:
-        """All of a step is done, or given up: hand the results on and take the next step."""
+        """Hand on the results of a step that is done, or given up, and take the next step."""
         opened = self._open.pop(index)
         run = opened.run
         started = time.monotonic()

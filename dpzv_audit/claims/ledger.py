@@ -54,7 +54,7 @@ SUM_OF_POWERS = 3.1055473
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Whether a claim was refuted by the scores of that digest; the claim's `name` then is for people.
+    """The decision on a claim by the scores of a digest; the claim's `name` is for people.
 
     `given` is what a refutation takes as given, "" for nothing; `made` is a digest of what else made the p-value: the
     tool's code, versions, seed and limits. Ledgers that did not keep one of these, or `p_value`, have None.
@@ -262,7 +262,7 @@ class State:
 
 @dataclass(frozen=True)
 class LedgerMemory:
-    """What the cache in `folder` (None: there is none) remembers of ledgers; without `keeps` it is only asked."""
+    """The states of ledgers that the cache in `folder` remembers (None: no cache); without `keeps` it is only read."""
 
     folder: Path | None = None
     keeps: bool = True

@@ -73,7 +73,7 @@ def least_success(attack: str, adversary: str) -> float:
 
 
 class Plans:
-    """What plans of runs can show, at most `MOST_PLANS` different ones."""
+    """The reach of plans of runs, of at most `MOST_PLANS` different ones."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Reach | None] = {}

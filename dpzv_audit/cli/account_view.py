@@ -1,4 +1,4 @@
-"""What `dpzv-audit account` shows: the table adversary x accountant, explanations, and the lines of its figures."""
+"""The view of `dpzv-audit account`: the table adversary x accountant, explanations, and its figures."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace

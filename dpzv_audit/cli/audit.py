@@ -45,7 +45,7 @@ class AuditedFlags(TrainingFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class BoundFlags(OutFlags):
-    """What is made of what an audit finds.
+    """Confidence of an audit, and the verdicts that fail the command.
 
     Options:
         confidence X: Confidence of the bound: a true claim is refuted with probability 1 - X at most.
@@ -64,7 +64,7 @@ class BoundFlags(OutFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class GameFlags(BoundFlags, WorkerFlags):
-    """How many runs an audit makes in each world, and what is made of them.
+    """Runs of an audit in each world, how long they go on, and where they are carried out.
 
     Options:
         runs N: Runs in each world; by default 2000, fewer if trainings are long, and a planted mechanism's own number.

@@ -120,7 +120,7 @@ def family_of(text: str) -> CurveFamily:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreFlags:
-    """What is asked of scores.
+    """Options of an audit of scores.
 
     Options:
         epsilon X: Claimed epsilon.
@@ -152,7 +152,7 @@ class ScoreFlags:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        """What both an estimator and a result take as it was given."""
+        """Return the settings that both an estimator and a result take."""
         names = ("delta", "exactly_gaussian", "coin_flips", "seed")
         return {name: getattr(self, name) for name in names}
 

@@ -1,4 +1,4 @@
-"""What the command line says where things go wrong: one line on stderr, tracebacks in a log, in any encoding."""
+"""Failures of the command line: one line on stderr, tracebacks in a log, in any encoding."""
 
 import codecs
 import io

@@ -152,7 +152,7 @@ DEFAULT_DELTA = 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class OutFlags:
-    """What every command that runs something takes.
+    """Options of every command that runs something.
 
     Options:
         seed N: Every random number but secret noise follows from this one.
@@ -165,7 +165,7 @@ class OutFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFlags(OutFlags):
-    """What every command that trains takes.
+    """Options of every command that trains.
 
     Options:
         device cpu|cuda|auto: Device to compute on.
@@ -176,7 +176,7 @@ class RunFlags(OutFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class CellFlags(RunFlags):
-    """What every cell of a matrix takes.
+    """Options of every cell of a matrix.
 
     Options:
         epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
@@ -241,14 +241,14 @@ class TrainingFlags:
 
     @property
     def given(self) -> dict[str, object]:
-        """Options that were given, by the method's setting."""
+        """Return the options that were given, by the method's setting."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         return {name: value for name, value in given.items() if name not in _NO_SETTING}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerFlags:
-    """Where runs are carried out.
+    """Options on where runs are carried out.
 
     Options:
         jobs N: Worker processes on this machine.

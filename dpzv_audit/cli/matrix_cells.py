@@ -38,7 +38,7 @@ TRIALS = "trials"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a cell; of an attack's positive control also what it gave."""
+    """The finished cell; of an attack's positive control also its check."""
 
     cell: Cell
     check: SelfCheck | None = None
@@ -60,7 +60,7 @@ class CellTask:
 
     @property
     def name(self) -> str:
-        """The cell's folder: readable, and different for different tasks."""
+        """Return the cell's folder: readable, and different for different tasks."""
         key = self.key
         control = "control" if self.positive else None
         epsilon = None if key.epsilon is None else f"eps{key.epsilon:g}"
@@ -164,7 +164,7 @@ def defence_flags(key: CellKey) -> tuple[list[str] | None, list[str] | None]:
 
 
 def check_task(task: CellTask) -> None:
-    """`InputError` where the options that all cells share are wrong, before any of them runs."""
+    """Raise `InputError` where the options that all cells share are wrong, before any of them runs."""
     with suppress(DoesNotApply):
         _setting(task)
 

@@ -76,14 +76,14 @@ class DataFlags:
 
     @property
     def name(self) -> str:
-        """The data set's name; `csv` for a file of the user's."""
+        """Return the data set's name; `csv` for a file of the user's."""
         if self.csv is not None:
             return "csv"
         return "digits" if self.dataset is None else self.dataset
 
     @property
     def given(self) -> list[str]:
-        """What was given, by field."""
+        """Return the fields that were given."""
         return [name for name, value in vars(self).items() if value not in (None, False)]
 
 

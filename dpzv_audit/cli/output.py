@@ -1,4 +1,4 @@
-"""What every command writes: JSON, text and tables on stdout, progress and errors on stderr, run folders."""
+"""Output of all commands: JSON, text and tables on stdout, progress and errors on stderr, run folders."""
 
 import json
 import re
@@ -76,7 +76,7 @@ def coloured(words: str) -> Text:
 
 @dataclass(frozen=True)
 class Output:
-    """Where a command writes: JSON alone on stdout with `--json`, readable text otherwise, progress on stderr.
+    """Output of a command: JSON alone on stdout with `--json`, readable text otherwise, progress on stderr.
 
     Options:
         as_json: Print one JSON object on stdout and nothing else.
@@ -88,7 +88,7 @@ class Output:
 
     @property
     def console(self) -> Console:
-        """Console for readable text; silent when the answer goes out as JSON or `--quiet` was given."""
+        """Return a console for readable text; silent when the answer goes out as JSON or `--quiet` was given."""
         return Console(quiet=self.as_json or self.quiet, highlight=False, emoji=False)
 
     def say(self, text: str) -> None:

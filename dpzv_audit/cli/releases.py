@@ -1,4 +1,4 @@
-"""How what the user said becomes a release for an accountant: by its numbers, or by a method."""
+"""Options that describe a release for an accountant: its numbers, or a method."""
 
 import os
 from collections.abc import Sequence
@@ -89,19 +89,19 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
 
     @property
     def _numbers(self) -> dict[str, Any]:
-        """What was given of a release but its noise, by field of `Release` (and `schedule`)."""
+        """Return the given numbers of a release but its noise, by field of `Release` (and `schedule`)."""
         names = {*_KINDS, "schedule"} - {"sigma"}
         numbers = {name: value for name, value in vars(self).items() if name in names}
         return {name: value for name, value in numbers.items() if value is not None and value is not False}
 
     @property
     def _training(self) -> TrainingFlags:
-        """What was given of a method."""
+        """Return the options of a method."""
         return TrainingFlags(**{name: getattr(self, name) for name in TrainingFlags.__dataclass_fields__})
 
     @property
     def unit(self) -> float:
-        """A sigma that fits any clip: one clipped record's part, for a release whose noise is yet to be found."""
+        """Return a sigma that fits any clip, one clipped record's part: the noise is yet to be found."""
         clip = 1.0 if self.clip is None else float(check_positive("clip", self.clip))
         if self.channel in (None, "scalar"):
             return clip / (self.batch_size or 1)
@@ -202,7 +202,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
 
     @property
     def has_defence(self) -> bool:
-        """Whether labels are privatised before training: by --defence, or by the method unless told otherwise."""
+        """Return whether labels are privatised before training, by --defence or by the method's default."""
         from mechanisms import METHODS
 
         spec = None if self.method is None else METHODS.get(self.method)

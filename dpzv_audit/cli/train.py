@@ -147,6 +147,6 @@ def _kept_by(
 
 
 def _peak_memory_mb() -> float:
-    """Largest resident memory of this process so far, in MB; the kernel counts kilobytes, on macOS bytes."""
+    """Return the largest resident memory of this process so far, in MB; the kernel counts kB, on macOS bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1e6 if sys.platform == "darwin" else 1e3)

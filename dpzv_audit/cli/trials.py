@@ -1,4 +1,4 @@
-"""Where trainings of a system are carried out and kept, as flags say, and what is said of those that are kept."""
+"""Trainings of a system and parts of attacks that are kept for --resume, and messages about them."""
 
 import secrets
 import shutil
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialFlags(WorkerFlags):
-    """How trainings of a system of the user's own are carried out.
+    """Options on how trainings of a system of the user's own are carried out.
 
     Options:
         jobs N: With --system: worker processes on this machine, each of which takes the next training.
@@ -39,7 +39,7 @@ class TrialFlags(WorkerFlags):
 
     @property
     def seconds(self) -> float:
-        """What one training may take."""
+        """Return the seconds that one training may take."""
         return TRIAL_SECONDS if self.trial_seconds is None else self.trial_seconds
 
     def refuse(self, *others: str) -> None:

@@ -115,7 +115,7 @@ class ReportFlags:
 
     @property
     def summary(self) -> Path | None:
-        """The file that GitHub shows on the page of the run; None elsewhere."""
+        """Return the file that GitHub shows on the page of the run; None elsewhere."""
         path = os.environ.get(SUMMARY_VARIABLE)
         return Path(path) if path else None
 
@@ -160,7 +160,7 @@ class LedgerFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheFlags:
-    """Where evidence is kept.
+    """The cache of evidence.
 
     Options:
         no_cache: Audit everything again and keep nothing.
@@ -174,7 +174,7 @@ class CacheFlags:
 
     @property
     def folder(self) -> Path:
-        """The folder, whether it may be used or not."""
+        """Return the folder, whether it may be used or not."""
         return self.cache or default_cache()
 
     def opened(self) -> Cache:
@@ -185,7 +185,7 @@ class CacheFlags:
 
     @property
     def memory(self) -> LedgerMemory:
-        """What the folder remembers of ledgers."""
+        """Return the memory of ledgers in the folder."""
         return LedgerMemory(self.folder, keeps=not self.no_cache)
 
 
@@ -303,7 +303,8 @@ def _verify(
     interrupted = False
     try:
         out_of_reach = gate.out_of_reach(runs)
-        _announce(gate, out_of_reach, {} if output.quiet or output.as_json else gate.plans(runs))
+        planned = shows_bars(sys.stderr) and not (output.quiet or output.as_json)
+        _announce(gate, out_of_reach, gate.plans(runs) if planned else {})
         with live_status(output, [entry.placed.name for entry in runs]) as gate.status:
             gate.gather(runs)
     except KeyboardInterrupt:
@@ -340,15 +341,14 @@ def _verify(
 
 
 def _announce(gate: "Gate", out_of_reach: Mapping[str, str], plans: Mapping[str, str]) -> None:
-    """Warn of claims that can never be refuted; on a terminal, say what the planned trials of the others can show."""
+    """Warn of claims that can never be refuted, and say what the planned trials of the others can show."""
     for placed in gate.file.claims:
         if placed.name in out_of_reach:
             warning = f"claim {placed.name!r} can never be refuted: {out_of_reach[placed.name]}"
             typer.echo(f"dpzv-audit: warning: {one_line(f'{gate.file.path}:{placed.line}: {warning}')}", err=True)
-    if shows_bars(sys.stderr):
-        for name, words in plans.items():
-            if name not in out_of_reach:
-                typer.echo(f"plan: claim {one_line(repr(name))}: {words}", err=True)
+    for name, words in plans.items():
+        if name not in out_of_reach:
+            typer.echo(f"plan: claim {one_line(repr(name))}: {words}", err=True)
 
 
 def _show(result: VerifyResult, notes: Mapping[str, str], output: Output) -> None:
