@@ -103,6 +103,15 @@ def show(outcome: "AuditOutcome", table: str, game: BoundFlags, output: Output) 
     game.fail(result.privacy.verdict)
 
 
+def carried_out(
+    play: "Callable[..., AuditOutcome]", plan: "AuditPlan", table: str, game: BoundFlags, output: Output
+) -> None:
+    """Play a game as planned, and show its outcome as `show` does."""
+    with output.progress(plan.folder) as reporter:
+        outcome = play(audit=replace(plan, reporter=reporter))
+    show(outcome, table, game, output)
+
+
 _UNTRAINED = (*NAMED_ONLY, "data_option", "csv", *CSV_ONLY, "epochs", "canary_norm", "canaries", "device")
 """Options that say nothing to a simulation."""
 _BOTH_WORLDS = ("runs", "chunk", "jobs", "executor", "scheduler", "max_minutes", "resume")
@@ -159,7 +168,6 @@ def audit_method(
         refuse(changed, _BOTH_WORLDS, "goes with runs in both worlds; with --canaries there is one training")
     worlds = {"others": others, "neighbours": neighbours, "canary": canary}
     plan = game.plan(**worlds, **({} if canary_norm is None else {"norm": canary_norm}))
-    play: Callable[..., AuditOutcome]
     if simulate:
         refuse(changed, _UNTRAINED, "does not go with --simulate, which trains nothing")
         if dataset_size is None or rounds is None:
@@ -179,9 +187,7 @@ def audit_method(
         play = partial(audit_outcome, audited, against)
         if canaries is not None:
             play = partial(one_run_outcome, audited, against, canaries=canaries)
-    with output.progress(plan.folder) as reporter:
-        outcome = play(audit=replace(plan, reporter=reporter))
-    show(outcome, "audit", game, output)
+    carried_out(play, plan, "audit", game, output)
 
 
 SYSTEM = "A training function of yours; our_vfl:train is `train` in our_vfl.py in this folder. Runs its code."
@@ -259,10 +265,7 @@ def audit_defence(
 
     training = TrainingFlags(method="split", defence=[name], defence_settings=defence_set)
     audited = choose(training, data, quiet=output.quiet, seed=game.seed)
-    plan = game.plan()
-    with output.progress(plan.folder) as reporter:
-        outcome = defence_outcome(audited, adversary, replace(plan, reporter=reporter))
-    show(outcome, "audit", game, output)
+    carried_out(partial(defence_outcome, audited, adversary), game.plan(), "audit", game, output)
 
 
 def apart(plan: "AuditPlan") -> "AuditPlan":
@@ -313,18 +316,16 @@ def audit_mechanism(
     from ..games.mechanism import mechanism_from
 
     mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
-    plan = apart(plan)
-    with output.progress(plan.folder) as reporter:
-        outcome = mechanism_outcome(
-            mechanism,
-            replace(plan, reporter=reporter),
-            epsilon=epsilon,
-            delta=delta,
-            trial_seconds=trial_seconds,
-            exactly_gaussian=exactly_gaussian,
-            seed=game.seed,
-        )
-    show(outcome, "mechanism", game, output)
+    play = partial(
+        mechanism_outcome,
+        mechanism,
+        epsilon=epsilon,
+        delta=delta,
+        trial_seconds=trial_seconds,
+        exactly_gaussian=exactly_gaussian,
+        seed=game.seed,
+    )
+    carried_out(play, apart(plan), "mechanism", game, output)
 
 
 def _planted(name: str, plan: "AuditPlan", game: GameFlags, output: Output) -> None:

@@ -1,12 +1,12 @@
 """`dpzv-audit hunt`: looks for the worst pair of worlds of a mechanism, then audits that one."""
 
-from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from ..base.signals import TRIAL_SECONDS
-from .audit import GameFlags, apart, show
+from .audit import GameFlags, apart, carried_out
 from .flags import DEFAULT_DELTA, Count, Positive, Probability, takes
 from .output import Output
 
@@ -40,15 +40,13 @@ def hunt(
     """
     from ..evidence.auditing import hunted_outcome
 
-    plan = apart(game.plan())
-    with output.progress(plan.folder) as reporter:
-        outcome = hunted_outcome(
-            mechanism,
-            replace(plan, reporter=reporter),
-            epsilon=epsilon,
-            delta=delta,
-            trial_seconds=trial_seconds,
-            pilot=pilot,
-            seed=game.seed,
-        )
-    show(outcome, "mechanism", game, output)
+    play = partial(
+        hunted_outcome,
+        mechanism,
+        epsilon=epsilon,
+        delta=delta,
+        trial_seconds=trial_seconds,
+        pilot=pilot,
+        seed=game.seed,
+    )
+    carried_out(play, apart(game.plan()), "mechanism", game, output)
