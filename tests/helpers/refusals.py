@@ -1,4 +1,4 @@
-"""A mistake is refused in one line: what tests of refusals share."""
+"""Asks for an error as users meet it: of the right type, with the right words, and in one line."""
 
 from contextlib import contextmanager
 
@@ -8,8 +8,18 @@ from dpzv_audit.base.errors import InputError
 
 
 @contextmanager
-def one_line(pattern, kind=InputError):
-    """Expect an error whose message is one line that matches `pattern`; yield what pytest catches."""
-    with pytest.raises(kind, match=pattern) as caught:
+def refused(words, error=InputError):
+    """The block raises `error`, whose one line matches `words`; as `pytest.raises` otherwise."""
+    with pytest.raises(error, match=words) as caught:
         yield caught
     assert "\n" not in str(caught.value)
+
+
+one_line = refused
+
+
+def refusal(function, *arguments, error=InputError, **options):
+    """The one line with which a call is refused."""
+    with refused(None, error) as caught:
+        function(*arguments, **options)
+    return str(caught.value)
