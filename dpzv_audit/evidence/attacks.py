@@ -9,7 +9,6 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
-from attacks import AttackSpec
 from attacks.core import needs
 from attacks.core.setting import AttackSetting
 from attacks.core.spec import DoesNotApply
@@ -51,8 +50,8 @@ def attacks_result(
         InputError: The configuration does not fit the data, or a system recorded what cannot be.
         AuditError: A training of a system failed.
     """
-    idle: list[Cell] = []
-    apply: list[tuple[AttackSpec, AttackSetting, CellKey]] = []
+    idle = []
+    apply = []
     for spec, setting in mounted:
         key = CellKey(
             attack=spec.name, adversary=setting.adversary, method=setting.method.name, noise=None, epsilon=None
@@ -64,8 +63,8 @@ def attacks_result(
             idle.append(_without(key, why))
     each = Panel(apply).confidence(base.confidence)
     plan = AuditPlan(runs=0, confidence=each, reporter=reporter)
-    results: dict[str, AttackResult] = {}
-    measured: list[Cell] = []
+    results = {}
+    measured = []
     for spec, setting, key in apply:
         folder = folder_of(key)
         name = f"{folder}.json"

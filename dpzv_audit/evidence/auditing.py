@@ -407,7 +407,7 @@ def planted_row(planted: Planted, audit: AuditPlan, *, runs: int | None = None, 
     case = planted.build(seed)
     shared = Panel(case.games).confidence(audit.confidence)
     estimators: list[EmpiricalBound] = []
-    games: dict[str, PlantedGame] = {}
+    games = {}
     number = runs or planted.runs
     for name, trials in case.games.items():
         # Vectorised draws are cheap: a chunk of theirs is as large as their blocks.

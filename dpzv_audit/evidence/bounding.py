@@ -1,4 +1,4 @@
-"""What a game proves at one confidence: trials collected under a plan, and estimators that share one error."""
+"""Bounds from one game at one confidence: trials collected under a plan, and estimators that share one error."""
 
 import math
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def silent(name: str, total: int) -> ProgressStage:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditPlan:
-    """How the lower bound is sought: `runs` trainings in each world, `chunk` of both at a time; no runs, no audit.
+    """The plan of an audit: `runs` trainings in each world, `chunk` of both at a time; no runs, no audit.
 
     `neighbours`, `canary`, `others` and `norm` are those of `dpzv_audit.games.game.Game`. Chunks run on
     `workers`, are kept under `folder` (None: nowhere) and taken up with `resume`; no chunk begins past `max_minutes`.
@@ -87,7 +87,7 @@ class AuditPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded:
-    """What one game proved at `delta`: scores, bounds from them, and how and where its trials were collected."""
+    """The scores of one game, bounds from them at `delta`, and how and where its trials were collected."""
 
     scores: GameScores
     bounds: tuple[EmpiricalBound, ...]
@@ -99,13 +99,13 @@ class Bounded:
 
     @property
     def compute(self) -> dict[str, Plain]:
-        """What a result says of the work: who did it, and where memory did not suffice for a chunk."""
+        """Facts of the work for a result: who did it, and how many trainings memory sufficed for."""
         fitted = None if self.done is None else self.done.fitted
         return {"workers": self.plan.workers.words(), **shortage(fitted and 2 * fitted)}
 
     @property
     def facts(self) -> dict[str, Plain]:
-        """What a result says beside the game of what came of it."""
+        """Facts of the trials for a result, which stand beside the game."""
         scores = self.scores
         facts = dict[str, Plain]()
         if scores.participations is not None:
@@ -119,7 +119,7 @@ class Bounded:
 
     @property
     def by_runs(self) -> list[BoundByRuns]:
-        """What ever more of the runs prove, by estimator: each point an audit of its own, the best of them no bound."""
+        """Bounds from ever more of the runs, by estimator: each point is an audit of its own, the best is no bound."""
         total = min(map(len, self.scores.sides))
         return [
             BoundByRuns(runs=n, estimator=bound.name, epsilon_lower=bound.epsilon_lower, assumes=bound.assumes)

@@ -116,8 +116,8 @@ def strongest(
         InputError: No attack applies, or the configuration does not fit the data.
         AuditError: A training of a system failed.
     """
-    harms: list[tuple[float, AttackSpec, AttackSetting]] = []
-    tried: list[Tried] = []
+    harms = []
+    tried = []
     for spec, setting in mounted:
         settings = possible(spec, setting)
         why = unfit(spec, settings[0])

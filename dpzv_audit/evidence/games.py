@@ -1,4 +1,4 @@
-"""What theory and games say of a training: its releases, accounted, and games on simulated and real transcripts."""
+"""Theory and games about a training: its releases, accounted, and games on simulated and real transcripts."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace

@@ -1,7 +1,6 @@
 """Gathers the evidence about one subject: theory first, then stage by stage until a test has decided.
 
-`Gathering.steps` yields what to compute and is sent the results; who computes them, here or in worker processes, is no
-concern of it.
+`Gathering.steps` yields what to compute and is sent the results, which are computed here or in worker processes.
 
 A claim spends one alpha however many looks it takes; the shares of all planned tests sum to at most 1. The sequential
 test comes first: it may be looked at after every block and stops the audit once it has decided. Where it has not, the
@@ -9,7 +8,7 @@ full audit takes all pairs of the same kind, the sequential test's among them. A
 share over its tests, however they depend on each other, so a pair may serve both; leaving out the later test because of
 what the earlier one showed only raises it.
 
-What the planned trials could show at most is told before anything is drawn: each test where the trials err least.
+Before anything is drawn `reach_of` says what the planned trials could show at most: each test where they err least.
 
 Blocks of trials are data, which caches and worker processes pass on: scores of both worlds, or an attack's success.
 """
@@ -77,7 +76,7 @@ Task = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is claimed, and how much of an error its test may spend.
+    """A claim, and how much of an error its test may spend.
 
     A claim is that the subject is (`epsilon`, `delta`), or, with `success_at_most`, that the mean success of an attack
     is at most so large; no success lies below `least_success`. Tests are designed for the error `alpha`, and an upper
@@ -146,7 +145,7 @@ class Gathering:
 
     @property
     def p_value(self) -> float:
-        """Of the looks taken so far."""
+        """P-value of the looks taken so far."""
         question = self.question
         if question.success_at_most is not None:
             return success_p_value(self._rates(self._chosen), question.success_at_most, least=question.least_success)
@@ -460,7 +459,7 @@ class Stage:
 
     @property
     def words(self) -> str:
-        """What the stage is called."""
+        """Name of the stage in words."""
         if self.name == self.pool:
             return self.name
         return f"{self.name} test on {self.pool}"
@@ -491,7 +490,7 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is put to the test: its theory, pools of trials by name, and the stages in which these are drawn.
+    """The subject of a claim: its theory, pools of trials by name, and the stages in which these are drawn.
 
     `stages` is empty where no test can be made, and `unaudited` says why. `gaussian_tests` are the full tests of mu
     that the scores of Gaussian pools are put to. What is `quick` takes so little that it is one piece of work, and ends
@@ -555,7 +554,7 @@ def follows(evidence: Evidence, question: Question) -> bool:
         rates = evidence.attack.rates
         again = success_p_value(rates, question.success_at_most, least=question.least_success)
         return _equal(again, evidence.p_value)
-    p_values: list[tuple[float, float]] = []
+    p_values = []
     for look in evidence.looks:
         test = look.test
         p = test.least_p_value if isinstance(test, SequentialTest) else test.p_value(question.epsilon)
@@ -578,7 +577,7 @@ def scores_in(blocks: Sequence[Block]) -> list[GameScores]:
 
 def split_of(stages: Sequence[Stage]) -> dict[str, float]:
     """Return the share of alpha of every planned test, by name; with what is kept back for a stage cut off."""
-    shares: dict[str, float] = {}
+    shares = {}
     for stage in stages:
         for test, share in (("sequential", stage.sequential), ("full", stage.full)):
             if share:

@@ -104,7 +104,7 @@ def matrix_result(
     seed: int,
     facts: Mapping[str, object],
 ) -> MatrixResult:
-    """All cells as one result; schema `dpzv-audit/matrix/1`."""
+    """Return all cells as one result; schema `dpzv-audit/matrix/1`."""
     noised = any(cell.epsilon is not None for cell in cells)
     controls = negative_controls(cells)
     measured = [cell for cell in cells if cell.state == "measured"]

@@ -40,7 +40,7 @@ NO_GAME = "its scores are about no coin: it does not ask which of two neighbouri
 
 @dataclass(frozen=True, kw_only=True)
 class Mounted:
-    """What an attack found on trainings, and what these were: `AttackOutcome` as a result has it.
+    """The success of an attack on trainings, and facts of these: `AttackOutcome` as a result has it.
 
     `reconstructions` is None where it made out no pictures, `certified` where its scores are about no coin, as
     `not_certified` says; `at_once` is how many trainings memory sufficed for at a time, None where for all.

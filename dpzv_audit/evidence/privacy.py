@@ -43,7 +43,7 @@ _LABELS_UNAUDITED = (
 
 @dataclass(frozen=True)
 class Claimed:
-    """What is claimed of a training or a mechanism, against whom, and what may differ between the two worlds."""
+    """The claim about a training or a mechanism, the adversary, and what may differ between the two worlds."""
 
     epsilon: float | None
     delta: float | None

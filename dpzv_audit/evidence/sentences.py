@@ -58,7 +58,7 @@ def supports(upper: float, claimed: float) -> bool:
 
 
 def _beside(success: Interval, other: float | Interval) -> str:
-    """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
+    """Return in words on which side `success` lies: in all of these trainings, else over trainings."""
     comparison = compared(success, other)
     trainings = success.over_trainings
     if comparison.side is None:

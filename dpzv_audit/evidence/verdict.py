@@ -183,7 +183,7 @@ _UNACCOUNTED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Theory:
-    """What the accountants say of a release; where none is known to account for, nothing `applies`.
+    """The answers of all accountants about a release; where no release is known, nothing `applies`.
 
     `bounds` are every accountant's answers; `unaccounted` is the gap that leaves nothing to account for, and `why` what
     the method says of that. `stated` says that they are on a release that a system states.
@@ -246,7 +246,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What `trials` trials could show at most: the least p-value, and the largest epsilon, or success, certified.
+    """The most that `trials` trials could show: the least p-value, and the largest epsilon, or success, certified.
 
     `most` is None where no result is the largest; `unit` is what trials are called.
     """
@@ -259,7 +259,7 @@ class Reach:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackEvidence:
-    """What was measured of the attacks that a claim on success is about.
+    """Measurements of the attacks that a claim on success is about.
 
     Attributes:
         rates: Success by training of the attack that the claim names, or that a pilot chose.

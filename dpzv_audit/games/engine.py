@@ -58,7 +58,7 @@ class MechanismFailed(AuditError):
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How the trials are to be run: pairs in memory at once, workers, the time limit, and where chunks are kept.
+    """How trials are run: pairs in memory at once, workers, the time limit, and where chunks are kept.
 
     `progress` is called with the pairs done and their arrays after each chunk, in the order in which chunks end.
     """
@@ -203,7 +203,7 @@ def run_chunk(trials: Play, first: int, last: int, at_once: int | None = None) -
     Also return how many at a time it sufficed for, None where it sufficed for all that was tried. The numbers are
     those of one go, since every pair draws from streams of its own. A failure ends the chunk after its pairs.
     """
-    pieces: list[Arrays] = []
+    pieces = []
     fitted = at_once
     failure: Arrays = {}
     for arrays, sufficed in in_pieces(trials, first, last, at_once):

@@ -93,7 +93,7 @@ class FittedScore:
 
     @property
     def gap(self) -> float:
-        """By how many standard deviations the mean held-out score of "in" is larger."""
+        """Standard deviations by which the mean held-out score of "in" is larger."""
         inside, outside = self.held_out
         spread = float(np.sqrt(0.5 * (inside.var() + outside.var())))
         apart = float(inside.mean() - outside.mean())
@@ -101,7 +101,7 @@ class FittedScore:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a result says of it: its kind in words, what it was chosen on, and what it was chosen by."""
+        """Facts for a result: its kind in words, what it was chosen on, and what it was chosen by."""
         names = {COLUMN: "own"} if self.own else {}
         by = {"cross-validated log loss": self.held_out_loss, "epsilon that held-out runs certify": self.certified}
         lists = [
@@ -139,10 +139,10 @@ def fit_score(
     if COLUMN in kinds and views.shape[1] == 1:
         # They are the column itself, moved and stretched.
         kinds = [kind for kind in kinds if kind not in ("linear", "decorrelated")]
-    odds: dict[str, Floats] = {}
-    losses: dict[str, Floats] = {}
-    certified: dict[str, float] = {}
-    promised: dict[str, float] = {}
+    odds = {}
+    losses = {}
+    certified = {}
+    promised = {}
     perfect = certifiable(np.ones(len(in_views)), np.zeros(len(out_views)), delta=delta)
     chosen = kinds[0]
     with threadpool_limits(1):

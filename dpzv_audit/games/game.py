@@ -89,7 +89,7 @@ class Game:
 
     @property
     def unit(self) -> float:
-        """What a record adds to the scalar of a batch that holds it where its loss difference is at the clip, C/B."""
+        """Contribution C/B of a record to the scalar of its batch where its loss difference is at the clip."""
         return self.config.clip / self.config.batch_size
 
     @property

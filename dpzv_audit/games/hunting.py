@@ -34,20 +34,20 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """By how much the pilots certify more than the claim, then the gap between the worlds' mean scores."""
+        """Epsilon that the pilots certify beyond the claim, then the gap between the worlds' mean scores."""
         return self.lower - (self.claimed or 0.0), self.score.gap
 
 
 @dataclass(frozen=True)
 class Hunted:
-    """All variants by what pilots say of them, the best first; and what ended the pilots of others, by variant."""
+    """Variants ranked by their pilots, the best first, and errors that ended the pilots of others, by variant."""
 
     candidates: list[Candidate]
     failures: dict[str, AuditError]
 
     @property
     def scores(self) -> int:
-        """How many scores were compared, over all variants."""
+        """Number of scores that were compared, over all variants."""
         return sum(len(candidate.score.certified) for candidate in self.candidates)
 
 
@@ -71,8 +71,8 @@ def hunted(
     A variant that fails is left out: not every training runs on every data set, an empty batch for one. Where all fail,
     what the first one failed with is raised. `done` hears how many variants are, and the name of the best so far.
     """
-    candidates: list[Candidate] = []
-    failures: dict[str, AuditError] = {}
+    candidates = []
+    failures = {}
     for number, name in enumerate(variants_of(trials.path, trials.folder), start=1):
         try:
             candidates.append(_piloted(trials.of_variant(name), name, runs=runs, delta=delta, epsilon=epsilon))

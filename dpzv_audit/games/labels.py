@@ -63,7 +63,7 @@ class LabelTrials:
     def __call__(self, first: int, last: int) -> Arrays:
         """Play pairs `first` to `last` (exclusive)."""
         record, out, inside = self.canary
-        rows: list[np.ndarray] = []
+        rows = []
         step = max(1, _AT_ONCE // (2 * self.data.records * self.data.classes))
         for begin in range(first, last, step):
             pairs = min(step, last - begin)

@@ -106,7 +106,7 @@ def play(
     shape: tuple[int, ...] | None = None
     try:
         for calls in (_in_batches if batched else _one_by_one)(first, last, streams):
-            answers: list[tuple[int, Floats]] = []
+            answers = []
             for world, rng, begin, end in calls:
                 answer = (runner.batch if batched else runner.once)(world, rng, begin, end)
                 shape = answer.shape[1:] if shape is None else shape
@@ -461,14 +461,14 @@ def _code(spec: ModuleSpec) -> list[Path]:
 
 
 def _installed(spec: ModuleSpec) -> bool:
-    """Whether a module is of the standard library or an installed package, and nowhere beside it too."""
+    """Return whether a module is of the standard library or an installed package, and nowhere beside it too."""
     standard = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
     homes = [Path(home).resolve() for home in spec.submodule_search_locations or [spec.origin or ""]]
     return all(not _LIBRARY_FOLDERS.isdisjoint(home.parts) or any(map(home.is_relative_to, standard)) for home in homes)
 
 
 def _names(path: Path) -> Iterator[str]:
-    """Names of the modules that a file imports anywhere, those of its own package aside."""
+    """Yield the names of the modules that a file imports anywhere, those of its own package aside."""
     if path.suffix != ".py":
         return
     try:

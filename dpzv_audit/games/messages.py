@@ -33,7 +33,7 @@ _ITERATIONS = 30
 
 @dataclass(frozen=True, eq=False)
 class PublicLabels:
-    """What the adversary of a game of labels knows of the labels of one training.
+    """Knowledge of the adversary of a game of labels about the labels of one training.
 
     Attributes:
         candidates: Two classes (N, 2), the smaller first: a record's label is one of them, by its coin.
@@ -46,7 +46,7 @@ class PublicLabels:
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """What messages of one kind between two parties say of N records.
+    """Numbers about N records from messages of one kind between two parties.
 
     Attributes:
         kind: Kind of the messages.

@@ -154,7 +154,7 @@ def drawn(
 
 
 def held(world: World) -> Bools:
-    """Which rounds hold the canary, (T, n): one in each pass, at random."""
+    """Return which rounds hold the canary, (T, n): one in each pass, at random."""
     place = world.generator.integers(STEPS, size=(PASSES, world.runs)) + STEPS * np.arange(PASSES)[:, None]
     mask = np.zeros((ROUNDS, world.runs), dtype=bool)
     np.put_along_axis(mask, place, True, axis=0)
@@ -249,7 +249,9 @@ def _public_rate() -> Release:
 
 
 def _actual_divisor(world: World, *, others: float, canary: float, shift: float) -> Floats:
-    """Means over the batch as it is, others at `others` C and the canary, in "in", at `canary` C; the ids are secret.
+    """Return scores where the sum is divided by the size of the batch as it is; the ids are secret.
+
+    The others contribute `others` C each, the canary, in "in", `canary` C.
 
     `shift` is what the canary adds to a batch of the expected size, in units of C/B; without it a mean is `others`.
     """

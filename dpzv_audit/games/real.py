@@ -97,7 +97,7 @@ class RealTrials:
 
     @cached_property
     def sampling(self) -> Sampling:
-        """How records come into batches."""
+        """Sampling of records into batches."""
         return Sampling.of(self.game.config, self.records, self.plan.active)
 
     @property
@@ -108,7 +108,7 @@ class RealTrials:
 
     @property
     def kind(self) -> str:
-        """How the game is scored, see `game.SCORES`: exactly wherever what the adversary knows allows it.
+        """Kind of the scores, a key of `game.SCORES`: exact ones wherever what the adversary knows allows them.
 
         A transcript can be played again under both worlds by those who receive every scalar, where the server's own
         update draws no noise that they do not see; joint-zo's other records are known to who plays it again.
@@ -186,7 +186,7 @@ class RealTrials:
         return {f"{side}_{name}": rows for side, arrays in named for name, rows in arrays.items()}
 
     def canaries(self, records: tuple[int, ...]) -> "dict[int, CanaryClient]":
-        """All clients hold a part of a worst-case canary; client 1 repeats its first batches as an attacked training.
+        """Return all clients with a piece of a worst-case canary; client 1 repeats its first batches as attacked.
 
         For other canaries clients follow the protocol.
         """
@@ -296,7 +296,7 @@ class RealTrials:
         return {"scores": known_ids_score(scalars, counted, others), "counts": (counted > 0).sum(0)}
 
     def _cap_weights(self, held: np.ndarray) -> np.ndarray:
-        """How much each round with the canary counts, (T, n): under a cap on participations later ones say nothing."""
+        """Return how much each round with the canary counts, (T, n): beyond a cap on participations not at all."""
         cap = self.game.config.participation_cap
         if cap is None:
             return np.ones(held.shape)
@@ -307,7 +307,7 @@ class RealTrials:
         return np.asarray(weights[np.arange(len(held))[:, None], before])
 
     def _mixture(self, scalars: np.ndarray) -> np.ndarray:
-        """Scores of one who does not know the batches: `mixture_score` about what all batches add in common."""
+        """Return scores of one who does not know the batches: `mixture_score` about what all batches add in common."""
         game = self.game
         shift = game.unit if game.others == "saturated" else 0.0
         mean_out, mean_in = (mean - shift for mean in game.means)
@@ -315,7 +315,7 @@ class RealTrials:
         return mixture_score(scalars - common, self.sampling, sigma=self.plan.sigma, mean_in=mean_in, mean_out=mean_out)
 
     def _membership(self, run: Run) -> np.ndarray:
-        """Loss of the canary under the final model with its label of "out" less that with its label of "in".
+        """Return the loss of the canary under the final model with its label of "out" less that with its label of "in".
 
         Where the record itself is added or replaced, its loss with its label of "in".
         """
@@ -332,7 +332,7 @@ class RealTrials:
 
 
 def _alike(arrays: Arrays, count: int | None) -> bool:
-    """Whether the information of all runs with `count` participations (None: of all runs), of both worlds, is one."""
+    """Return whether all runs with `count` participations (None: all runs), of both worlds, have one information."""
     sides = [
         side if count is None else side[counts == count]
         for side, counts in zip(side_pair(arrays, "information"), side_pair(arrays, "counts"), strict=True)
@@ -404,12 +404,12 @@ CANARY_STRENGTH = 10.0
 
 
 def saturating_difference(config: ScalarConfig) -> float:
-    """Loss difference at which the clip saturates: C * 2 lambda (C * lambda as eq. 7 is printed)."""
+    """Return the loss difference at which the clip saturates: C * 2 lambda (C * lambda as eq. 7 is printed)."""
     return config.clip * config.smoothing * (2.0 if config.difference == "central" else 1.0)
 
 
 def strength(config: ScalarConfig) -> float:
-    """Norm of the canary's embeddings: the loss difference it makes is of that order, far above what saturates."""
+    """Return the norm of the canary's embeddings: its loss difference is of that order, far above what saturates."""
     return CANARY_STRENGTH * max(1.0, saturating_difference(config))
 
 
@@ -441,7 +441,7 @@ class CanaryClient:
         self._records = self._records.to(candidates.device)
 
     def uploads(self, turn: ClientTurn) -> Tensor:
-        """Embeddings (K, 2, B, width), see `mechanisms.core.context.ClientBehaviour.uploads`."""
+        """Return embeddings (K, 2, B, width), see `mechanisms.core.context.ClientBehaviour.uploads`."""
         ids = turn.batch.ids
         pair = torch.zeros(turn.shape, dtype=turn.dtype, device=turn.device)
         if self._others == "saturated":
@@ -455,18 +455,18 @@ class CanaryClient:
         return pair
 
     def saturates(self, fed: Federation, number: int, config: ScalarConfig) -> bool:
-        """Whether what this client sends for the canary still saturates the clip under the server's parameters."""
+        """Return whether what this client sends for the canary still saturates the clip at the server's parameters."""
         reach = _reach(loss_differences(fed, number, self.embedding.unsqueeze(1)))
         return bool((reach >= saturating_difference(config)).all())
 
 
 def _reach(differences: Tensor) -> Tensor:
-    """How far embeddings get with both labels: the smaller of the loss differences, in the direction of each."""
+    """Return the smaller of the loss differences with both labels, in the direction of each."""
     return torch.minimum(-differences[..., 0], differences[..., 1])
 
 
 def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Tensor, classes: int) -> Tensor:
-    """Gradient of every logit at one row of embeddings, shape (K, classes, M * width); `rows` (K, 1, M * width)."""
+    """Return the gradient (K, classes, M * width) of every logit at one row of embeddings, `rows` (K, 1, M * width)."""
     logits, pullback = server.vjp(parameters, rows)
     directions = []
     for label in range(classes):
@@ -477,7 +477,7 @@ def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Ten
 
 
 def _candidates(fed: Federation, config: ScalarConfig, number: int, seed: int) -> Tensor:
-    """Embeddings (K, n, width) of client `number` that may saturate: along the logits' gradients, and random ones."""
+    """Return embeddings (K, n, width) of a client that may saturate: along the logits' gradients, and random ones."""
     centre = torch.zeros(fed.stack, 1, len(fed.clients) * fed.width, dtype=fed.dtype, device=fed.device)
     gradients = logit_directions(fed.server, fed.server_parameters, rows=centre, classes=fed.data.classes)
     rising = gradients[..., fed.slots[number - 1]]
@@ -493,7 +493,7 @@ def _candidates(fed: Federation, config: ScalarConfig, number: int, seed: int) -
 
 
 def loss_differences(fed: Federation, number: int, candidates: Tensor) -> Tensor:
-    """Loss at v less loss at -v, for every label, (K, n, classes), where only client `number`'s embedding is not 0."""
+    """Return loss at v less loss at -v, (K, n, classes) by label, where only client `number`'s embedding is not 0."""
     both = torch.cat((candidates, -candidates), 1)
     rows = both.new_zeros(*both.shape[:2], len(fed.clients) * fed.width)
     rows[..., fed.slots[number - 1]] = both
@@ -546,7 +546,7 @@ def play_one_run(trials: RealTrials, canaries: int) -> CoinScores:
 
 
 def _held(ids: NDArray[np.int64], records: NDArray[np.int64]) -> Bools:
-    """Which rounds hold each of the records: (T, B) ids -> (T, m)."""
+    """Return which rounds hold each of the records: (T, B) ids -> (T, m)."""
     place = np.searchsorted(records, ids).clip(max=len(records) - 1)
     rounds, columns = np.nonzero(records[place] == ids)
     held = np.zeros((len(ids), len(records)), dtype=bool)

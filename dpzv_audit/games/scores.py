@@ -24,7 +24,7 @@ Column = Annotated[Floats, PlainValidator(lambda values: np.asarray(values, dtyp
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianGiven:
-    """What makes scores Gaussian: the game, where need be given a `count` of participations of this `probability`.
+    """A condition under which scores are Gaussian: the game, or a `count` of participations of this `probability`.
 
     `vouched`: that they are Gaussian is the word of a user, not of a game of the tool's own.
     """
@@ -71,7 +71,7 @@ class GameScores:
 
     @property
     def runs(self) -> dict[str, int]:
-        """How many runs of either world were scored, as a result names them."""
+        """Numbers of runs of either world that were scored, as a result names them."""
         return {"runs_in": len(self.in_scores), "runs_out": len(self.out_scores)}
 
     @property
@@ -100,7 +100,7 @@ class GameScores:
 
     @property
     def warnings(self) -> list[str]:
-        """What the scores, in the order of their runs, say against tests of them; of coins what their score misses."""
+        """Warnings against tests of the scores in the order of their runs; of coins, what their score misses."""
         warning = self.blind if self.coins else dependence(*self.sides)
         return [*self.notes, *([warning] if warning else [])]
 

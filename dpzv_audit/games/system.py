@@ -128,7 +128,7 @@ class MessageScore:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a result says of it."""
+        """Facts for a result."""
         losses = ", ".join(f"{words} {loss:.3f}" for words, loss in self.tried.items())
         return {
             **self.fitted.facts,
@@ -148,9 +148,9 @@ def fitted_score(
     """
     check_count("fit_trainings", trainings)
     name = game.training.method.name
-    heard: list[dict[str, Heard]] = []
-    ones: list[Ids] = []
-    zeros: list[Ids] = []
+    heard = []
+    ones = []
+    zeros = []
     for number in range(trainings):
         messages, plays, coins = game.played(number)
         if not messages:
@@ -230,8 +230,8 @@ def play(
         other.
     """
     check_count("trainings", trainings)
-    scores: list[Floats] = []
-    bits: list[Ids] = []
+    scores = []
+    bits = []
     for number in range(score.trainings + first, score.trainings + first + trainings):
         heard, plays, coins = game.played(number)
         scores.append(score(heard)[plays])

@@ -40,7 +40,7 @@ _EXPONENT = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How a record comes into batches: `records` D, `batch_size` B, sampler, and the active client of each round.
+    """The sampling of a record into batches: `records` D, `batch_size` B, sampler, and the active client of each round.
 
     `sample_rate` is the public rate of Poisson sampling; None: B/D.
     """
@@ -89,7 +89,7 @@ class Sampling:
 
 
 def _binomial(n: int, p: float) -> Floats:
-    """Probabilities of 0..n successes in n trials of chance p in [0, 1]."""
+    """Return the probabilities of 0..n successes in n trials of chance p in [0, 1]."""
     if n == 0 or p <= 0.0:
         return np.asarray(np.eye(1, n + 1)[0])
     if p >= 1.0:
@@ -124,7 +124,7 @@ def counted_law(sampling: Sampling, clients: Sequence[int] | None, cap: int | No
 
 
 def cap_weights(sampling: Sampling, client: int, cap: int) -> Floats:
-    """Chance that a record's k-th participation with `client` still counts under a cap over all clients' rounds.
+    """Return the chance that a record's k-th participation with `client` counts under a cap over all clients' rounds.
 
     Shape (own rounds, cap + 1): by own round and number k of participations with this client before it. The client does
     not see the other clients' batches, but it knows their sampler and how many rounds they had.
@@ -165,7 +165,7 @@ def mixture_score(
 
 
 def _log_mixture(x: NDArray[np.floating], shift: float, absent: float, sampling: Sampling) -> Floats:
-    """Log of the mixture's density over that of N(0, 1), summed over independent rounds: x (t, n) -> (n,)."""
+    """Return the log of the mixture's density over that of N(0, 1), summed over independent rounds, (n,)."""
     exponent = x * x.dtype.type(shift) - x.dtype.type(0.5 * shift * shift)
     safe = abs(shift) * (8.0 + 0.5 * abs(shift)) < _EXPONENT and float(exponent.max(initial=0.0)) < _EXPONENT
     if sampling.sampler == "shuffled":
@@ -184,7 +184,7 @@ def _log_mixture(x: NDArray[np.floating], shift: float, absent: float, sampling:
 
 
 def known_ids_score(scalars: Floats, held: Bools, others: Floats | float = 0.0) -> Floats:
-    """Sum (n,) over the rounds that `held` (T, n) the canary of the scalars (T, n) less what the `others` add.
+    """Return the sum (n,) of scalars (T, n), less what the `others` add, over rounds that `held` (T, n) the canary.
 
     The exact log-likelihood ratio up to scale for means of +-m or 0 and m, equal in all rounds.
     """
@@ -304,7 +304,7 @@ class SimulatedTrials:
         return {"out_scores": out, "in_scores": inside, "out_counts": counts[0], "in_counts": counts[1]}
 
     def _secret(self, generator: np.random.Generator, size: int) -> Arrays:
-        arrays: Arrays = {}
+        arrays = {}
         mean_out, mean_in = self.game.means
         for side, mean in (("out", mean_out), ("in", mean_in)):
             scalars = generator.standard_normal((len(self.sampling.active), size), dtype=np.float32)
@@ -342,7 +342,7 @@ def in_blocks(draw: Callable[[int], Arrays], first: int, last: int, size: int) -
 
 @dataclass(frozen=True)
 class World:
-    """So many runs of a mechanism in one world; `sign` is 1 in "in" and -1 in "out"."""
+    """Runs of a mechanism in one world; `sign` is 1 in "in" and -1 in "out"."""
 
     generator: np.random.Generator
     runs: int
