@@ -1,4 +1,4 @@
-"""Contract tests for methods, attacks and data sets: what this package's own keep, and those of others must.
+"""Contract tests for methods, attacks and data sets, which this package's own pass and those of others must pass.
 
 Each check takes what a registry holds and raises `AssertionError` in one line that names the object and the rule that
 it breaks:

@@ -1,1 +1,1 @@
-"""What every method is built of: messages, replicas of models, random streams, noise, and the loop that trains."""
+"""The parts of every method: messages, replicas of models, random streams, noise, and the loop that trains."""

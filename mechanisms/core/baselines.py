@@ -1,4 +1,4 @@
-"""What baselines share: clips and noise on a channel, the release that states it, and first-order rounds.
+"""Baselines: clips and noise on a channel, the release that states them, and first-order rounds (papers 001, 003).
 
 `embedding`: each record's embedding is clipped in L2 norm to C_h and N(0, sigma^2 I) is added (the "VAFL mechanism"
 that paper 001 gives its baselines); `embedding-batch`: the clip is over the whole B x d_h tensor, as the one public

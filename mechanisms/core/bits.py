@@ -1,4 +1,4 @@
-"""Draws exactly, from uniform bits: with chance exp(-x), uniformly of n, and what mechanisms on counts make of them.
+"""Exact draws from uniform bits: events of chance exp(-x), uniform numbers, and mechanisms on counts made of them.
 
 A pure guarantee of (epsilon, 0) is literally false of noise that is drawn in floating point: it has a largest value,
 and gaps between values, so that an output may be possible under one of two neighbouring inputs alone. Here a chance

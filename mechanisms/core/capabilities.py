@@ -1,4 +1,4 @@
-"""Capabilities: what a training has for attacks to work with, and what a rehearsal learnt about a user's own one."""
+"""Capabilities of a training: what attacks can work with, and what a rehearsal showed of a user's own training."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Capabilities:
         up: Messages to the server, by kind.
         coupled: Whether a gradient depends on labels of other records.
         telling: Kinds of messages to each party that are not the same when labels differ.
-        nameless: Those among them of which it is not known which records they are about.
+        nameless: Kinds among `telling` whose messages do not say which records they are about.
         contradicted: How a rehearsal contradicts the release that a system states.
         not_made: Tests of a rehearsal that were not made.
     """

@@ -182,7 +182,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Adversary:
-    """Who looks: a kind of `base.findings.ADVERSARIES`, the clients it controls, and whether ids are public."""
+    """An adversary: its kind (`base.findings.ADVERSARIES`), the clients it controls, and whether ids are public."""
 
     kind: str
     clients: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""Saves a run between two rounds and takes it up again to the same numbers.
+"""Saving a run between two rounds, and taking it up again to the same numbers.
 
 All random streams are functions of counters (rounds, own rounds, batches), so a checkpoint is tensors (parameters,
 momentum, table, what observers count) and a few whole numbers, in one safetensors file: no pickle, no generator states.

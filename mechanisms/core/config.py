@@ -1,4 +1,4 @@
-"""What every training run can be told, validated once and frozen; a method's own settings stand beside its run."""
+"""Settings that methods share, validated once and frozen; a method's own settings stand beside its run."""
 
 import math
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ ForwardBits = Annotated[Bits | None, Field(description="Bits per value of the em
 
 
 class TrainingConfig(BaseModel):
-    """What every method takes.
+    """Settings of every method.
 
     An epoch is floor(D/B) rounds in all, over all clients together: the reading that fits the papers' byte counts. With
     a public `sample_rate` Q it is floor(1/Q), so that the number of rounds does not tell how many records there are.
@@ -186,7 +186,7 @@ _BY_CLIENT = ("activation_probabilities", "compute_times")
 
 
 class AsyncConfig(TrainingConfig):
-    """What methods take whose clients are active one at a time."""
+    """Settings of methods whose clients are active one at a time."""
 
     activation: Literal["cyclic", "random"] = "cyclic"
     """Which client is active: in turn, or with probability q_m."""
@@ -225,7 +225,7 @@ Downlink = Literal["scalar", "losses", "gradient", "other", "none"]
 
 
 class ProtectedConfig(AsyncConfig):
-    """What every baseline takes that protects a channel: what is clipped and noised, and how the noise follows.
+    """Settings of baselines that protect a channel: what is clipped and noised, and how the noise follows.
 
     Attributes:
         uploads: Embeddings that a client sends of each record of a batch.
@@ -291,7 +291,7 @@ class ProtectedConfig(AsyncConfig):
 
 
 class BaselineConfig(ProtectedConfig):
-    """What the first-order baselines share. Rates and momentum are those of plain SGD."""
+    """Settings of the first-order baselines. Rates and momentum are those of plain SGD."""
 
     client_rate: ClientRate = 0.05
     server_rate: ServerRate = 0.05

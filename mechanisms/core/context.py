@@ -1,4 +1,4 @@
-"""What a run is given, what it gives, and what an accountant is told of its deployment."""
+"""Inputs and outputs of a run: context, data and trained models, and the deployment that an accountant asks about."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ class RunContext:
         behaviours: Clients, by number from 1, that do not follow the protocol.
         plan: Schedule and noise of a scalar channel where they are decided already; None: the run decides them.
         noised: Gets the sums without noise (`NoisedScalars.sums`) of a round, (K,), and returns them with noise of its
-            own: who plays two worlds at once sees both.
+            own; used to run both worlds in one stack.
         released: Maps a round's noised scalars (K,) to what goes out instead.
         channel: What the run sends its messages on; None: one of its own, which shows them to `observers`.
         progress: Hears of rounds within what is one step for the rest: a whole training of a system.
@@ -153,7 +153,7 @@ class ClientTurn:
 
 @runtime_checkable
 class ClientBehaviour(Protocol):
-    """A client that does not do as the method says: a curious client's queries, a canary's embeddings.
+    """A client that deviates from the protocol: a curious client's queries, a canary's embeddings.
 
     It acts through messages like everybody else: it chooses what it uploads and keeps what comes back.
     """
@@ -283,7 +283,7 @@ def dtype_of(config: TrainingConfig) -> torch.dtype:
 
 @dataclass(frozen=True)
 class TrainedStack:
-    """What K trainings gave: models, accuracy, costs and the facts an accountant needs.
+    """The outcome of K trainings: models, accuracy, costs and the facts an accountant needs.
 
     `correct` says which test records are classified right, booleans (K, n), and `loss` is the mean test loss (K,).
     `history` has (epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for, and `traffic` the

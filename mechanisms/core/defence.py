@@ -1,4 +1,4 @@
-"""What a defence is to a training: settings of a name, and what they do to labels, or to what is sent up or down.
+"""Defences: settings with a name, and what they do to labels, or to what is sent up or down.
 
 Labels change before the first round. Gradients change after the noise of the method's own, so that its bound holds of
 them still: of defences that do not read labels what goes down is post-processing. Several change them in turn.
@@ -35,7 +35,7 @@ Place = Literal["labels", "embedding", "gradient"]
 
 @dataclass(frozen=True)
 class Draws:
-    """Where a defence draws from: secret bits or a seed, replica by replica; `place` is that among the defences.
+    """The source of a defence's draws: secret bits or a seed, for each replica; `place` is that among the defences.
 
     `seed` is public: what is random and protects nothing. On the `channel` clients send what a defence needs of them;
     None: a system of the user's own, whose messages are its own. `number` is that of a message among all of the run.

@@ -1,4 +1,4 @@
-"""Puts side by side what stacks of replicas gave that were trained one after the other, as if by one stack."""
+"""Joins results of stacks of replicas that were trained one after the other, as if by one stack."""
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace

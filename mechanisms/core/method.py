@@ -1,4 +1,4 @@
-"""What a training method is to the rest of the toolkit: a name, a configuration, a run, and answers about them."""
+"""A training method as the rest of the toolkit sees it: name, configuration, run, and answers about them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ _NO_SCALARS = "the games are played on noised scalars, and there are none"
 
 
 class Stack(Protocol):
-    """What the loop that trains asks of the parties of a stack."""
+    """The parties of a stack, as the loop that trains needs them."""
 
     channel: Channel
 
@@ -79,7 +79,7 @@ def federation_of(run: Run) -> Federation:
 
 @dataclass(frozen=True, kw_only=True)
 class Protection:
-    """What the noise of a configuration protects.
+    """The protection that the noise of a configuration gives.
 
     Attributes:
         words: Which channel it protects, for every result.

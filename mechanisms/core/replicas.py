@@ -155,7 +155,7 @@ class MomentumSGD:
 
 @dataclass(frozen=True)
 class SoftTargets:
-    """What a loss compares logits with in the place of labels: `rows` (S, n, classes).
+    """Targets that a loss compares logits with in the place of labels: `rows` (S, n, classes).
 
     Shares of classes, whose cross-entropy is meant; or, of a label that came about at random, the chance of it under
     each class (`likelihoods`), when the loss is that of the label under the model and the chances together (Patrini et
@@ -188,7 +188,7 @@ Targets = Tensor | SoftTargets
 
 
 class ServerBatch(NamedTuple):
-    """What the server steps by: rows (K, B, M * width), labels (K, B), and which records count, (K, B); None: all."""
+    """The batch of a server's step: rows (K, B, M * width), labels (K, B), and which records count, (K, B), or None."""
 
     rows: Tensor
     labels: Targets

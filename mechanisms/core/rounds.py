@@ -1,7 +1,7 @@
 """The verbs of a round, in the order of paper 001's algorithm 1: whose turn it is, what goes up, what comes down.
 
-A method's `step` says them one after the other. Clients that deviate from the protocol are hidden in them: what such a
-client sends takes the place of what it should send, and it does with an answer what it wants.
+A method's `step` says them one after the other. A client that deviates from the protocol is handled in them: what it
+sends takes the place of what it should send, and it steps by an answer as it likes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

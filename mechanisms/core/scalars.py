@@ -27,7 +27,7 @@ from .noise import SCALAR_BITS, ClipRule, GaussianNoise, Grid, clip, nearest_ste
 
 
 class ScalarConfig(AsyncConfig):
-    """What a method takes whose server answers with one clipped, noised scalar; defaults are paper 001's table 3."""
+    """Settings of methods whose server answers with one clipped, noised scalar; defaults are paper 001's table 3."""
 
     epsilon: float | None = Field(1.0, gt=0)
     """Claimed epsilon, from which the noise follows."""

@@ -29,7 +29,7 @@ _BLOCK = 64
 
 @dataclass(frozen=True)
 class Streams:
-    """Where K replicas draw from, each from streams of its own, and how what is drawn is laid out.
+    """The streams that K replicas draw from, each from its own, and the layout of what is drawn.
 
     `seed` may be secret bits in its place: once their key is renewed, all that is drawn follows from the new one.
     """
@@ -45,9 +45,9 @@ class Streams:
 
 
 class Blocks(ABC, Generic[T]):
-    """Draws for round after round, a block of `per_block` rounds at a time; anew once a secret key is renewed.
+    """Draws for one round after the other, a block of `per_block` rounds at a time; anew once a secret key is renewed.
 
-    So many rounds have been `drawn` by `next`.
+    `drawn` counts the rounds that `next` has drawn.
     """
 
     streams: Streams

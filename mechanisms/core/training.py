@@ -1,4 +1,4 @@
-"""What is trained, and how any method runs to its end: rounds, epochs and evaluation, for a stack of K replicas."""
+"""A training, and the loop that runs any method to its end: rounds, epochs and evaluation, for K replicas."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ NoiseSource = int | Literal["os"]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What is trained: a method as configured, on a data set, from a seed and on a device."""
+    """A method as configured, on a data set, from a seed and on a device."""
 
     method: MethodSpec
     config: TrainingConfig
@@ -90,9 +90,9 @@ class KeepsNoiseKeys(Protocol):
 
 @dataclass(frozen=True)
 class _Secrets:
-    """Secret bits of a run: what its `noise` is drawn from, and what else a bound counts on, if any.
+    """Secret bits of a run, if any: for its `noise`, and for the `sampling` that a bound counts on.
 
-    Where the run can be taken up again a `keeper` has the keys, and gives another after every epoch.
+    Of a run that can be taken up again a `keeper` has the keys, and gives another after every epoch.
     """
 
     noise: SecretBits | None = None

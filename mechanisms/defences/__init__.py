@@ -1,4 +1,4 @@
-"""Defences by name: what is done to a training so that it tells less. A defence is one file and a line here.
+"""Defences by name, which make a training tell less; adding one is one file and a line here.
 
 Packages that are installed beside this one may add theirs (`dpzv_audit.base.registry`).
 """

@@ -25,7 +25,7 @@ MOST_GROWTH = 100
 
 
 class Problem(NamedTuple):
-    """What the covariances follow from, each (K,): see `optimal`.
+    """The quantities that decide the covariances, each (K,): see `optimal`.
 
     `u` and `v` are the variances of a coordinate within class 0 and 1, `gap` is |g1 - g0|^2, `share` that of class 1 in
     the batch, and `width` the number of coordinates.
