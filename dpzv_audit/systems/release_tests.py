@@ -1,4 +1,4 @@
-"""Tests a stated release on what a rehearsal sent: clip, noise, sampler and participations.
+"""Tests a stated release on the messages of a rehearsal: participations, sampler, clip and noise.
 
 A release states a clip C, a noise sigma and a schedule. One training can contradict them, and cannot prove them.
 
@@ -24,9 +24,9 @@ has no false alarm.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -61,19 +61,12 @@ _SHARED = 1e6
 _SAMPLER = 0.1
 """Share of the false alarms that tests of the sampler have."""
 _SLACK = 1.01
-"""Clips are rounded, and floats are added: a difference of so many times 2 C is none."""
-
-
-def _stats() -> Any:
-    """Return scipy.stats, which takes a second to import and which most commands do not need."""
-    import scipy.stats
-
-    return scipy.stats
+"""Clips are rounded, and floats are added: a change up to this factor times 2 C contradicts no clip."""
 
 
 @dataclass(frozen=True, eq=False)
 class Excerpt:
-    """What one training sent: its messages in order, the ids that they name, and the numbers of the first of them."""
+    """The messages of one training in order, the ids that they name, and the numbers of the first of them."""
 
     messages: Sequence[Sent]
     tensors: Mapping[str, NDArray[Any]]
@@ -81,18 +74,18 @@ class Excerpt:
     @classmethod
     def of(cls, messages: Sequence[Sent], tensors: Arrays) -> "Excerpt":
         """Return an excerpt that holds `_MOST_NUMBERS` numbers of each kind of messages that a release may be on."""
-        kept = {one.ids: tensors[one.ids] for one in messages if one.ids}
+        kept = {message.ids: tensors[message.ids] for message in messages if message.ids}
         room = dict.fromkeys(CARRIES.values(), _MOST_NUMBERS)
-        for one in messages:
-            if room.get(one.kind, 0) > 0:
-                kept[one.tensor] = tensors[one.tensor]
-                room[one.kind] -= kept[one.tensor].size
+        for message in messages:
+            if room.get(message.kind, 0) > 0:
+                kept[message.tensor] = tensors[message.tensor]
+                room[message.kind] -= kept[message.tensor].size
         return cls(messages, kept)
 
 
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
-    """What the trainings of a rehearsal sent.
+    """The messages of the trainings of a rehearsal.
 
     Attributes:
         first: Of the training on the true labels.
@@ -107,40 +100,32 @@ class Rehearsal:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the tests of a stated release found: what contradicts it, and which tests could not be made, in words."""
+    """The result of the tests of a stated release, in words: contradictions, and tests that could not be made."""
 
     contradicted: tuple[str, ...] = ()
     not_made: tuple[str, ...] = ()
 
 
 def held_against(release: Release, rehearsal: Rehearsal, *, joined: bool = False) -> Findings:
-    """Return what the messages of a rehearsal say of a stated release.
+    """Return how the messages of a rehearsal contradict a stated release.
 
     `joined`: one clip and one noise cover the messages of a round to all clients, which count once.
     """
-    kind = CARRIES[release.channel]
     noised = _noised(release, rehearsal.first)
-    contradicted = [*_counts(release, noised, kind, joined=joined)]
-    not_made = []
+    counts = tuple(_counts(release, noised, joined=joined))
     if release.channel == "zo-gradient":
-        return Findings(tuple(contradicted), ("clip and noise: no noise is added to a gradient estimate",))
-    clipped, missing = _clip(release, rehearsal)
-    contradicted += clipped
-    not_made += missing
-    if noised:
-        tests = _Noise(release, noised)
-        if tests.coarse:
-            not_made.append("noise: its grid is coarser than its standard deviation")
-        else:
-            contradicted += tests.failed()
-            not_made += tests.not_made()
-    not_made.append("whether noise is secret, and Gaussian beyond its tails")
-    return Findings(tuple(contradicted), tuple(not_made))
+        return Findings(counts, ("clip and noise: no noise is added to a gradient estimate",))
+    clip = _clip(release, rehearsal)
+    noise = _Noise(release, noised).findings() if noised else Findings()
+    return Findings(
+        counts + clip.contradicted + noise.contradicted,
+        (*clip.not_made, *noise.not_made, "whether noise is secret, and Gaussian beyond its tails"),
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """One message: who it is to or from, its round, its rows (n, d) where they were kept, and its ids where known."""
+class _Message:
+    """One message: its client, its round, its rows (n, d) where they were kept, and its ids where known."""
 
     client: int
     round: int
@@ -148,40 +133,40 @@ class _Rows:
     ids: Ids | None
 
     def named(self, kind: str) -> str:
-        """Return what the message is called."""
+        """Return the words for the message, which is of this kind."""
         return f"the {kind} of round {self.round} {'from' if kind == 'embeddings' else 'to'} client {self.client}"
 
 
-def _noised(release: Release, sent: Excerpt) -> list[_Rows]:
+def _noised(release: Release, sent: Excerpt) -> list[_Message]:
     """Return the messages of a channel, in order."""
-    kind = CARRIES[release.channel]
     up = release.channel == "embedding"
-    found = []
-    for one in sent.messages:
-        if one.kind != kind or (one.receiver if up else one.sender) != SERVER:
+    noised = []
+    for message in sent.messages:
+        client, other = (message.sender, message.receiver) if up else (message.receiver, message.sender)
+        if message.kind != CARRIES[release.channel] or other != SERVER:
             continue
         rows = None
-        if one.tensor in sent.tensors:
-            values = np.asarray(sent.tensors[one.tensor], np.float64)
+        if message.tensor in sent.tensors:
+            values = np.asarray(sent.tensors[message.tensor], np.float64)
             single = release.channel == "scalar" or values.ndim < 2
             rows = values.reshape(-1, 1) if single else values.reshape(len(values), -1)
-        ids = np.asarray(sent.tensors[one.ids]) if one.ids else None
-        found.append(_Rows(one.sender if up else one.receiver, one.round, rows, ids))
-    return found
+        ids = np.asarray(sent.tensors[message.ids]) if message.ids else None
+        noised.append(_Message(client, message.round, rows, ids))
+    return noised
 
 
 # Counts and the sampler.
 
 
-def _counts(release: Release, noised: Sequence[_Rows], kind: str, *, joined: bool) -> Iterator[str]:
+def _counts(release: Release, noised: Sequence[_Message], *, joined: bool) -> Iterator[str]:
     """Yield how the number, the size and the records of messages contradict a release."""
     if joined:
-        rounds = {one.round: one for one in noised}
-        noised = list(rounds.values())
+        noised = list({message.round: message for message in noised}.values())
     most = release.rounds * release.directions + release.whole_data_rounds
     if len(noised) > most:
+        kind = CARRIES[release.channel]
         yield f"{len(noised):,} {kind} messages were sent, the release implies at most {most:,}: state rounds"
-    batches = [one.ids for one in noised if one.ids is not None]
+    batches = [message.ids for message in noised if message.ids is not None]
     if not batches:
         return
     largest = max(map(len, batches))
@@ -189,111 +174,106 @@ def _counts(release: Release, noised: Sequence[_Rows], kind: str, *, joined: boo
         yield f"a batch holds {largest:,} records, the release states {release.batch_size:,}: state batch_size"
     times = int(np.bincount(np.concatenate(batches)).max())
     fixed = release.fixed_participations
-    if fixed is not None:
-        most = fixed * release.directions + release.whole_data_rounds
-        if times > most:
-            yield f"a record was in {times:,} messages, the release implies at most {most:,}: state participations"
+    if fixed is None:
+        yield from _sampled(release, noised, times)
         return
-    yield from _sampled(release, noised, times)
+    most = fixed * release.directions + release.whole_data_rounds
+    if times > most:
+        yield f"a record was in {times:,} messages, the release implies at most {most:,}: state participations"
 
 
-def _sampled(release: Release, noised: Sequence[_Rows], times: int) -> Iterator[str]:
+def _sampled(release: Release, noised: Sequence[_Message], times: int) -> Iterator[str]:
     """Yield how batches contradict a sampler that draws each by itself; error `_SAMPLER` of `FALSE_ALARM` in all."""
+    from scipy.stats import binom, hypergeom  # takes a second to import
+
     level = _SAMPLER * FALSE_ALARM / 4.0
     records = round(release.records)
-    said = f"the release states {release.sampler!r} batches"
+    stated = f"the release states {release.sampler!r} batches"
     rounds = -(-(times - release.whole_data_rounds) // release.directions)
-    if records * _stats().binom.sf(rounds - 1, release.rounds, release.rate) <= level:
-        yield f"a record was in {times:,} messages, which {said} of rate {release.rate:.3g} hardly ever give"
+    if records * binom.sf(rounds - 1, release.rounds, release.rate) <= level:
+        yield f"a record was in {times:,} messages, which {stated} of rate {release.rate:.3g} hardly ever give"
     by_client: dict[int, list[Ids]] = {}
-    for one in noised:
-        known = by_client.setdefault(one.client, [])
-        if one.ids is not None and not (known and np.array_equal(known[-1], one.ids)):
-            known.append(one.ids)
+    for message in noised:
+        earlier = by_client.setdefault(message.client, [])
+        if message.ids is not None and not (earlier and np.array_equal(earlier[-1], message.ids)):
+            earlier.append(message.ids)
     batches = max(by_client.values(), key=len)
     apart = [np.intersect1d(a, b).size == 0 for a, b in list(pairwise(batches))[::2]]
     if release.sampler == "poisson":
         chance = (1.0 - release.rate**2) ** records
     else:
-        chance = float(_stats().hypergeom.pmf(0, records, release.batch_size, release.batch_size))
-    if apart and _stats().binom.sf(sum(apart) - 1, len(apart), chance) <= level:
-        yield f"{sum(apart)} of {len(apart)} pairs of batches share no record, as if shuffled: {said}"
-    sizes = [len(one) for one in batches]
+        chance = float(hypergeom.pmf(0, records, release.batch_size, release.batch_size))
+    if apart and binom.sf(sum(apart) - 1, len(apart), chance) <= level:
+        yield f"{sum(apart)} of {len(apart)} pairs of batches share no record, as if shuffled: {stated}"
+    sizes = [len(batch) for batch in batches]
     if release.sampler == "poisson" and len(sizes) > 1:
-        likely = float(_stats().binom.pmf(math.floor((records + 1) * release.rate), records, release.rate))
+        likely = float(binom.pmf(math.floor((records + 1) * release.rate), records, release.rate))
         if len(set(sizes)) == 1 and likely ** (len(sizes) - 1) <= level:
-            yield f"all {len(sizes):,} batches hold {sizes[0]:,} records, {said}, whose sizes vary"
+            yield f"all {len(sizes):,} batches hold {sizes[0]:,} records, {stated}, whose sizes vary"
         total = sum(sizes)
-        tail = min(_stats().binom.cdf(total, records * len(sizes), release.rate), 1.0)
-        tail = min(tail, float(_stats().binom.sf(total - 1, records * len(sizes), release.rate)))
-        if tail <= level / 2.0:
-            yield f"batches hold {total / len(sizes):.1f} records on average, {said} of {records * release.rate:.1f}"
+        law = binom(records * len(sizes), release.rate)
+        if min(law.cdf(total), law.sf(total - 1)) <= level / 2.0:
+            yield f"batches hold {total / len(sizes):.1f} records on average, {stated} of {records * release.rate:.1f}"
     elif len(set(sizes)) > 1:
-        yield f"batches hold {min(sizes):,} to {max(sizes):,} records, {said} of {release.batch_size:,}"
+        yield f"batches hold {min(sizes):,} to {max(sizes):,} records, {stated} of {release.batch_size:,}"
 
 
 # The clip.
 
 
-def _clip(release: Release, rehearsal: Rehearsal) -> tuple[list[str], list[str]]:
+def _clip(release: Release, rehearsal: Rehearsal) -> Findings:
     """Return how two trainings that share their noise contradict the clip, or why the test was not made."""
-    if rehearsal.relabelled is None:
-        return [], ["clip: the system draws numbers that its seed does not decide, so no noise comes twice"]
+    changed = "features" if release.channel == "embedding" else "labels"
+    other = rehearsal.relabelled
+    if other is None:
+        return Findings(
+            not_made=("clip: the system draws numbers that its seed does not decide, so no noise comes twice",)
+        )
     if release.channel == "embedding":
         assert rehearsal.refeatured is not None
         other = rehearsal.refeatured()
-    else:
-        other = rehearsal.relabelled
+    by_row = release.clip_scope != "batch" and release.channel != "scalar"
     most = 2.0 * release.clip
     pairs = _paired(release, rehearsal.first, other)
-    for place, (one, change, largest) in enumerate(pairs):
-        norms = np.array([np.linalg.norm(change)]) if _whole(release) else np.linalg.norm(change, axis=1)
-        rounding = 1e-6 * largest * math.sqrt(change.shape[1])
-        if norms.max() <= _SLACK * most + rounding:
-            continue
-        # Fresh noise in both trainings would be on every row from here on.
-        rest = np.concatenate([values.ravel() for _, values, _ in pairs[place:]])
+    for place, (message, change, largest) in enumerate(pairs):
+        moved = float(np.max(np.linalg.norm(change, axis=1 if by_row else None)))
         width = change.shape[1]
-        rest = rest.reshape(-1, width) if all(v.shape[1] == width for _, v, _ in pairs[place:]) else change
+        if moved <= _SLACK * most + 1e-6 * largest * math.sqrt(width):
+            continue
+        named = message.named(CARRIES[release.channel])
+        # Fresh noise in both trainings would be on every row from here on.
+        later = [values for _, values, _ in pairs[place:]]
+        rest = np.concatenate(later) if {values.shape[1] for values in later} == {width} else change
         if _rare(_log_e((rest**2).sum(1) / (2.0 * release.sigma**2), width)) < math.log(_SHARED):
-            where = f"from {one.named(CARRIES[release.channel])} on other noise was drawn"
-            return [], [f"clip: {where} when {_what(release)} changed"]
-        of = "" if _whole(release) else " row"
-        moved = (
-            f"a{of} of {one.named(CARRIES[release.channel])} moved by {norms.max():.3g} when {_what(release)} changed"
+            return Findings(not_made=(f"clip: from {named} on other noise was drawn when {changed} changed",))
+        return Findings(
+            (
+                f"a{' row' if by_row else ''} of {named} moved by {moved:.3g} when {changed} changed, "
+                f"a clip of {release.clip:.3g} allows at most {most:.3g}",
+            )
         )
-        return [f"{moved}, a clip of {release.clip:.3g} allows at most {most:.3g}"], []
-    return [], [] if pairs else [f"clip: no message could be compared when {_what(release)} changed"]
+    return Findings(not_made=() if pairs else (f"clip: no message could be compared when {changed} changed",))
 
 
-def _what(release: Release) -> str:
-    return "features" if release.channel == "embedding" else "labels"
-
-
-def _whole(release: Release) -> bool:
-    return release.clip_scope == "batch" or release.channel == "scalar"
-
-
-def _paired(release: Release, first: Excerpt, other: Excerpt) -> list[tuple[_Rows, Floats, float]]:
-    """Return each message, what it moved by in the other training, and its largest number, while both send alike."""
-    found = []
-    for one, two in zip(_noised(release, first), _noised(release, other), strict=False):
-        if one.rows is None or two.rows is None:
+def _paired(release: Release, first: Excerpt, other: Excerpt) -> list[tuple[_Message, Floats, float]]:
+    """Return each message, its change in the other training, and its largest number, while both send alike."""
+    pairs = []
+    for here, there in zip(_noised(release, first), _noised(release, other), strict=False):
+        if here.rows is None or there.rows is None:
             break
-        alike = (one.client, one.round, one.rows.shape) == (two.client, two.round, two.rows.shape)
-        same = (one.ids is None) == (two.ids is None) and (one.ids is None or np.array_equal(_ids(one), _ids(two)))
-        if not (alike and same):
+        alike = (here.client, here.round, here.rows.shape) == (there.client, there.round, there.rows.shape)
+        if not alike or not np.array_equal(np.asarray(here.ids), np.asarray(there.ids)):
             break
-        found.append((one, two.rows - one.rows, float(np.abs(one.rows).max())))
-    return found
+        pairs.append((here, there.rows - here.rows, float(np.abs(here.rows).max())))
+    return pairs
 
 
 # Noise.
 
 
 def _log_e(energy: ArrayLike, freedom: ArrayLike, known: ArrayLike = 0.0) -> Floats:
-    """Return the log e-value of Q = `energy` with k = `freedom` and b^2 = `known`, of one shape: the mean over t."""
-    q, k, b = np.broadcast_arrays(energy, freedom, np.asarray(known, float))
+    """Return the log e-values (n,) of Q = `energy` with k = `freedom` and b^2 = `known`: each the mean over t."""
+    q, k, b = np.broadcast_arrays(np.atleast_1d(energy), freedom, np.asarray(known, float))
     total = np.full(q.shape, -np.inf)
     for t in _TILTS:
         total = np.logaddexp(total, -t * q + 0.5 * k * math.log1p(2.0 * t) + t * b / (1.0 + 2.0 * t))
@@ -302,13 +282,13 @@ def _log_e(energy: ArrayLike, freedom: ArrayLike, known: ArrayLike = 0.0) -> Flo
 
 def _rare(logs: Floats) -> float:
     """Return the log e-value of bets that some independent e-values, (n,) by their logarithms, are large."""
-    found = [np.logaddexp(math.log1p(-share), math.log(share) + logs).sum() for share in _RARE]
-    return float(logsumexp(found) - math.log(len(found)))
+    bets = [np.logaddexp(math.log1p(-share), math.log(share) + logs).sum() for share in _RARE]
+    return float(logsumexp(bets) - math.log(len(bets)))
 
 
 @dataclass(frozen=True)
 class _Family:
-    """Tests of one kind, which share a weight: their log e-values, and what the n-th one says where it alarms.
+    """Tests of one kind, which share a weight: their log e-values, and the words of the n-th one where it alarms.
 
     Of several kinds that alarm the one that `tells` most is named.
     """
@@ -321,71 +301,68 @@ class _Family:
 class _Noise:
     """The tests of noise on the messages of one training."""
 
-    def __init__(self, release: Release, noised: Sequence[_Rows]) -> None:
+    def __init__(self, release: Release, noised: Sequence[_Message]) -> None:
         self.release = release
         self.kind = CARRIES[release.channel]
-        kept = [(one, one.rows) for one in noised if one.rows is not None]
+        kept = [(message, message.rows) for message in noised if message.rows is not None]
         self.width = max(rows.shape[1] for _, rows in kept)
-        kept = [(one, rows) for one, rows in kept if rows.shape[1] == self.width]
-        self.noised = [one for one, _ in kept]
+        kept = [(message, rows) for message, rows in kept if rows.shape[1] == self.width]
+        self.noised = [message for message, _ in kept]
         self.rows = [rows / release.sigma for _, rows in kept]
         self.left_out = len(noised) - len(kept)
-        self.sizes = np.array([len(one) for one in self.rows])
-        self.energies = np.array([np.vdot(one, one) for one in self.rows])
+        self.sizes = np.array([len(rows) for rows in self.rows])
+        self.energies = np.array([np.vdot(rows, rows) for rows in self.rows])
 
-    @cached_property
-    def coarse(self) -> bool:
-        """Whether noise is in steps of more than its standard deviation."""
-        if self.release.noise != "grid":
-            return False
-        values = np.unique(np.abs(self.rows[0].ravel()))
-        return len(values) < 2 or float(np.diff(values).min()) > 1.0
+    def findings(self) -> Findings:
+        """Return which tests alarm, and which could not be made."""
+        if self.release.noise == "grid":
+            values = np.unique(np.abs(self.rows[0].ravel()))
+            if len(values) < 2 or float(np.diff(values).min()) > 1.0:
+                return Findings(not_made=("noise: its grid is coarser than its standard deviation",))
+        return Findings(tuple(self._failed()), tuple(self._not_made()))
 
-    def signal(self, rows: NDArray[np.int64] | int) -> Floats:
-        """Return the largest norm of what so many rows hold beside noise, in units of sigma."""
+    def _signal(self, rows: NDArray[np.int64] | int) -> Floats:
+        """Return the largest norm of all but the noise in this number of rows, in units of sigma."""
         clip = self.release.clip / self.release.sigma
         return np.asarray(clip if self.release.clip_scope == "batch" else clip * np.sqrt(rows))
 
-    def failed(self) -> list[str]:
-        """Return in words the tests that alarm: of the kind whose evidence is largest."""
+    def _failed(self) -> Iterator[str]:
+        """Yield the words for the tests that alarm, if any: of the kind whose evidence is largest."""
         families = list(self._families())
-        # What the sampler's tests and that of shared noise have is left to them.
+        # The rest of the level belongs to the tests of the sampler and of shared noise.
         share = 1.0 - _SAMPLER - 1.0 / (_SHARED * FALSE_ALARM)
         level = -math.log(FALSE_ALARM * share / len(families))
         alarms = [int((family.logs >= level + math.log(len(family.logs))).sum()) for family in families]
-        if not any(alarms):
-            return []
-        family, number = max(
-            ((family, number) for family, number in zip(families, alarms, strict=True) if number),
-            key=lambda pair: (pair[0].tells, float(pair[0].logs.max())),
-        )
-        more = f", and {number - 1:,} more like it" if number > 1 else ""
-        return [family.words(int(family.logs.argmax())) + more]
+        if any(alarms):
+            family, number = max(
+                ((family, number) for family, number in zip(families, alarms, strict=True) if number),
+                key=lambda pair: (pair[0].tells, float(pair[0].logs.max())),
+            )
+            more = f", and {number - 1:,} more like it" if number > 1 else ""
+            yield family.words(int(family.logs.argmax())) + more
 
-    def not_made(self) -> list[str]:
-        """Return in words what these tests leave out."""
-        missing = []
+    def _not_made(self) -> Iterator[str]:
+        """Yield the words for the messages and the faults that these tests leave out."""
         if self.left_out:
-            missing.append(f"noise of {self.left_out:,} messages: {len(self.rows):,} were tested")
-        smaller = self.energies / 9.0 + self.signal(self.sizes) ** 2
+            yield f"noise of {self.left_out:,} messages: {len(self.rows):,} were tested"
+        smaller = self.energies / 9.0 + self._signal(self.sizes) ** 2
         if _log_e(smaller.sum(), self.sizes.sum() * self.width) < math.log(1.0 / FALSE_ALARM) + math.log(20.0):
-            clip = f"a clip of {self.release.clip:.3g} hides it"
-            missing.append(f"whether noise is a third of the {self.release.sigma:.3g} that is stated: {clip}")
-        return missing
+            stated = f"the {self.release.sigma:.3g} that is stated"
+            yield f"whether noise is a third of {stated}: a clip of {self.release.clip:.3g} hides it"
+
+    def _deviation(self, energy: float, freedom: float, before: str = ", the release states") -> str:
+        """Return words that compare a standard deviation of noise with that which is stated."""
+        sigma = self.release.sigma
+        return f"{sigma * math.sqrt(max(energy, 0.0) / freedom):.3g} at most{before} {sigma:.3g}"
 
     def _families(self) -> Iterator[_Family]:
         """Yield all kinds of tests."""
-        sigma = self.release.sigma
-        sizes, energies, width = self.sizes, self.energies, self.width
-        freedom = sizes * width
-
-        def least(energy: float, of: float) -> str:
-            return f"{sigma * math.sqrt(max(energy, 0.0) / of):.3g} at most, the release states {sigma:.3g}"
-
+        energies, freedom = self.energies, self.sizes * self.width
         yield _Family(
-            _log_e(energies.sum(), freedom.sum()).reshape(1),
+            _log_e(energies.sum(), freedom.sum()),
             lambda n: (
-                f"the noise of {self.kind} messages has a standard deviation of {least(energies.sum(), freedom.sum())}"
+                f"the noise of {self.kind} messages has a standard deviation of "
+                f"{self._deviation(energies.sum(), freedom.sum())}"
             ),
             # Where hardly any noise is there, everything else follows from it.
             tells=3 if energies.sum() < 0.25 * freedom.sum() else 2,
@@ -394,59 +371,58 @@ class _Noise:
             _log_e(energies, freedom),
             lambda n: (
                 f"{self.noised[n].named(self.kind)} has noise of a standard deviation of "
-                f"{least(energies[n], freedom[n])}"
+                f"{self._deviation(energies[n], freedom[n])}"
             ),
         )
-        yield from self._within(least)
+        several = np.flatnonzero(self.sizes > 1)
+        if several.size:
+            yield from self._within(several)
+            yield self._lags()
+        if self.width > 1:
+            yield from self._coordinates()
         yield from self._by_row()
-        yield from self._between()
+        if len(self.rows) > 1:
+            yield from self._by_place()
+        for of, most in _MOST_OCCURRENCES.items():
+            yield from self._by_occurrence(of, most)
         yield self._tails()
 
-    def _within(self, least: Callable[[float, float], str]) -> Iterator[_Family]:
-        """Yield tests of rows and coordinates of one message, which are drawn at once."""
-        several = [n for n, rows in enumerate(self.rows) if len(rows) > 1]
-        if several:
-            centred = np.array([self.energies[n] - len(self.rows[n]) * _square(self.rows[n].mean(0)) for n in several])
-            left = (self.sizes[several] - 1) * self.width
-            yield _Family(
-                _log_e(centred.sum(), left.sum()).reshape(1),
-                lambda n: (
-                    f"rows of a {self.kind} message share their noise: what they differ by has a standard deviation of "
-                    f"{least(centred.sum(), left.sum())}"
-                ),
-            )
-            yield _Family(
-                _log_e(centred, left),
-                lambda n: (
-                    f"rows of {self.noised[several[n]].named(self.kind)} share their noise: what they differ by has a "
-                    f"standard deviation of {least(centred[n], left[n])}"
-                ),
-            )
-            lags, energy, freedom = self._lags()
-            yield _Family(
-                _log_e(energy, freedom),
-                lambda n: f"noise comes back {lags[n]} rows later within messages of kind {self.kind}",
-            )
-        if self.width > 1:
-            yield from self._coordinates(least)
+    def _within(self, several: NDArray[np.intp]) -> Iterator[_Family]:
+        """Yield tests of noise that the rows of one message share, in `several` messages."""
+        centred = np.array([self.energies[n] - len(self.rows[n]) * _square(self.rows[n].mean(0)) for n in several])
+        freedom = (self.sizes[several] - 1) * self.width
+        yield _Family(
+            _log_e(centred.sum(), freedom.sum()),
+            lambda n: (
+                f"rows of a {self.kind} message share their noise: what they differ by has a standard deviation of "
+                f"{self._deviation(centred.sum(), freedom.sum())}"
+            ),
+        )
+        yield _Family(
+            _log_e(centred, freedom),
+            lambda n: (
+                f"rows of {self.noised[several[n]].named(self.kind)} share their noise: what they differ by has a "
+                f"standard deviation of {self._deviation(centred[n], freedom[n])}"
+            ),
+        )
 
-    def _lags(self) -> tuple[list[int], Floats, Floats]:
-        """Return each lag twice, with the energies of sums and differences of rows so far apart, and their freedom."""
-        found: dict[int, list[float]] = {}
+    def _lags(self) -> _Family:
+        """Return the tests of sums and differences of rows of a message that are a lag apart, for each lag."""
+        totals: defaultdict[int, Floats] = defaultdict(lambda: np.zeros(3))
         for rows in self.rows[:_MOST_MESSAGES]:
             for lag in range(1, min(len(rows), _MOST_LAG + 1)):
                 first = np.flatnonzero(np.arange(len(rows) - lag) % (2 * lag) < lag)
                 a, b = rows[first], rows[first + lag]
                 both, cross = _square(a) + _square(b), 2.0 * float(np.vdot(a, b))
-                known = found.setdefault(lag, [0.0, 0.0, 0.0])
-                known[0] += 0.5 * (both + cross)
-                known[1] += 0.5 * (both - cross)
-                known[2] += a.size
-        lags = [lag for lag in found for _ in (0, 1)]
-        energy = np.array([value for known in found.values() for value in known[:2]])
-        return lags, energy, np.array([known[2] for known in found.values() for _ in (0, 1)])
+                totals[lag] += (0.5 * (both + cross), 0.5 * (both - cross), a.size)
+        lags = list(totals)
+        table = np.array([totals[lag] for lag in lags])
+        return _Family(
+            _log_e(table[:, :2].ravel(), np.repeat(table[:, 2], 2)),
+            lambda n: f"noise comes back {lags[n // 2]} rows later within messages of kind {self.kind}",
+        )
 
-    def _coordinates(self, least: Callable[[float, float], str]) -> Iterator[_Family]:
+    def _coordinates(self) -> Iterator[_Family]:
         """Yield tests of coordinates, their sums and differences, and of the direction in which noise was least."""
         number = float(self.sizes.sum())
         width = min(self.width, _MOST_WIDTH)
@@ -455,7 +431,8 @@ class _Noise:
         yield _Family(
             _log_e(own, number),
             lambda n: (
-                f"coordinate {n} of {self.kind} rows has noise of a standard deviation of {least(own[n], number)}"
+                f"coordinate {n} of {self.kind} rows has noise of a standard deviation of "
+                f"{self._deviation(own[n], number)}"
             ),
         )
         first, second = np.triu_indices(width, 1)
@@ -468,86 +445,81 @@ class _Noise:
                 "share their noise"
             ),
         )
-        # The direction follows from the messages before, which are dealt with in eight parts.
-        parts = np.array_split(np.arange(len(self.rows)), min(8, len(self.rows)))
+        # The direction follows from the messages before, which are dealt with in eight chunks.
         seen = np.zeros((width, width))
         weakest, freedom = 0.0, 0.0
-        for part in parts:
-            rows = np.concatenate([self.rows[n][:, :width] for n in part])
+        for chunk in np.array_split(np.arange(len(self.rows)), min(8, len(self.rows))):
+            rows = np.concatenate([self.rows[n][:, :width] for n in chunk])
             if seen.any():
-                direction = np.linalg.eigh(seen)[1][:, 0]
-                weakest += _square(rows @ direction)
+                weakest += _square(rows @ np.linalg.eigh(seen)[1][:, 0])
                 freedom += len(rows)
             seen += rows.T @ rows
         if freedom:
             yield _Family(
-                _log_e(weakest, freedom).reshape(1),
+                _log_e(weakest, freedom),
                 lambda n: (
-                    f"{self.kind} rows have a direction with noise of a standard deviation of {least(weakest, freedom)}"
+                    f"{self.kind} rows have a direction with noise of a standard deviation of "
+                    f"{self._deviation(weakest, freedom)}"
                 ),
             )
 
     def _by_row(self) -> Iterator[_Family]:
         """Yield tests of single rows, of places in a batch, and of records."""
         squares = np.concatenate([(rows**2).sum(1) for rows in self.rows])
-        logs = _log_e(squares, self.width)
         yield _Family(
-            np.array([_rare(logs)]),
-            lambda n: f"some {self.kind} rows have hardly any noise, the least {self._size(squares.min())}",
+            np.array([_rare(_log_e(squares, self.width))]),
+            lambda n: (
+                f"some {self.kind} rows have hardly any noise, the least "
+                f"{self._deviation(squares.min(), self.width, ' of')}"
+            ),
             tells=1,
         )
         places = np.concatenate([np.arange(len(rows)) for rows in self.rows])
-        energy, count = np.bincount(places, squares), np.bincount(places)
+        energy, freedom = np.bincount(places, squares), np.bincount(places) * self.width
         yield _Family(
-            _log_e(energy, count * self.width),
-            lambda n: f"row {n} of {self.kind} messages has less noise than stated: {self._size(energy[n], count[n])}",
+            _log_e(energy, freedom),
+            lambda n: (
+                f"row {n} of {self.kind} messages has less noise than stated: "
+                f"{self._deviation(energy[n], freedom[n], ' of')}"
+            ),
         )
-        known = [n for n, one in enumerate(self.noised) if self._has_ids(one)]
+        known = [(ids, (rows**2).sum(1)) for _, ids, rows in self._with_ids()]
         if known:
-            ids = np.concatenate([_ids(self.noised[n]) for n in known])
-            squares_of = np.concatenate([(self.rows[n] ** 2).sum(1) for n in known])
-            by_id, times = np.bincount(ids, squares_of), np.bincount(ids)
+            ids = np.concatenate([ids for ids, _ in known])
+            by_id, times = np.bincount(ids, np.concatenate([energy for _, energy in known])), np.bincount(ids)
             named = np.flatnonzero(times)
             yield _Family(
                 _log_e(by_id[named], times[named] * self.width),
                 lambda n: (
                     f"{self.kind} rows about record {named[n]} have less noise than stated: "
-                    f"{self._size(by_id[named[n]], times[named[n]])}"
+                    f"{self._deviation(by_id[named[n]], times[named[n]] * self.width, ' of')}"
                 ),
             )
 
-    def _size(self, energy: float, rows: float = 1.0) -> str:
-        sigma = self.release.sigma
-        return f"{sigma * math.sqrt(energy / (rows * self.width)):.3g} at most of {sigma:.3g}"
+    def _with_ids(self) -> Iterator[tuple[int, Ids, Floats]]:
+        """Yield the client, the ids and the rows of each message that says which records they are about."""
+        for message, rows in zip(self.noised, self.rows, strict=True):
+            if message.ids is not None and len(message.ids) == len(rows):
+                yield message.client, message.ids, rows
 
-    def _has_ids(self, one: _Rows) -> bool:
-        return one.ids is not None and one.rows is not None and len(one.ids) == len(one.rows)
-
-    def _between(self) -> Iterator[_Family]:
-        """Yield tests of noise that comes back in a later message, by places in the batch and by records."""
+    def _by_place(self) -> Iterator[_Family]:
+        """Yield tests of each pair of messages, and of all pairs that are equally far apart, by places in the batch."""
         count = min(len(self.rows), _MOST_MESSAGES)
-        if count > 1:
-            yield from self._by_place(count)
-        for of in _MOST_OCCURRENCES:
-            yield from self._by_occurrence(of)
-
-    def _by_place(self, count: int) -> Iterator[_Family]:
-        """Yield tests of each pair of messages, and of all pairs that are equally far apart."""
-        rows, sizes = self.rows[:count], self.sizes[:count]
+        sizes = self.sizes[:count]
         padded = np.zeros((count, sizes.max(), self.width))
-        for n, values in enumerate(rows):
+        for n, values in enumerate(self.rows[:count]):
             padded[n, : len(values)] = values
         flat = padded.reshape(count, -1)
         products = flat @ flat.T
         # Energy of the first rows of each message, as many as the other has.
         sums = np.cumsum((padded**2).sum(2), axis=1)
         later, earlier = np.tril_indices(count, -1)
-        known = sums[earlier, np.minimum(sizes[earlier], sizes[later]) - 1]
-        floor = np.maximum(0.0, np.sqrt(known) - self.signal(np.minimum(sizes[earlier], sizes[later]))) ** 2
+        shared = np.minimum(sizes[earlier], sizes[later])
+        known = sums[earlier, shared - 1]
+        floor = np.tile(np.maximum(0.0, np.sqrt(known) - self._signal(shared)) ** 2, 2)
         both, cross = known + self.energies[:count][later], 2.0 * products[later, earlier]
         energy = np.concatenate([both - cross, both + cross])
         freedom = np.tile(sizes[later] * self.width, 2)
-        floor = np.tile(floor, 2)
         pairs = len(later)
 
         def again(n: int) -> str:
@@ -557,41 +529,34 @@ class _Noise:
 
         yield _Family(_log_e(energy, freedom, floor), again)
         lags = np.tile(later - earlier, 2) + np.repeat([0, count], pairs)
-        totals = [np.bincount(lags, values, 2 * count) for values in (energy, freedom, floor)]
         used = np.flatnonzero(np.bincount(lags, minlength=2 * count))
+        totals = [np.bincount(lags, values, 2 * count)[used] for values in (energy, freedom, floor)]
         yield _Family(
-            _log_e(totals[0][used], totals[1][used], totals[2][used]),
-            lambda n: f"noise of {self.kind} messages comes back {used[n] % count} messages later",
+            _log_e(*totals), lambda n: f"noise of {self.kind} messages comes back {used[n] % count} messages later"
         )
 
-    def _by_occurrence(self, of: str) -> Iterator[_Family]:
+    def _by_occurrence(self, of: str, most: int) -> Iterator[_Family]:
         """Yield tests of noise that comes back in a later row about the same record, to one client or to any."""
-        most = _MOST_OCCURRENCES[of]
-        latest: dict[tuple[int, int], list[Floats]] = {}
+        latest: defaultdict[tuple[int, int], list[Floats]] = defaultdict(list)
         totals = np.zeros((most, 2, 3))
-        for one, rows in zip(self.noised, self.rows, strict=True):
-            if not self._has_ids(one):
-                continue
-            client = one.client if of == "one client" else 0
-            before = [latest.setdefault((client, int(i)), []) for i in _ids(one)]
+        for client, ids, rows in self._with_ids():
+            before = [latest[client if of == "one client" else 0, int(i)] for i in ids]
             for back in range(min(most, max(map(len, before), default=0))):
                 had = [n for n, seen in enumerate(before) if len(seen) > back]
                 past = np.stack([before[n][-1 - back] for n in had])
                 here = rows[had]
                 known = _square(past)
-                floor = max(0.0, math.sqrt(known) - float(self.signal(len(had)))) ** 2
+                floor = max(0.0, math.sqrt(known) - float(self._signal(len(had)))) ** 2
                 cross = 2.0 * float(np.vdot(past, here))
-                for sign in (0, 1):
-                    energy = known + _square(here) + (cross if sign else -cross)
-                    totals[back, sign] += (energy, here.size, floor)
+                energy = known + _square(here)
+                totals[back] += [(energy - cross, here.size, floor), (energy + cross, here.size, floor)]
             for seen, row in zip(before, rows, strict=True):
                 seen.append(row)
                 del seen[:-most]
         used = np.flatnonzero(totals[:, 0, 1])
         if used.size:
-            flat = totals[used].reshape(-1, 3)
             yield _Family(
-                _log_e(flat[:, 0], flat[:, 1], flat[:, 2]),
+                _log_e(*totals[used].reshape(-1, 3).T),
                 lambda n: (
                     f"{self.kind} rows about one record have the same noise{' with opposite signs' if n % 2 else ''}: "
                     f"the message {used[n // 2] + 1} before, to {of}"
@@ -600,23 +565,19 @@ class _Noise:
 
     def _tails(self) -> _Family:
         """Return the tests of how many numbers are far from zero: never fewer than of Gaussian noise alone."""
+        from scipy.stats import binom, norm
+
         values = np.abs(np.concatenate([rows.ravel() for rows in self.rows]))
-        chances = 2.0 * _stats().norm.sf(_TAILS)
-        seen = [int((values > far).sum()) for far in _TAILS]
-        logs = -np.array([_stats().binom.logcdf(n, len(values), p) for n, p in zip(seen, chances, strict=True)])
+        chances = 2.0 * norm.sf(_TAILS)
+        seen = np.array([(values > far).sum() for far in _TAILS])
 
         def words(n: int) -> str:
-            expected = chances[n] * len(values)
             far = f"{_TAILS[n] * self.release.sigma:.3g}"
-            return f"{seen[n]:,} numbers of {self.kind} messages lie beyond {far}, Gaussian noise has {expected:,.0f}"
+            expected = f"{chances[n] * len(values):,.0f}"
+            return f"{seen[n]:,} numbers of {self.kind} messages lie beyond {far}, Gaussian noise has {expected}"
 
-        return _Family(logs, words, tells=0)
+        return _Family(-binom.logcdf(seen, len(values), chances), words, tells=0)
 
 
 def _square(values: Floats) -> float:
     return float(np.vdot(values, values))
-
-
-def _ids(one: _Rows) -> Ids:
-    assert one.ids is not None
-    return one.ids
