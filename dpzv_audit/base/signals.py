@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from traceback import walk_stack
 from types import FrameType
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -44,11 +45,12 @@ def stoppable() -> Iterator[list[signal.Signals]]:
         last = time.monotonic()
         raise KeyboardInterrupt
 
-    ours = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in SIGNALS if ours}
-    taken = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
-    if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        taken[signal.SIGINT] = signal.default_int_handler
+    taken = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        taken = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            taken[signal.SIGINT] = signal.default_int_handler
     for number in taken:
         signal.signal(number, handle)
     try:
@@ -70,11 +72,10 @@ def leave_to_parent() -> None:
 
 
 def _importing_torch(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__", "").partition(".")[0] == "torch":
-            return True
-        frame = frame.f_back
-    return False
+    return any(
+        above.f_code.co_name == "<module>" and above.f_globals.get("__name__", "").partition(".")[0] == "torch"
+        for above, _ in walk_stack(frame)
+    )
 
 
 def _send_later(number: int) -> None:
@@ -91,12 +92,11 @@ def _leave_lost_terminals() -> None:
         return
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):  # none, closed, or not a file
-            place = stream.fileno()
             try:
-                termios.tcgetattr(place)
+                termios.tcgetattr(stream.fileno())
             except termios.error as error:
                 if error.args[0] == errno.EIO:  # ENOTTY: never was one
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), place)
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 GRACE_SECONDS = 60.0
@@ -112,6 +112,10 @@ class TimeIsUp(BaseException):
     """The time of a block is over. No `Exception`, so that no code in between takes it for an error of its own."""
 
 
+class TooLong(BaseException):
+    """Raised inside code of the user's that is past its limit; no `except Exception` of that code stops it."""
+
+
 def can_ring() -> bool:
     """Return whether a timer reaches this thread: that needs a POSIX system and the main thread."""
     return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
@@ -119,7 +123,7 @@ def can_ring() -> bool:
 
 @contextmanager
 def _bare(*kinds: type[BaseException]) -> Iterator[None]:
-    """Raise what is of `kinds` bare: Python 3.11 makes a RuntimeError of it while a class is made, as imports do."""
+    """Raise what is of `kinds` bare: Python 3.11 wraps it in a RuntimeError while a class is made, as imports do."""
     try:
         yield
     except RuntimeError as error:

@@ -41,7 +41,7 @@ from ..base.files import PACKAGE_FOLDERS, python_files, read_plain, tree_digest
 from ..base.inputs import Inputs, add_inputs, inputs_of
 from ..base.loading import function_at, importable, name_of_import, short, words_of
 from ..base.seeds import Purpose, stream
-from ..base.signals import can_ring, until
+from ..base.signals import TooLong, can_ring, until
 from ..statistics.settings import not_held
 from .arrays import Arrays, Floats, joined_arrays
 from .engine import MechanismFailed
@@ -60,10 +60,6 @@ what a call leaves behind moves all its scores at once, and few calls could fall
 _GRACE_SECONDS = 5.0
 """How long after its limit a run that no signal reaches (in native code) takes its worker process down."""
 _RIGHT = "must be a number or a vector of numbers"
-
-
-class _TooLong(BaseException):
-    """Raised inside a run that is past its limit; no `except Exception` of the mechanism stops it."""
 
 
 def mechanism_from(path: str, folder: Path | None = None) -> Any:
@@ -211,7 +207,7 @@ class _Runner:
         try:
             with _time_limit(self.seconds * runs):
                 return call()
-        except _TooLong:
+        except TooLong:
             raise MechanismFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g} per run") from None
         except (Exception, SystemExit) as error:
             raise MechanismFailed(f"{where} raised {words_of(error)}") from None
@@ -366,8 +362,8 @@ def _numbers(answer: Any, where: str) -> Floats:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise `_TooLong` in the block after `seconds`; a worker that no signal gets through to (native code) ends."""
-    with until(time.monotonic() + seconds, _TooLong):
+    """Raise `TooLong` in the block after `seconds`; a worker that no signal gets through to (native code) ends."""
+    with until(time.monotonic() + seconds, TooLong):
         if not in_worker():
             yield
             return

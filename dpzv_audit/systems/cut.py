@@ -1,4 +1,4 @@
-"""What a recorder asks torch about the pass that is under way, and gradients without the factor of a scaler."""
+"""The parts of `Recorder.cut` that need torch: questions about the pass under way, and gradients without a scaler."""
 
 from math import isfinite
 from typing import Any
@@ -20,7 +20,7 @@ def in_backward() -> bool:
 def unscaled(gradient: Tensor, scale: float) -> Tensor | None:
     """Return a gradient without the factor on its loss; None where it overflowed, so that its step is skipped.
 
-    It is divided in 32 bits at least: in 16 what the factor saved from vanishing would vanish.
+    It is divided in 32 bits at least: in 16, numbers that the factor saved from vanishing would vanish.
     """
     whole = (gradient.float() if gradient.element_size() < 4 else gradient) / scale
     return whole if bool(torch.isfinite(whole).all()) else None
@@ -29,18 +29,17 @@ def unscaled(gradient: Tensor, scale: float) -> Tensor | None:
 def stacked(tensors: list[Tensor]) -> list[tuple[list[int], NDArray[Any]]]:
     """Return copies of tensors whose numbers are all finite: places in the list, and their numbers (n, ...) in a block.
 
-    Those of one shape and type are copied and looked at together, which costs a fraction of one at a time; where one
-    of them has another number none is returned.
+    Those of one shape and type are copied and checked together, which costs a fraction of one at a time; where one
+    of them is not finite, none of them is returned.
     """
     alike: dict[tuple[Any, ...], list[int]] = {}
     for place, tensor in enumerate(tensors):
         if tensor.is_cpu and tensor.is_floating_point() and tensor.element_size() >= 4:
             alike.setdefault((tensor.shape, tensor.dtype), []).append(place)
-    found = []
+    blocks = []
     for places in alike.values():
         with torch.no_grad():
             block = torch.stack([tensors[place] for place in places]).numpy()
-        flat = block.reshape(-1)
-        if flat.size and isfinite(np.vdot(flat, flat)):
-            found.append((places, block))
-    return found
+        if block.size and isfinite(np.vdot(block, block)):
+            blocks.append((places, block))
+    return blocks

@@ -17,9 +17,9 @@ from .task import Task
 
 @dataclass(frozen=True)
 class CutDefences:
-    """Defences of what passes the cuts of a training of the user's own, whose `key` names its draws.
+    """Defences at the cuts of a training of the user's own, whose `key` names its draws.
 
-    They see gradients as they travel, which mostly are parts of a batch mean. All in one piece goes to another process.
+    They see gradients as they travel, which mostly are parts of a batch mean. The object goes whole to other processes.
     """
 
     defences: tuple[Defence, ...]
@@ -28,15 +28,15 @@ class CutDefences:
     @property
     def any(self) -> bool:
         """Return whether any of them stands at a cut."""
-        return any(one.place != "labels" for one in self.defences)
+        return bool(self.facts)
 
     @property
     def facts(self) -> str:
-        """Return what tells them from others, without what their draws follow from."""
-        return " ".join(one.model_dump_json() for one in self.defences if one.place != "labels")
+        """Return the settings that identify them, without the origin of their draws."""
+        return " ".join(defence.model_dump_json() for defence in self.defences if defence.place != "labels")
 
     def at(self, task: Task, key: int) -> Defend:
-        """Return what they make of a gradient of a training on `task`; see `Recorder.defend`."""
+        """Return the function that they apply to each gradient of a training on `task`; see `Recorder.defend`."""
         number = 0
 
         def defend(
@@ -47,14 +47,13 @@ class CutDefences:
             chosen = np.asarray(ids)
             labels = torch.from_numpy(task.labels[chosen])[None].to(gradient.device)
             rows = gradient.detach().flatten(1)[None].double()
-            for place, one in enumerate(self.defences):
-                if one.place == "gradient":
+            for place, defence in enumerate(self.defences):
+                if defence.place == "gradient":
                     draws = Draws(self.origin, 0, (key,), place, number=number)
-                    rows = one.on_gradients(rows, labels, torch.ones_like(labels, dtype=torch.bool), draws)
-            sent = rows[0].to(gradient.dtype).reshape(gradient.shape)
+                    rows = defence.on_gradients(rows, labels, torch.ones_like(labels, dtype=torch.bool), draws)
+            rows = rows.to(gradient.dtype)
             features = torch.from_numpy(task.features[client - 1][chosen])[None].to(gradient.device)
-            given = embeddings.flatten(1)[None]
-            pulled = penalised(sent.flatten(1)[None], self.defences, features, given.to(sent.dtype))
-            return sent, pulled[0].reshape(gradient.shape)
+            pulled = penalised(rows, self.defences, features, embeddings.flatten(1)[None].to(rows.dtype))
+            return rows[0].reshape(gradient.shape), pulled[0].reshape(gradient.shape)
 
         return defend

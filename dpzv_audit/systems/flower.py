@@ -1,8 +1,8 @@
-"""Records what a Flower app sends: a client mod, a wrapper of the server, and a grid that runs both in one process.
+"""Records messages of a Flower app: a client mod, a wrapper of the server, and a grid that runs both in one process.
 
-Flower's server sends requests and clients reply (`flwr.app.Message`); what arrays and numbers they hold is kept as it
-travels. The interfaces are those of flwr 1.41. Without TLS whoever listens sees all of it, under TLS lengths and times
-alone; that is for the user to say, who starts the processes.
+Flower's server sends requests and clients reply (`flwr.app.Message`); their arrays and numbers are kept as they travel.
+The interfaces are those of flwr 1.41. Without TLS an eavesdropper sees all of it, under TLS lengths and times alone;
+the user, who starts the processes, says which.
 """
 
 import re
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..base.errors import InputError
 from .messages import SERVER
 from .record import Recorder
-from .transcript import load, merge, save
+from .transcript import load
 
 try:
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -39,13 +39,13 @@ Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Messag
 def client_mod(folder: Path | str, *, records: int, clients: int, classes: int, tls: bool) -> Mod:
     """Return a mod that records what its client gets and sends: `ClientApp(mods=[client_mod(...), ...])`.
 
-    It stands first, so that it sees what other mods, such as local DP, leave of a reply. Each exchange is a transcript
-    in `folder/RUN/client-M/`, since Flower may start a process for each; `gather` makes one of them. A node's
-    `partition-id` P is client P + 1; a message's `group_id` is its round.
+    It stands first, so that it sees a reply after other mods, such as local DP. Each exchange is a transcript in
+    `folder/RUN/client-M/`, since Flower may start a process for each; `gather` joins them. A node's `partition-id` P is
+    client P + 1; a message's `group_id` is its round.
 
     A reply's arrays with a row for each record are `embeddings`, a request's are `gradient`, in an evaluation both are
-    `prediction`; all else is called as its record in the message. An entry `ids` says which records rows are about, in
-    this message and in those of the client that follow; without one they are all `records`, in order.
+    `prediction`; all other entries have the kind of their record in the message. An entry `ids` says which records rows
+    are about, in this message and in later ones of the client; without one they are all `records`, in order.
 
     Args:
         folder: Where transcripts go; a relative path is one of the SuperNode's folder.
@@ -58,9 +58,9 @@ def client_mod(folder: Path | str, *, records: int, clients: int, classes: int, 
     def mod(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         place = context.node_config.get("partition-id")
         if not isinstance(place, int) or not 0 <= place < clients:
-            right = f"must be a whole number from 0 to {clients - 1}"
             raise InputError(
-                f"partition-id of the node is {place!r}, {right}: flower-supernode takes it as node-config"
+                f"partition-id of the node is {place!r}, must be a whole number from 0 to {clients - 1}: "
+                "flower-supernode takes it as node-config"
             )
         client = place + 1
         log = _Log(Recorder(records, clients))
@@ -72,16 +72,16 @@ def client_mod(folder: Path | str, *, records: int, clients: int, classes: int, 
         if client in log.latest:
             context.state[_STATE] = ConfigRecord({IDS: log.latest[client].tolist()})
         if log.record.messages:
-            parts = Path(folder) / str(context.run_id) / f"client-{client}"
-            number = len(list(parts.glob("*")))
-            save(log.record, parts / f"{number:06}", classes=classes, public_ids=log.public_ids, encrypted=tls)
+            exchanges = Path(folder) / str(context.run_id) / f"client-{client}"
+            number = len(list(exchanges.glob("*")))
+            log.record.save(exchanges / f"{number:06}", classes=classes, public_ids=log.public_ids, encrypted=tls)
         return reply
 
     return mod
 
 
 def gather(folder: Path | str) -> Path:
-    """Make one transcript of those that the clients' mods left of a run, `folder` being its RUN folder.
+    """Make one transcript of those that the clients' mods wrote in a run, `folder` being its RUN folder.
 
     Returns:
         The folder `merged` in it.
@@ -90,19 +90,22 @@ def gather(folder: Path | str) -> Path:
         InputError: There are none, or one cannot be read.
     """
     folder = Path(folder)
-    parts = sorted(folder.glob("client-*/*"))
-    if not parts:
+    exchanges = sorted(folder.glob("client-*/*"))
+    if not exchanges:
         raise InputError(f"{folder}: holds no client-1/000000 or the like, must be the folder of a run")
-    read = [load(part).manifest for part in parts]
-    record = Recorder(read[0].records, read[0].clients)
-    merge(record, *parts)
-    public_ids = any(one.public_ids for one in read)
-    encrypted = all(one.encrypted for one in read)
-    return save(record, folder / "merged", classes=read[0].classes, public_ids=public_ids, encrypted=encrypted)
+    manifests = [load(exchange).manifest for exchange in exchanges]
+    record = Recorder(manifests[0].records, manifests[0].clients)
+    record.merge(*exchanges)
+    return record.save(
+        folder / "merged",
+        classes=manifests[0].classes,
+        public_ids=any(manifest.public_ids for manifest in manifests),
+        encrypted=all(manifest.encrypted for manifest in manifests),
+    )
 
 
 class RecordedServer(ServerApp):  # type: ignore[misc]
-    """A `ServerApp` that records what it sends and gets, and writes the transcript `folder/RUN/server` at its end.
+    """A `ServerApp` that records its messages, and writes the transcript `folder/RUN/server` at its end.
 
     Clients are numbered in the order in which the server first writes to their nodes. Arguments, kinds and ids are as
     `client_mod` has them.
@@ -119,20 +122,19 @@ class RecordedServer(ServerApp):  # type: ignore[misc]
         self._tls = tls
 
     def main(self) -> Any:
-        """Return what registers the main function."""
+        """Return the decorator of the app's main function."""
         return self._app.main()
 
     def lifespan(self) -> Any:
-        """Return what registers what runs before and after it."""
+        """Return the decorator of the function that runs around it."""
         return self._app.lifespan()
 
     def __call__(self, grid: Grid, context: Context) -> None:
         """Run the app."""
         recorded = RecordedGrid(grid, self._record)
         self._app(recorded, context)
-        place = self._folder / str(context.run_id) / "server"
-        public_ids = recorded.log.public_ids
-        save(self._record, place, classes=self._classes, public_ids=public_ids, encrypted=self._tls)
+        folder = self._folder / str(context.run_id) / "server"
+        self._record.save(folder, classes=self._classes, public_ids=recorded.log.public_ids, encrypted=self._tls)
 
 
 class RecordedGrid(Grid):  # type: ignore[misc]
@@ -188,21 +190,21 @@ class RecordedGrid(Grid):  # type: ignore[misc]
 
     def _replies(self, messages: Iterable[Message]) -> list[Message]:
         # Replies come in any order; a record of two trainings must not differ by it.
-        got = list(messages)
-        for message in sorted(got, key=lambda one: self._clients.get(one.metadata.src_node_id, 0)):
+        replies = list(messages)
+        for message in sorted(replies, key=lambda message: self._clients.get(message.metadata.src_node_id, 0)):
             if message.has_content():
                 self.log.add(message, self._clients[message.metadata.src_node_id], reply=True)
-        return got
+        return replies
 
 
 class LocalGrid(Grid):  # type: ignore[misc]
     """A grid that runs a `ClientApp` in this process, as the nodes 1 to `clients`, with a state for each.
 
-    Node m has the `partition-id` m - 1 of `num-partitions` `clients`. `config` is what the run is configured with.
+    Node m has the `partition-id` m - 1 of `num-partitions` `clients`. `config` is the configuration of the run.
     """
 
     def __init__(self, app: ClientApp, clients: int, config: Mapping[str, bool | int | float | str]) -> None:
-        # What a message names as its origin; Flower sets it in each process that it starts.
+        # The origin that a message names; Flower sets it in each process that it starts.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 0, _SUPERLINK, 0
         self._app = app
         self.contexts = {
@@ -267,11 +269,12 @@ class _Log:
         if not message.has_content():
             return
         kind = message.metadata.message_type
-        what = f"the {kind!r} message of client {client}"
         number = message.metadata.group_id
         entries = list(_entries(message.content))
         if entries and not re.fullmatch("[0-9]+", number):
-            raise InputError(f"{what} has group_id {number!r}, must be the number of its round")
+            raise InputError(
+                f"the {kind!r} message of client {client} has group_id {number!r}, must be the number of its round"
+            )
         for _, name, values in entries:
             if name == IDS:
                 self.public_ids = True
@@ -289,13 +292,15 @@ class _Log:
 
 
 def _entries(content: RecordDict) -> Iterator[tuple[str, str, NDArray[Any]]]:
-    """Yield what a message holds: the name of the record, that of the entry, and its numbers; text as its bytes."""
+    """Yield the entries of a message: the names of the record and of the entry, and its numbers; text as its bytes."""
     for group, entries in content.items():
         for name, value in entries.items():
+            if isinstance(value, str):
+                value = value.encode()
             if isinstance(entries, ArrayRecord):
                 values = value.numpy()
-            elif isinstance(value, str | bytes):
-                values = np.frombuffer(value.encode() if isinstance(value, str) else value, np.uint8)
+            elif isinstance(value, bytes):
+                values = np.frombuffer(value, np.uint8)
             else:
                 values = np.asarray(value)
             if values.dtype.kind == "b":

@@ -31,27 +31,25 @@ def read_labels(path: Path, records: int, classes: int) -> NDArray[np.int64]:
         InputError: The file cannot be read, or holds anything else; the message names the file, and the line.
     """
     with reading(path):
-        found = _of_array(path) if path.suffix.lower() == ".npy" else _of_text(path)
-    if len(found) != records:
+        labels = _of_array(path) if path.suffix.lower() == ".npy" else _of_text(path)
+    if len(labels) != records:
         raise InputError(
-            f"{path}: holds {len(found)} labels, must hold {records}: one for each record of the transcript"
+            f"{path}: holds {len(labels)} labels, must hold {records}: one for each record of the transcript"
         )
-    wrong = np.flatnonzero((found < 0) | (found >= classes))
-    if wrong.size:
-        place = int(wrong[0])
-        raise InputError(f"{path}: the label of record {place} is {found[place]}, must be in 0 to {classes - 1}")
-    return found
+    for record in np.flatnonzero((labels < 0) | (labels >= classes)):
+        raise InputError(f"{path}: the label of record {record} is {labels[record]}, must be in 0 to {classes - 1}")
+    return labels
 
 
 def _of_array(path: Path) -> NDArray[np.int64]:
     with open_plain(path) as file:
         try:
-            found = read_npy(file, os.fstat(file.fileno()).st_size)
+            labels = read_npy(file, os.fstat(file.fileno()).st_size)
         except DAMAGED as error:
             raise ValueError(f"is no NPY array of numbers ({' '.join(str(error).split())[:200]})") from error
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise ValueError(f"holds {found.dtype} of shape {found.shape}, must be whole numbers (N,)")
-    return found.astype(np.int64)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise ValueError(f"holds {labels.dtype} of shape {labels.shape}, must be whole numbers (N,)")
+    return labels.astype(np.int64)
 
 
 def _of_text(path: Path) -> NDArray[np.int64]:

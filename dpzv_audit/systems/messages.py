@@ -1,5 +1,6 @@
-"""What travels between the parties of a training of yours: one message, its numbers, and the records it is about."""
+"""Messages between the parties of a training of yours: who sent which numbers, about which records."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -20,7 +21,7 @@ PER_RECORD = ("embeddings", "gradient", "prediction")
 
 
 class Sent(NamedTuple):
-    """One message: who sent what kind to whom in which round, and the names of its tensor and of its ids.
+    """One message: its sender, receiver, kind and round, and the names of its tensor and of its ids.
 
     Attributes:
         round: Round number, from 0; -1 for what is sent before training starts.
@@ -41,7 +42,7 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What `party` knows of itself, by `name`, and the name of its tensor."""
+    """Something that `party` knows by itself, by `name`, and the name of its tensor."""
 
     party: int
     name: str
@@ -56,14 +57,14 @@ class Arrays(Protocol):
 
 
 class Shards(Arrays, Protocol):
-    """Gives arrays by name, and all of them in parts."""
+    """Gives arrays by name, and all of them shard by shard."""
 
     def shards(self) -> Iterator[Mapping[str, NDArray[Any]]]:
-        """Yield all arrays, those of one part together."""
+        """Yield all arrays, those of one shard together."""
 
 
 class Recording(Protocol):
-    """What was recorded of one training: what a `Recorder` keeps, and a transcript gives back."""
+    """The record of one training: a `Recorder` keeps it, a transcript gives it back."""
 
     @property
     def messages(self) -> list[Sent]:
@@ -71,7 +72,7 @@ class Recording(Protocol):
 
     @property
     def notes(self) -> list[Note]:
-        """What parties noted for themselves."""
+        """Notes of parties for themselves."""
 
     @property
     def tensors(self) -> Shards:
@@ -84,50 +85,52 @@ def with_ids(messages: Iterable[Sent], tensors: Arrays) -> list[Sent]:
     A message stays without ids where the client sends no embeddings in the round, or embeddings of several batches.
     """
     messages = list(messages)
-    batches: dict[tuple[int, int], set[str]] = {}
-    for one in messages:
-        if one.kind == "embeddings":
-            batches.setdefault((one.sender, one.round), set()).add(one.ids)
+    batches: defaultdict[tuple[int, int], set[str]] = defaultdict(set)
+    for message in messages:
+        if message.kind == "embeddings":
+            batches[message.sender, message.round].add(message.ids)
 
-    def ids_of(one: Sent) -> str:
-        known = next((batches[m, one.round] for m in (one.receiver, one.sender) if (m, one.round) in batches), set())
+    def ids_of(message: Sent) -> str:
+        known = batches[message.receiver, message.round] or batches[message.sender, message.round]
         first, *others = sorted(known) or [""]
-        alike = all(np.array_equal(tensors[first], tensors[other]) for other in others)
-        return first if alike else ""
+        return first if all(np.array_equal(tensors[first], tensors[other]) for other in others) else ""
 
-    return [one if one.ids else one._replace(ids=ids_of(one)) for one in messages]
+    return [message if message.ids else message._replace(ids=ids_of(message)) for message in messages]
 
 
 def check_order(messages: Iterable[Sent]) -> None:
     """Raise `InputError` for a gradient that comes before any embeddings of its client in its round."""
     uploaded = set()
-    for one in messages:
-        if one.kind == "embeddings":
-            uploaded.add((one.sender, one.round))
-        elif one.kind == "gradient" and one.sender == SERVER and (one.receiver, one.round) not in uploaded:
-            where = f"the gradient of round {one.round} to party {one.receiver}"
-            raise InputError(f"{where} comes before any embeddings of that client in that round, must follow them")
+    for message in messages:
+        if message.kind == "embeddings":
+            uploaded.add((message.sender, message.round))
+        elif (
+            message.kind == "gradient"
+            and message.sender == SERVER
+            and (message.receiver, message.round) not in uploaded
+        ):
+            raise InputError(
+                f"the gradient of round {message.round} to party {message.receiver} comes before any embeddings "
+                "of that client in that round, must follow them"
+            )
 
 
 def as_array(values: "Tensor | ArrayLike") -> NDArray[Any]:
     """Return numbers of torch or numpy as an array; floats of other widths than 32 and 64 bits as float32."""
-    if isinstance(values, np.ndarray):
-        found = values
-    elif hasattr(values, "detach"):
+    if hasattr(values, "detach"):
         tensor = cast("Tensor", values)
         narrow = tensor.element_size() < 4 and tensor.is_floating_point()
-        found = (tensor.detach().float() if narrow else tensor).numpy(force=True)
-    else:
-        found = np.asarray(values)
-    return found.astype(np.float32) if found.dtype == np.float16 else found
+        return (tensor.detach().float() if narrow else tensor).numpy(force=True)
+    array = np.asarray(values)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def finite_numbers(values: "Tensor | ArrayLike") -> NDArray[Any]:
     """Return a copy of finite numbers; `InputError` for others."""
-    found = np.array(as_array(values), order="C")
-    if found.dtype.kind not in "fiu" or found.size == 0:
-        raise InputError(f" holds values of type {found.dtype} and shape {found.shape}, must be numbers")
+    numbers = np.array(as_array(values), order="C")
+    if numbers.dtype.kind not in "fiu" or numbers.size == 0:
+        raise InputError(f" holds values of type {numbers.dtype} and shape {numbers.shape}, must be numbers")
     # A sum of squares is finite unless an entry is not, or is very large: then each is looked at.
-    if found.dtype.kind == "f" and not isfinite(np.vdot(found, found)) and not np.isfinite(found).all():
-        raise InputError(f" holds {found[~np.isfinite(found)][0]}, must be finite: has the training diverged?")
-    return found
+    if numbers.dtype.kind == "f" and not isfinite(np.vdot(numbers, numbers)) and not np.isfinite(numbers).all():
+        raise InputError(f" holds {numbers[~np.isfinite(numbers)][0]}, must be finite: has the training diverged?")
+    return numbers

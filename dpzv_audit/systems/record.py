@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import prod
-from pathlib import Path
 from threading import RLock
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
@@ -21,15 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..base.errors import InputError, some
 from ..base.loading import short
-from .messages import (
-    PER_RECORD,
-    SERVER,
-    Note,
-    Sent,
-    as_array,
-    finite_numbers,
-)
-from .transcript import merge, save
+from . import transcript
+from .messages import PER_RECORD, SERVER, Note, Sent, as_array, finite_numbers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,13 +36,13 @@ _MEANT = {
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _MEMORY = 1 << 30
 _GATHERED = 512
-"""Tensors that are written at once; systems take 1024 at least."""
+"""Tensors that are written at once; operating systems take 1024 at least."""
 _TOGETHER = 256
 """Messages of cuts that are checked together at most."""
 
 
 class Scaler(Protocol):
-    """What multiplies a loss before its backward pass, as `torch.amp.GradScaler` does."""
+    """Multiplies a loss before its backward pass, as `torch.amp.GradScaler` does."""
 
     def get_scale(self) -> float:
         """Return the factor."""
@@ -62,7 +54,7 @@ class Tensors:
     def __init__(self, memory: int = _MEMORY) -> None:
         self._memory = memory
         self._here: dict[str, NDArray[Any]] = {}
-        self._blocks: list[tuple[Sequence[str], NDArray[Any]]] = []  # what is here as it lies, and its arrays' names
+        self._blocks: list[NDArray[Any]] = []  # the same numbers, in the same order
         self._bytes = 0
         self._written: dict[str, _Place] = {}
         self._file: IO[bytes] | None = None
@@ -73,15 +65,12 @@ class Tensors:
 
     def add(self, name: str, values: NDArray[Any]) -> None:
         """Keep an array in the order of C, which nobody may change any more."""
-        self._keep([name], [values], values)
+        self.add_all([name], [values], values)
 
-    def add_rows(self, names: Sequence[str], block: NDArray[Any]) -> None:
-        """Keep the rows of an array (n, ...) in the order of C as arrays of their own, n `names` for them."""
-        self._keep(names, block, block)
-
-    def _keep(self, names: Sequence[str], arrays: Iterable[NDArray[Any]], block: NDArray[Any]) -> None:
+    def add_all(self, names: Sequence[str], arrays: Iterable[NDArray[Any]], block: NDArray[Any]) -> None:
+        """Keep `arrays` that lie behind each other in a `block` in the order of C."""
         self._here.update(zip(names, arrays, strict=True))
-        self._blocks.append((names, block))
+        self._blocks.append(block)
         self._bytes += block.nbytes
         if self._bytes > self._memory:
             self._spill()
@@ -91,8 +80,8 @@ class Tensors:
 
     def shards(self) -> Iterator[Mapping[str, NDArray[Any]]]:
         """Yield all arrays, those that were written at once or are in memory together."""
-        for _, part in groupby(self._written.items(), lambda item: item[1].spill):
-            yield {name: self._read(place) for name, place in part}
+        for _, shard in groupby(self._written.items(), lambda item: item[1].spill):
+            yield {name: self._read(place) for name, place in shard}
         if self._here:
             yield self._here
 
@@ -100,13 +89,11 @@ class Tensors:
         if self._file is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115
             weakref.finalize(self, _close, self._file)
-        number = self._end
-        for names, _ in self._blocks:
-            first = self._here[names[0]]
-            for name in names:
-                self._written[name] = _Place(number, self._end, first.dtype, first.shape)
-                self._end += first.nbytes
-        _write(self._file, [block for _, block in self._blocks])
+        spill = self._end
+        for name, values in self._here.items():
+            self._written[name] = _Place(spill, self._end, values.dtype, values.shape)
+            self._end += values.nbytes
+        _write(self._file, self._blocks)
         self._here = {}
         self._blocks = []
         self._bytes = 0
@@ -133,7 +120,7 @@ def _close(file: IO[bytes]) -> None:
 
 
 class _Place(NamedTuple):
-    """Where in a file of bare numbers an array lies, and with which spill it was written."""
+    """Location of an array in a file of bare numbers, and the spill with which it was written."""
 
     spill: int
     offset: int
@@ -145,17 +132,17 @@ class _Place(NamedTuple):
 class Recorder:
     """Records the messages and notes of one training among `clients` clients and the server, on `records` records.
 
-    What is given is checked: `InputError` in one line says what is wrong with which message. Tensors of torch or arrays
-    of numpy are taken; floats are kept as float32, or float64 where they are.
+    Arguments are checked: `InputError` in one line says what is wrong with which message. Tensors of torch or arrays of
+    numpy are taken; floats are kept as float32, or float64 where they are.
 
     Attributes:
         records: Number N of training records; ids are in 0 .. N - 1.
         clients: Number M of clients, parties 1 to M.
         memory: Bytes of tensors above which they go to a temporary file.
-        defend: What defences make of a gradient that passes a cut, given the client, the gradient and its embeddings
-            (B, ...) and ids (B,): what travels, and what the client pulls back.
-        in_round: Called with the round of each message before it is recorded; None: nothing is.
-        notes: What parties noted for themselves.
+        defend: Applies defences at a cut, given the client, the gradient and its embeddings (B, ...) and ids (B,):
+            returns the gradient that travels, and the one that the client pulls back.
+        in_round: Called with the round of each message before it is recorded.
+        notes: Notes of parties for themselves.
     """
 
     records: int
@@ -175,12 +162,12 @@ class Recorder:
         self._lock = RLock()
         self._evaluating = False
         self._latest_ids: _Ids | None = None
-        self._latest_given: tuple[Any, int, Any] = (None, 0, None)  # ids of the latest cut, their version, their copy
+        self._latest_cut: tuple[Any, int, Any] = (None, 0, None)  # ids of the latest cut, their version, their copy
         self._uploaded: set[tuple[int, int]] = set()
 
     @property
     def messages(self) -> list[Sent]:
-        """What was sent, in order; `InputError` where what passed a cut cannot have travelled."""
+        """Messages in order; `InputError` where something passed a cut that cannot have travelled."""
         self._flush()
         return self._messages
 
@@ -195,13 +182,13 @@ class Recorder:
     ) -> "Callable[[Tensor], Tensor]":
         """Return the layer that stands where `client`'s embeddings of records `ids` (B,) leave for the server.
 
-        It passes on what it gets, (B, ...). What passes forward is a message of kind `embeddings`, and what passes back
-        in each backward pass one of kind `gradient` to the client. It stands after all that the client does to its
-        embeddings, and before any detaching or hook of the server's: a hook on its output acts before the gradient is
-        recorded. A forward pass without gradients is none of training, and is recorded within `evaluation` alone.
-        With a `scaler` its factor is taken out of gradients, and one that overflowed, whose step it skips, is left out.
-        The bottom model in front of it may be compiled by torch, the cut itself not. What passes is checked a little
-        later, when `messages` are read at the latest.
+        It returns its input, (B, ...). The forward pass is a message of kind `embeddings`, and each backward pass one
+        of kind `gradient` to the client. It stands after all that the client does to its embeddings, and before any
+        detaching or hook of the server's: a hook on its output acts before the gradient is recorded. A forward pass
+        without gradients is not training, and is recorded within `evaluation` alone. With a `scaler` its factor is
+        taken out of gradients, and one that overflowed, whose step it skips, is left out. The bottom model in front of
+        it may be compiled by torch, the cut itself not. Messages are checked a little later, when `messages` are read
+        at the latest.
         """
         if self._layer is None:
             from . import cut
@@ -209,11 +196,19 @@ class Recorder:
             self._layer = cut
         layer = self._layer
         if layer.is_compiling():
-            where = f"the cut of client {client} stands in code that torch.compile compiles"
-            raise InputError(f"{where}: must stand outside, behind the compiled bottom model")
-        given: Any = ids
-        if client not in self._numbers or not isinstance(round, int) or round < -1 or _needs_gradient(given):
-            self._refuse(client, round)
+            raise InputError(
+                f"the cut of client {client} stands in code that torch.compile compiles: "
+                "must stand outside, behind the compiled bottom model"
+            )
+        where = f"the cut of client {client}"
+        if client not in self._numbers:
+            raise InputError(f"cut of client {client}, must be one of 1 to {self.clients}: party 0 keeps its own")
+        _check_round(round, where)
+        if getattr(ids, "requires_grad", False) is True:
+            raise InputError(
+                f"{where} in round {round} gets embeddings as its ids, must be places in task.labels: "
+                "record.cut(client, round, ids) is the layer that embeddings pass"
+            )
         if self.in_round is not None:
             self.in_round(round)
 
@@ -224,10 +219,11 @@ class Recorder:
                     self.sent(round, client, SERVER, "prediction", values, ids)
                 return values
             if not values.requires_grad:
-                where = f"the cut of client {client} in round {round} gets values that need no gradient"
-                right = "it must stand before any detach, or after requires_grad_() of a detached leaf"
-                raise InputError(f"{where}: {right}")
-            known = self._held(given)
+                raise InputError(
+                    f"the cut of client {client} in round {round} gets values that need no gradient: "
+                    "it must stand before any detach, or after requires_grad_() of a detached leaf"
+                )
+            known = self._held(ids)
             place = client, round
             if place not in self._uploaded or not layer.in_backward():
                 self._uploaded.add(place)
@@ -255,7 +251,7 @@ class Recorder:
                     return None
                 return ((pulled if scaler is None else pulled * scaler.get_scale()).to(values.dtype),)
 
-            # What follows may change the copy in place. As a hook of its node `received` runs after all hooks on it,
+            # Later code may change the copy in place. As a hook of its node `received` runs after all hooks on it,
             # whenever they are registered, and before any on `values`.
             copied = values.clone()
             node: Any = copied.grad_fn
@@ -264,27 +260,18 @@ class Recorder:
 
         return passed
 
-    def _refuse(self, client: int, round: int) -> None:
-        if client not in self._numbers:
-            right = f"must be one of 1 to {self.clients}: party 0 keeps its own"
-            raise InputError(f"cut of client {client}, {right}")
-        where = f"the cut of client {client}"
-        _check_round(round, where)
-        right = "must be places in task.labels: record.cut(client, round, ids) is the layer that embeddings pass"
-        raise InputError(f"{where} in round {round} gets embeddings as its ids, {right}")
-
     def _held(self, ids: Any) -> "Tensor | NDArray[Any]":
-        """Return a copy of ids, the same one where the cut before, another client's say, was given the same."""
+        """Return a copy of ids, the same one where the cut before, such as another client's, got the same."""
         if not hasattr(ids, "detach"):
             return np.array(ids)
-        given, version, copy = self._latest_given
-        if given is not ids or version != ids._version:
+        latest, version, copy = self._latest_cut
+        if latest is not ids or version != ids._version:
             copy = ids.clone()
-            self._latest_given = ids, ids._version, copy
+            self._latest_cut = ids, ids._version, copy
         return cast("Tensor", copy)
 
     def _flush(self) -> None:
-        """Check and keep what passed cuts: together that costs a fraction of one at a time."""
+        """Check and keep the messages of cuts: together that costs a fraction of one at a time."""
         if not self._waiting:
             return
         with self._lock:
@@ -293,14 +280,15 @@ class Recorder:
             checked: dict[int, _Ids] = {}  # a gradient has the very ids of its embeddings
             start = len(self._messages)
             alike = {}  # of messages whose numbers are finite, by place
-            for places, block in self._layer.stacked([one[1] for one in waiting]):
-                self._tensors.add_rows([f"m{start + place}" for place in places], block)
+            for places, block in self._layer.stacked([values for _, values, _, _ in waiting]):
+                self._tensors.add_all([f"m{start + place}" for place in places], block, block)
                 alike.update(dict.fromkeys(places, block.shape[1:]))
             try:
                 for place, (head, values, version, ids) in enumerate(waiting):
                     if values._version != version:
-                        right = "must stay as they passed it: change a copy"
-                        raise InputError(f" were changed in place behind the cut, {right}")
+                        raise InputError(
+                            " were changed in place behind the cut, must stay as they passed it: change a copy"
+                        )
                     known = checked.get(id(ids))
                     if known is None:
                         known = checked[id(ids)] = self._known(ids)
@@ -309,11 +297,11 @@ class Recorder:
                     else:
                         self._add(head, finite_numbers(values), known)
             except InputError as error:
-                raise error.placed(_words(*head)) from None
+                raise error.placed(_named(*head)) from None
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Record what passes a cut without gradients in this block as kind `prediction`: what is served later."""
+        """Record what passes a cut without gradients in this block as kind `prediction`: embeddings that are served."""
         before = self._evaluating
         self._evaluating = True
         try:
@@ -341,32 +329,33 @@ class Recorder:
             tensor: Numbers of any shape.
             ids: Ids (B,) of the records by row of the tensor.
         """
-        what = _words(round, sender, receiver, kind)
-        for party in (sender, receiver):
-            if party not in range(self.clients + 1):
-                raise InputError(f"{what}: parties are 0, the server, and clients 1 to {self.clients}")
+        head = (round, sender, receiver, kind)
+        where = _named(*head)
+        self._check_parties(where, sender, receiver)
         if sender == receiver:
-            raise InputError(f"{what}: must go to another party")
+            raise InputError(f"{where}: must go to another party")
         if self.defend is not None and kind == "gradient":
-            right = "must pass record.cut, where a defence of gradients can change it"
-            raise InputError(f"{what}: {right}")
+            raise InputError(f"{where}: must pass record.cut, where a defence of gradients can change it")
         if not _KIND.fullmatch(kind):
-            raise InputError(f"{what}: the kind must be a word of small letters, digits and dashes")
+            raise InputError(f"{where}: the kind must be a word of small letters, digits and dashes")
         if kind in _MEANT:
-            raise InputError(f"{what}: no attack reads this kind, did you mean {_MEANT[kind]!r}?")
-        _check_round(round, what)
+            raise InputError(f"{where}: no attack reads this kind, did you mean {_MEANT[kind]!r}?")
+        _check_round(round, where)
         if self.in_round is not None:
             self.in_round(round)
         self._flush()
-        head = (round, sender, receiver, kind)
         with self._lock:
             try:
                 values = finite_numbers(tensor)
                 self._add(head, values, None if ids is None else self._known(np.array(as_array(ids))))
             except InputError as error:
-                raise error.placed(what) from None
+                raise error.placed(where) from None
             if kind == "embeddings":
                 self._uploaded.add((sender, round))
+
+    def _check_parties(self, where: str, *parties: int) -> None:
+        if any(party not in range(self.clients + 1) for party in parties):
+            raise InputError(f"{where}: parties are 0, the server, and clients 1 to {self.clients}")
 
     def _add(self, head: "_Head", values: NDArray[Any], known: "_Ids | None") -> None:
         """Keep a message of checked numbers about records of `known` ids; `InputError` where they do not fit."""
@@ -379,50 +368,32 @@ class Recorder:
             if known is None:
                 raise InputError(" has no ids: which record each row is about must be said")
             if not shape or shape[0] != known.rows:
-                rows = f"{known.rows} ids for a tensor of shape {shape}"
-                raise InputError(f" has {rows}, must have one for each row")
+                raise InputError(f" has {known.rows} ids for a tensor of shape {shape}, must have one for each row")
         name = f"m{len(self._messages)}"
         self._messages.append(Sent(*head, name, known.name if known else ""))
 
     def note(self, party: int, name: str, tensor: "Tensor | ArrayLike") -> None:
         """Record what `party` knows by itself and nobody tells it, under a `name`."""
-        what = f"the note {name!r} of party {party}"
-        if party not in range(self.clients + 1):
-            raise InputError(f"{what}: parties are 0, the server, and clients 1 to {self.clients}")
+        where = f"the note {name!r} of party {party}"
+        self._check_parties(where, party)
         try:
             values = finite_numbers(tensor)
         except InputError as error:
-            raise error.placed(what) from None
+            raise error.placed(where) from None
         with self._lock:
-            held = f"n{len(self.notes)}"
-            self._tensors.add(held, values)
-            self.notes.append(Note(party, name, held))
+            tensor_name = f"n{len(self.notes)}"
+            self._tensors.add(tensor_name, values)
+            self.notes.append(Note(party, name, tensor_name))
 
-    def save(
-        self,
-        folder: Path | str,
-        *,
-        classes: int,
-        public_ids: bool = False,
-        top_model: bool = True,
-        encrypted: bool = False,
-    ) -> Path:
-        """Write what was recorded as a transcript; arguments and errors as `dpzv_audit.systems.transcript.save`."""
-        return save(
-            self, Path(folder), classes=classes, public_ids=public_ids, top_model=top_model, encrypted=encrypted
-        )
-
-    def merge(self, *folders: Path | str) -> None:
-        """Add what other parties recorded of the same training; errors as `dpzv_audit.systems.transcript.merge`."""
-        merge(self, *map(Path, folders))
+    save = transcript.save
+    merge = transcript.merge
 
     def _known(self, ids: ArrayLike) -> "_Ids":
         """Return checked ids, nobody else's to change, which are kept once where the message before had the same."""
-        found = as_array(ids)
-        if found.dtype.kind not in "iu" or found.ndim != 1:
-            right = "must be whole numbers (B,)"
-            raise InputError(f": ids are of type {found.dtype} and shape {found.shape}, {right}")
-        rows = found.astype(np.int64, copy=False)
+        rows = as_array(ids)
+        if rows.dtype.kind not in "iu" or rows.ndim != 1:
+            raise InputError(f": ids are of type {rows.dtype} and shape {rows.shape}, must be whole numbers (B,)")
+        rows = rows.astype(np.int64, copy=False)
         content = rows.tobytes()
         if self._latest_ids is not None and self._latest_ids.content == content:
             return self._latest_ids
@@ -444,21 +415,17 @@ _Waiting: TypeAlias = "tuple[_Head, Tensor, int, Tensor | NDArray[Any]]"
 
 
 class _Ids(NamedTuple):
-    """Ids that were checked and kept: the name of their tensor, how many they are, and their bytes."""
+    """Ids that were checked and kept: the name of their tensor, their number, and their bytes."""
 
     name: str
     rows: int
     content: bytes
 
 
-def _check_round(round: int, what: str) -> None:
+def _check_round(round: int, where: str) -> None:
     if not isinstance(round, int) or round < -1:
-        raise InputError(f"{what}: the round must be a whole number of at least -1, not {short(repr(round))}")
+        raise InputError(f"{where}: the round must be a whole number of at least -1, not {short(repr(round))}")
 
 
-def _words(round: int, sender: int, receiver: int, kind: str) -> str:
+def _named(round: int, sender: int, receiver: int, kind: str) -> str:
     return f"{some(kind)} of round {round} from party {sender} to party {receiver}"
-
-
-def _needs_gradient(values: Any) -> bool:
-    return getattr(values, "requires_grad", False) is True

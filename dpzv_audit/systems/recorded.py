@@ -1,4 +1,4 @@
-"""A recorded training as a method: attacks look at what it sent, and it cannot be repeated."""
+"""A transcript as a method: attacks read the messages of the recorded training, which cannot be repeated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,20 +27,20 @@ PREFIX = "transcript:"
 
 @dataclass(frozen=True)
 class Recorded:
-    """One recorded training in the place of a system: whatever it is given, it sent what it sent."""
+    """One recorded training in the place of a system: its messages are the same whatever the task."""
 
     name: str
     transcript: Transcript
     seconds: float = 0.0
     trials: TrialStore = field(default_factory=TrialStore)
 
-    def play(self, task: Task, seed: int, which: str, asked: Sequence[Sequence[np.ndarray]] = ()) -> Played:
-        """Return what was sent."""
+    def play(self, task: Task, seed: int, which: str, queries: Sequence[Sequence[np.ndarray]] = ()) -> Played:
+        """Return the recorded messages."""
         return Played(self.transcript)
 
 
 def seen_by(method: MethodSpec, client: int) -> MethodSpec:
-    """Return a recorded training as a method that sends what one client sends and receives, which is all that it sees.
+    """Return a recorded training as a method that sends the messages of one client, which is all that it sees.
 
     Raises `TypeError` for a method that `method_of_transcript` did not make.
     """
@@ -54,18 +54,17 @@ def seen_by(method: MethodSpec, client: int) -> MethodSpec:
 def method_of_transcript(transcript: Transcript) -> MethodSpec:
     """Return a recorded training as a method, by the name `transcript:` and that of its folder."""
     name = transcript.folder.resolve().name
-    told = told_to_clients(transcript.messages, transcript.clients)
-    sent = with_ids(transcript.messages, transcript.tensors)
+    kinds = told_to_clients(transcript.messages, transcript.clients)
     capabilities = Capabilities(
         simulated=False,
         repeatable=False,
         predicts=False,
-        told=told,
+        told=kinds,
         public_ids=transcript.manifest.public_ids,
         encrypted=transcript.manifest.encrypted,
         apart=apart(transcript.messages, transcript.clients),
-        telling=told,
-        nameless=nameless(sent, told),
+        telling=kinds,
+        nameless=nameless(with_ids(transcript.messages, transcript.tensors), kinds),
     )
     protection = Protection(words=UNSTATED)
     return MethodSpec(

@@ -1,4 +1,4 @@
-"""Sends what separate trainings sent as the messages of one stack, which attacks and games read."""
+"""Replays separate trainings: sends their messages as those of one stack, which attacks and games read."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -16,21 +16,23 @@ from .trials import Trial
 
 
 def replay(played: Sequence[Trial], channel: Channel, name: str) -> None:
-    """Send what K trainings sent as messages of a stack.
+    """Send the messages of K trainings as messages of a stack.
 
     Raises:
         InputError: They did not send the same messages, which a stack must.
     """
-    sent = [with_ids(one.messages, one.tensors) for one in played]
+    sent = [with_ids(trial.messages, trial.tensors) for trial in played]
     for place, group in enumerate(zip_longest(*sent)):
         first = _head(group[0])
         for number, other in enumerate(group):
             if _head(other) != first:
-                there = f"message {place + 1} of training {number + 1} is {_head(other)}, of training 1 {first}"
-                raise InputError(f"system {name}: {there}: all trainings must send the same messages in one order")
-        channel.send(_stacked([one for one in group if one is not None], played, name))
-    for notes in zip(*(one.notes for one in played), strict=False):
-        values = [one.tensors[note.tensor] for one, note in zip(played, notes, strict=True)]
+                raise InputError(
+                    f"system {name}: message {place + 1} of training {number + 1} is {_head(other)}, "
+                    f"of training 1 {first}: all trainings must send the same messages in one order"
+                )
+        channel.send(_stacked(group, played, name))
+    for notes in zip(*(trial.notes for trial in played), strict=False):
+        values = [trial.tensors[note.tensor] for trial, note in zip(played, notes, strict=True)]
         if len({value.shape for value in values}) == 1:
             channel.note(notes[0].party, -1, notes[0].name, torch.from_numpy(np.stack(values)))
 
@@ -44,8 +46,8 @@ def _head(sent: Sent | None) -> str:
 def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Message:
     """Return one message of all trainings; where batches differ in size, padded, as those of Poisson sampling are."""
     first = group[0]
-    values = [one.tensors[sent.tensor] for one, sent in zip(played, group, strict=True)]
-    ids = [one.tensors[sent.ids] for one, sent in zip(played, group, strict=True) if sent.ids]
+    values = [trial.tensors[sent.tensor] for trial, sent in zip(played, group, strict=True)]
+    ids = [trial.tensors[sent.ids] for trial, sent in zip(played, group, strict=True) if sent.ids]
     named = len(ids) == len(values)
     # Ids of a whole batch beside numbers that are about all of it.
     by_row = named and all(value.ndim and len(value) == len(rows) for value, rows in zip(values, ids, strict=True))
@@ -54,38 +56,31 @@ def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Messa
         raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings, must have one")
     # A number costs what it travels as, where that is not the float that a built-in method sends.
     bits = 8 * values[0].nbytes if values[0].itemsize != VALUE_BYTES else None
+    head = (first.round, first.sender, first.receiver, first.kind)
     if not named:
-        payload = torch.from_numpy(np.stack(values))
-        return Message(first.round, first.sender, first.receiver, first.kind, payload, bits=bits)
+        return Message(*head, torch.from_numpy(np.stack(values)), bits=bits)
     sizes = [len(rows) for rows in ids]
-    if len(set(sizes)) > 1:
-        most = max(sizes)
-        if by_row:
-            values = [np.pad(v, ((0, most - len(v)), *[(0, 0)] * (v.ndim - 1))) for v in values]
-        ids = [np.pad(rows, (0, most - len(rows)), constant_values=-1) for rows in ids]
+    padded = by_row and len(set(sizes)) > 1
+    if padded:
+        values = [np.pad(v, ((0, max(sizes) - len(v)), *[(0, 0)] * (v.ndim - 1))) for v in values]
+    ids = [np.pad(rows, (0, max(sizes) - len(rows)), constant_values=-1) for rows in ids]
     payload = torch.from_numpy(np.stack(values))
-    if not by_row:
-        payload = payload.flatten(1).unsqueeze(1)
-    else:
+    if by_row:
         payload = payload.flatten(2) if payload.dim() > 2 else payload.unsqueeze(2)
-    return Message(
-        first.round,
-        first.sender,
-        first.receiver,
-        first.kind,
-        payload,
-        torch.from_numpy(np.stack(ids)),
-        bits=bits if len(set(sizes)) == 1 or not by_row else None,
-        sizes=sizes if len(set(sizes)) > 1 and by_row else None,
-    )
+    else:
+        payload = payload.flatten(1).unsqueeze(1)
+    named_rows = torch.from_numpy(np.stack(ids))
+    if padded:
+        return Message(*head, payload, named_rows, sizes=sizes)
+    return Message(*head, payload, named_rows, bits=bits)
 
 
 def stack_of(models: Sequence[tuple[Layout, np.ndarray] | None]) -> ParameterStack:
     """Return the models of one client as a stack, float parameters and buffers flattened; empty for none."""
-    given = [model for model in models if model is not None]
-    if len(given) < len(models):
+    present = [model for model in models if model is not None]
+    if len(present) < len(models):
         return ParameterStack(torch.zeros(len(models), 0), ())
-    layouts = {layout for layout, _ in given}
+    layouts = {layout for layout, _ in present}
     if len(layouts) > 1:
         raise InputError("clients: models of different trainings differ in their parameters, must be of one shape")
-    return ParameterStack(torch.from_numpy(np.stack([flat for _, flat in given])), given[0][0])
+    return ParameterStack(torch.from_numpy(np.stack([flat for _, flat in present])), *layouts)

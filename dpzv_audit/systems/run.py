@@ -1,10 +1,11 @@
-"""A system as a method: each replica is one call of its function, and its messages are replayed.
+"""A system as a method: each replica is one call of its function (`System.play`), whose messages `replay` sends again.
 
-What an attack, a control or a coin game asks of a method it can then ask of a system: it is trained again, on labels
-that are permuted, dealt by coins, or its own.
+Attacks, controls and coin games then run it like a method: it is trained again, on labels that are permuted, dealt by
+coins, or its own.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,7 @@ from torch import Tensor
 from mechanisms.core.capabilities import downlink_of
 from mechanisms.core.channel import Channel
 from mechanisms.core.config import TrainingConfig
-from mechanisms.core.context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import Deployment, RunContext, TrainedStack, TrainingData
 from mechanisms.core.defence import Place
 from mechanisms.core.method import Games, MethodSpec, Protection, no_noise
 from mechanisms.core.models import Architecture
@@ -34,17 +35,17 @@ from .rehearsal import SystemCapabilities, rehearse
 from .release_tests import held_against
 from .replay import replay, stack_of
 from .stated import AUDIENCE, UNSTATED, stated_release, system_at
-from .system import Played, Player, System, SystemFailed, classes_of, logits, seed_of, task_of
+from .system import Played, Player, System, SystemFailed, classes_of, logits, seed_of
 from .task import Task
 from .trials import Trial, TrialRequest, carried_out
 
 PREFIX = "system:"
 ROUNDS = 1000
-"""Parts into which the progress of a stack of trainings is told, in the place of rounds."""
+"""Steps of the progress of a stack of trainings, in the place of rounds."""
 
 
 class SystemConfig(TrainingConfig):
-    """What the tool knows of how a system trains: nothing but what the system states; one round is a whole training."""
+    """Settings of a system that the tool knows: those that the system states; one round is a whole training."""
 
     epochs: int = 1
     batch_size: int = 1
@@ -57,15 +58,17 @@ class SystemConfig(TrainingConfig):
     @model_serializer
     def _of_its_own(self) -> dict[str, object]:
         own: dict[str, object] = {"top_model": self.top_model}
-        return own | ({"defences": [one.model_dump(mode="json") for one in self.defences]} if self.defences else {})
+        if self.defences:
+            own["defences"] = [defence.model_dump(mode="json") for defence in self.defences]
+        return own
 
     def steps_per_pass(self, records: int) -> int:
-        """Return into how many parts a stack's progress is told; rounds are the system's own."""
+        """Return the steps of a stack's progress; rounds are the system's own."""
         return ROUNDS
 
 
 class SystemRun:
-    """K trainings of a system as one stack in one step; what it is asked for of a federation it answers itself."""
+    """K trainings of a system as one stack in one step; it is its own federation."""
 
     steps_per_pass = 1
 
@@ -99,7 +102,7 @@ class SystemRun:
         """Train all replicas, each by itself, and replay what was sent as messages of the stack."""
         replicas = self._context.replicas
         system = self._system
-        asked = [self._asked(place, replica) for place, replica in enumerate(replicas)]
+        requests = [self._request(place, replica) for place, replica in enumerate(replicas)]
         job = TrialJob(
             load=lambda: system,
             features=tuple(block.cpu().numpy() for block in self._data.features),
@@ -109,36 +112,35 @@ class SystemRun:
             defended=self._defended,
         )
 
-        def told(done: int) -> None:
+        def report(done: int) -> None:
             if self._context.progress is not None:
                 self._context.progress(ROUNDS * done // len(replicas))
 
         if system.trials.folder is None:
-            for one in asked:
-                self._played.append(job.played(one).trial)
-                told(len(self._played))
+            for request in requests:
+                self._played.append(job.played(request).trial)
+                report(len(self._played))
         else:
             if system.trials.workers.kind != "here":
                 load = partial(system_at, system.name, system.seconds, Path.cwd())
                 job = replace(job, load=load, apart=True)
-            kept = carried_out(
-                asked,
+            self._played += carried_out(
+                requests,
                 system.trials,
                 job,
                 features=job.digest,
                 seconds=system.seconds,
                 failure=lambda words: SystemFailed(f"system {system.name}: {words}"),
-                told=told,
+                progress=report,
             )
-            self._played += kept
         replay(self._played, self.channel, system.name)
         self.round = ROUNDS
 
-    def _asked(self, place: int, replica: int) -> TrialRequest:
-        one = self._data.of_replicas(place, place + 1)
+    def _request(self, place: int, replica: int) -> TrialRequest:
+        data = self._data.of_replicas(place, place + 1)
         return TrialRequest(
-            labels=(one.labels if one.labels.dim() == 1 else one.labels[0]).cpu().numpy(),
-            rows=None if one.selection is None else one.selection[0].cpu().numpy(),
+            labels=(data.labels if data.labels.dim() == 1 else data.labels[0]).cpu().numpy(),
+            rows=None if data.selection is None else data.selection[0].cpu().numpy(),
             seed=seed_of(self._context.seed, replica),
             which=f"training {replica + 1}",
         )
@@ -149,32 +151,26 @@ class SystemRun:
         return epoch, float(correct.mean()) if correct.size else math.nan, math.nan
 
     def finish(self, rounds: int, history: Sequence[tuple[int, float, float]]) -> TrainedStack:
-        """Hand over the models, what is right of the test records, and what was answered."""
+        """Return the models, the correct test records, and the answers of `predict`."""
         messages = self._played[0].messages
         clients = range(1, len(self._data.features) + 1)
         models = [[played.models.get(m) for played in self._played] for m in clients]
-        active: dict[int, set[int]] = {}
-        for one in messages:
-            for party in (one.sender, one.receiver):
-                active.setdefault(party, set()).add(one.round)
-        correct = self._correct()
-        nothing = stack_of([None] * len(self._played))
-        stacks = tuple(nothing if not any(of_client) else stack_of(of_client) for of_client in models)
-        known = self._architectures
+        active = {(party, message.round) for message in messages for party in (message.sender, message.receiver)}
+        rounds_of = Counter(party for party, _ in active)
         return TrainedStack(
-            clients=stacks,
+            clients=tuple(map(stack_of, models)),
             server=ParameterStack(torch.zeros(len(self._played), 0), ()),
-            correct=correct,
+            correct=self._correct(),
             loss=np.full(len(self._played), np.nan),
             ledger=self.channel.ledger,
-            rounds=len({one.round for one in messages}),
-            rounds_by_client=tuple(len(active.get(m, ())) for m in clients),
-            architectures=tuple(known.get(m) if None not in models[m - 1] else None for m in clients),
+            rounds=len({message.round for message in messages}),
+            rounds_by_client=tuple(rounds_of[m] for m in clients),
+            architectures=tuple(None if None in models[m - 1] else self._architectures.get(m) for m in clients),
             answers=self._scores(),
         )
 
     def _correct(self) -> np.ndarray:
-        """Whether each test record is classified right, (K, n); (K, 0) where the system returns no `predict`."""
+        """Return which test records are classified right, (K, n); (K, 0) where the system returns no `predict`."""
         if not all(played.answers for played in self._played):
             return np.zeros((len(self._played), 0), bool)
         truth = self._data.test_labels.cpu().numpy()
@@ -182,11 +178,11 @@ class SystemRun:
         return np.stack([classes_of(played.answers[0], len(truth), name) == truth for played in self._played])
 
     def _scores(self) -> tuple[np.ndarray, ...]:
-        """Logits (K, n, classes) of the test records and of all rows, where predictions of these were asked for."""
+        """Return logits (K, n, classes) of the test records and of all rows, where predictions of these were wanted."""
         if self._data.selection is None or not all(played.answers for played in self._played):
             return ()
-        blocks = zip(*(played.answers for played in self._played), strict=True)
-        return tuple(np.stack([logits(one, self._system.name) for one in block]) for block in blocks)
+        queries = zip(*(played.answers for played in self._played), strict=True)
+        return tuple(np.stack([logits(answer, self._system.name) for answer in answers]) for answers in queries)
 
 
 def _at_cuts(system: Player, config: TrainingConfig, context: RunContext) -> CutDefences | None:
@@ -195,9 +191,10 @@ def _at_cuts(system: Player, config: TrainingConfig, context: RunContext) -> Cut
     if not defended.any:
         return None
     if getattr(system, "stated", None) is not None:
-        reading = next((one.name for one in config.defences if one.reads_labels), None)
-        if reading is not None:
-            raise InputError("must be left out: it reads labels, beside a release that is stated", "defence", reading)
+        for defence in config.defences:
+            if defence.reads_labels:
+                rule = "must be left out: it reads labels, beside a release that is stated"
+                raise InputError(rule, "defence", defence.name)
     return defended
 
 
@@ -215,36 +212,39 @@ class TrialJob:
 
     @property
     def digest(self) -> str:
-        """The digest of all arrays, and what the defences at cuts are."""
+        """Digest of all arrays, and the defences at cuts."""
         own = [] if self.defended is None else [self.defended.facts]
         return " ".join([*map(array_digest, (*self.features, *self.test_features, self.test_labels)), *own])
 
-    def played(self, one: TrialRequest) -> Played:
-        """Return what the training that is asked for gives."""
+    def played(self, request: TrialRequest) -> Played:
+        """Return the result of the training that is wanted."""
+        features, queries = self.features, [self.test_features]
+        if request.rows is not None:
+            features = tuple(block[request.rows] for block in features)
+            queries.append(self.features)
         task = Task(
-            features=self.features if one.rows is None else tuple(block[one.rows] for block in self.features),
-            labels=one.labels,
+            features=features,
+            labels=request.labels,
             test_features=self.test_features,
             test_labels=self.test_labels,
             classes=self.classes,
         )
-        asked = [self.test_features] if one.rows is None else [self.test_features, self.features]
         player = self.load()
         if self.defended is not None:
             assert isinstance(player, System)  # a recorded training has no cuts
             player = replace(player, defended=self.defended)
-        return player.play(task, one.seed, one.which, asked)
+        return player.play(task, request.seed, request.which, queries)
 
-    def __call__(self, one: TrialRequest) -> bytes:
+    def __call__(self, request: TrialRequest) -> bytes:
         """Return the same as the content of a file.
 
         In a thread of a worker it is trained in a process of its own: generators are seeded for a whole process, and a
         timer reaches a main thread alone.
         """
         if self.apart and not can_ring():
-            content: bytes = in_own_process(self, one)
+            content: bytes = in_own_process(self, request)
             return content
-        played = self.played(one)
+        played = self.played(request)
         return played.trial.to_bytes(played.record)
 
 
@@ -256,8 +256,7 @@ def prepared(system: System, dataset: VerticalDataset, seed: int) -> tuple[Metho
 
 def setting_of(system: System, dataset: VerticalDataset) -> tuple[SystemConfig, Task]:
     """Return the configuration of a system on a data set, and its task there."""
-    config = SystemConfig(batch_size=min(64, len(dataset.train)), top_model=system.top_model)
-    return config, task_of(TrainingData.of(dataset, dtype=dtype_of(config), device="cpu"))
+    return SystemConfig(batch_size=min(64, len(dataset.train)), top_model=system.top_model), Task.of(dataset)
 
 
 def method_of(system: System, capabilities: SystemCapabilities, task: Task) -> MethodSpec:

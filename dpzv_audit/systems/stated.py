@@ -1,8 +1,9 @@
-"""What the module of a system states beside its training: what it releases, its data, whether it draws at random."""
+"""Reads the statements of a system's module beside its training: its release, its data, whether it draws at random."""
 
 import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from .task import Task, dataset_of
 
 UNSTATED = "not known: the system states no release"
 RELEASE = ("channel", "clip", "clip_scope", "sigma", "batch_size", "rounds", "sampler", "server_update")
-"""What a release that a system states must say; all else is as `dpzv_audit.accounting.Release` has it by default."""
+"""Keys that a stated release must have; all others default as in `dpzv_audit.accounting.Release`."""
 AUDIENCE: Mapping[str, tuple[AdversaryName, ...]] = {
     "gradient": ("client", "colluding-clients", "all-but-one"),
     "scalar": ("client", "colluding-clients", "all-but-one", "eavesdropper"),
@@ -32,19 +33,19 @@ AUDIENCE: Mapping[str, tuple[AdversaryName, ...]] = {
 
 
 def release_of(stated: Mapping[str, object], records: int, where: str = "") -> tuple[Release, float]:
-    """Return what is `stated` about a release on `records` records, and the delta; errors open with `where`.
+    """Return the `stated` release on `records` records, and the delta; errors open with `where`.
 
     Noise is taken to be drawn and added in floating point, as programs do it, unless `noise` is stated.
 
     Raises `InputError` for a key that is missing, unknown or wrong.
     """
-    said: dict[str, Any] = dict(stated)
-    missing = [key for key in RELEASE if key not in said]
+    missing = [key for key in RELEASE if key not in stated]
     if missing:
         raise InputError(f"{where} does not say {', '.join(missing)}, must say {', '.join(RELEASE)}")
-    delta = said.pop("delta", 1e-5)
+    settings: dict[str, Any] = {"dataset_size": records, "noise": "float", "delta": 1e-5, **stated}
+    delta = settings.pop("delta")
     try:
-        return Release(**{"dataset_size": records, "noise": "float", **said}), check_delta("delta", delta)
+        return Release(**settings), check_delta("delta", delta)
     except TypeError as error:
         raise InputError(f"{where}: {words_of(error)}") from error
     except InputError as error:
@@ -52,10 +53,10 @@ def release_of(stated: Mapping[str, object], records: int, where: str = "") -> t
 
 
 def stated_release(system: System, task: Task, capabilities: Capabilities) -> tuple[Release, float] | None:
-    """Return what a system states that it releases, and the delta; None where it states nothing.
+    """Return the release that a system states, and the delta; None where it states nothing.
 
-    What it does not state of it is as its rehearsal showed. Raises `InputError` for a key that is missing, unknown or
-    wrong.
+    Settings that it does not state are as its rehearsal showed. Raises `InputError` for a key that is missing, unknown
+    or wrong.
     """
     if system.stated is None:
         return None
@@ -65,51 +66,46 @@ def stated_release(system: System, task: Task, capabilities: Capabilities) -> tu
 
 
 def system_at(path: str, seconds: float, folder: Path | None = None) -> System:
-    """Return the system at `module:function`, with what its module states about it.
+    """Return the system at `module:function`, with the statements of its module.
 
     Raises:
-        InputError: There is none, or what it states is of the wrong type.
+        InputError: There is none, or a statement is of the wrong type.
     """
     right = "module:function, such as our_vfl:train for the file our_vfl.py"
-    home, _ = module_at(path, "system", right, folder)
-    return system_of(function_at(path, "system", right, folder), path, seconds, home=home.__name__)
+    module, _ = module_at(path, "system", right, folder)
+    return system_of(function_at(path, "system", right, folder), path, seconds, home=module.__name__)
 
 
-def system_of(train: Callable[..., Any], path: str, seconds: float, home: str | None = None) -> System:
-    """Return the function `train`, which is called `path`, as a system; what it states, and errors, as `system_at`.
+def system_of(train: Callable[..., Any], path: str, seconds: float, home: str = "") -> System:
+    """Return the function `train`, which is called `path`, as a system; its statements, and errors, as `system_at`.
 
-    The module `home`, by default that which defines the function, states it.
+    The module `home`, by default that which defines the function, states them.
     """
-    _check_signature(train, path)
-    home = str(getattr(train, "__module__", "")) if home is None else home
+    home = home or str(getattr(train, "__module__", ""))
+    with suppress(TypeError, ValueError):  # some callables have no signature to check
+        takes = inspect.signature(train)
+        try:
+            takes.bind(None, None, 0)
+        except TypeError as error:
+            shown = short(" ".join(str(takes).split()))
+            raise InputError(f"system {path}: must take (task, record, seed), not {shown}") from error
     module = sys.modules.get(home)
-    stated: dict[str, Any] = {"home": home}
+    flags = {}
     for name in ("top_model", "random"):
         value = getattr(module, name, None)
         if isinstance(value, bool):
-            stated[name] = value
+            flags[name] = value
         elif value is not None and not isinstance(value, ModuleType):
-            given = f"{name} = {value!r}"
-            raise InputError(f"system {path}: its module states {given}, must be True or False")
+            raise InputError(f"system {path}: its module states {name} = {value!r}, must be True or False")
     release = getattr(module, "releases", getattr(module, "release", None))
     if isinstance(release, Mapping):
-        release = partial(_given, release)
+        release = partial(_stated, release)
     elif release is not None and not callable(release):
-        given = f"a release of type {type(release).__name__}"
-        raise InputError(f"system {path}: its module states {given}, must be a dictionary, or a function of the task")
-    return System(path, train, seconds, stated=release, **stated)
-
-
-def _check_signature(train: Callable[..., Any], path: str) -> None:
-    try:
-        takes = inspect.signature(train)
-    except (TypeError, ValueError):  # some callables have no signature to check
-        return
-    words = " ".join(str(takes).split())
-    try:
-        takes.bind(None, None, 0)
-    except TypeError as error:
-        raise InputError(f"system {path}: must take (task, record, seed), not {short(words)}") from error
+        raise InputError(
+            f"system {path}: its module states a release of type {type(release).__name__}, "
+            "must be a dictionary, or a function of the task"
+        )
+    return System(path, train, seconds, stated=release, home=home, **flags)
 
 
 def data_of(system: System) -> VerticalDataset | None:
@@ -117,14 +113,13 @@ def data_of(system: System) -> VerticalDataset | None:
 
     Raises `InputError` where it fails, or gives something else.
     """
-    module = sys.modules.get(system.home)
-    found = getattr(module, "data", None)
-    if found is None or not isinstance(found, FunctionType):
+    data = getattr(sys.modules.get(system.home), "data", None)
+    if not isinstance(data, FunctionType):
         return None
     where = f"{system.name.partition(':')[0]}:data"
     try:
         with printing_aside():
-            answer = found()
+            answer = data()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -132,12 +127,12 @@ def data_of(system: System) -> VerticalDataset | None:
     return dataset_of(answer, where)
 
 
-def _given(release: Mapping[str, object], task: Task) -> Mapping[str, object]:
+def _stated(release: Mapping[str, object], task: Task) -> Mapping[str, object]:
     return release
 
 
-def _rehearsed(release: Release, said: Collection[str], capabilities: Capabilities) -> Release:
-    """Return a release with what the rehearsal showed, or what is worse, where it was not `said`.
+def _rehearsed(release: Release, stated: Collection[str], capabilities: Capabilities) -> Release:
+    """Return a release with what the rehearsal showed, or with a worse value, of each setting that is not `stated`.
 
     Labels in messages beside those with noise are data that were published. Messages are counted as if each had a clip
     of its own.
@@ -155,4 +150,4 @@ def _rehearsed(release: Release, said: Collection[str], capabilities: Capabiliti
         "own_rounds_only": more,
         "batch_coupling": capabilities.coupled and release.clip_scope == "record",
     }
-    return replace(release, **{key: value for key, value in shown.items() if key not in said})
+    return replace(release, **{key: value for key, value in shown.items() if key not in stated})

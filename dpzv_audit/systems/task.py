@@ -1,4 +1,4 @@
-"""What a system of the user's own is given to train on: features by client, labels, and a test part."""
+"""The data that a training of the user's own gets: features by client, labels, and a test part."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,13 +47,11 @@ class Task:
     @classmethod
     def of(cls, dataset: VerticalDataset) -> "Task":
         """Return the task of a data set, whose arrays it shares."""
-        train = dataset.train
-        test = dataset.test
         return cls(
-            features=train.features,
-            labels=train.labels,
-            test_features=test.features,
-            test_labels=test.labels,
+            features=dataset.train.features,
+            labels=dataset.train.labels,
+            test_features=dataset.test.features,
+            test_labels=dataset.test.labels,
             classes=dataset.classes,
         )
 
@@ -78,7 +76,7 @@ class Task:
 
 
 KEYS = ("features", "labels", "test_features", "test_labels", "classes")
-"""What a dictionary of arrays holds; the test part may be left out, and the classes."""
+"""Keys of a dictionary of arrays; the test part may be left out, and the classes."""
 
 
 def dataset_of(answer: object, name: str) -> VerticalDataset:
@@ -92,9 +90,9 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
         InputError: A key is missing or unknown, or an array is wrong.
     """
     if not isinstance(answer, Mapping) or not {"features", "labels"} <= set(answer) <= set(KEYS):
-        found = ", ".join(map(str, answer)) if isinstance(answer, Mapping) else type(answer).__name__
+        shown = ", ".join(map(str, answer)) if isinstance(answer, Mapping) else type(answer).__name__
         also = ", ".join(KEYS[2:])
-        raise InputError(f"{name} gives {found}, must give a dictionary of features, labels and at most {also}")
+        raise InputError(f"{name} gives {shown}, must give a dictionary of features, labels and at most {also}")
     try:
         whole = _records(answer["features"], answer["labels"])
         if "test_features" in answer:
@@ -103,8 +101,9 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
             train, test = split_records(whole, seed=0)
         most = int(max(train.labels.max(), test.labels.max()))
         if "classes" not in answer and whole.labels.min() > 0:
-            start = f"start at {int(whole.labels.min())}"
-            raise InputError(f"labels {start}, must count from 0; where class 0 has no record, give classes")
+            raise InputError(
+                f"labels start at {whole.labels.min()}, must count from 0; where class 0 has no record, give classes"
+            )
         digests = {"labels": array_digest(whole.labels)}
         digests |= {f"features of client {m}": array_digest(block) for m, block in enumerate(whole.features, start=1)}
         blocks = f"{len(whole.features)} blocks of the system's own"
@@ -117,10 +116,10 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
 
 def _records(features: Any, labels: Any) -> Records:
     if isinstance(features, Mapping | str) or getattr(features, "ndim", 3) < 3:
-        given = type(features).__name__
-        raise InputError(f"features must be a list of arrays, one for each client, not a single {given}")
+        kind = type(features).__name__
+        raise InputError(f"features must be a list of arrays, one for each client, not a single {kind}")
     blocks = tuple(np.ascontiguousarray(np.asarray(block), np.float32) for block in features)
-    found = np.asarray(labels)
-    if found.dtype.kind not in "iub":
-        check_array("labels", found, np.int64)
-    return Records(blocks, np.ascontiguousarray(found, np.int64))
+    labels = np.asarray(labels)
+    if labels.dtype.kind not in "iub":
+        check_array("labels", labels, np.int64)
+    return Records(blocks, np.ascontiguousarray(labels, np.int64))

@@ -1,8 +1,11 @@
-"""Transcripts: a folder that holds what was sent in one training, `manifest.json` beside safetensors files."""
+"""Transcripts: a folder with the messages of one training, `manifest.json` beside safetensors files.
+
+`load` reads one, `save` writes one; `recorded.py` makes a method of it, which attacks read.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,11 +35,11 @@ Name = Annotated[str, Field(min_length=1, max_length=limits.LONGEST_TEXT)]
 Party = Annotated[int, Field(ge=0, le=limits.MOST_CLIENTS)]
 
 
-class _Part(BaseModel):
+class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
-class SentEntry(_Part):
+class SentEntry(_Section):
     """One message."""
 
     round: Annotated[int, Field(ge=-1, le=10**9)]
@@ -53,7 +56,7 @@ class SentEntry(_Part):
     """Name of the ids (B,), int64, of its records by row; left out where it is about none."""
 
 
-class NoteEntry(_Part):
+class NoteEntry(_Section):
     """Something that a party knows by itself."""
 
     party: Party
@@ -64,7 +67,7 @@ class NoteEntry(_Part):
     """Name of its tensor."""
 
 
-class Manifest(_Part):
+class Manifest(_Section):
     """What a transcript's `manifest.json` says."""
 
     schema_: Annotated[Literal["dpzv-audit/transcript/1"], Field(alias="schema")]
@@ -91,7 +94,7 @@ class Manifest(_Part):
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
-    """A transcript as it is read: what `Recorder` kept, by the same names."""
+    """A transcript that was read: the content of its `Recorder`, by the same names."""
 
     folder: Path
     manifest: Manifest
@@ -113,33 +116,33 @@ class Transcript:
 
     @cached_property
     def notes(self) -> list[Note]:
-        """What parties noted."""
+        """Notes of parties."""
         return [Note(**entry.model_dump()) for entry in self.manifest.notes]
 
     def of(self, client: int) -> "Transcript":
         """Return the same training with the messages of one client alone."""
-        messages = [one for one in self.manifest.messages if client in (one.sender, one.receiver)]
+        messages = [entry for entry in self.manifest.messages if client in (entry.sender, entry.receiver)]
         alone = Transcript(self.folder, self.manifest.model_copy(update={"messages": messages}))
         alone.__dict__["_files"] = self._files
         return alone
 
     @property
     def tensors(self) -> "Transcript":
-        """What gives an array by its name."""
+        """The arrays by name."""
         return self
 
     @cached_property
     def _files(self) -> dict[str, Any]:
         """The open file of each tensor: it maps them into memory, and reads its header once."""
-        found: dict[str, Any] = {}
+        files: dict[str, Any] = {}
         for name in self.manifest.files:
             path = self.folder / name
             try:
                 file = open_safetensors(path, links=False)
             except (OSError, ValueError) as error:
                 raise InputError(f"{path}: cannot be read as safetensors: {error}") from error
-            found |= dict.fromkeys(file.keys(), file)
-        return found
+            files |= dict.fromkeys(file.keys(), file)
+        return files
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         try:
@@ -155,19 +158,19 @@ class Transcript:
 
 def save(
     record: "Recorder",
-    folder: Path,
+    folder: Path | str,
     *,
     classes: int,
     public_ids: bool = False,
     top_model: bool = True,
     encrypted: bool = False,
 ) -> Path:
-    """Write what was recorded as a transcript; return its folder.
+    """Write a record as a transcript; return its folder.
 
     Its files are their owner's alone: a transcript tells of records and labels.
 
     Args:
-        record: What was recorded.
+        record: The record of a training.
         folder: Folder to write, which must be empty or absent.
         classes: Number of classes, two at least.
         public_ids: Whether ids travelled in the clear, as entity alignment leaves them.
@@ -179,6 +182,7 @@ def save(
     """
     from safetensors.numpy import save as as_bytes
 
+    folder = Path(folder)
     check_count("classes", classes, least=2)
     if not record.messages:
         raise InputError("nothing was recorded, a transcript must hold a message at least")
@@ -190,7 +194,7 @@ def save(
         files.append(f"tensors-{number:05}.safetensors")
         write_atomically(folder / files[-1], as_bytes(dict(shard)))
     # The manifest comes last: a folder without one is no transcript.
-    messages = [{key: value for key, value in _fields(one) if value != ""} for one in record.messages]
+    messages = [{key: value for key, value in message._asdict().items() if value != ""} for message in record.messages]
     manifest = {
         "schema": SCHEMA,
         "records": record.records,
@@ -201,14 +205,10 @@ def save(
         "encrypted": encrypted,
         "files": files,
         "messages": messages,
-        "notes": [dict(_fields(one)) for one in record.notes],
+        "notes": [asdict(note) for note in record.notes],
     }
     write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     return folder
-
-
-def _fields(part: Sent | Note) -> Iterator[tuple[str, object]]:
-    return ((name, getattr(part, name)) for name in part.__match_args__)
 
 
 def load(folder: Path) -> Transcript:
@@ -217,7 +217,7 @@ def load(folder: Path) -> Transcript:
     try:
         text = read_plain(path, _LARGEST_MANIFEST, links=False)
         check_values(text, _MOST_VALUES)
-        found = Transcript(folder, Manifest.model_validate_json(text))
+        transcript = Transcript(folder, Manifest.model_validate_json(text))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValidationError as error:
@@ -228,13 +228,13 @@ def load(folder: Path) -> Transcript:
         ) from None
     except ValueError as error:  # of `check_values`
         raise InputError(f"{path}: {error}") from None
-    _check(found, path)
-    return found
+    _check(transcript, path)
+    return transcript
 
 
-def _check(found: Transcript, path: Path) -> None:
+def _check(transcript: Transcript, path: Path) -> None:
     """Refuse files outside the folder, names without a tensor, parties that are not there, ids that fit no row."""
-    names = found.manifest.files
+    names = transcript.manifest.files
     for name in names:
         if Path(name).name != name or name == ".." or not name.isprintable():
             raise InputError(f"{path}: key files holds {name!r}, must be names of files beside the manifest")
@@ -242,65 +242,69 @@ def _check(found: Transcript, path: Path) -> None:
         raise InputError(f"{path}: key files names a file twice, must name each once")
     shapes: dict[str, tuple[int, ...]] = {}
     known: set[str] = set()
-    for number, message in enumerate(found.messages):
-        where = f"{path}: messages.{number}"
+    for number, message in enumerate(transcript.messages):
+        where = f"{path}: messages.{number}:"
         for tensor in filter(None, (message.tensor, message.ids)):
-            if tensor not in found._files:
-                raise InputError(f"{where}: tensor {tensor!r} is in none of {', '.join(found.manifest.files)}")
-        if max(message.sender, message.receiver) > found.clients or message.sender == message.receiver:
-            parties = f"from {message.sender} to {message.receiver}"
-            raise InputError(f"{where}: is {parties}, must be between two of the parties 0 to {found.clients}")
+            if tensor not in transcript._files:
+                raise InputError(f"{where} tensor {tensor!r} is in none of {', '.join(names)}")
+        if max(message.sender, message.receiver) > transcript.clients or message.sender == message.receiver:
+            raise InputError(
+                f"{where} is from {message.sender} to {message.receiver}, "
+                f"must be between two of the parties 0 to {transcript.clients}"
+            )
         if message.kind in PER_RECORD and not message.ids:
-            what = f"{some(message.kind)} has no ids"
-            raise InputError(f"{where}: {what}: which record each row is about must be said")
+            raise InputError(f"{where} {some(message.kind)} has no ids: which record each row is about must be said")
         if message.tensor not in shapes:  # many messages may be one tensor
             try:
-                shapes[message.tensor] = finite_numbers(found[message.tensor]).shape
+                shapes[message.tensor] = finite_numbers(transcript[message.tensor]).shape
             except InputError as error:
-                raise error.placed(f"{where}: tensor {message.tensor!r}") from None
+                raise error.placed(f"{where} tensor {message.tensor!r}") from None
         if not message.ids:
             continue
+        fitting = True
         if message.ids not in known:
-            ids = found[message.ids]
-            if ids.ndim != 1 or ids.dtype.kind not in "iu":
-                raise InputError(f"{where}: ids {message.ids!r} must be whole numbers, one for each row of its tensor")
-            if ids.size and not 0 <= ids.min() <= ids.max() < found.records:
-                raise InputError(f"{where}: ids {message.ids!r} must be in 0 to {found.records - 1}")
+            ids = transcript[message.ids]
+            fitting = ids.ndim == 1 and ids.dtype.kind in "iu"
+            if fitting and ids.size and not 0 <= ids.min() <= ids.max() < transcript.records:
+                raise InputError(f"{where} ids {message.ids!r} must be in 0 to {transcript.records - 1}")
             known.add(message.ids)
             shapes.setdefault(message.ids, ids.shape)
-        if message.kind in PER_RECORD and shapes[message.ids] != shapes[message.tensor][:1]:
-            raise InputError(f"{where}: ids {message.ids!r} must be whole numbers, one for each row of its tensor")
-    for note in found.notes:
-        if note.tensor not in found._files or note.party > found.clients:
+        if message.kind in PER_RECORD:
+            fitting = fitting and shapes[message.ids] == shapes[message.tensor][:1]
+        if not fitting:
+            raise InputError(f"{where} ids {message.ids!r} must be whole numbers, one for each row of its tensor")
+    for note in transcript.notes:
+        if note.tensor not in transcript._files or note.party > transcript.clients:
             raise InputError(f"{path}: note {note.name!r} names a tensor or a party that is not there")
 
 
-def merge(record: "Recorder", *folders: Path) -> None:
-    """Add what other parties recorded of the same training: each records what it sends, and saves a transcript.
+def merge(record: "Recorder", *folders: Path | str) -> None:
+    """Add the records of other parties of the same training: each records what it sends, and saves a transcript.
 
-    Within a round what goes to the server stands before what it answers.
+    Within a round messages to the server stand before its answers.
     """
     for number, folder in enumerate(folders):
-        other = load(folder)
+        other = load(Path(folder))
         if (other.records, other.clients) != (record.records, record.clients):
-            there = f"{other.records} records and {other.clients} clients"
-            rule = f"must be of the same training, of {record.records} and {record.clients}"
-            raise InputError(f"{folder}: is of {there}, {rule}")
+            raise InputError(
+                f"{folder}: is of {other.records} records and {other.clients} clients, "
+                f"must be of the same training, of {record.records} and {record.clients}"
+            )
         prefix = f"p{len(record.tensors)}-{number}-"
         for shard in other.shards():
             for name, values in shard.items():
                 record.tensors.add(prefix + name, values)
-        for one in other.messages:
-            ids = one.ids and prefix + one.ids
-            record.messages.append(Sent(one.round, one.sender, one.receiver, one.kind, prefix + one.tensor, ids))
-        record.notes += [Note(one.party, one.name, prefix + one.tensor) for one in other.notes]
-    record.messages.sort(key=lambda one: (one.round, one.receiver != SERVER))
+        for message in other.messages:
+            ids = message.ids and prefix + message.ids
+            record.messages.append(message._replace(tensor=prefix + message.tensor, ids=ids))
+        record.notes += [replace(note, tensor=prefix + note.tensor) for note in other.notes]
+    record.messages.sort(key=lambda message: (message.round, message.receiver != SERVER))
 
 
 def schema_of_transcripts() -> dict[str, object]:
     """Return the JSON schema (draft 2020-12) of `manifest.json`."""
-    found = Manifest.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": f"{MANIFEST} of a transcript"}
+    schema = Manifest.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": f"{MANIFEST} of a transcript"}
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ command that is taken up goes on behind the last.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +28,17 @@ from .messages import Arrays, Note, Recording, Sent
 SUFFIX = ".safetensors"
 _MOST_VALUES = 20_000_000
 """Values in the facts of a trial, whose header safetensors limits to 100 MB."""
-_AGAIN = "it is trained again"
-_CURE = "make room and go on with ‹resume›"
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What one training gave.
+    """The result of one training.
 
     Attributes:
-        messages: What was sent, in order.
-        notes: What parties noted for themselves.
+        messages: Messages in order.
+        notes: Notes of parties for themselves.
         tensors: The arrays that messages and notes name.
-        answers: What its `predict` says of the blocks of records that it was asked about; none where it returns none.
+        answers: Answers of its `predict` to the queries; none where it returns none.
         models: Layout and flat float32 parameters of the models of clients that it returns, by client.
     """
 
@@ -54,16 +52,16 @@ class Trial:
         """Return the trial, with the tensors of its `record`, as the content of a file."""
         from safetensors.numpy import save
 
-        found = {name: values for shard in record.tensors.shards() for name, values in shard.items()}
-        found |= {f"answer/{place}": np.ascontiguousarray(values) for place, values in enumerate(self.answers)}
-        found |= {f"client/{client}": flat for client, (_, flat) in self.models.items() if flat.size}
+        tensors = {name: values for shard in record.tensors.shards() for name, values in shard.items()}
+        tensors |= {f"answer/{place}": np.ascontiguousarray(values) for place, values in enumerate(self.answers)}
+        tensors |= {f"client/{client}": flat for client, (_, flat) in self.models.items() if flat.size}
         facts = {
-            "messages": [list(one) for one in self.messages],
-            "notes": [[getattr(one, name) for name in Note.__slots__] for one in self.notes],
+            "messages": self.messages,
+            "notes": [astuple(note) for note in self.notes],
             "answers": len(self.answers),
             "models": {client: layout for client, (layout, _) in self.models.items()},
         }
-        return save(found, {"trial": json.dumps(facts)})
+        return save(tensors, {"trial": json.dumps(facts)})
 
 
 def read_trial(path: Path) -> Trial:
@@ -79,8 +77,8 @@ def read_trial(path: Path) -> Trial:
             flat = opened[f"client/{client}"] if layout else np.zeros(0, np.float32)
             models[int(client)] = layout, flat
         return Trial(
-            messages=[Sent(*one) for one in facts["messages"]],
-            notes=[Note(*one) for one in facts["notes"]],
+            messages=[Sent(*fields) for fields in facts["messages"]],
+            notes=[Note(*fields) for fields in facts["notes"]],
             tensors=opened,
             answers=tuple(opened[f"answer/{place}"] for place in range(facts["answers"])),
             models=models,
@@ -101,9 +99,9 @@ class _Opened:
 
 @dataclass(frozen=True)
 class TrialRequest:
-    """One training that is wanted: labels (N,), the rows (N,) of the features that they are of, a seed, and its name.
+    """One training that is wanted: labels (N,), the rows (N,) of the features that they belong to, a seed, its name.
 
-    Without rows all features are trained on, in their order. With them, its predictions of all rows are wanted too.
+    Without rows all features are trained on, in their order. With rows, predictions of all rows are wanted too.
     """
 
     labels: NDArray[np.int64]
@@ -131,84 +129,85 @@ class TrialStore:
         return 0 if self.folder is None else sum(1 for _ in self.folder.glob(f"*{SUFFIX}"))
 
 
+@dataclass(eq=False)
 class TrialWork:
-    """Trainings as tasks of the executor, by their place; what becomes of each goes to `keep` as the job returns it."""
+    """Trainings as tasks of the executor, by their places among the `requests`.
 
-    def __init__(
-        self,
-        asked: Sequence[TrialRequest],
-        waiting: Iterable[int],
-        keep: Callable[[int, bytes], None],
-        seconds: float,
-        failure: Callable[[str], Exception],
-    ) -> None:
-        self._asked = asked
-        self._waiting = iter(waiting)
-        self._keep = keep
-        self._seconds = seconds
-        self._failure = failure
-        self._begun: dict[int, float] = {}
+    Attributes:
+        requests: All trainings that are wanted.
+        waiting: The places of those that are not in the folder.
+        keep: Takes the place and the result of each.
+        seconds: Time limit of one training.
+        failure: Makes an error of words that say which training failed, and how.
+    """
+
+    requests: Sequence[TrialRequest]
+    waiting: Iterator[int]
+    keep: Callable[[int, bytes], None]
+    seconds: float
+    failure: Callable[[str], Exception]
+    _begun: dict[int, float] = field(default_factory=dict, init=False)
 
     def take(self) -> int | None:
         """Take the next training."""
-        place = next(self._waiting, None)
+        place = next(self.waiting, None)
         if place is not None:
             self._begun[place] = time.monotonic()
         return place
 
     def arguments(self, task: int) -> tuple[TrialRequest]:
-        """Return what the job is called with."""
-        return (self._asked[task],)
+        """Return the arguments of the job."""
+        return (self.requests[task],)
 
     def ends(self, task: int) -> float:
         """Return when a training must have ended by itself, which native code may keep it from."""
-        return self._begun[task] + self._seconds + GRACE_SECONDS
+        return self._begun[task] + self.seconds + GRACE_SECONDS
 
     def done(self, task: int, result: bytes) -> None:
-        """Keep what the training gave."""
-        self._keep(task, result)
+        """Keep the result of the training."""
+        self.keep(task, result)
 
     def give_up(self, task: int) -> None:
         """Raise: a training that no signal reaches is past its time."""
-        raise self._failure(f"{self._asked[task].which} took longer than ‹trial_seconds› {self._seconds:g}")
+        raise self.failure(f"{self.requests[task].which} took longer than ‹trial_seconds› {self.seconds:g}")
 
     def failed(self, task: int, error: BaseException, *, deaths: int = 0) -> None:
-        """Raise what the training raised; one on which workers die has failed."""
+        """Raise the error of the training; one on which workers die has failed."""
         if deaths:
-            raise self._failure(f"{self._asked[task].which} took its process down {deaths} times") from error
+            raise self.failure(f"{self.requests[task].which} took its process down {deaths} times") from error
         raise error
 
 
 def carried_out(
-    asked: Sequence[TrialRequest],
+    requests: Sequence[TrialRequest],
     trials: TrialStore,
     job: Callable[[TrialRequest], bytes],
     *,
     features: str,
     seconds: float,
     failure: Callable[[str], Exception],
-    told: Callable[[int], None],
+    progress: Callable[[int], None],
 ) -> Iterator[Trial]:
-    """Train what was `asked` for and is not in the folder; yield what each training gave, in order.
+    """Train what is wanted and not in the folder; yield the results of all `requests`, in order.
 
-    `told` hears how many are done.
+    `progress` is called with the number of those that are done.
 
     Raises what `job` raises, and what `failure` makes of the words that say which training failed, and how.
     """
     assert trials.folder is not None
     store = Store(trials.folder)
-    names = [one.key(features) for one in asked]
-    waiting = [place for place, name in enumerate(names) if store.load(name, read_trial, again=_AGAIN) is None]
-
-    done = len(asked) - len(waiting)
+    names = [request.key(features) for request in requests]
+    again = "it is trained again"
+    waiting = [place for place, name in enumerate(names) if store.load(name, read_trial, again=again) is None]
+    done = len(requests) - len(waiting)
 
     def keep(place: int, content: bytes) -> None:
         nonlocal done
-        store.write(names[place], content, cure=_CURE)
+        store.write(names[place], content, cure="make room and go on with ‹resume›")
         done += 1
-        told(done)
+        progress(done)
 
     if waiting:
-        carry_out(TrialWork(asked, waiting, keep, seconds, failure), trials.workers, job)
+        carry_out(TrialWork(requests, iter(waiting), keep, seconds, failure), trials.workers, job)
     for name in names:
         yield read_trial(trials.folder / name)

@@ -9,8 +9,8 @@ from attacks import ATTACKS, AttackSetting
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.systems.rehearsal import rehearse
 from dpzv_audit.systems.run import SystemConfig, method_of
-from dpzv_audit.systems.system import System, logits, task_of
-from mechanisms.core.context import TrainingData
+from dpzv_audit.systems.system import System, logits
+from dpzv_audit.systems.task import Task
 
 from ...helpers.refusals import one_line
 
@@ -54,7 +54,7 @@ def overfitting(task, record, seed, *, steps=60, answer=lambda scores: scores, s
 
 
 def mounted(attack, system, adversary="release", **options):
-    task = task_of(TrainingData.of(DATA, dtype=torch.float32, device="cpu"))
+    task = Task.of(DATA)
     setting = AttackSetting(
         method=method_of(system, rehearse(system, task, 0), task),
         config=SystemConfig(batch_size=64),

@@ -23,10 +23,10 @@ from dpzv_audit.games.system import SystemGame, fitted_score, play, public_label
 from dpzv_audit.statistics.estimators import audit_scores
 from dpzv_audit.systems.rehearsal import SystemCapabilities
 from dpzv_audit.systems.run import SystemConfig, method_of
-from dpzv_audit.systems.system import System, task_of
+from dpzv_audit.systems.system import System
+from dpzv_audit.systems.task import Task
 from mechanisms import Training
 from mechanisms.core.channel import Adversary, Message, View
-from mechanisms.core.context import TrainingData
 
 from ...helpers.refusals import refused
 
@@ -48,7 +48,7 @@ def table(records=RECORDS, classes=2):
 def game_of(train, dataset=None, *, stated=None, **options):
     data = dataset or table()
     system = System("mine", train, stated=stated)
-    task = task_of(TrainingData.of(data, dtype=torch.float32, device="cpu"))
+    task = Task.of(data)
     method = method_of(system, SystemCapabilities(simulated=False, told={1: frozenset({"gradient"})}), task)
     seed = options.pop("seed", 0)
     return SystemGame(Training(method=method, config=SystemConfig(), dataset=data, seed=seed), **options)

@@ -14,7 +14,8 @@ from dpzv_audit.systems import Recorder
 from dpzv_audit.systems.defences import CutDefences
 from dpzv_audit.systems.rehearsal import rehearse
 from dpzv_audit.systems.run import SystemConfig, SystemRun, TrialJob, method_of
-from dpzv_audit.systems.system import System, SystemFailed, task_of
+from dpzv_audit.systems.system import System, SystemFailed
+from dpzv_audit.systems.task import Task
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.noise import SecretBits
 from mechanisms.defences import DEFENCES, defence_of
@@ -22,7 +23,7 @@ from mechanisms.defences import DEFENCES, defence_of
 from ...helpers.refusals import refused
 
 DATA = load("breast-cancer")
-TASK = task_of(TrainingData.of(DATA, dtype=torch.float32, device="cpu"))
+TASK = Task.of(DATA)
 AT_CUTS = [name for name, spec in DEFENCES.items() if spec.settings.place != "labels"]
 IDS = torch.arange(12)
 

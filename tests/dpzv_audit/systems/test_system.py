@@ -21,7 +21,8 @@ from dpzv_audit.systems.rehearsal import apart, rehearse
 from dpzv_audit.systems.replay import replay
 from dpzv_audit.systems.run import SystemConfig, method_of
 from dpzv_audit.systems.stated import data_of, stated_release, system_at
-from dpzv_audit.systems.system import System, SystemFailed, seed_of, task_of
+from dpzv_audit.systems.system import System, SystemFailed, seed_of
+from dpzv_audit.systems.task import Task
 from mechanisms import METHODS, train
 from mechanisms.core.capabilities import Capabilities
 from mechanisms.core.context import Deployment, RunContext, TrainingData
@@ -29,7 +30,7 @@ from mechanisms.core.context import Deployment, RunContext, TrainingData
 from ...helpers.refusals import refused
 
 DATA = load("breast-cancer")
-TASK = task_of(TrainingData.of(DATA, dtype=torch.float32, device="cpu"))
+TASK = Task.of(DATA)
 
 
 QUICK = {"label_completion": {"steps": 200}}
