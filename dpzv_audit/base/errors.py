@@ -13,10 +13,10 @@ _LONGEST_NAME = 200
 
 
 def one_line(message: object) -> str:
-    """`message` with whatever would not print, or break the line, as an escape: names in it may come from a file.
+    """Return `message` with all that does not print, or breaks the line, as an escape: names in it may be of a file.
 
-    What is left out of one longer than `LONGEST_MESSAGE` is its middle: the place stands first, the cure last. Nothing
-    in it is a command to the service that keeps the log (`inert`).
+    One longer than `LONGEST_MESSAGE` loses its middle: the place stands first, the cure last. Nothing in it is a
+    command to the service that keeps the log (`inert`).
     """
     text = str(message)
     half = LONGEST_MESSAGE // 2
@@ -30,19 +30,19 @@ _OPTION = re.compile("‹([a-z_]+)›")
 
 
 def with_options(words: str, named: Callable[[str], str] = str) -> str:
-    """Return `words` with each option in them, which stands as `‹name›`, called `named(name)`; its own name at first.
+    """Return `words` with each option in them, which stands as `‹name›`, called `named(name)`, by default `name`.
 
     Messages below the front ends mention options so: the command line calls `‹max_minutes›` by its flag.
     """
-    return _OPTION.sub(lambda found: named(found[1]), words)
+    return _OPTION.sub(lambda match: named(match[1]), words)
 
 
 class AuditError(Exception):
     """Report a failure that the user did not cause (full disk, disagreeing accountants): exit code 3.
 
-    `rule` says in words what would be right; where it is about one field, `field` is its name and `value` what was
-    given (`...` where there is nothing to show), and the message opens with both. Options that `rule` mentions stand
-    as `with_options` says. Whatever an error of this package is told, its message is one line that prints.
+    `rule` says in words what would be right; where it is about one field, `field` is its name and `value` the wrong
+    value (`...` where there is nothing to show), and the message opens with both. Options that `rule` mentions stand
+    as `with_options` says. The message is always one line that prints.
     """
 
     exit_code = 3
@@ -65,10 +65,10 @@ class AuditError(Exception):
 
     def _lead(self, named: Callable[[str], str]) -> str:
         joined = self.rule.startswith((" ", ":", ";"))
-        if self.value is ...:
-            return f"{named(self.field)}{'' if joined else ' '}" if self.field else ""
-        shown = repr(self.value) if isinstance(self.value, str) else self.value
-        return f"{named(self.field)} is {shown}{'' if joined else ', '}"
+        if self.value is not ...:
+            shown = repr(self.value) if isinstance(self.value, str) else self.value
+            return f"{named(self.field)} is {shown}{'' if joined else ', '}"
+        return named(self.field) + ("" if joined else " ") if self.field else ""
 
     @property
     def words(self) -> str:
@@ -90,7 +90,7 @@ class InputError(AuditError):
 
 
 class NotFinite(InputError):
-    """Infinity or no number at all where every number must be finite: what a training that diverged leaves."""
+    """Infinity or no number at all where every number must be finite, as after a training that diverged."""
 
 
 class Interrupted(AuditError):
@@ -100,13 +100,11 @@ class Interrupted(AuditError):
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether `error` is memory running out, of the machine or of a device: torch says so by a class, or in words."""
-    words = str(error).lower()
-    said = ("out of memory", "not enough memory", "can't allocate memory", "cublas_status_alloc_failed")
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and (type(error).__name__ == "OutOfMemoryError" or any(phrase in words for phrase in said))
-    )
+    """Return whether memory ran out, of the machine or of a device: torch says so by a class, or in words."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    phrases = ("out of memory", "not enough memory", "can't allocate memory", "cublas_status_alloc_failed")
+    return isinstance(error, RuntimeError) and any(phrase in str(error).lower() for phrase in phrases)
 
 
 LEAST_DELTA = 1e-300
@@ -114,7 +112,7 @@ LEAST_DELTA = 1e-300
 
 
 def _is_finite(value: object) -> bool:
-    """Whether `value` is a number (a bool is none) that a float can hold."""
+    """Return whether `value` is a number, and no bool, that a float can hold."""
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
     except OverflowError:
@@ -137,12 +135,12 @@ def check_not_negative(name: str, value: float) -> float:
 
 def check_probability(name: str, value: float) -> float:
     """Return `value` if it lies strictly between 0 and 1; raise `InputError` naming `name` otherwise."""
-    if not (_is_finite(value) and 0.0 < value < 1.0):
-        # Pure DP is an (epsilon, delta) claim at every delta.
-        pure = "; for pure DP, which holds at every delta, give a tiny one such as 1e-9"
-        advice = pure if value == 0 and name == "delta" else ""
-        raise InputError(f"must lie strictly between 0 and 1{advice}", name, value)
-    return value
+    if _is_finite(value) and 0.0 < value < 1.0:
+        return value
+    rule = "must lie strictly between 0 and 1"
+    if value == 0 and name == "delta":  # pure DP is an (epsilon, delta) claim at every delta
+        rule += "; for pure DP, which holds at every delta, give a tiny one such as 1e-9"
+    raise InputError(rule, name, value)
 
 
 def check_delta(name: str, value: float) -> float:
@@ -170,7 +168,7 @@ def check_count(name: str, value: int, *, least: int = 1, most: float = math.inf
     return int(value)
 
 
-# What pydantic says of a value, and our words for it; the first that fits goes first.
+# Rules of pydantic, and our words for them; the first that fits goes first.
 _PLAIN = {
     "Value error, ": "",
     "Input should be": "must be",
@@ -191,29 +189,29 @@ _PLAIN = {
 
 
 def plain_rule(message: str) -> str:
-    """Return what pydantic's `message` says a value must be, in the words of our own errors."""
+    """Return the rule in a message of pydantic's in the words of our own errors."""
     for theirs, ours in _PLAIN.items():
         message = message.replace(theirs, ours)
     return message
 
 
-def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Return `names` if all are among the `known` ones of `what`; raise `unknown_name` otherwise."""
+def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return `names` if all are among the `known` ones of `field`; raise `unknown_name` otherwise."""
     names = tuple(names)
     known = tuple(known)
     for name in names:
         if name not in known:
-            raise unknown_name(what, name, known)
+            raise unknown_name(field, name, known)
     return names
 
 
-def unknown_name(what: str, value: str, known: Iterable[str], of: str = "") -> InputError:
-    """Return an `InputError` for `value`, no `known` name of `what`, suggesting the nearest; `of` closes it."""
+def unknown_name(field: str, value: str, known: Iterable[str], of: str = "") -> InputError:
+    """Return an `InputError` for `value`, no `known` name of `field`, suggesting the nearest; `of` closes it."""
     names = list(known)
     if not names:
-        return InputError("must be left out: there is nothing to choose from", what, value)
+        return InputError("must be left out: there is nothing to choose from", field, value)
     hint = did_you_mean(value, names)
-    return InputError(f": {hint}{' ' if hint else ''}must be one of {', '.join(names)}{of}", what, value)
+    return InputError(f": {hint}{' ' if hint else ''}must be one of {', '.join(names)}{of}", field, value)
 
 
 def did_you_mean(value: str, known: Iterable[str]) -> str:
@@ -236,7 +234,7 @@ def some(word: str) -> str:
     return f"{'an' if word.startswith(tuple('aeiou')) else 'a'} {word!r}"
 
 
-# What may begin a command to the service that keeps the log of a CI run.
+# The beginning of a command to the service that keeps the log of a CI run.
 #
 # GitHub obeys a line that begins with "::NAME ...::", after spaces too, and "##[NAME]" anywhere in a line; Azure obeys
 # "##vso[NAME]", TeamCity "##teamcity[NAME]". GitLab's commands need a carriage return and an escape character, which
@@ -249,7 +247,7 @@ def inert(text: str) -> str:
 
     Colons are parted anywhere, since text that is wrapped may begin a line at any character.
     """
-    return _COMMAND.sub(lambda found: f"{found.group()} ", text)
+    return _COMMAND.sub(r"\g<0> ", text)
 
 
 def inert_json(text: str) -> str:

@@ -15,7 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -30,13 +30,13 @@ Task = TypeVar("Task", bound=Hashable)
 
 
 class Work(Protocol[Task]):
-    """Tasks, and what becomes of them; a task is any value that tells it from the others."""
+    """Tasks, and the use of their results; a task is any value that tells it from the others."""
 
     def take(self) -> Task | None:
         """Take the task that is to be done next; None where none waits that needs work, or may still be begun."""
 
     def arguments(self, task: Task) -> tuple[Any, ...]:
-        """Return what the job is called with."""
+        """Return the arguments of the job."""
 
     def ends(self, task: Task) -> float | None:
         """Return when the task is to be given up, on `time.monotonic()`'s clock; None for never."""
@@ -48,7 +48,7 @@ class Work(Protocol[Task]):
         """Take note that the task's time was over before it was done."""
 
     def failed(self, task: Task, error: BaseException, *, deaths: int = 0) -> None:
-        """Raise what an error of the task means; after so many `deaths` of its workers it is that of the last.
+        """Raise the error of the task in the words of the work; after `MOST_DEATHS` `deaths` it is that of the last.
 
         Until then another worker does the task.
         """
@@ -58,7 +58,7 @@ def carry_out(work: Work[Task], workers: "Workers", job: "Job") -> None:
     """Take tasks of `work` and call `job` on their arguments until nothing is left.
 
     In this process one at a time, each ended where its time is over; on lanes of workers (`workers.kind`) as many at a
-    time as there are lanes, where what is under way is given up once the time of all of it is over. Raises what
+    time as there are lanes, where tasks under way are given up once the time of all of them is over. Raises what
     `Work.failed` raises.
     """
     if workers.kind != "here":
@@ -77,13 +77,30 @@ def carry_out(work: Work[Task], workers: "Workers", job: "Job") -> None:
 
 
 def _on_lanes(work: Work[Task], workers: "Workers", job: "Job") -> None:
-    lanes = lanes_of(workers, job)
     running: dict[Future[Any], tuple[_Lane, Task]] = {}
     orphaned: list[Task] = []
     deaths: Counter[Task] = Counter()
     opened: list[_Lane] = []
     free: list[_Lane] = []
-    try:
+
+    def finish(future: Future[Any], lane: _Lane, task: Task) -> None:
+        # One that was cancelled, as Dask's are where their scheduler goes away, raises where it is asked.
+        error = CancelledError() if future.cancelled() else future.exception()
+        if error is None:
+            work.done(task, future.result())
+            deaths.pop(task, None)  # a name may stand for another task later
+            return
+        died = isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
+        if not died:  # the task itself failed on the worker
+            work.failed(task, error)
+        lane.renew()
+        deaths[task] += 1
+        if deaths[task] == MOST_DEATHS:
+            work.failed(task, error, deaths=MOST_DEATHS)
+        else:
+            orphaned.append(task)
+
+    with closing(lanes_of(workers, job)) as lanes:
         while True:
             joined = lanes.opened(len(opened))
             opened += joined
@@ -107,31 +124,15 @@ def _on_lanes(work: Work[Task], workers: "Workers", job: "Job") -> None:
                 for future in done:
                     lane, task = running.pop(future)
                     free.append(lane)
-                    # One that was cancelled, as Dask's are where their scheduler goes away, raises where it is asked.
-                    error = CancelledError() if future.cancelled() else future.exception()
-                    if error is None:
-                        work.done(task, future.result())
-                        deaths.pop(task, None)  # a name may stand for another task later
-                        continue
-                    died = isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
-                    if not died:  # what ran on the worker failed
-                        work.failed(task, error)
-                    lane.renew()
-                    deaths[task] += 1
-                    if deaths[task] == MOST_DEATHS:
-                        work.failed(task, error, deaths=MOST_DEATHS)
-                    else:
-                        orphaned.append(task)
+                    finish(future, lane, task)
             elif free:
-                break
+                return
             else:
                 time.sleep(_POLL_SECONDS)  # until a worker joins
-    finally:
-        lanes.close()
 
 
 Job = Callable[..., Any]
-"""What a worker does with what is submitted, such as the pairs of a chunk; pickles with all that it needs."""
+"""The function of a worker, such as the pairs of a chunk; pickles with all that it needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ class Workers:
     scheduler: str | None = None
 
     def words(self) -> str:
-        """Return what a result says about where its chunks ran."""
+        """Return the words of a result for where its chunks ran."""
         loky = f"{self.jobs} processes" if self.jobs > 1 else "a process of its own"
         return {"here": "this process", "loky": loky, "dask": "a Dask cluster"}[self.kind]
 
@@ -168,9 +169,7 @@ def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) 
 
 def lanes_of(workers: Workers, job: Job) -> "_LokyLanes | _DaskLanes":
     """Open the lanes of `workers` for `job`; one line where a cluster cannot be reached (`InputError`) or is empty."""
-    if workers.kind == "dask":
-        return _DaskLanes(workers.scheduler or "", job)
-    return _LokyLanes(job, workers.jobs)
+    return _DaskLanes(job, workers.scheduler or "") if workers.kind == "dask" else _LokyLanes(job, workers.jobs)
 
 
 def in_own_process(job: Job, *arguments: Any) -> Any:
@@ -179,21 +178,17 @@ def in_own_process(job: Job, *arguments: Any) -> Any:
     A worker of Dask is by default a daemon, which must not have processes of its own: it stops being one here.
     """
     multiprocessing.current_process().daemon = False
-    lane = _LokyLane(job)
-    try:
+    with closing(_LokyLane(job)) as lane:
         return lane.submit(*arguments).result()
-    finally:
-        lane.close()
 
 
 @contextmanager
 def alongside(job: Job, *arguments: Any) -> Iterator[Callable[[], Any]]:
-    """Do `job` in a process of its own while the block runs; what it yields waits for the answer.
+    """Do `job` in a process of its own while the block runs; yield a function that waits for the answer.
 
     The answer raises what the job raises, and `AuditError` where its process dies. Leaving the block ends the process.
     """
-    lane = _LokyLane(job)
-    try:
+    with closing(_LokyLane(job)) as lane:
         future = lane.submit(*arguments)
 
         def answer() -> Any:
@@ -203,8 +198,6 @@ def alongside(job: Job, *arguments: Any) -> Iterator[Callable[[], Any]]:
                 raise AuditError("a process of this command died; for want of memory, if it was killed") from error
 
         yield answer
-    finally:
-        lane.close()
 
 
 # In a loky process: its job.
@@ -212,13 +205,13 @@ _held: list[Job] = []
 
 
 def _hold(job: Job) -> None:
-    """Keep the job, and leave what ends the command, which may reach all its processes, to the parent."""
+    """Keep the job, and leave signals that end the command, which may reach all its processes, to the parent."""
     leave_to_parent()
     _held[:] = [job]
 
 
 def in_worker() -> bool:
-    """Return whether this is a loky process that runs nothing but its job: what ends it ends nothing else."""
+    """Return whether this is a loky process that runs nothing but its job: to end it ends nothing else."""
     return bool(_held)
 
 
@@ -298,12 +291,12 @@ def _run_on_dask(name: str, *arguments: Any) -> Any:
 class _DaskLanes:
     """The slots of the cluster as it is at the moment; its workers get the job as a plugin, when they join too."""
 
-    def __init__(self, scheduler: str, job: Job) -> None:
+    def __init__(self, job: Job, scheduler: str) -> None:
         try:
             from distributed import Client
         except ImportError as error:
             raise InputError("‹executor› dask needs the extra [dask]: pip install 'dpzv-audit[dask]'") from error
-        # What goes wrong is said in one line, by whom it stops. The client has a level of its own.
+        # Failures are one line of our own errors. The client has a level of its own.
         for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._scheduler = scheduler

@@ -1,13 +1,13 @@
-"""Keeps parts of work between runs: each in a file of its own, its owner's alone, whole or absent, and checked; locks.
+"""Keeps entries between runs: each in a file of its own, its owner's alone, whole or absent, and checked; locks.
 
-A part is JSON with the SHA-256 of its text, or bytes that check themselves (NPZ, safetensors). A digest finds accidents
-(a failing disk, a file cut short, an edit by hand), not a forger, who can compute it too.
+An entry is JSON with the SHA-256 of its text, or bytes that check themselves (NPZ, safetensors). A digest finds
+accidents (a failing disk, a file cut short, an edit by hand), not a forger, who can compute it too.
 
-Two processes are kept from working on one thing by lock files that say who holds them, and so are run folders being
-written. The lock is the operating system's (flock), so that whatever ends a process frees what it held: a file that a
-dead one left behind is taken over, a run folder is removed by the next run. What is written in a lock file is for
-people (filelock empties the file that another process holds, so it cannot say who does). Where there is no flock
-(Windows) nothing locks, and where the file system does not lock folders, none is removed.
+Lock files keep two processes from working on one thing, and say who holds them; run folders being written are locked
+too. The lock is the operating system's (flock), so that it ends with its process: a lock file that a dead process left
+is taken over, a run folder is removed by the next run. The library filelock does not replace it: it takes a FIFO for a
+lock file, has no word on the holder, and locks no folders. Where there is no flock (Windows) nothing locks, and where
+the file system does not lock folders, none is removed.
 """
 
 import functools
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _CHECKSUMMED = re.compile(rb'\{"sha256": "([0-9a-f]{64})", "value": (.*)\}', re.DOTALL)
 
 OWNER_FOLDER = 0o700
-"""Permissions of a folder that holds what follows from records."""
+"""Permissions of a folder whose files follow from records."""
 
 
 def private_file(path: Path, mode: str) -> BinaryIO:
@@ -95,34 +95,35 @@ def checksummed(value: Any) -> str:
 
 def verified(content: bytes) -> Any:
     """Return the value that `checksummed` wrote as `content`; `ValueError` for anything else, or what was damaged."""
-    found = _CHECKSUMMED.fullmatch(content)
-    if found is None:
+    match = _CHECKSUMMED.fullmatch(content)
+    if match is None:
         raise ValueError(f"its {len(content)} bytes are no digest with a value, or were cut short")
-    digest = hashlib.sha256(found[2]).hexdigest()
-    if digest.encode() != found[1]:
-        said = found[1][:16].decode()
-        raise ValueError(f"the value from byte {found.start(2) + 1} on has digest {digest[:16]}, must have {said}")
-    return json_in(found[2])
+    stated = match[1].decode()
+    digest = hashlib.sha256(match[2]).hexdigest()
+    if digest != stated:
+        place = match.start(2) + 1
+        raise ValueError(f"the value from byte {place} on has digest {digest[:16]}, must have {stated[:16]}")
+    return json_in(match[2])
 
 
 @dataclass(frozen=True)
 class Store:
-    """Parts of work in `folder`, by the names of their files."""
+    """Entries in `folder`, by the names of their files."""
 
     folder: Path
 
     def read(self, name: str, kind: type[T], *, again: str = "", cure: str = "") -> T | None:
-        """Return what `write` kept as `name`, a `kind` (`dict` or a dataclass); None where there is none.
+        """Return the entry that `write` kept as `name`, a `kind` (`dict` or a dataclass); None where there is none.
 
-        See `load` for a damaged part, and for one that is of another kind.
+        See `load` for a damaged entry, and for one that is of another kind.
         """
         return self.load(name, functools.partial(_read_kind, kind), again=again, cure=cure)
 
     def load(self, name: str, loader: Callable[[Path], T], *, again: str = "", cure: str = "") -> T | None:
-        """Return what `loader` reads from the part `name`, None where there is none.
+        """Return the entry `name` as `loader` reads it, None where there is none.
 
-        A part that cannot be read (see `base.files`), or of which `loader` raises `ValueError`, is named. Where
-        work is done again in its place, `again` says so in the log and the part counts as absent; without it
+        An entry that cannot be read (see `base.files`), or of which `loader` raises `ValueError`, is named. Where
+        work is done again in its place, `again` says so in the log and the entry counts as absent; without it
         `InputError` says the `cure`.
         """
         path = self.folder / name
@@ -131,38 +132,38 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            words = f"{path}: cannot be read ({error.strerror or error})"
+            reason = f"{path}: cannot be read ({error.strerror or error})"
         except InputError as error:
-            words = error.words if error.field == str(path) else f"{path}: is damaged: {error.words}"
+            reason = error.words if error.field == str(path) else f"{path}: is damaged: {error.words}"
         except ValueError as error:
-            words = f"{path}: is damaged: {error}"
+            reason = f"{path}: is damaged: {error}"
         if not again:
-            raise InputError(f"{words}; {cure}")
-        logging.getLogger(__name__).warning("%s", one_line(f"{words}; {again}"))
+            raise InputError(f"{reason}; {cure}")
+        logging.getLogger(__name__).warning("%s", one_line(f"{reason}; {again}"))
         return None
 
     def once(self, name: str, kind: type[T], work: Callable[[], T], *, again: str) -> T:
-        """Return the part `name`, a `kind`; where there is none what `work` gives, which is kept.
+        """Return the entry `name`, a `kind`; where there is none the result of `work`, which is kept.
 
-        Of a damaged part the log says `again`, see `load`.
+        Of a damaged entry the log says `again`, see `load`.
         """
-        found = self.read(name, kind, again=again)
-        if found is None:
-            found = work()
-            self.write(name, found, cure="make room and go on with ‹resume›")
-        return found
+        entry = self.read(name, kind, again=again)
+        if entry is None:
+            entry = work()
+            self.write(name, entry, cure="make room and go on with ‹resume›")
+        return entry
 
     def count(self) -> int:
-        """Return how many parts there are, those in folders below included."""
+        """Return the number of entries, those in folders below included."""
         return sum(path.is_file() for path in self.folder.rglob("[!.]*"))
 
-    def write(self, name: str, part: Any, *, cure: str, durable: bool = False) -> None:
-        """Keep `part` as `name`: bytes as they are, a dataclass or plain values as JSON with their digest.
+    def write(self, name: str, entry: Any, *, cure: str, durable: bool = False) -> None:
+        """Keep `entry` as `name`: bytes as they are, a dataclass or plain values as JSON with their digest.
 
-        After a kill at any moment the file holds the part before or this one; see `write_atomically`. Raises
+        After a kill at any moment the file holds the entry before or this one; see `write_atomically`. Raises
         `AuditError`, which says the `cure`, where the disk refuses.
         """
-        content = part if isinstance(part, bytes) else checksummed(to_jsonable(part))
+        content = entry if isinstance(entry, bytes) else checksummed(to_jsonable(entry))
         try:
             private_folder(self.folder)
             write_atomically(self.folder / name, content, durable=durable)
@@ -196,7 +197,7 @@ _PARTIAL = re.compile(r"\..+-[0-9a-f]{8}\.partial")
 
 
 def lock(handle: int, *, wait: bool = False) -> None:
-    """Lock what is open as `handle` until it is closed; nothing happens where the system does not lock.
+    """Lock the open file `handle` until it is closed; do nothing where the system does not lock.
 
     Raises `BlockingIOError` where another process holds it, unless it is to `wait`; `OSError` where the file system
     does not lock.
@@ -206,22 +207,22 @@ def lock(handle: int, *, wait: bool = False) -> None:
 
 
 @contextmanager
-def hold(path: Path, what: str, *, shared: bool = False) -> Iterator[None]:
+def hold(path: Path, subject: str, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock file `path` while the block runs; folders above it are made, and removed again where left empty.
 
     The folder that it lies in is made for its owner alone unless it is `shared`.
-    Raises `AuditError` where another process holds it: `what` is in use, by whom and since when. Also where the file
-    cannot be written, or its file system does not lock.
+    Raises `AuditError` where another process holds it: the `subject` is in use, by whom and since when. Also where the
+    file cannot be written, or its file system does not lock.
     """
     if fcntl is None:
         yield
         return
     made = [folder for folder in path.parents if not folder.exists()]
     try:
-        handle = _acquired(path, what, shared)
+        handle = _acquired(path, subject, shared)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise AuditError(f"{what} cannot be locked by {path}: {reason}; give another ‹out› DIR") from error
+        reason = error.strerror or error
+        raise AuditError(f"{subject} cannot be locked by {path}: {reason}; give another ‹out› DIR") from error
     try:
         yield
     finally:
@@ -233,14 +234,11 @@ def hold(path: Path, what: str, *, shared: bool = False) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _acquired(path: Path, what: str, shared: bool) -> int:
+def _acquired(path: Path, subject: str, shared: bool) -> int:
     while True:
-        if shared:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        else:
-            private_folder(path.parent)
+        path.parent.mkdir(mode=0o777 if shared else OWNER_FOLDER, parents=True, exist_ok=True)
         try:
-            # What a link leads to is not written to.
+            # The file that a link leads to is not written to.
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except FileNotFoundError:  # another process has just removed the folder that it left empty
             continue
@@ -254,8 +252,9 @@ def _acquired(path: Path, what: str, shared: bool) -> int:
         except BlockingIOError:
             holder = _holder(handle)
             os.close(handle)
-            cure = "wait until it ends, end it, or give another ‹out› DIR"
-            raise AuditError(f"{what} is in use by {holder}: {cure}") from None
+            raise AuditError(
+                f"{subject} is in use by {holder}: wait until it ends, end it, or give another ‹out› DIR"
+            ) from None
         except BaseException:
             os.close(handle)
             raise
@@ -273,11 +272,11 @@ def _self() -> bytes:
 
 
 def _holder(handle: int) -> str:
-    """Who wrote the lock file, in words; its text is only shown, and may be anything."""
+    """Return words for the writer of the lock file; its text is only shown, and may be anything."""
     try:
-        said = json.loads(os.pread(handle, 1 << 16, 0))
-        command = " ".join(str(word) for word in said["command"])
-        return f"process {said['process']} on {said['host']} since {said['since']} ({command[:200]})"
+        holder = json.loads(os.pread(handle, 1 << 16, 0))
+        command = " ".join(map(str, holder["command"]))
+        return f"process {holder['process']} on {holder['host']} since {holder['since']} ({command[:200]})"
     except (ValueError, KeyError, TypeError, RecursionError):
         return "another process"
 
@@ -303,7 +302,7 @@ def partial_folder(out: Path, name: str) -> Iterator[Path]:
 
 
 def remove_abandoned(out: Path) -> None:
-    """Remove what killed processes left half-written in the folder `out`; what cannot be removed stays."""
+    """Remove run folders that killed processes left half-written in the folder `out`, as far as the system lets."""
     for partial in out.glob(".*.partial"):
         if not _PARTIAL.fullmatch(partial.name) or partial.is_symlink() or not partial.is_dir():
             continue
@@ -314,7 +313,7 @@ def remove_abandoned(out: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Lock `folder` while the block runs, and say whether folders can be locked.
+    """Lock `folder` while the block runs, and yield whether folders can be locked.
 
     Raises `BlockingIOError` where another process holds it.
     """
