@@ -1,6 +1,7 @@
-"""Rehearses a system: trains it a few times before anything is attacked, and tells what there is to attack."""
+"""Rehearses a system: trains it a few times before anything is attacked, and checks its messages and ids."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,19 +16,19 @@ from ..base.errors import AuditError, InputError
 from ..base.seeds import Purpose, stream
 from .messages import SERVER, Recording, Sent, with_ids
 from .release_tests import Excerpt, Rehearsal
-from .system import Played, System, classes_of, seed_of
+from .system import System, classes_of, seed_of
 from .task import Part, Task
 
 _LATE_ROUNDS = 8
 """Rounds of a training whose ids are checked near its end too."""
 _LATE_ROWS = 3
 _STANDS_OUT = 10.0
-"""By what factor the row of a changed label moves more than any other."""
+"""Factor by which the row of a changed label moves more than any other."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemCapabilities(Capabilities):
-    """What a rehearsed system has for attacks, and what the trainings of its rehearsal sent."""
+    """The capabilities of a rehearsed system, and the messages of its rehearsal."""
 
     rehearsed: Rehearsal | None = field(default=None, compare=False, repr=False)
 
@@ -41,50 +42,47 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
             about, early or late in the training; or its rounds do not count.
         SystemFailed: As `System.play`.
     """
-    drawn = seed_of(seed, 0)
-    first = system.play(task, drawn, "the rehearsal", [task.test_features])
+    training_seed = seed_of(seed, 0)
+    first = system.play(task, training_seed, "the rehearsal", [task.test_features])
     where = f"system {system.name}: the rehearsal"
     for answer in first.answers:
         classes_of(answer, len(task.test_labels), system.name)
     if not first.record.messages:
         raise InputError(f"{where} recorded no message: must call record.cut or record.sent where parties send")
-    still = _standing_still(first.record, task.clients)
-    if still is not None:
-        found = f"gradients of more than one batch to client {still}, all in one round"
-        raise InputError(f"{where} sent {found}: round must count batches, as in record.cut({still}, number, ids)")
+    _check_rounds(first.record, task.clients, where)
     sent = _excerpt(first.record)
     other = None
     coupled = False
     not_made = ["whether ids are right: the system draws numbers that its seed does not decide"]
     if not system.random:
-        if not _same(first, system.play(task, drawn, "the rehearsal again")):
-            rule = "its random numbers must come from its seed and nothing stay of a training before, "
-            rule += "or it must state random = True"
-            raise InputError(f"{where} sent other messages when it was trained again with the same seed: {rule}")
+        if not _same(first.record, system.play(task, training_seed, "the rehearsal again").record):
+            raise InputError(
+                f"{where} sent other messages when it was trained again with the same seed: its random numbers must "
+                "come from its seed and nothing stay of a training before, or it must state random = True"
+            )
         order = stream(seed, Purpose.SYSTEM, 0, 1).permutation(task.records)
         next_class = (task.labels + 1) % task.classes
         # Where messages hold few sums of labels, half of these may change and the sums may not.
         for changed in (order < (task.records + 1) // 2, np.ones(task.records, bool)):
-            relabelled = np.where(changed, next_class, task.labels)
-            other = system.play(replace(task, labels=relabelled), drawn, "the rehearsal on other labels")
-            if not _same(first, other):
+            relabelled = replace(task, labels=np.where(changed, next_class, task.labels))
+            other = system.play(relabelled, training_seed, "the rehearsal on other labels").record
+            if not _same(first.record, other):
                 break
         else:
             raise InputError(f"{where} sent the same messages when its labels were changed: it ignores task.labels")
-        coupled = _check_ids(first.record, other.record, changed, where)
-        not_made = _late(system, task, drawn, relabelled, first.record, where)
-    models = {client: GivenModel(model) for client, model in first.clients.items()}
-    telling = _telling(first.record, None if other is None else other.record, task.clients)
+        coupled = _check_ids(first.record, other, changed, where)
+        not_made = _late(system, task, training_seed, relabelled.labels, first.record, where)
+    telling = _telling(first.record, other, task.clients)
 
     def refeatured() -> Excerpt:
-        moved = tuple(np.roll(block, 1, axis=0) for block in task.features)
-        return _excerpt(system.play(replace(task, features=moved), drawn, "the rehearsal on other features").record)
+        moved = replace(task, features=tuple(np.roll(block, 1, axis=0) for block in task.features))
+        return _excerpt(system.play(moved, training_seed, "the rehearsal on other features").record)
 
     return SystemCapabilities(
         simulated=False,
         predicts=first.predict is not None,
         told=told_to_clients(first.record.messages, task.clients),
-        architectures=models,
+        architectures={client: GivenModel(model) for client, model in first.clients.items()},
         down=_traffic(sent, telling, down=True),
         up=_traffic(sent, telling, down=False),
         coupled=coupled,
@@ -92,24 +90,13 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         apart=apart(first.record.messages, task.clients),
         telling=telling,
         nameless=nameless(sent.messages, telling),
-        rehearsed=Rehearsal(sent) if other is None else Rehearsal(sent, _excerpt(other.record), refeatured),
+        rehearsed=Rehearsal(sent) if other is None else Rehearsal(sent, _excerpt(other), refeatured),
         not_made=tuple(not_made),
     )
 
 
 def _excerpt(record: Recording) -> Excerpt:
     return Excerpt.of(with_ids(record.messages, record.tensors), record.tensors)
-
-
-def _check_ids(first: Recording, other: Recording, changed: np.ndarray, where: str, start: int = 0) -> bool:
-    """Return whether gradients depend on labels of other records; `InputError` where ids name other records."""
-    misled, coupled = _moved(first, other, changed, start)
-    if misled is not None:
-        late = f" in round {first.messages[start].round}" if start else ""
-        found = f"client {misled} a gradient{late} that changed with labels of records which its ids do not name"
-        rule = "ids must be places in task.labels, those of the batch in its order"
-        raise InputError(f"{where} sent {found}: {rule}")
-    return coupled
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,9 +123,9 @@ class _ChangingTask(Task):
 def _late(system: System, task: Task, seed: int, relabelled: np.ndarray, first: Recording, where: str) -> list[str]:
     """Check ids late in a training, where labels change shortly before its end; return why that was not possible.
 
-    Until then both trainings are the same, so that the first gradients that differ tell which records they are about.
+    Until then both trainings are the same, so that the first gradients that differ show which records they are about.
     """
-    rounds = list(dict.fromkeys(one.round for one in first.messages if one.kind == "gradient"))
+    rounds = list(dict.fromkeys(message.round for message in first.messages if message.kind == "gradient"))
     if len(rounds) < _LATE_ROUNDS:
         return []
     late = rounds[-max(_LATE_ROUNDS // 2, len(rounds) // 20)]
@@ -150,25 +137,26 @@ def _late(system: System, task: Task, seed: int, relabelled: np.ndarray, first: 
             waiting.clear()
             changing.change(relabelled)
 
-    why = "whether ids are right late in a training"
+    test = "whether ids are right late in a training"
     try:
         other = system.play(changing, seed, "the rehearsal on labels that change late", in_round=in_round).record
         differing = _first_difference(first, other)
     except AuditError as error:
-        return [f"{why}: {error.words}"]
-    if differing is None:  # it keeps a copy of the labels
-        return [] if _one_label(system, task, seed, first, where) else [f"{why}: no gradient showed it"]
-    _check_ids(first, other, task.labels != relabelled, where, differing)
+        return [f"{test}: {error.words}"]
+    if differing is not None:
+        _check_ids(first, other, task.labels != relabelled, where, differing)
+    elif not _one_label(system, task, seed, first, where):  # it keeps a copy of the labels
+        return [f"{test}: no gradient showed it"]
     return []
 
 
 def _one_label(system: System, task: Task, seed: int, first: Recording, where: str) -> bool:
     """Check ids late in a training by one label that changes before it; return whether late gradients showed it.
 
-    What one label changes about all other records is small beside what it changes about its own. Where it does not
-    belong to the one row that stands out, time and again, ids name other records: `InputError`.
+    One label changes rows of all other records little beside its own row. Where it does not belong to the one row that
+    stands out, time and again, ids name other records: `InputError`.
     """
-    gradients = [place for place, one in enumerate(first.messages) if one.kind == "gradient" and one.ids]
+    gradients = [n for n, message in enumerate(first.messages) if message.kind == "gradient" and message.ids]
     record = int(first.tensors[first.messages[gradients[0]].ids][0])
     labels = task.labels.copy()
     labels[record] = (labels[record] + 1) % task.classes
@@ -178,127 +166,129 @@ def _one_label(system: System, task: Task, seed: int, first: Recording, where: s
     for place in gradients:
         if place >= len(other.messages) or first.messages[place] != other.messages[place]:
             break
-        values, changed = _values(first, place), _values(other, place)
+        message = first.messages[place]
+        values, changed = first.tensors[message.tensor], other.tensors[message.tensor]
         if values.shape != changed.shape or len(values) < 2:
             continue
         moved = np.linalg.norm((changed - values).reshape(len(values), -1), axis=1)
         *_, second, largest = np.sort(moved)
-        named = first.tensors[first.messages[place].ids][moved.argmax()] == record
+        named = bool(first.tensors[message.ids][moved.argmax()] == record)
         if least == math.inf and largest:
             least = 0.5 * float(largest) if named else math.inf
         elif largest >= least and largest > _STANDS_OUT * second and place > gradients[len(gradients) // 2]:
-            right, wrong = right + bool(named), wrong + (not named)
+            right, wrong = right + named, wrong + (not named)
     if wrong >= _LATE_ROWS and wrong > 4 * right:
-        found = f"{wrong} late gradients that changed with the label of record {record} under ids of others"
-        raise InputError(f"{where} sent {found}: ids must be places in task.labels, those of the batch in its order")
+        raise InputError(
+            f"{where} sent {wrong} late gradients that changed with the label of record {record} under ids of others: "
+            "ids must be places in task.labels, those of the batch in its order"
+        )
     return right >= _LATE_ROWS
 
 
-def _first_difference(one: Recording, other: Recording) -> int | None:
+def _first_difference(first: Recording, other: Recording) -> int | None:
     """Return the place of the first message that differs between two trainings; None where none does."""
-    for place, (a, b) in enumerate(zip(one.messages, other.messages, strict=False)):
-        if a != b or not np.array_equal(one.tensors[a.tensor], other.tensors[b.tensor]):
+    for place, (a, b) in enumerate(zip(first.messages, other.messages, strict=False)):
+        if a != b or not np.array_equal(first.tensors[a.tensor], other.tensors[b.tensor]):
             return place
     return None
 
 
-def _standing_still(record: Recording, clients: int) -> int | None:
-    """Return a client that got gradients of several batches where everything is of one round; None without one."""
-    if len({one.round for one in record.messages}) > 1:
-        return None
+def _same(first: Recording, other: Recording) -> bool:
+    """Return whether two trainings sent the same messages, bit for bit."""
+    return len(first.messages) == len(other.messages) and _first_difference(first, other) is None
+
+
+def _check_rounds(record: Recording, clients: int, where: str) -> None:
+    """Raise `InputError` where a client got gradients of several batches and all messages are of one round."""
+    if len({message.round for message in record.messages}) > 1:
+        return
     for client in range(1, clients + 1):
-        sent = [one.ids for one in record.messages if one.kind == "gradient" and one.receiver == client]
-        if len({record.tensors[name].tobytes() for name in sent}) > 1:
-            return client
-    return None
+        gradients = (message for message in record.messages if message.kind == "gradient")
+        names = {message.ids for message in gradients if message.receiver == client}
+        if len({record.tensors[name].tobytes() for name in names}) > 1:
+            raise InputError(
+                f"{where} sent gradients of more than one batch to client {client}, all in one round: "
+                f"round must count batches, as in record.cut({client}, number, ids)"
+            )
 
 
 def _named(sent: Excerpt, client: int) -> int:
     """Return how many records the messages that a client sends and receives are about, by their ids."""
-    seen = [one.ids for one in sent.messages if one.ids and client in (one.sender, one.receiver)]
-    return len(set().union(*(sent.tensors[name].tolist() for name in seen)))
+    names = {message.ids for message in sent.messages if client in (message.sender, message.receiver)} - {""}
+    return len(set().union(*(sent.tensors[name].tolist() for name in names)))
 
 
-def _telling(one: Recording, other: Recording | None, clients: int) -> dict[int, frozenset[str]]:
+def _telling(first: Recording, other: Recording | None, clients: int) -> dict[int, frozenset[str]]:
     """Return the kinds of messages to each party that are not the same in the `other` training, on other labels.
 
     Without another training all kinds are taken to tell of labels.
     """
 
-    def by_kind(record: Recording, party: int) -> dict[str, list[int]]:
-        places: dict[str, list[int]] = {}
-        for place, sent in enumerate(record.messages):
-            if sent.receiver == party:
-                places.setdefault(sent.kind, []).append(place)
-        return places
+    def by_kind(record: Recording) -> dict[tuple[int, str], list[str]]:
+        names = defaultdict(list)
+        for message in record.messages:
+            names[message.receiver, message.kind].append(message.tensor)
+        return names
 
-    def moves(kind: str, here: list[int], there: list[int]) -> bool:
-        if other is None or len(here) != len(there):
-            return True
-        return any(not np.array_equal(_values(one, a), _values(other, b)) for a, b in zip(here, there, strict=True))
-
-    found = {}
-    for party in range(clients + 1):
-        before = by_kind(one, party)
-        after = {} if other is None else by_kind(other, party)
-        found[party] = frozenset(kind for kind in before if moves(kind, before[kind], after.get(kind, [])))
-    return found
+    before = by_kind(first)
+    moved = {*before}
+    if other is not None:
+        after = by_kind(other)
+        for key, names in before.items():
+            pairs = zip(names, after[key], strict=False)
+            if len(names) == len(after[key]) and all(
+                np.array_equal(first.tensors[a], other.tensors[b]) for a, b in pairs
+            ):
+                moved.remove(key)
+    return {party: frozenset(kind for receiver, kind in moved if receiver == party) for party in range(clients + 1)}
 
 
 def _traffic(sent: Excerpt, telling: Mapping[int, frozenset[str]], *, down: bool) -> dict[str, Traffic]:
     """Count the messages from the server (`down`) or to it, by kind; those from it of kinds that tell of labels."""
     tells = frozenset().union(*(kinds for party, kinds in telling.items() if party != SERVER))
-    found = {}
-    chosen = [one for one in sent.messages if (one.sender if down else one.receiver) == SERVER]
-    for kind in sorted({one.kind for one in chosen if not down or one.kind in tells}):
-        of_kind = [one for one in chosen if one.kind == kind]
-        ids = [sent.tensors[message.ids] for message in of_kind if message.ids]
-        found[kind] = Traffic(len(of_kind), int(np.bincount(np.concatenate(ids)).max()) if ids else 0)
-    return found
+    by_kind = defaultdict(list)
+    for message in sent.messages:
+        if (message.kind in tells and message.sender == SERVER) if down else message.receiver == SERVER:
+            by_kind[message.kind].append(message)
+    traffic = {}
+    for kind, messages in sorted(by_kind.items()):
+        ids = [sent.tensors[message.ids] for message in messages if message.ids]
+        traffic[kind] = Traffic(len(messages), int(np.bincount(np.concatenate(ids)).max()) if ids else 0)
+    return traffic
 
 
-def _values(record: Recording, place: int) -> np.ndarray:
-    return record.tensors[record.messages[place].tensor]
-
-
-def _same(one: Played, other: Played) -> bool:
-    """Whether two trainings sent the same, bit for bit."""
-    if one.record.messages != other.record.messages:
-        return False
-    pairs = ((one.record.tensors[s.tensor], other.record.tensors[s.tensor]) for s in one.record.messages)
-    return all(np.array_equal(a, b) for a, b in pairs)
-
-
-def _moved(one: Recording, other: Recording, changed: np.ndarray, start: int = 0) -> tuple[int | None, bool]:
-    """Return a client whose ids name other records, and whether a gradient depends on labels of other records.
+def _check_ids(first: Recording, other: Recording, changed: np.ndarray, where: str, start: int = 0) -> bool:
+    """Return whether a gradient depends on labels of other records; `InputError` where ids name other records.
 
     Compared are the first gradients that each client got in one round of two trainings, whose labels `changed` (N,) in
     one from the message at place `start` on. Its ids name other records where some record's gradient is not the same
     although its label is, and another's is although its label changed; a gradient of zeros tells of no label. The first
-    alone means that a gradient depends on a whole batch. What is embedded after a gradient was sent is left out: a
-    server may have learnt in between.
+    alone means that a gradient depends on a whole batch. Embeddings after a gradient are left out: a server may have
+    learnt in between.
     """
     coupled: dict[int, bool] = {}
     rounds = set()
-    for first, second in zip(one.messages[start:], other.messages[start:], strict=False):
-        before, after = one.tensors[first.tensor], other.tensors[second.tensor]
-        if first != second or before.shape != after.shape:
+    for message, again in zip(first.messages[start:], other.messages[start:], strict=False):
+        before, after = first.tensors[message.tensor], other.tensors[again.tensor]
+        if message != again or before.shape != after.shape or (message.kind == "embeddings" and coupled):
             break
-        if first.kind == "embeddings" and coupled:
-            break
-        if first.kind == "gradient" and first.ids:
-            rounds.add(first.round)
-            if len(rounds) > 1 or first.receiver in coupled:
+        if message.kind == "gradient" and message.ids:
+            rounds.add(message.round)
+            if len(rounds) > 1 or message.receiver in coupled:
                 break
             rows = before.reshape(len(before), -1)
             moved = (before != after).reshape(len(before), -1).any(1)
-            of_changed = changed[one.tensors[first.ids]]
-            coupled[first.receiver] = bool((moved & ~of_changed).any())
-            if coupled[first.receiver] and (of_changed & ~moved & rows.any(1)).any():
-                return first.receiver, True
+            of_changed = changed[first.tensors[message.ids]]
+            coupled[message.receiver] = bool((moved & ~of_changed).any())
+            if coupled[message.receiver] and (of_changed & ~moved & rows.any(1)).any():
+                late = f" in round {first.messages[start].round}" if start else ""
+                raise InputError(
+                    f"{where} sent client {message.receiver} a gradient{late} that changed with labels of records "
+                    "which its ids do not name: ids must be places in task.labels, those of the batch in its order"
+                )
         elif not np.array_equal(before, after):
             break
-    return None, next(iter(coupled.values()), False)
+    return next(iter(coupled.values()), False)
 
 
 def nameless(messages: Iterable[Sent], telling: Mapping[int, frozenset[str]]) -> dict[int, frozenset[str]]:
@@ -306,20 +296,17 @@ def nameless(messages: Iterable[Sent], telling: Mapping[int, frozenset[str]]) ->
 
     The messages have the ids that `with_ids` gives them.
     """
-    without = {(one.receiver, one.kind) for one in messages if not one.ids}
+    without = {(message.receiver, message.kind) for message in messages if not message.ids}
     return {party: frozenset(kind for kind in kinds if (party, kind) in without) for party, kinds in telling.items()}
 
 
 def told_to_clients(messages: Iterable[Sent], clients: int) -> dict[int, frozenset[str]]:
     """Return the kinds of messages that each of so many clients gets."""
-    told: dict[int, set[str]] = {m: set() for m in range(1, clients + 1)}
-    for one in messages:
-        if one.receiver in told:
-            told[one.receiver].add(one.kind)
-    return {m: frozenset(kinds) for m, kinds in told.items()}
+    kinds = {(message.receiver, message.kind) for message in messages}
+    return {m: frozenset(kind for receiver, kind in kinds if receiver == m) for m in range(1, clients + 1)}
 
 
 def apart(messages: Iterable[Sent], clients: int) -> frozenset[int]:
     """Return which of so many clients no message is from or to; none where there is no message at all."""
-    heard = {party for one in messages for party in (one.sender, one.receiver)}
+    heard = {party for message in messages for party in (message.sender, message.receiver)}
     return frozenset(range(1, clients + 1)) - heard if heard else frozenset()
