@@ -20,6 +20,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from .errors import InputError, did_you_mean
+from .files import PACKAGE_FOLDERS
 from .inputs import note_file, recording
 
 _LIBRARY = str(Path(os.__file__).parent)
@@ -27,10 +28,7 @@ _LIBRARY = str(Path(os.__file__).parent)
 
 
 class _FromSource(SourceFileLoader):
-    """Compile a module from its source.
-
-    What `__pycache__` keeps is told from an older version by whole seconds and by size alone.
-    """
+    """Compile a module from its source: `__pycache__` tells versions apart by whole seconds and by size alone."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -74,8 +72,10 @@ def name_of_import(module: str) -> str:
     Imports nothing.
     """
     home = _HOME.get()
+    if home is None:
+        return module
     top, dot, rest = module.partition(".")
-    file, folder = (None, None) if home is None else _place(home, top)
+    file, folder = _place(home, top)
     inner = None if folder is None else folder.joinpath(*rest.split("."))
     if file is None and not (rest and inner and (os.path.isfile(f"{inner}.py") or os.path.isdir(inner))):
         return module
@@ -83,17 +83,15 @@ def name_of_import(module: str) -> str:
         taken = importlib.util.find_spec(top)
     except (ImportError, ValueError):  # it is being run, or took its description away
         taken = None
-    if home is None or (taken is not None and _same(taken, file, folder)):
-        return module
-    return f"{top}{_mark(home)}{dot}{rest}"
+    return module if taken is not None and _same(taken, file, folder) else f"{top}{_mark(home)}{dot}{rest}"
 
 
 def _same(taken: ModuleSpec, file: Path | None, folder: Path | None) -> bool:
-    """Whether a module is that of `file`, or where there is none a package of `folder` among others."""
-    if file is not None:
-        return taken.origin is not None and os.path.realpath(taken.origin) == os.path.realpath(file)
-    places = [] if taken.origin else taken.submodule_search_locations or ()
-    return os.path.realpath(str(folder)) in map(os.path.realpath, places)
+    """Return whether a module is that of `file`, or where there is none a package of `folder` among others."""
+    places = [taken.origin] if taken.origin else taken.submodule_search_locations or ()
+    if (file is None) == bool(taken.origin):
+        return False
+    return os.path.realpath(file or str(folder)) in map(os.path.realpath, places)
 
 
 def _mark(home: Path) -> str:
@@ -156,9 +154,9 @@ def importable(folder: Path | None) -> Iterator[None]:
 
 @contextmanager
 def printing_aside() -> Iterator[None]:
-    """Send to stderr what a block of the user's code prints, of its libraries and processes too.
+    """Send prints of a block of the user's code to stderr, those of its libraries and processes too.
 
-    What goes to stdout is the answer of a command alone.
+    Only the answer of a command goes to stdout.
     """
     with ExitStack() as left:
         with suppress(OSError):  # one of the two is closed
@@ -170,19 +168,19 @@ def printing_aside() -> Iterator[None]:
             yield
 
 
-def module_at(path: str, what: str, right: str, folder: Path | None = None) -> tuple[ModuleType, str]:
+def module_at(path: str, field: str, right: str, folder: Path | None = None) -> tuple[ModuleType, str]:
     """Import `pkg.mod` of the path `pkg.mod:name` and return it with the name; `InputError` where that cannot be.
 
-    The module is looked for in `folder`, by default the current one, and on the import path. `what` the path names, and
-    what would be `right`, are said in the error.
+    The module is looked for in `folder`, by default the current one, and on the import path. The error names the
+    `field` of the path, and a `right` value.
     """
-    module_name, separator, name = path.partition(":")
-    if not separator or not module_name or not name:
-        raise InputError(f"must be {right}", what, path)
+    module_name, _, name = path.partition(":")
+    if not module_name or not name:
+        raise InputError(f"must be {right}", field, path)
     if module_name.endswith(".py") or module_name.startswith(".") or "/" in module_name or os.sep in module_name:
         file = Path(module_name)
         stem = file.name.removesuffix(".py")
-        raise InputError(f"must be {stem}:{name}, in the folder {os.path.realpath(file.parent)}", what, path)
+        raise InputError(f"must be {stem}:{name}, in the folder {os.path.realpath(file.parent)}", field, path)
     with importable(folder), printing_aside():
         imported = name_of_import(module_name)
         try:
@@ -190,43 +188,46 @@ def module_at(path: str, what: str, right: str, folder: Path | None = None) -> t
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # asyncio's ends are no Exception
-            failed = f"{what} {path}: importing {module_name} failed: {words_of(error)}"
+            reason = f"importing {module_name} failed: {words_of(error)}"
             if isinstance(error, ModuleNotFoundError) and error.name == imported:
-                failed += f", neither in the folder {(folder or Path.cwd()).resolve()} nor on the import path"
+                reason += f", neither in the folder {(folder or Path.cwd()).resolve()} nor on the import path"
             elif imported != module_name:
                 top = module_name.partition(".")[0]
-                failed += f"; {top} is also the name of another module, which every import of {top} gives"
-            raise InputError(failed) from error
+                reason += f"; {top} is also the name of another module, which every import of {top} gives"
+            raise InputError(f"{field} {path}: {reason}") from error
 
 
-def function_at(path: str, what: str, right: str, folder: Path | None = None) -> Callable[..., Any]:
+def function_at(path: str, field: str, right: str, folder: Path | None = None) -> Callable[..., Any]:
     """Return the function at `pkg.mod:name`; arguments and errors as `module_at`."""
-    module, name = module_at(path, what, right, folder)
-    found = getattr(module, name, None)
-    if not callable(found):
-        hint = did_you_mean(name, (one for one, held in vars(module).items() if callable(held)))
+    module, name = module_at(path, field, right, folder)
+    function: Callable[..., Any] | None = getattr(module, name, None)
+    if not callable(function):
+        hint = did_you_mean(name, (known for known, value in vars(module).items() if callable(value)))
         hint = f": {hint}" if hint else ""
-        raise InputError(f"{what} {path}: {path.partition(':')[0]} has no callable {name}, must have one{hint}")
-    function: Callable[..., Any] = found
+        raise InputError(f"{field} {path}: {path.partition(':')[0]} has no callable {name}, must have one{hint}")
     return function
 
 
 def words_of(error: BaseException) -> str:
-    """Return what went wrong in code of the user's, in one short line, and in which line of it where that is known."""
+    """Return an error of the user's code in one short line, with its file and line of code where they are known."""
+    kind = type(error).__name__
     try:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
     except Exception:  # its own fault too
-        said = ""
-    return short(f"{type(error).__name__}: {said}" if said else type(error).__name__) + _line_of(error)
+        message = ""
+    return short(f"{kind}: {message}" if message else kind) + _line_of(error)
 
 
 def _line_of(error: BaseException) -> str:
     """Return " (file:line)", the innermost line of neither an installed package nor this project; "" for none."""
     ours = Path(__file__).parents[2]
-    packages = tuple(str(ours / name) for name in ("dpzv_audit", "attacks", "mechanisms", "reports"))
-    lines = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    own = [at for at in lines if not at[0].startswith(("<", _LIBRARY, *packages)) and "site-packages" not in at[0]]
-    return f" ({Path(own[-1][0]).name}:{own[-1][1]})" if own else ""
+    packages = tuple(str(ours / name) for name in PACKAGE_FOLDERS)
+    location = ""
+    for frame, line in walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if not file.startswith(("<", _LIBRARY, *packages)) and "site-packages" not in file:
+            location = f" ({Path(file).name}:{line})"
+    return location
 
 
 def short(text: str) -> str:

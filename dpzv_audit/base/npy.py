@@ -30,10 +30,10 @@ DAMAGED_ARCHIVE = (
     NotImplementedError,
     RuntimeError,
 )
-"""What a damaged archive of arrays (NPZ) raises where it is opened or read from."""
+"""Errors of a damaged archive of arrays (NPZ) where it is opened or read from."""
 
 DAMAGED = (ValueError, MemoryError, *DAMAGED_ARCHIVE)
-"""What a damaged NPY or NPZ file raises."""
+"""Errors of a damaged NPY or NPZ file."""
 
 _LONGEST = 1 << 48
 """The most entries of an array; one of none may be said to have as many along its other sides."""
@@ -42,6 +42,9 @@ _LARGEST_DIRECTORY = 1 << 22
 """Bytes of the directory of an archive: forty thousand arrays, each of which takes 600 bytes of memory."""
 HEADER_BYTES = 4096
 """The most bytes of an array before its data."""
+
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
@@ -53,10 +56,8 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # remarks on odd headers: the array is checked instead
-            version = np.lib.format.read_magic(stream)
-            if version not in ((1, 0), (2, 0)):
-                raise ValueError
-            shape, fortran, dtype = getattr(np.lib.format, f"read_array_header_{version[0]}_0")(stream)
+            read_header = _HEADERS[np.lib.format.read_magic(stream)]
+            shape, fortran, dtype = read_header(stream)
     except (OSError, zipfile.BadZipFile, zlib.error):
         raise
     # The header is a Python literal, which numpy tokenises and parses: each step fails in ways of its own.
@@ -79,19 +80,19 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
 def read_npz(path: Path, most: Mapping[str, int] | None = None) -> dict[str, NDArray[Any]]:
     """Return the arrays of the NPZ file at `path` by their names, read-only.
 
-    With `most` only those that it names, each of as many bytes of data at most; without it what is read is taken to be
-    this tool's own. Raises `ValueError`, in one line that names the array, for what is missing, truncated, damaged, too
-    large or pickled, and `OSError` for a file that cannot be read.
+    With `most` only those that it names, each of as many bytes of data at most; without it the file is taken to be this
+    tool's own. Raises `ValueError`, in one line that names the array, for an array that is missing, truncated, damaged,
+    too large or pickled, and `OSError` for a file that cannot be read.
     """
     try:
         with open_plain(path) as file, archive_in(file) as archive:
             entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
             if len(entries) < len(archive.infolist()):
                 raise ValueError("holds an array twice")
-            absent = next((name for name in most or () if name not in entries), None)
-            if absent is not None:
-                raise ValueError(f"has no array {absent!r}, only: {', '.join(sorted(entries)[:10])}")
             limits = most or {name: entry.file_size for name, entry in entries.items()}
+            for name in limits:
+                if name not in entries:
+                    raise ValueError(f"has no array {name!r}, only: {', '.join(sorted(entries)[:10])}")
             return {name: _member(archive, entries[name], limit) for name, limit in limits.items()}
     except DAMAGED_ARCHIVE as error:
         raise ValueError(f"is truncated or no npz file ({' '.join(str(error).split())})") from error
@@ -148,13 +149,12 @@ def archive_in(file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
 
 
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int) -> NDArray[Any]:
-    name = entry.filename
     size = entry.file_size
     if size > limit + HEADER_BYTES:
-        raise ValueError(f"{name} has {size} bytes, must have {limit + HEADER_BYTES} at most")
+        raise ValueError(f"{entry.filename} has {size} bytes, must have {limit + HEADER_BYTES} at most")
     try:
         with archive.open(entry) as member:
             return read_npy(member, size)
     except DAMAGED as error:
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"entry {name} at byte {entry.header_offset}: {reason}") from error
+        raise ValueError(f"entry {entry.filename} at byte {entry.header_offset}: {reason}") from error

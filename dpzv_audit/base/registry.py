@@ -5,7 +5,7 @@ A package adds one by an entry point in the group `dpzv_audit.methods`, `dpzv_au
     [project.entry-points."dpzv_audit.methods"]
     laplace = "my_package.laplace:SPEC"
 
-The entry point has the object's own name. What stands behind it is imported when it is asked for, or all are listed.
+The entry point has the object's own name. The object is imported when it is looked up, or all are listed.
 """
 
 import importlib.util
@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
-from itertools import chain
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -30,7 +29,7 @@ GROUPS = "dpzv_audit."
 
 
 class NotImported(AuditError):
-    """What a plug-in brings is asked for where none is imported: nothing more can be told of it."""
+    """An object of a plug-in was looked up where none is imported."""
 
 
 _IMPORTS: ContextVar[bool] = ContextVar("_IMPORTS", default=True)
@@ -38,7 +37,7 @@ _IMPORTS: ContextVar[bool] = ContextVar("_IMPORTS", default=True)
 
 @contextmanager
 def importing_nothing() -> Iterator[None]:
-    """Let registries import no plug-in while the block runs: asked for one they raise `NotImported`, and list none."""
+    """Let registries import no plug-in while the block runs: a look-up raises `NotImported`, and none is listed."""
     token = _IMPORTS.set(False)
     try:
         yield
@@ -47,7 +46,7 @@ def importing_nothing() -> Iterator[None]:
 
 
 class Registered(Protocol):
-    """What can be found by name."""
+    """An object that can be looked up by name."""
 
     @property
     def name(self) -> str:
@@ -76,12 +75,12 @@ class Registry(Mapping[str, T]):
 
     def add(self, *built_in: T) -> None:
         """Add objects of the tool's own, whose modules need the registry themselves."""
-        self._built_in |= {one.name: one for one in built_in}
+        self._built_in |= {item.name: item for item in built_in}
 
     def __getitem__(self, name: str) -> T:
         installed = _installed(self.group).get(name, ())
-        if len(installed) + (name in self._built_in) > 1:
-            packages = [OWN] * (name in self._built_in) + [_package(point) for point in installed]
+        packages = [OWN] * (name in self._built_in) + [_package(point) for point in installed]
+        if len(packages) > 1:
             rule = f"is brought to {self.group} by {' and '.join(packages)}, must be brought by one"
             raise InputError(f"{rule}: uninstall all but one of these packages", repr(name))
         return self._load(installed[0]) if installed else self._built_in[name]
@@ -93,7 +92,7 @@ class Registry(Mapping[str, T]):
         return len(self._working if _IMPORTS.get() else self._built_in)
 
     def named(self, name: str, field: str) -> T:
-        """Return what is called `name`; `InputError` that suggests the nearest name, as a value of `field`."""
+        """Return the object `name`; `InputError` that suggests the nearest name, as a value of `field`."""
         if name not in self:
             raise unknown_name(field, name, self)
         return self[name]
@@ -122,19 +121,19 @@ class Registry(Mapping[str, T]):
             raise NotImported(f"{where} is not imported")
         try:
             with recording(None):
-                found = point.load()
+                item = point.load()
         except (Exception, SystemExit) as error:
             raise InputError(f"cannot be imported: {type(error).__name__}: {error}", where) from error
-        if not isinstance(found, self._kind):
-            raise InputError(f"is of type {type(found).__name__}, must be a {self._kind.__name__}", where)
-        if found.name != point.name:
-            raise InputError(f"calls itself {found.name!r}, must have the name of its entry point", where)
-        return found
+        if not isinstance(item, self._kind):
+            raise InputError(f"is of type {type(item).__name__}, must be a {self._kind.__name__}", where)
+        if item.name != point.name:
+            raise InputError(f"calls itself {item.name!r}, must have the name of its entry point", where)
+        return item
 
 
 @cache
 def plug_ins() -> tuple[EntryPoint, ...]:
-    """Return what installed packages add to any group of the tool's; imports nothing."""
+    """Return the entry points of installed packages in any group of the tool's; imports nothing."""
     groups = sorted(group for group in entry_points().groups if group.startswith(GROUPS))
     return tuple(point for group in groups for point in entry_points(group=group))
 
@@ -146,31 +145,28 @@ def package_digest(group: str, name: str | None) -> str:
 
     Raises `dpzv_audit.base.files.Undigested` where a file cannot be read.
     """
-    known = _installed(group)
-    points = chain.from_iterable(known.values()) if name is None else known.get(name, ())
+    points = (point for points in _installed(group).values() for point in points if name in (None, point.name))
     return "".join(tree_digest(_files(point)) for point in points)
 
 
 @cache
 def _installed(group: str) -> Mapping[str, list[EntryPoint]]:
     """Return the entry points of `group` by name, more than one where several packages have it."""
-    found = defaultdict(list)
+    by_name = defaultdict(list)
     for point in entry_points(group=group):
-        found[point.name].append(point)
-    return dict(sorted(found.items()))
+        by_name[point.name].append(point)
+    return dict(sorted(by_name.items()))
 
 
 def _package(point: EntryPoint) -> str:
     """Return name and version of the package that an entry point stands in."""
-    if point.dist is None:
-        return "a package without a name"
-    return f"{point.dist.name} {point.dist.version}"
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "a package without a name"
 
 
 def _files(point: EntryPoint) -> list[Path]:
     """Return the folders, or the one file, of the top-level package that an entry point names; imports nothing."""
-    found = importlib.util.find_spec(point.module.partition(".")[0])
-    if found is None:
+    spec = importlib.util.find_spec(point.module.partition(".")[0])
+    if spec is None:
         return []
-    origin = [] if found.origin is None else [found.origin]
-    return [Path(place) for place in found.submodule_search_locations or origin]
+    origin = [spec.origin] if spec.origin else []
+    return [Path(place) for place in spec.submodule_search_locations or origin]

@@ -50,14 +50,14 @@ def read_toml(path: Path) -> str:
 def parsed_toml(text: str, shown: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, object]:
     """Return the tables of a TOML text; `InputError` that opens with `shown`, the name of its file."""
     nested = InputError(f"{shown}: is nested too deeply, must be flat tables of keys")
-    parts = f"{shown}: holds more than {MOST_PARTS:,} lines, values and tables; split it into several files"
+    long = InputError(f"{shown}: holds more than {MOST_PARTS:,} lines, values and tables; split it into several files")
     if sum(map(text.count, "\n,[{.\"'#")) > _MOST_MARKS:
-        raise InputError(parts)
+        raise long
     bare = bare_text(text)
-    if _longest_in(bare) > 100:
+    if longest_key(bare) > 100:
         raise nested
     if sum(map(bare.count, "\n,.")) > MOST_PARTS:
-        raise InputError(parts)
+        raise long
     try:
         data = tomllib.loads(text, parse_float=parse_float)
     except RecursionError:
@@ -89,48 +89,38 @@ def line_at(lines: Mapping[Loc, int], loc: Loc) -> int:
     return lines[loc]
 
 
-# A light scan beside the real parser finds the line on which each key stands.
-
-
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, first line of it) of every statement: a header or a key with its value, however many lines."""
+    """Yield the line and the text of every statement: a header or a key with its value, however many lines.
+
+    A light scan beside the real parser.
+    """
     depth = 0
     start = 0
     line = 1
-    fresh = 1
     for token in _TOKEN.finditer(text):
-        found = token.group()
-        if found in "[{":
+        mark = token.group()
+        if mark in "[{":
             depth += 1
-        elif found in "]}":
+        elif mark in "]}":
             depth = max(0, depth - 1)
-        elif found == "\n" and depth == 0:
-            yield fresh, text[start : token.start()].strip()
+        elif mark == "\n" and depth == 0:
+            yield line, text[start : token.start()].strip()
+            line += text.count("\n", start, token.end())
             start = token.end()
-            fresh = line + 1
-        line += found.count("\n")
-    yield fresh, text[start:].strip()
+    yield line, text[start:].strip()
 
 
 def bare_text(text: str) -> str:
-    """Return `text` without what strings hold; a comment, a bracket and a line's end are a line's end each."""
+    """Return `text` without the content of strings; a comment, a bracket and a line's end are a line's end each."""
     return _TOKEN.sub(lambda token: '""' if token[0][0] in "\"'" else "\n", text + "\n")
 
 
-def longest_key(text: str) -> int:
-    """Return about how many parts the longest dotted key in `text` has, in time linear in the text.
+def longest_key(bare: str) -> int:
+    """Return about how many parts the longest dotted key in a `bare_text` has, in time linear in the text.
 
     A parser takes time in proportion to its square, which a file of a few MB turns into hours.
     """
-    return _longest_in(bare_text(text))
-
-
-def _longest_in(bare: str) -> int:
-    return 1 + max(piece.count(".") for piece in _ENDS.split(bare))
-
-
-def _parts(keys: str) -> Loc:
-    return tuple(part.group().strip("\"'") for part in re.finditer(_KEY_PART, keys))
+    return 1 + max(line.count(".") for line in _ENDS.split(bare))
 
 
 def key_lines(text: str) -> dict[Loc, int]:
@@ -139,18 +129,18 @@ def key_lines(text: str) -> dict[Loc, int]:
     arrays: dict[Loc, int] = {}
     table: Loc = ()
     for number, statement in _statements(text):
-        if statement.startswith("["):
-            double = statement.startswith("[[")
-            found = _KEYS.search(statement)
-            if found is None:
-                continue
-            table = _within(_parts(found.group()), arrays)
-            if double:
+        header = statement.startswith("[")
+        match = _KEYS.search(statement) if header else _KEYS.match(statement)
+        if match is None:
+            continue
+        keys = tuple(key.strip("\"'") for key in re.findall(_KEY_PART, match.group()))
+        if header:
+            table = _within(keys, arrays)
+            if statement.startswith("[["):
                 arrays[table] = arrays.get(table, -1) + 1
                 table = (*table, arrays[table])
             lines.setdefault(table, number)
-        elif found := _KEYS.match(statement):
-            keys = _parts(found.group())
+        else:
             for size in range(1, len(keys) + 1):
                 lines.setdefault((*table, *keys[:size]), number)
     return lines

@@ -37,6 +37,7 @@ from .opacus_records import (
     Canary,
     Marked,
     Record,
+    Records,
     alike,
     blank,
     extreme_input,
@@ -54,17 +55,17 @@ Others = Literal["own", "along", "against"]
 
 _START = 0
 """Seed of a model's start, which is public and the same in every run."""
-_CALIBRATED: dict[tuple[float, float, int, int], float] = {}
+_CALIBRATED: dict[tuple[float | None, float | None, int, int], float] = {}
 """Noise multipliers that Opacus found, by target epsilon and delta, epochs and batches: its search takes seconds."""
 
 
 @cache
 def _epsilon(accountant: str, history: tuple[tuple[float, float, int], ...], delta: float) -> float:
-    """Return what Opacus's `accountant` says of steps: it takes seconds, and many variants of a training share them."""
-    made = create_accountant(accountant)
-    made.history = list(history)
+    """Return the epsilon of steps by Opacus's `accountant`: it takes seconds, and variants of a training share it."""
+    counting = create_accountant(accountant)
+    counting.history = list(history)
     with _quiet():
-        return float(made.get_epsilon(delta))
+        return float(counting.get_epsilon(delta))
 
 
 def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -100,8 +101,8 @@ class OpacusTraining:
             record; of a named canary the first record, if not given.
         others: Whether other records have their own gradients, or such as the canary's, or against it.
         known_ids: Whether the adversary knows which batches the canary is in, too.
-        score: What a run answers with: the log-likelihood ratio of the worlds, by what Opacus says it does; the log of
-            the mean square of all that was released; or a view of both, to which the audit fits a score.
+        score: The answer of a run: the log-likelihood ratio of the worlds for the mechanism that Opacus documents; the
+            log of the mean square of all released numbers; or a view of both, to which the audit fits a score.
 
     Raises:
         InputError: Arguments that do not go with each other.
@@ -133,78 +134,72 @@ class OpacusTraining:
         if per_layer and self.grad_sample_mode == "ghost":
             raise InputError("must be flat with grad_sample_mode ghost, as Opacus has it", "clipping", self.clipping)
         if per_layer != isinstance(self.max_grad_norm, Sequence):
-            right = (
-                "must be one number for each parameter" if per_layer else "must be one number, or clipping per_layer"
-            )
-            raise InputError(right, "max_grad_norm", self.max_grad_norm)
+            rule = "must be one number" + (" for each parameter" if per_layer else ", or clipping per_layer")
+            raise InputError(rule, "max_grad_norm", self.max_grad_norm)
         if self.canary != "gradient" and self.neighbours == "zero-out":
-            right = "must be add-remove or replace-record with a canary that is a record, whose gradient stays"
-            raise InputError(right, "neighbours", self.neighbours)
+            rule = "must be add-remove or replace-record with a canary that is a record, whose gradient stays"
+            raise InputError(rule, "neighbours", self.neighbours)
         replaced = self.canary != "gradient" and self.neighbours == "replace-record"
-        if (self.opposite is not None and not replaced) or (
-            self.opposite is None and replaced and not isinstance(self.canary, str)
-        ):
-            right = "goes with neighbours replace-record and a canary that is a record, and they need it"
-            raise InputError(f"opposite {right}")
+        missing = self.opposite is None and replaced and not isinstance(self.canary, str)
+        if missing or (self.opposite is not None and not replaced):
+            raise InputError(
+                "opposite goes with neighbours replace-record and a canary that is a record, and they need it"
+            )
         if self.known_ids and self.neighbours == "add-remove":
-            right = "must be zero-out or replace-record where ids are known: a record that is left out has none"
-            raise InputError(right, "neighbours", self.neighbours)
+            rule = "must be zero-out or replace-record where ids are known: a record that is left out has none"
+            raise InputError(rule, "neighbours", self.neighbours)
 
     def _check_noise(self) -> None:
         targets = (self.target_epsilon, self.target_delta)
         if self.noise_multiplier is None and None in targets:
             raise InputError("is None, must be a number, or give target_epsilon and target_delta", "noise_multiplier")
         if self.noise_multiplier is not None and targets != (None, None):
-            right = "must be left out with target_epsilon and target_delta, which decide it"
-            raise InputError(right, "noise_multiplier", self.noise_multiplier)
+            rule = "must be left out with target_epsilon and target_delta, which decide it"
+            raise InputError(rule, "noise_multiplier", self.noise_multiplier)
 
     def variants(self) -> "dict[str, OpacusTraining]":
         """Return the same training on other data, by name: where a fault of sizes, batches or clips would show.
 
         Sizes around multiples of a batch, as the records are and blank; batches of one, of which many are empty; and
         at two batches of few records, these all alike or with huge features, or all others' gradients such as the
-        canary's or against it. Each claims what Opacus says of it. Runs answer with views, of which each number is a
+        canary's or against it. Each claims Opacus's own epsilon. Runs answer with views, of which each number is a
         score.
         """
-        found: dict[str, OpacusTraining] = {}
+        variants: dict[str, OpacusTraining] = {}
 
-        def add(count: int, batch: int, words: str, data: "Dataset[Any]", others: Others = "own") -> None:
-            name = f"{count} record{'s' if count > 1 else ''}, batches of {batch}{words}"
-            found[name] = replace(self, data=data, batch_size=batch, others=others, score="view")
+        def add(count: int, batch: int, words: str, records: Records = few, others: Others = "own") -> None:
+            if count <= number_of(self.data):
+                name = f"{count} record{'s' if count > 1 else ''}, batches of {batch}{words}"
+                data = records(self.data, count)
+                variants[name] = replace(self, data=data, batch_size=batch, others=others, score="view")
 
-        most = number_of(self.data)
         for batch in sorted({2, 8, self.batch_size}):
             for count in (2 * batch - 1, 2 * batch, 3 * batch - 1, 3 * batch):
-                if count <= most:
-                    add(count, batch, "", few(self.data, count))
-                    add(count, batch, ", blank", blank(self.data, count))
+                add(count, batch, "")
+                add(count, batch, ", blank", blank)
         for count in (1, 2):
-            if count <= most:
-                add(count, 1, ", some empty", few(self.data, count))
+            add(count, 1, ", some empty")
         for batch in (2, 8):
-            count = 2 * batch
-            if count <= most:
-                data = few(self.data, count)
-                add(count, batch, ", others along the canary", data, "along")
-                add(count, batch, ", others against the canary", data, "against")
-                add(count, batch, ", all alike", alike(self.data, count))
-                if self.data[0][0].is_floating_point():
-                    add(count, batch, ", huge", huge(self.data, count))
-        return found
+            add(2 * batch, batch, ", others along the canary", others="along")
+            add(2 * batch, batch, ", others against the canary", others="against")
+            add(2 * batch, batch, ", all alike", alike)
+            if self.data[0][0].is_floating_point():
+                add(2 * batch, batch, ", huge", huge)
+        return variants
 
     def divisor_for(self, canaries: int) -> int:
-        """Return by what Opacus divides a sum of gradients, where some canaries are left out with half of them."""
+        """Return Opacus's divisor of a sum of gradients, where canaries that may be left out count half."""
         records = number_of(self.data) + (canaries // 2 if self.neighbours == "add-remove" else canaries)
         return max(1, int(records / math.ceil(records / self.batch_size)))
 
     def run(self, world: int, rng: np.random.Generator) -> float | NDArray[np.float64]:
-        """Train once in a world, 1 with the canary; return what the adversary makes of what is released."""
+        """Train once in a world, 1 with the canary; return the adversary's score of the release."""
         watched, _ = self._train(np.array([bool(world)]), int(rng.integers(2**62)))
-        found = {"likelihood": float(watched.told[0]), "size": watched.size}
-        return np.array([*found.values()]) if self.score == "view" else found[self.score]
+        scores = {"likelihood": float(watched.ratios[0]), "size": watched.size}
+        return np.array([*scores.values()]) if self.score == "view" else scores[self.score]
 
     def one_run(self, canaries: int, rng: np.random.Generator) -> "OpacusRun":
-        """Train once with many gradient canaries, each in by a fair coin of its own; return what is told of the coins.
+        """Train once with many gradient canaries, each in by a fair coin of its own; return the scores of the coins.
 
         Raises:
             InputError: More canaries than the model has parameters, one of which is each canary's own; or a way of
@@ -218,13 +213,13 @@ class OpacusTraining:
             raise InputError(f"must be at most {most}, the parameters of the model", "canaries", canaries)
         coins = rng.random(canaries) < 0.5
         watched, engine = self._train(coins, int(rng.integers(2**62)))
-        return OpacusRun(watched.told[coins], watched.told[~coins], self, engine)
+        return OpacusRun(watched.ratios[coins], watched.ratios[~coins], self, engine)
 
     def claimed(self, delta: float) -> float:
         """Return the epsilon that Opacus's own accountant claims at a `delta`, the larger one of the two worlds.
 
-        Where ids are known nothing is sampled in secret: it is then what the accountant says of every step that a
-        record may be in at a sample rate of 1, all of a Poisson loader, one for each pass of a shuffled one.
+        Where ids are known nothing is sampled in secret: the accountant then counts every step that a record may be in
+        at a sample rate of 1, all of a Poisson loader, one for each pass of a shuffled one.
         """
         return max(self.claim_of(engine, delta) for engine in self._engines)
 
@@ -246,66 +241,64 @@ class OpacusTraining:
     @cached_property
     def _records(self) -> tuple[Record | None, Record | None]:
         """The canary and its opposite, where these are records."""
-        if self.canary == "gradient":
-            return None, None
         canary = self.canary
+        if canary == "gradient":
+            return None, None
         if isinstance(canary, str):
             with _seeded(_START):
-                canary = mislabelled(self.data) if canary == "mislabelled" else self._extreme
+                named = canary == "mislabelled"
+                canary = mislabelled(self.data) if named else extreme_input(self.data, self.model, self.loss)
         first: Record = self.data[0]
         return canary, (self.opposite or first) if self.neighbours == "replace-record" else None
-
-    @property
-    def _extreme(self) -> Record:
-        return extreme_input(self.data, self.model, self.loss)
 
     def _train(self, coins: Coins, seed: int) -> tuple[Watched, PrivacyEngine]:
         with _quiet(), _seeded(_START) as seeded:
             model = self.model()
             known = self._known(len(coins))
-            needed = known.by_loss or known.canary is not None
-            bare = copy.deepcopy(model) if needed else model
+            bare = copy.deepcopy(model) if known.by_loss or known.canary is not None else model
             loss = PlantedLoss(self.loss) if known.by_loss else self.loss
             seeded.manual_seed(seed)
             engine = PrivacyEngine()
             module, optimizer, *criterion, loader = self._private(engine, model, loss, self._held(coins))
             rate = 1.0 / len(loader) if self.poisson_sampling else 1.0
             watched = Watched(known, model, bare, optimizer, coins, rate)
-            lost = criterion[0] if criterion else loss
+            (criterion,) = criterion or [loss]
             for _ in range(self.epochs):
                 for batch in loader:
                     features, targets, marks = batch if len(batch) else nothing(self.data)
                     optimizer.zero_grad()
                     if isinstance(loss, PlantedLoss):
                         loss.slopes = watched.slopes(marks)
-                    lost(module(features), targets).backward()
+                    criterion(module(features), targets).backward()
                     watched.step(features, targets, marks)
             return watched, engine
 
     def _private(
         self, engine: PrivacyEngine, model: nn.Module, loss: nn.Module, held: Sequence[tuple[Record, int]]
     ) -> tuple[Any, ...]:
-        """Return what `make_private` makes; of a target epsilon it is asked once for each number of batches."""
-        given: dict[str, Any] = {
+        """Return the results of `make_private`; noise for a target epsilon is sought once for a number of batches."""
+        loader = DataLoader(Marked(self.data, held), self.batch_size, shuffle=True)
+        arguments: dict[str, Any] = {
             "module": model,
             "optimizer": self.optimizer(model.parameters()),
             "criterion": loss,
-            "data_loader": DataLoader(Marked(self.data, held), self.batch_size, shuffle=True),
+            "data_loader": loader,
             "max_grad_norm": self.max_grad_norm,
             "clipping": self.clipping,
             "grad_sample_mode": self.grad_sample_mode,
             "poisson_sampling": self.poisson_sampling,
         }
-        if self.target_epsilon is None or self.target_delta is None:
-            return tuple(engine.make_private(noise_multiplier=self.noise_multiplier, **given))
-        budget = (self.target_epsilon, self.target_delta, self.epochs)
-        asked = (*budget, len(given["data_loader"]))
-        if asked in _CALIBRATED:
-            return tuple(engine.make_private(noise_multiplier=_CALIBRATED[asked], **given))
-        named = dict(zip(("target_epsilon", "target_delta", "epochs"), budget, strict=True))
-        made = tuple(engine.make_private_with_epsilon(**named, **given))
-        _CALIBRATED[asked] = float(made[1].noise_multiplier)
-        return made
+        key = (self.target_epsilon, self.target_delta, self.epochs, len(loader))
+        noise = self.noise_multiplier if self.noise_multiplier is not None else _CALIBRATED.get(key)
+        if noise is not None:
+            return tuple(engine.make_private(noise_multiplier=noise, **arguments))
+        private = tuple(
+            engine.make_private_with_epsilon(
+                target_epsilon=self.target_epsilon, target_delta=self.target_delta, epochs=self.epochs, **arguments
+            )
+        )
+        _CALIBRATED[key] = float(private[1].noise_multiplier)
+        return private
 
     def _known(self, canaries: int) -> Known:
         canary, opposite = self._records
@@ -337,7 +330,7 @@ class OpacusTraining:
 
 @dataclass(frozen=True)
 class OpacusRun:
-    """What one training told of the coins of its canaries: scores of those that were in, and of those that were not."""
+    """The scores of one training with coins: of canaries that were in, and of those that were not."""
 
     inside: NDArray[np.float64]
     outside: NDArray[np.float64]
@@ -371,7 +364,7 @@ def _seeded(seed: int) -> Iterator[torch.Generator]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what Opacus says of every engine that is made, thousands here, to itself."""
+    """Silence the messages of Opacus on every engine that is made, thousands here."""
     logger = logging.getLogger("opacus")
     before = logger.level
     logger.setLevel(logging.ERROR)

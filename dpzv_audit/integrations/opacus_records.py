@@ -10,6 +10,8 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from ..base.errors import InputError
 
 Record: TypeAlias = tuple[Tensor, Any]
+Records: TypeAlias = "Callable[[Dataset[Record], int], Dataset[Any]]"
+"""Makes a number of records of those of a data set."""
 Canary = Literal["gradient", "input", "mislabelled"]
 
 LARGE = 1e3
@@ -43,8 +45,8 @@ def number_of(data: "Dataset[Any]") -> int:
 
 def targets_of(data: "Dataset[Record]") -> list[Any]:
     """Return the targets that there are among the first 1,000 records, in order."""
-    every = (data[place][1] for place in range(min(_MOST, number_of(data))))
-    return list({float(torch.as_tensor(one)): one for one in every}.values())
+    targets = (data[place][1] for place in range(min(_MOST, number_of(data))))
+    return list({float(torch.as_tensor(target)): target for target in targets}.values())
 
 
 def mislabelled(data: "Dataset[Record]") -> Record:
@@ -64,7 +66,7 @@ def extreme_input(data: "Dataset[Record]", model: Callable[[], nn.Module], loss:
     large = torch.full_like(features, LARGE)
     with torch.no_grad():
         predicted = model()(large[None])
-        return large, max(targets_of(data), key=lambda one: float(loss(predicted, torch.as_tensor(one)[None])))
+        return large, max(targets_of(data), key=lambda target: float(loss(predicted, torch.as_tensor(target)[None])))
 
 
 def few(data: "Dataset[Record]", count: int) -> "Dataset[Any]":
@@ -85,9 +87,8 @@ def blank(data: "Dataset[Record]", count: int) -> "Dataset[Any]":
 
 def huge(data: "Dataset[Record]", count: int) -> "Dataset[Any]":
     """Return the first `count` records with their features made 1,000 times as large."""
-    records = [data[place] for place in range(count)]
-    features, targets = (torch.stack([torch.as_tensor(one[part]) for one in records]) for part in (0, 1))
-    return TensorDataset(features * LARGE, targets)
+    features, targets = zip(*(data[place] for place in range(count)), strict=True)
+    return TensorDataset(torch.stack(features) * LARGE, torch.stack([torch.as_tensor(target) for target in targets]))
 
 
 def nothing(data: "Dataset[Record]") -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The steps of a training under audit: canaries' gradients go in, and what Opacus releases is weighed.
+"""The steps of a training under audit: canaries' gradients go in, and Opacus's releases are scored.
 
 Numbers are in units of the clip. Where Opacus keeps gradients by sample, a gradient canary takes the place of a
 record's own there, before the clip. Ghost clipping keeps none: there the canary's loss is a steep linear function of
@@ -70,34 +70,33 @@ class Clip:
         """The largest norm of a clipped gradient."""
         return math.hypot(*self.limits)
 
-    def __call__(self, parts: Sequence[Tensor]) -> Tensor:
+    def __call__(self, gradients: Sequence[Tensor]) -> Tensor:
         """Return gradients (n, P), clipped and in units of `whole`, of those of each parameter, (n, ...)."""
-        rows: list[Tensor] = [part.detach().flatten(1).double() for part in parts]
+        rows: list[Tensor] = [gradient.detach().flatten(1).double() for gradient in gradients]
         if len(self.limits) == 1:
-            return _shrunk(torch.cat(rows, 1) / self.whole, 1.0)
-        shares = [limit / self.whole for limit in self.limits]
-        return torch.cat([_shrunk(row / self.whole, share) for row, share in zip(rows, shares, strict=True)], 1)
+            rows = [torch.cat(rows, 1)]
+        pairs = zip(rows, self.limits, strict=True)
+        return torch.cat([_shrunk(row / self.whole, limit / self.whole) for row, limit in pairs], 1)
 
 
-def _shrunk(rows: Tensor, most: float) -> Tensor:
-    norms: Tensor = rows.norm(dim=1, keepdim=True)
-    return rows * (most / norms.clamp(min=LEAST)).clamp(max=1.0)
+def _shrunk(rows: Tensor, limit: float) -> Tensor:
+    return rows * (limit / rows.norm(dim=1, keepdim=True).clamp(min=LEAST)).clamp(max=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What the adversary knows of a training beforehand.
+    """The adversary's knowledge of a training beforehand.
 
     Attributes:
         clip: How gradients are clipped.
-        divisor: By what Opacus divides a sum of gradients.
+        divisor: Opacus's divisor of a sum of gradients.
         loss: The user's loss.
         by_loss: Whether gradients that are put in enter by the loss, since none are kept by sample.
         first: The first record of the data; a gradient canary is it but for its gradient.
         canary: The canary, where it is a record.
         opposite: The record in its place in the other world, where there is one.
-        outside: By what a gradient canary is multiplied in the other world.
-        others: By what the canary's gradient is multiplied in the place of each other record's; None: they keep theirs.
+        outside: Factor of a gradient canary in the other world.
+        others: Factor of the canary's gradient in the place of each other record's; None: they keep theirs.
         ids: Whether the batches that a canary is in are known.
     """
 
@@ -114,9 +113,9 @@ class Known:
 
 
 class Watched:
-    """The steps of one training: gradients of canaries go in, and what comes out is weighed.
+    """The steps of one training: gradients of canaries go in, and releases are scored.
 
-    `told` (m,) is, for each of m canaries, the log-likelihood ratio of its two worlds by all that was released.
+    `ratios` (m,) are, for each of m canaries, the log-likelihood ratio of its two worlds by all that was released.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class Watched:
         names = {parameter: name for name, parameter in model.named_parameters()}
         self._names = [names[parameter] for parameter in optimizer.params]
         self._sizes = [parameter.numel() for parameter in optimizer.params]
-        self.told = np.zeros(len(coins))
+        self.ratios = np.zeros(len(coins))
         self._squares = 0.0
         self._steps = 0
 
@@ -145,13 +144,13 @@ class Watched:
         known = self._known
         if not known.by_loss:
             return None
-        found = torch.full(marks.shape, math.nan)
+        slopes = torch.full(marks.shape, math.nan)
         if known.others is not None:
-            found[marks == 0] = known.others
+            slopes[marks == 0] = known.others
         if known.canary is None:
             inside = self._coins[(marks - 1).clamp(min=0)]
-            found = torch.where(marks == 0, found, torch.where(inside, 1.0, known.outside))
-        return found * self._slope
+            slopes = torch.where(marks == 0, slopes, torch.where(inside, 1.0, known.outside))
+        return slopes * self._slope
 
     @property
     def _slope(self) -> float:
@@ -169,19 +168,21 @@ class Watched:
         self._squares += float(released.square().mean())
         self._steps += 1
         seen = released * known.divisor / known.clip.whole - rest
-        told = log_ratios(seen, inside, self._noise, self._rate) - log_ratios(seen, outside, self._noise, self._rate)
+        ratios = log_ratios(seen, inside, self._noise, self._rate) - log_ratios(seen, outside, self._noise, self._rate)
         if known.ids:
-            told[~np.isin(np.arange(len(told)) + 1, marks.numpy())] = 0.0
-        self.told += told
+            ratios[~np.isin(np.arange(len(ratios)) + 1, marks.numpy())] = 0.0
+        self.ratios += ratios
 
     def _means(self) -> tuple[Tensor, Tensor]:
-        """Return what each canary adds in either world, (m, P), clipped, as the adversary knows it."""
+        """Return the addition of each canary in either world, (m, P), clipped, as the adversary knows it."""
         known = self._known
-        if known.canary is not None:
-            one = self._gradient(known.canary, known.loss)
-            return one, torch.zeros_like(one) if known.opposite is None else self._gradient(known.opposite, known.loss)
-        one = self._gradient(known.first, self._linear) if known.by_loss else self._directions
-        return one, known.outside * one
+        if known.canary is None:
+            inside = self._gradient(known.first, self._linear) if known.by_loss else self._directions
+            return inside, known.outside * inside
+        inside = self._gradient(known.canary, known.loss)
+        if known.opposite is None:
+            return inside, torch.zeros_like(inside)
+        return inside, self._gradient(known.opposite, known.loss)
 
     def _linear(self, predictions: Tensor, _: Tensor) -> Tensor:
         """Return the loss that is put in, of a single record."""
@@ -190,19 +191,15 @@ class Watched:
     @cached_property
     def _directions(self) -> Tensor:
         """Clipped gradients (m, P), each canary's in a coordinate of its own; or in one of each parameter."""
-        found = torch.zeros(len(self._coins), sum(self._sizes), dtype=torch.float64)
+        rows = torch.zeros(len(self._coins), sum(self._sizes), dtype=torch.float64)
         if len(self._known.clip.limits) == 1:
-            found[torch.arange(len(found)), -1 - torch.arange(len(found))] = 1.0
+            rows[torch.arange(len(rows)), -1 - torch.arange(len(rows))] = 1.0
         else:
-            found[:, np.cumsum(self._sizes) - 1] = 1.0
-        return self._known.clip(self._parted(found * self._known.clip.whole))
-
-    def _parted(self, rows: Tensor) -> list[Tensor]:
-        """Return rows (n, P) as those of each parameter."""
-        return list(rows.split(self._sizes, 1))
+            rows[:, np.cumsum(self._sizes) - 1] = 1.0
+        return self._known.clip((rows * self._known.clip.whole).split(self._sizes, 1))
 
     def _inject(self, marks: Tensor, inside: Tensor, outside: Tensor) -> None:
-        """Put gradients, so steep that the clip takes them, in the place of canaries' own and, if so, of others'."""
+        """Put gradients, so steep that the clip applies, in the place of canaries' own and, if so, of others'."""
         known = self._known
         means = inside.new_zeros(len(marks), inside.shape[1])
         replaced = torch.zeros_like(marks, dtype=torch.bool)
@@ -213,8 +210,8 @@ class Watched:
         if known.others is not None:
             replaced |= marks == 0
             means[marks == 0] = known.others * inside[0]
-        steep = self._parted(means[replaced] * STEEP * known.clip.whole)
-        for parameter, rows in zip(self._optimizer.params, steep, strict=True):
+        steep = means[replaced] * STEEP * known.clip.whole
+        for parameter, rows in zip(self._optimizer.params, steep.split(self._sizes, 1), strict=True):
             kept = parameter.grad_sample
             kept[replaced] = rows.to(kept.dtype).view(-1, *parameter.shape)
 
@@ -226,17 +223,15 @@ class Watched:
         if not bool(rows.any()):
             return torch.zeros(sum(self._sizes), dtype=torch.float64)
 
-        def loss(predictions: Tensor, target: Tensor) -> Tensor:
+        def loss(parameters: dict[str, Tensor], record: Tensor, target: Tensor) -> Tensor:
+            predictions = self._predicted(parameters, record)
             if known.others is None:
-                return known.loss(predictions, target)
+                return known.loss(predictions, target[None])
             return known.others * self._linear(predictions, target)
 
-        def of_one(parameters: dict[str, Tensor], one: Tensor, target: Tensor) -> Tensor:
-            return loss(self._predicted(parameters, one), target[None])
-
-        gradients = vmap(grad(of_one), in_dims=(None, 0, 0), randomness="different")
-        found = gradients(self._parameters(), features[rows], targets[rows])
-        return known.clip([found[name] for name in self._names]).sum(0)
+        gradients = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")
+        by_name = gradients(self._parameters(), features[rows], targets[rows])
+        return known.clip([by_name[name] for name in self._names]).sum(0)
 
     def _gradient(self, record: Record, loss: Loss) -> Tensor:
         """Return a record's clipped gradient (1, P) at the model as it is, without any part of Opacus."""

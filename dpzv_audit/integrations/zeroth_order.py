@@ -53,7 +53,7 @@ def text_losses(model: nn.Module, ids: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ScalarStep:
-    """What a step releases: the seed of its direction, and the noised scalar that the model moved along it by."""
+    """The release of a step: the seed of its direction, and the noised scalar by which the model moved along it."""
 
     seed: int
     scalar: float
@@ -105,8 +105,7 @@ class ZerothOrderTraining:
         if not 0.0 < self.sample_rate <= 1.0:
             raise InputError("must lie in (0, 1]", "sample_rate", self.sample_rate)
         if len(self.inputs) != len(self.targets):
-            given = f"inputs are {len(self.inputs)} records and targets {len(self.targets)}"
-            raise InputError(f"{given}, must be as many")
+            raise InputError(f"inputs are {len(self.inputs)} records and targets {len(self.targets)}, must be as many")
         if self.known_ids and self.neighbours == "add-remove":
             rule = " with known_ids, must be zero-out or replace-record: the ids show who is there"
             raise InputError(rule, "neighbours", self.neighbours)
@@ -118,7 +117,7 @@ class ZerothOrderTraining:
 
     @property
     def release(self) -> Release:
-        """What a training releases, as an accountant takes it."""
+        """The release of a training, as an accountant takes it."""
         return Release(
             batch_size=self.batch_size,
             sample_rate=self.sample_rate,
@@ -133,11 +132,11 @@ class ZerothOrderTraining:
     def claimed(self, delta: float) -> float:
         """Return the least epsilon at `delta` that an accountant proves; infinite where none does."""
         against: AdversaryName = "client" if self.known_ids else "release"
-        found = upper_bounds(self.release, delta=delta, adversaries=[against], neighbours=[self.neighbours])
-        return min((bound.upper for bound in found if bound.sound), default=math.inf)
+        bounds = upper_bounds(self.release, delta=delta, adversaries=[against], neighbours=[self.neighbours])
+        return min((bound.upper for bound in bounds if bound.sound), default=math.inf)
 
     def train(self) -> tuple[nn.Module, list[ScalarStep]]:
-        """Return a trained copy of the model, and what was released; noise and batches are drawn in secret."""
+        """Return a trained copy of the model, and the released steps; noise and batches are drawn in secret."""
         training = _Training(self, np.random.default_rng(), SecretBits())
         released = [training.step() for _ in range(self.steps)]
         return training.model, released
@@ -150,15 +149,16 @@ class ZerothOrderTraining:
         return training.model
 
     def run(self, world: int, rng: np.random.Generator) -> float:
-        """Train in a world, and return how much what was released looks like the world 1."""
-        low = -_FAR if self.neighbours == "replace-record" else None
+        """Train in a world, and return how much the release looks like the world 1."""
+        replaced = self.neighbours == "replace-record"
+        low = -_FAR if replaced else None
         training = _Training(self, rng, int(rng.integers(_SEEDS)), canary=_FAR if world else low)
         for _ in range(self.steps):
             training.step()
-        unit = self.max_grad_norm / self.batch_size
         seen = np.array(training.seen)[:, None]
         if self.known_ids:
             return float(known_ids_score(seen, np.array(training.held)[:, None])[0])
+        unit = self.max_grad_norm / self.batch_size
         sampling = Sampling(
             sampler="poisson",
             records=len(self.inputs) + 1,
@@ -166,12 +166,12 @@ class ZerothOrderTraining:
             active=(1,) * self.steps,
             sample_rate=self.sample_rate,
         )
-        means = {"mean_in": unit, "mean_out": 0.0 if low is None else -unit}
-        return float(mixture_score(seen, sampling, sigma=self.sigma, **means)[0])
+        other = -unit if replaced else 0.0
+        return float(mixture_score(seen, sampling, sigma=self.sigma, mean_in=unit, mean_out=other)[0])
 
 
 class _Training:
-    """A training in progress: the model, what a canary of a difference of so many clips adds, and what is seen."""
+    """A training in progress: the model, a `canary` by its difference in clips, and the noised differences `seen`."""
 
     def __init__(
         self, setting: ZerothOrderTraining, rng: np.random.Generator, origin: Origin, canary: float | None = None
@@ -199,19 +199,19 @@ class _Training:
         known = self._sums(differences)
         sums = known
         if held and self._canary is not None:
-            # It takes the way of the others from here: the clip, the grid, the sum.
+            # From here on it is treated as the others: the clip, the grid, the sum.
             far = self._canary * setting.max_grad_norm * 2.0 * setting.smoothing
             sums = self._sums(torch.cat((differences, differences.new_tensor([far]))))
         scalar = float(self._channel.scalars(sums + self._channel.noise.next())[0])
         self.seen.append(scalar - float(self._channel.scalars(known)[0]))
         self.held.append(bool(held))
-        released = ScalarStep(seed, scalar)
-        self.move(released)
-        return released
+        step = ScalarStep(seed, scalar)
+        self.move(step)
+        return step
 
-    def move(self, released: ScalarStep) -> None:
+    def move(self, step: ScalarStep) -> None:
         """Move along the direction of a released step."""
-        self._shift(released.seed, -self._setting.rate * released.scalar)
+        self._shift(step.seed, -self._setting.rate * step.scalar)
 
     def _sums(self, differences: Tensor) -> Tensor:
         """Return the sum (1,) of clipped differences (n,), in steps of the grid."""
@@ -230,9 +230,10 @@ class _Training:
 
     def _losses(self, batch: NDArray[np.int64]) -> Tensor:
         setting = self._setting
-        rows = [slice(place, place + 1) for place in batch.tolist()]
-        found = [setting.loss(self.model, setting.inputs[row], setting.targets[row]).double() for row in rows]
-        return torch.cat([torch.zeros(0, dtype=torch.float64), *found])
+        losses = [torch.zeros(0, dtype=torch.float64)]
+        for n in batch:
+            losses.append(setting.loss(self.model, setting.inputs[n : n + 1], setting.targets[n : n + 1]).double())
+        return torch.cat(losses)
 
     @torch.no_grad()
     def _shift(self, seed: int, scale: float) -> None:

@@ -90,7 +90,7 @@ def system_of(train: Callable[..., Any], path: str, seconds: float, home: str = 
             shown = short(" ".join(str(takes).split()))
             raise InputError(f"system {path}: must take (task, record, seed), not {shown}") from error
     module = sys.modules.get(home)
-    flags = {}
+    flags: dict[str, Any] = {}
     for name in ("top_model", "random"):
         value = getattr(module, name, None)
         if isinstance(value, bool):
