@@ -1,9 +1,8 @@
 """Opens files that somebody else may have named, and makes digests of folders of them.
 
-Opened are regular files alone, and where asked none outside a folder. A digest of all files in a folder tells that what
-was computed with them is not what others would give: names and contents count, wherever the folder lies; links are
-followed. Left out are what Python, version control and test runners keep for themselves, virtual environments, and what
-this tool writes.
+Only regular files are opened, and on request none outside a folder. A digest of all files in a folder identifies the
+files behind a result: names and contents count, wherever the folder lies; links are followed. Left out are files that
+Python, version control and test runners keep for themselves, virtual environments, and the output of this tool.
 """
 
 import hashlib
@@ -41,7 +40,7 @@ MOST_VALUES = 5_000_000
 
 @contextmanager
 def confined_to(root: Path | None) -> Iterator[None]:
-    """Let `open_plain` refuse, while the block runs, what lies outside `root`, links followed; None for no bounds."""
+    """Let `open_plain` refuse files outside `root` while the block runs, links followed; None for no bounds."""
     token = _ROOT.set(None if root is None else root.resolve())
     try:
         yield
@@ -55,23 +54,21 @@ def open_plain(path: Path, *, links: bool = True) -> BufferedReader:
     Without `links` the file itself must be there, not a link to it.
 
     Raises `InputError` naming the path for a folder, a FIFO, a socket, a device, a file of the kernel's (/proc, /sys),
-    a name that no file can have, and for what `confined_to` forbids; `OSError` for what is absent or unreadable.
+    a name that no file can have, and for files that `confined_to` forbids; `OSError` for absent or unreadable ones.
     """
     try:
         status = os.stat(path, follow_symlinks=links)
-        if reason := _why_not(path, status):
-            raise InputError(f": {reason}", str(path))
+        _check(path, status)
         file = os.fdopen(os.open(path, _FLAGS), "rb")
     except ValueError:  # a NUL, or a character that no name of a file can hold
         raise InputError(": is no name that a file can have", str(path)) from None
     try:
         opened = os.fstat(file.fileno())
         real = os.path.realpath(path)
-        # What the path led to before, and leads to now, must be what was opened.
+        # The path must lead to the opened file, before and now.
         if not (os.path.samestat(status, opened) and os.path.samestat(os.lstat(real), opened)):
             raise InputError(": was replaced while it was opened, must be left alone", str(path))
-        if reason := _why_not(path, opened):  # a number of a file that is gone may be another's
-            raise InputError(f": {reason}", str(path))
+        _check(path, opened)  # a number of a file that is gone may be another's
     except BaseException:
         file.close()
         raise
@@ -93,7 +90,7 @@ def read_plain(path: Path, most: int, *, links: bool = True) -> bytes:
 def json_in(content: bytes, most: int = MOST_VALUES) -> Any:
     """Return the value of JSON text in UTF-8, NaN and infinity refused.
 
-    Raises `ValueError` for what is no JSON, is nested too deeply, or may hold more than `most` values.
+    Raises `ValueError` for text that is no JSON, is nested too deeply, or may hold more than `most` values.
     """
     check_values(content, most)
     try:
@@ -113,11 +110,12 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def may_open(path: Path) -> bool:
-    """Whether `open_plain` would open `path`: a regular file that is there, and within bounds."""
+    """Return whether `open_plain` would open `path`: a regular file that is there, and within bounds."""
     try:
-        return not _why_not(path, os.stat(path))
-    except (OSError, ValueError):
+        _check(path, os.stat(path))
+    except (OSError, ValueError, InputError):
         return False
+    return True
 
 
 def first_not_utf8(path: Path) -> int:
@@ -134,7 +132,7 @@ def first_not_utf8(path: Path) -> int:
 
 
 def kind_of(path: Path) -> str:
-    """Return what is at `path` in a word or two: "a regular file", "a FIFO", "nothing", ..."""
+    """Return the kind of file at `path` in a word or two: "a regular file", "a FIFO", "nothing", ..."""
     try:
         return _kind(os.stat(path))
     except (OSError, ValueError):
@@ -151,10 +149,10 @@ def of_the_kernel(path: str | Path) -> bool:
     return any(real.is_relative_to(folder) for folder in _OF_THE_KERNEL)
 
 
-def _why_not(path: Path, status: os.stat_result) -> str:
-    if not stat.S_ISREG(status.st_mode):
-        return f"is {_kind(status)}, must be a regular file"
-    return _out_of_bounds(path)
+def _check(path: Path, status: os.stat_result) -> None:
+    kind = "" if stat.S_ISREG(status.st_mode) else f"is {_kind(status)}, must be a regular file"
+    if reason := kind or _out_of_bounds(path):
+        raise InputError(f": {reason}", str(path))
 
 
 def _out_of_bounds(path: Path) -> str:
@@ -174,32 +172,35 @@ MOST_DATA_FILES = 1_000_000
 MOST_DATA_BYTES = 400_000_000
 """Data sets of more are told by size, time of change and inode of each file."""
 
-_NOT_DATA = frozenset({"__pycache__", "site-packages", "dist-packages", "node_modules"}) | {
-    f".{name}"
-    for name in (
-        "git",
-        "gitignore",
-        "hg",
-        "svn",
-        "mypy_cache",
-        "ruff_cache",
-        "pytest_cache",
-        "hypothesis",
-        "tox",
-        "nox",
-    )
-}
+_NOT_DATA = frozenset(
+    {
+        "__pycache__",
+        "site-packages",
+        "dist-packages",
+        "node_modules",
+        ".git",
+        ".gitignore",
+        ".hg",
+        ".svn",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".hypothesis",
+        ".tox",
+        ".nox",
+    }
+)
 # Run folders of this tool, whole or being written (`dpzv_audit.runs.run_name`).
 _OWN_FOLDER = re.compile(
     r"\d{8}-\d{6}-(attack|train|audit|verify|matrix|reproduce)(-[\w-]+)?-seed\d+(-\d+)?|\..+-[0-9a-f]{8}\.partial"
 )
 _OWN_FILE = re.compile(r"\..+\.[0-9a-f]{8}\.partial|dpzv-audit-error-[\d-]+-[0-9a-f]{8}\.log")
-# What is kept between runs, after the name of the folder around it.
+# Entries that stay between runs, after the name of the folder around them.
 _KEPT = re.compile(r"(audits|checkpoints)/[0-9a-f]{16}(\..+)?|[0-9a-f]{2}/[0-9a-f]{64}|ledgers/[0-9a-f]{64}\.json")
 
 
 class Undigested(AuditError):
-    """Files of which no digest can be made, so that nothing computed with them can be kept; the message says why."""
+    """Files of which no digest can be made, so that no result of theirs can be kept; the message says why."""
 
 
 def tree_digest(places: Iterable[Path], *, outputs: Collection[Path] = ()) -> str:
@@ -226,19 +227,22 @@ def tree_digest(places: Iterable[Path], *, outputs: Collection[Path] = ()) -> st
 def data_digest(places: Iterable[Path]) -> str:
     """Return the digest of the files of a data set or a model: as `tree_digest`, but however large they are.
 
-    What may not be opened (`dpzv_audit.base.files`) is not read by a loader either, and counts by its name alone. Past
-    `MOST_DATA_BYTES` files count by their status in place of their content. That tells a changed file too: nobody sets
-    the time of change (ctime) by hand. It also takes a copy for another file, which costs time alone.
+    A file that may not be opened is not read by a loader either, and counts by its name alone. Past `MOST_DATA_BYTES`
+    files count by their status in place of their content. That shows a changed file too: nobody sets the time of change
+    (ctime) by hand. It also takes a copy for another file, which costs time alone.
     """
-    found = list(_listed(places, (), MOST_DATA_FILES))
-    states = [path.stat() if may_open(path) else None for _, path in found]
-    large = sum(state.st_size for state in states if state is not None) > MOST_DATA_BYTES
+    files = [
+        (name, path, path.stat() if may_open(path) else None) for name, path in _listed(places, (), MOST_DATA_FILES)
+    ]
+    large = sum(status.st_size for _, _, status in files if status is not None) > MOST_DATA_BYTES
     digest = hashlib.sha256()
-    for (name, path), state in zip(found, states, strict=True):
+    for name, path, status in files:
         digest.update(name)
-        if state is not None:
-            status = f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino} {state.st_dev}"
-            digest.update(status.encode() if large else _content(path)[1])
+        if status is not None and large:
+            facts = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
+            digest.update(" ".join(map(str, facts)).encode())
+        elif status is not None:
+            digest.update(_content(path)[1])
     return digest.hexdigest()
 
 
@@ -282,10 +286,10 @@ def _files(place: Path, left_out: Collection[str]) -> Iterator[tuple[str, Path]]
             path = folder / name
             if name in _NOT_DATA or _of_the_tool(path) or os.path.realpath(path) in left_out:
                 continue
-            if path.is_dir():
-                waiting += [f"{within}{name}/"] if not _out_of_bounds(path) else []
-            else:
+            if not path.is_dir():
                 yield within + name, path
+            elif not _out_of_bounds(path):
+                waiting.append(f"{within}{name}/")
 
 
 def _of_the_tool(path: Path) -> bool:

@@ -1,6 +1,6 @@
-"""Records what the user's own code reads while evidence is made: environment variables, files and folders.
+"""Records the inputs of the user's own code while evidence is made: environment variables, files and folders.
 
-Evidence holds as long as these are what they were. Reads are seen by Python's audit events (`open`, `os.listdir`, ...)
+Evidence holds as long as these stay the same. Reads are seen by Python's audit events (`open`, `os.listdir`, ...)
 and by the look-ups in `os.environ`; a read counts where a frame of the user's code asked for it, through libraries too,
 and not where the tool or the import of a library did. A file that the code itself wrote before is no input.
 
@@ -33,12 +33,18 @@ CHANGED = "files that it depends on changed while it was audited"
 _FOLDER = "a folder"
 _PROCESSES = "its code starts processes, and what they read is not seen"
 _NETWORK = "its code uses the network, whose answers may change"
-_UNSEEN = {
-    **dict.fromkeys(("subprocess.Popen", "os.system", "os.posix_spawn", "os.spawn", "os.exec"), _PROCESSES),
-    **dict.fromkeys(("os.fork", "os.forkpty", "pty.spawn"), _PROCESSES),
-    **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"), _NETWORK),
-    **dict.fromkeys(("socket.gethostbyname", "urllib.Request"), _NETWORK),
-}
+_SPAWNS = (
+    "subprocess.Popen",
+    "os.system",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.exec",
+    "os.fork",
+    "os.forkpty",
+    "pty.spawn",
+)
+_SOCKETS = ("socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname")
+_UNSEEN = dict.fromkeys(_SPAWNS, _PROCESSES) | dict.fromkeys((*_SOCKETS, "urllib.Request"), _NETWORK)
 _DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"})
 _NOT_LISTED = frozenset({"__pycache__", "dpzv-runs", ".git", ".pytest_cache"})
 _LIBRARIES = frozenset(
@@ -78,12 +84,12 @@ _LIBRARIES = frozenset(
         "typing_extensions",
     }
 )
-"""What the tool itself computes with: which version is installed tells all that their own files say."""
+"""Libraries that the tool itself computes with: the installed version stands for their own files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What code read, and what was there then.
+    """What code read, and its content then.
 
     Attributes:
         variables: SHA-256 of the value by environment variable; None for one that was not set.
@@ -100,25 +106,22 @@ class Inputs:
     unkept: str = ""
 
     def __or__(self, other: "Inputs") -> "Inputs":
-        """Return all that either holds; where the two saw different things of one input nothing can be kept."""
-        unkept = self.unkept or other.unkept
-        mappings = []
+        """Return all that either holds; where the two saw different values of one input nothing can be kept."""
+        environment = self.environment or other.environment
+        changed = environment != (other.environment or environment)
+        merged: dict[str, Any] = {}
         for name in ("variables", "files", "folders"):
             own, others = getattr(self, name), getattr(other, name)
-            if any(own[key] != value for key, value in others.items() if key in own):
-                unkept = unkept or CHANGED
-            mappings.append({**own, **others})
-        if self.environment and other.environment and self.environment != other.environment:
-            unkept = unkept or CHANGED
-        variables, files, folders = mappings
-        environment = self.environment or other.environment
-        return Inputs(variables=variables, environment=environment, files=files, folders=folders, unkept=unkept)
+            merged[name] = {**own, **others}
+            changed = changed or merged[name] != {**others, **own}
+        unkept = self.unkept or other.unkept or (CHANGED if changed else "")
+        return Inputs(environment=environment, unkept=unkept, **merged)
 
     def hold(self, folder: Path) -> bool:
         """Return whether all of it is still so, for code in `folder`."""
         if self.unkept or (self.environment and self.environment != _whole_environment()):
             return False
-        if any(_value(os.environ.get(name)) != value for name, value in self.variables.items()):
+        if any(_value(name) != value for name, value in self.variables.items()):
             return False
         if any(_names(str(folder / path)) != names for path, names in self.folders.items()):
             return False
@@ -127,12 +130,12 @@ class Inputs:
 
 
 _Status = tuple[int, ...] | None
-"""What tells a file from a changed one without reading it; None for nothing."""
+"""Tells a file from a changed one without reading it; None for no file."""
 
 
 @dataclass
 class _Seen:
-    """What code of one folder has read in this process; `fresh` is what it read for the evidence under way."""
+    """The inputs of code of one folder in this process; `fresh` are those of the evidence under way."""
 
     variables: dict[str, str | None] = field(default_factory=dict)
     environment: str = ""
@@ -144,10 +147,10 @@ class _Seen:
     fresh: set[tuple[str, str]] = field(default_factory=set)
     changed: bool = False
     elsewhere: Inputs = field(default_factory=Inputs)
-    """What it read in other processes."""
+    """Inputs in other processes."""
 
     def note(self, kind: str, name: str, now: Any) -> None:
-        """Note that `name` was read as it is `now`; modules stay imported, so that what they read once stays too."""
+        """Note that `name` was read as it is `now`; modules stay imported, so that their inputs stay too."""
         known = getattr(self, kind)
         if name in known and known[name] != now and (kind, name) in self.fresh:
             self.changed = True
@@ -166,9 +169,9 @@ _environ_class: Any = type(os.environ)
 
 @contextmanager
 def recording(folder: Path | None) -> Iterator[None]:
-    """Record what code of the user's in `folder` reads while the block runs, and its threads after it.
+    """Record the inputs of the user's code in `folder` while the block runs, and those of its threads after it.
 
-    Where the folder is None it is that of a plug-in: what it reads counts for the code in every folder.
+    None stands for the folder of a plug-in, whose inputs count for the code in every folder.
     """
     global _depth, _now
     _listen()
@@ -183,7 +186,7 @@ def recording(folder: Path | None) -> Iterator[None]:
 
 
 def begin(folder: Path) -> None:
-    """Let evidence begin: what code in `folder` has read before may be something else by now, and is read again."""
+    """Let evidence begin: inputs of code in `folder` may have changed by now, and are read again."""
     seen = _seen.get(str(folder.resolve()))
     if seen is not None:
         seen.fresh.clear()
@@ -193,18 +196,18 @@ def begin(folder: Path) -> None:
 
 
 def inputs_of(folder: Path) -> Inputs:
-    """Return what code in `folder`, and plug-ins, have read in this process, as far as it was seen."""
-    known = (_seen.get(name) for name in (str(folder.resolve()), ""))
-    return functools.reduce(or_, (_inputs_of(seen, folder) for seen in known if seen is not None), Inputs())
+    """Return the inputs of code in `folder`, and of plug-ins, in this process, as far as they were seen."""
+    known = [_seen[name] for name in (str(folder.resolve()), "") if name in _seen]
+    return functools.reduce(or_, (_inputs_of(seen, folder) for seen in known), Inputs())
 
 
 def _inputs_of(seen: _Seen, folder: Path) -> Inputs:
-    unseen = sorted(seen.unseen)
-    if len(seen.files) + len(seen.folders) > MOST_FILES:
-        unseen.append(f"its code reads more than {MOST_FILES:,} files")
-    changed = seen.changed
+    unkept = min(seen.unseen, default="")
+    if not unkept and len(seen.files) + len(seen.folders) > MOST_FILES:
+        unkept = f"its code reads more than {MOST_FILES:,} files"
+    changed = seen.changed or seen.environment not in ("", _whole_environment())
     files = {}
-    for name, status in list(seen.files.items()) if not unseen else ():
+    for name, status in list(seen.files.items()) if not unkept else ():
         now = _status(name)
         changed = changed or now != status
         files[_within(folder, name)] = _content(name, now)
@@ -212,22 +215,19 @@ def _inputs_of(seen: _Seen, folder: Path) -> Inputs:
     for name, names in list(seen.folders.items()):
         changed = changed or _names(name) != names
         folders[_within(folder, name)] = names
-    if seen.environment and seen.environment != _whole_environment():
-        changed = True
     here = Inputs(
         variables=dict(seen.variables),
         environment=seen.environment,
         files=files,
         folders=folders,
-        unkept=unseen[0] if unseen else CHANGED if changed else "",
+        unkept=unkept or (CHANGED if changed else ""),
     )
     return here | seen.elsewhere
 
 
 def add_inputs(folder: Path, inputs: Inputs) -> None:
-    """Add what code in `folder` has read in another process."""
-    seen = _seen.setdefault(str(folder.resolve()), _Seen())
-    seen.elsewhere |= inputs
+    """Add inputs of code in `folder` in another process."""
+    _seen.setdefault(str(folder.resolve()), _Seen()).elsewhere |= inputs
 
 
 def note_file(path: str) -> None:
@@ -241,23 +241,30 @@ def _within(folder: Path, name: str) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else name
 
 
-def _value(value: str | None) -> str | None:
-    return None if value is None else hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _value(name: str) -> str | None:
+    """Return the digest of an environment variable; None for one that is not set."""
+    with _not_listening():
+        value = os.environ.get(name)
+    return None if value is None else _sha(value)
 
 
 def _whole_environment() -> str:
     with _not_listening():
-        return str(_value("\0".join(f"{name}={os.environ[name]}" for name in sorted(os.environ))))
+        return _sha("\0".join(f"{name}={os.environ[name]}" for name in sorted(os.environ)))
 
 
 def _status(name: str) -> _Status:
     try:
-        found = _real("stat")(name)
+        status = _REAL.get("stat", os.stat)(name)
     except (OSError, ValueError):
         return None
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         return (stat.S_IFDIR,)
-    return found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+    return status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
 
 
 def _content(name: str, status: _Status) -> str:
@@ -278,7 +285,7 @@ def _digest(name: str, status: tuple[int, ...]) -> str:
 def _names(name: str) -> str:
     with _not_listening():
         try:
-            return str(_value("\n".join(sorted({*os.listdir(name)} - _NOT_LISTED))))
+            return _sha("\n".join(sorted({*os.listdir(name)} - _NOT_LISTED)))
         except (OSError, ValueError):
             return ABSENT
 
@@ -293,13 +300,9 @@ def _not_listening() -> Iterator[None]:
         _inside.hook = before
 
 
-def _real(name: str) -> Callable[..., Any]:
-    return _REAL.get(name) or getattr(os, name)
-
-
 @cache
 def _listen() -> None:
-    """Listen to audit events from now on, and to what raises none: variables, a file's status, threads, processes."""
+    """Listen to audit events from now on, and to reads without one: variables, a file's status, threads, processes."""
     import _posixsubprocess
 
     sys.addaudithook(_heard)
@@ -321,49 +324,41 @@ def _listen() -> None:
 
 
 def _asking(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `os.stat` or its like so that what the user's code asks about counts as read."""
+    """Return `os.stat` or its like so that the path counts as read by the user's code that asks."""
 
-    def asked(path: Any, *further: Any, **named: Any) -> Any:
-        if (_depth or _threads) and not isinstance(path, int) and named.get("dir_fd") is None:
-            seen = _reader()
-            if seen is not None:
-                _file(seen, path)
+    @functools.wraps(real)
+    def stat_or_access(path: Any, *further: Any, **named: Any) -> Any:
+        if not isinstance(path, int) and named.get("dir_fd") is None and (seen := _reader()) is not None:
+            _file(seen, path)
         return real(path, *further, **named)
 
-    asked.__name__ = asked.__qualname__ = real.__name__
-    asked.__doc__ = real.__doc__
-    return asked
+    return stat_or_access
 
 
 def _get_variable(environ: Any, key: Any) -> Any:
-    if _depth or _threads:
-        seen = _reader()
-        name = os.fsdecode(key) if isinstance(key, str | bytes) else ""
-        if seen is not None and name and f"{name}=" not in seen.own:
-            try:
-                value = _REAL["__getitem__"](environ, key)
-            except KeyError:
-                value = None
-            seen.note("variables", name, None if value is None else _value(os.fsdecode(value)))
+    seen = _reader()
+    if seen is not None and isinstance(key, str | bytes):
+        name = os.fsdecode(key)
+        if name and f"{name}=" not in seen.own:
+            seen.note("variables", name, _value(name))
     return _REAL["__getitem__"](environ, key)
 
 
 def _all_variables(environ: Any) -> Any:
-    if _depth or _threads:
-        seen = _reader()
-        if seen is not None:
-            seen.environment = _whole_environment()
+    seen = _reader()
+    if seen is not None:
+        seen.environment = _whole_environment()
     return _REAL["__iter__"](environ)
 
 
 def _start_thread(thread: threading.Thread) -> None:
-    if (_depth or _threads) and _reader() is not None:
+    if _reader() is not None:
         _threads.add(thread)
     _REAL["start"](thread)
 
 
 def _starting(*arguments: Any) -> Any:
-    seen = _reader() if _depth or _threads else None
+    seen = _reader()
     if seen is not None:
         seen.unseen.add(_PROCESSES)
     return _REAL["fork_exec"](*arguments)
@@ -379,9 +374,7 @@ _WATCHED = frozenset(
 
 
 def _heard(event: str, arguments: tuple[Any, ...]) -> None:
-    if not (_depth or _threads) or event not in _WATCHED:
-        return
-    if event == "import" and arguments[1] is None:
+    if event not in _WATCHED or (event == "import" and arguments[1] is None):
         return
     seen = _reader()
     if seen is None:
@@ -450,19 +443,17 @@ def _absolute(path: Any) -> str | None:
 
 def _reader() -> _Seen | None:
     """Return where a read of the frame above counts; None where no code of the user's asked for it."""
-    if _now is None or getattr(_inside, "hook", False):
+    if _now is None or not (_depth or _threads) or getattr(_inside, "hook", False):
         return None
     with _not_listening():
-        if _depth == 0:
-            return _now if threading.current_thread() in _threads else None
         below = ""
-        frame = _outer()
+        frame = _outer() if _depth else None
         while frame is not None:
             code = frame.f_code
             kind = _kind(code.co_filename)
             if kind == "own":
                 return _now
-            if kind == "tool":  # which calls a package only where that is what is audited
+            if kind == "tool":  # which calls a package only where that is audited
                 return _now if below == "package" else None
             if kind == "library" and code.co_name == "<module>":  # the import of a library
                 return None
@@ -490,10 +481,7 @@ _STANDARD = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", 
 
 @cache
 def _kind(name: str) -> str:
-    """Return whose code or file is at `name`.
-
-    Of the "tool", a "library", another installed "package", the user's "own"; or "text" that stands in no file.
-    """
+    """Return whose the code or file at `name` is: "tool", "library", "own"; another "package", or "text" in no file."""
     if name.startswith("<"):
         return "library" if name.startswith("<frozen ") else "text"
     if name.startswith(_TOOL):
