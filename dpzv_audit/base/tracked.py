@@ -1,7 +1,7 @@
 """Tells whether git tracks a path, by reading the index of the repository around it; git itself is not run.
 
-What a repository brings with it may come from whoever opened a pull request. An index is read as git's documentation
-has it (gitformat-index, versions 2 to 4, split ones too); one that cannot be read is said to be so.
+Files of a repository may come from the author of a pull request. An index is read as git's documentation has it
+(gitformat-index, versions 2 to 4, split ones too); one that cannot be read is an error.
 """
 
 import os
@@ -22,9 +22,9 @@ _MOST_NAMES = 1 << 28
 
 
 def tracked_at(path: Path) -> str:
-    """Return what git tracks at `path`, "" for nothing: itself, something in it, or a link or submodule around it.
+    """Return the path that git tracks at `path`, "" for none: itself, one in it, or a link or submodule around it.
 
-    Looked at are all repositories that `path` lies in, by its name and where its links lead.
+    All repositories count that `path` lies in, by its name and where its links lead.
 
     Raises `InputError` for an index that cannot be read: nobody then knows what is tracked.
     """
@@ -46,10 +46,10 @@ def _index_of(root: Path) -> Path | None:
     """Return the index of the repository whose work tree is `root`; None where there is none."""
     git = root / ".git"
     if git.is_file():  # a submodule, or another work tree
-        found = re.match(rb"gitdir: ([^\0\n]+)", read_plain(git, _LONGEST_NAME))
-        if found is None:
+        match = re.match(rb"gitdir: ([^\0\n]+)", read_plain(git, _LONGEST_NAME))
+        if match is None:
             return None
-        git = root / os.fsdecode(found[1])
+        git = root / os.fsdecode(match[1])
     index = git / "index"
     return index if index.is_file() else None
 
@@ -86,7 +86,7 @@ def _entries(content: bytes, size: int) -> tuple[list[bytes], int]:
         raise ValueError("it does not begin as one")
     names: list[bytes] = []
     place = 12
-    size_of_names = 0
+    total = 0
     before = b""
     for _ in range(int.from_bytes(content[8:12])):
         start = place
@@ -102,8 +102,8 @@ def _entries(content: bytes, size: int) -> tuple[list[bytes], int]:
         before = kept + content[place:end]
         if min(len(before), 0xFFF) != flags & 0xFFF:
             raise ValueError("the length of a name is not what it says")
-        size_of_names += len(before)
-        if len(before) > _LONGEST_NAME or size_of_names > _MOST_NAMES:
+        total += len(before)
+        if len(before) > _LONGEST_NAME or total > _MOST_NAMES:
             raise ValueError("its names are too long")
         names.append(before)
         place = end + 1 if version == 4 else start + (end - start) // 8 * 8 + 8

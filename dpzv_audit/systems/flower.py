@@ -137,8 +137,12 @@ class RecordedServer(ServerApp):  # type: ignore[misc]
         self._record.save(folder, classes=self._classes, public_ids=recorded.log.public_ids, encrypted=self._tls)
 
 
-class RecordedGrid(Grid):  # type: ignore[misc]
-    """A grid whose messages are recorded: requests as they are pushed, replies as they are pulled."""
+@Grid.register
+class RecordedGrid:
+    """A grid whose messages are recorded: requests as they are pushed, replies as they are pulled.
+
+    All else is that of the grid within.
+    """
 
     def __init__(self, grid: Grid, record: Recorder) -> None:
         self.log = _Log(record)
@@ -147,27 +151,6 @@ class RecordedGrid(Grid):  # type: ignore[misc]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
-
-    @property
-    def run(self) -> Any:
-        """The run."""
-        return self._grid.run
-
-    def set_run(self, run: Any) -> None:
-        """Set the run."""
-        self._grid.set_run(run)
-
-    def create_message(self, *arguments: Any, **options: Any) -> Message:
-        """Make a message."""
-        return self._grid.create_message(*arguments, **options)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the ids of the nodes that are there."""
-        return self._grid.get_node_ids()  # type: ignore[no-any-return]
-
-    def get_nodes(self) -> Iterable[Any]:
-        """Return the nodes that are there."""
-        return self._grid.get_nodes()  # type: ignore[no-any-return]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send requests, and record them."""
