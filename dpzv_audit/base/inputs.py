@@ -364,13 +364,13 @@ def _starting(*arguments: Any) -> Any:
     return _REAL["fork_exec"](*arguments)
 
 
-_WATCHED = frozenset(
-    (
-        *_UNSEEN,
-        *("open", "os.listdir", "os.scandir", "sqlite3.connect", "ctypes.dlopen", "import"),
-        *("os.mkdir", "os.rename", "os.link", "os.symlink", "os.putenv", "os.unsetenv"),
-    )
-)
+_WRITES = {"os.mkdir": 0, "os.rename": 1, "os.link": 1, "os.symlink": 1}
+"""Events that make a file, and which argument is its path."""
+_READS = {"sqlite3.connect": 0, "ctypes.dlopen": 0, "import": 1}
+"""Events that read a file, and which argument is its path."""
+_LISTS = ("os.listdir", "os.scandir")
+_SETS = ("os.putenv", "os.unsetenv")
+_WATCHED = frozenset({*_UNSEEN, *_WRITES, *_READS, *_LISTS, *_SETS, "open"})
 
 
 def _heard(event: str, arguments: tuple[Any, ...]) -> None:
@@ -381,22 +381,20 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if event in _UNSEEN:
         seen.unseen.add(_UNSEEN[event])
-    elif event in ("os.putenv", "os.unsetenv"):
+    elif event in _SETS:
         seen.own.add(f"{os.fsdecode(arguments[0])}=")
-    elif event in ("os.mkdir", "os.rename", "os.link", "os.symlink"):
-        _wrote(seen, arguments[0 if event == "os.mkdir" else 1])
-    elif event in ("os.listdir", "os.scandir"):
+    elif event in _WRITES:
+        _wrote(seen, arguments[_WRITES[event]])
+    elif event in _LISTS:
         if not isinstance(arguments[0], int) and not _of_an_import():
             _folder(seen, "." if arguments[0] is None else arguments[0])
     elif event == "open":
         path, _, flags = arguments
-        # To be only written to, from nothing: an append goes on with what was there.
-        if isinstance(flags, int) and flags & (os.O_TRUNC | os.O_EXCL):
-            _wrote(seen, path)
-        else:
-            _file(seen, path)
+        # A file that is made empty is only written to: an append goes on with its content.
+        made = isinstance(flags, int) and flags & (os.O_TRUNC | os.O_EXCL)
+        (_wrote if made else _file)(seen, path)
     else:
-        path = arguments[1 if event == "import" else 0]
+        path = arguments[_READS[event]]
         if event == "sqlite3.connect" and isinstance(path, str) and path.startswith("file:"):
             path = path.removeprefix("file:").partition("?")[0]
         _file(seen, path)

@@ -3,7 +3,6 @@
 Nothing here needs torch but `Recorder.cut`. Tensors past a stated memory go to a file as they come.
 """
 
-import os
 import re
 import tempfile
 import weakref
@@ -35,8 +34,8 @@ _MEANT = {
 }
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _MEMORY = 1 << 30
-_GATHERED = 512
-"""Tensors that are written at once; operating systems take 1024 at least."""
+_BUFFER = 1 << 20
+"""Bytes of small tensors that are written at once; large ones are written as they are."""
 _TOGETHER = 256
 """Messages of cuts that are checked together at most."""
 
@@ -87,13 +86,15 @@ class Tensors:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115
+            self._file = tempfile.TemporaryFile(buffering=_BUFFER)  # noqa: SIM115
             weakref.finalize(self, _close, self._file)
         spill = self._end
         for name, values in self._here.items():
             self._written[name] = _Place(spill, self._end, values.dtype, values.shape)
             self._end += values.nbytes
-        _write(self._file, self._blocks)
+        self._file.seek(spill)
+        self._file.writelines(block.data for block in self._blocks)
+        self._file.flush()  # a full disk is an error of the message that fills it
         self._here = {}
         self._blocks = []
         self._bytes = 0
@@ -102,16 +103,6 @@ class Tensors:
         assert self._file is not None
         self._file.seek(place.offset)
         return np.fromfile(self._file, place.dtype, prod(place.shape)).reshape(place.shape)
-
-
-def _write(file: IO[bytes], arrays: list[NDArray[Any]]) -> None:
-    """Write arrays behind each other, without a copy of them where the system can gather them itself."""
-    for start in range(0, len(arrays), _GATHERED):
-        some = arrays[start : start + _GATHERED]
-        written = os.writev(file.fileno(), [values.data for values in some]) if hasattr(os, "writev") else 0
-        if written < sum(values.nbytes for values in some):
-            file.write(b"".join(values.tobytes() for values in some)[written:])
-    file.flush()  # a full disk is an error of the message that fills it
 
 
 def _close(file: IO[bytes]) -> None:

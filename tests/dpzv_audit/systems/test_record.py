@@ -1,7 +1,5 @@
 """What is recorded is what travelled: each test compares the record with gradients that autograd gives by itself."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -268,17 +266,6 @@ def test_past_the_stated_memory_tensors_lie_on_disk_and_read_the_same(sizes, mem
     assert sum(values.nbytes for values in record.tensors._here.values()) <= memory
     for number, one in enumerate(record.messages):
         assert record.tensors[one.tensor].tolist() == [float(number)] * sizes[number]
-
-
-@pytest.mark.parametrize("written", [0, 50])
-def test_what_a_system_does_not_gather_is_written_whole(monkeypatch, written):
-    real = os.writev
-    monkeypatch.setattr(os, "writev", lambda file, parts: real(file, [b"".join(parts)[:written]]))
-    record = Recorder(records=N, clients=1, memory=100)
-    sent = [np.full((4, 3), float(number)) for number in range(9)]
-    for number, values in enumerate(sent):
-        record.sent(number, 1, 0, "embeddings", values, IDS)
-    assert all(map(np.array_equal, of(record, "embeddings"), sent))
 
 
 def test_gradients_that_add_up_over_backward_passes_are_recorded_each_for_itself(record):
