@@ -83,7 +83,7 @@ class AuditError(Exception):
 class InputError(AuditError):
     """Report input that is wrong: exit code 2.
 
-    The message is one line that names the field, file or key, what was given, and what would be right.
+    The message is one line that names the field, file or key, the wrong value, and the rule.
     """
 
     exit_code = 2

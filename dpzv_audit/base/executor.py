@@ -173,7 +173,7 @@ def lanes_of(workers: Workers, job: Job) -> "_LokyLanes | _DaskLanes":
 
 
 def in_own_process(job: Job, *arguments: Any) -> Any:
-    """Return what `job` answers in the main thread of a fresh loky process; `BrokenExecutor` where that process dies.
+    """Return the answer of `job` in the main thread of a fresh loky process; `BrokenExecutor` where that process dies.
 
     A worker of Dask is by default a daemon, which must not have processes of its own: it stops being one here.
     """
@@ -186,7 +186,7 @@ def in_own_process(job: Job, *arguments: Any) -> Any:
 def alongside(job: Job, *arguments: Any) -> Iterator[Callable[[], Any]]:
     """Do `job` in a process of its own while the block runs; yield a function that waits for the answer.
 
-    The answer raises what the job raises, and `AuditError` where its process dies. Leaving the block ends the process.
+    It raises the errors of the job, and `AuditError` where its process dies. Leaving the block ends the process.
     """
     with closing(_LokyLane(job)) as lane:
         future = lane.submit(*arguments)

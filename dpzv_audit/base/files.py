@@ -299,7 +299,7 @@ def _of_the_tool(path: Path) -> bool:
 
 
 def _content(path: Path) -> tuple[int, bytes]:
-    """Return the size and the digest of one file; a link to nothing counts by what it says."""
+    """Return the size and the digest of one file; a broken link counts by its target."""
     try:
         if path.is_symlink() and not path.exists():
             return 0, os.fsencode(os.readlink(path))

@@ -1,4 +1,4 @@
-"""What was found out, as frozen dataclasses that serialise to JSON: intervals, bounds, and the words for verdicts."""
+"""Findings as frozen dataclasses that serialise to JSON: intervals, bounds, and the words for verdicts."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ VerdictReason = Literal[
     "limit-below-claim",
     "not-refuted",
 ]
-"""Why a verdict is what it is; its numbers stand beside it."""
+"""Reasons of a verdict; its numbers stand beside it."""
 
 ADVERSARIES: dict[str, str] = {
     "client": "one honest-but-curious client: what it is sent (scalars, gradients), its features and batches",
@@ -65,7 +65,7 @@ STRONGEST = "strongest"
 
 @dataclass(frozen=True, kw_only=True)
 class OverTrainings:
-    """How `count` trainings differ: the `least` and the `most` of them.
+    """The spread of `count` trainings: the `least` and the `most` of them.
 
     [`low`, `high`] is an interval for the mean over further trainings, None where there are too few for one.
     """
@@ -105,7 +105,7 @@ class Control(Interval):
 
     A negative one is judged by its `p_value`, found as `tested_by` says: one below the error of the interval, 1 -
     `confidence`, is off chance. Where both are None there are too few trainings to tell. A positive one is judged by
-    its value alone: what it must reach lies so far below what a working attack reads that chance plays no part. One by
+    its value alone: its target lies so far below the success of a working attack that chance plays no part. One by
     permutation, where nothing can be trained again, always holds: its `p_value` is that of the attack's own success
     among those with labels in another order, of which `value` is the mean.
     """
@@ -118,7 +118,7 @@ class Control(Interval):
 
     @property
     def holds(self) -> bool:
-        """Whether nothing says that the control came out otherwise than it must."""
+        """Whether the control came out as it must, as far as it was tested."""
         if self.kind == "positive":
             return self.value >= self.expected
         return self.kind == "permutation" or self.p_value is None or self.p_value >= 1.0 - self.confidence
@@ -144,12 +144,12 @@ class PooledControl:
     tested_by: str = ""
 
     def holds(self, level: float) -> bool:
-        """Return whether nothing says otherwise, where a negative one fails with a p-value below `level`."""
+        """Return whether it came out as it must; a negative one fails with a p-value below `level`."""
         return not self.missed and (self.p_value is None or self.p_value >= level)
 
 
 def damage(success: float, reference: float) -> float:
-    """Return how far success lies between what needs no attack (0; negative below it) and a perfect attack (1)."""
+    """Return success on a scale from the `reference`, which needs no attack (0), to a perfect attack (1)."""
     return (success - reference) / (1.0 - reference) if reference < 1.0 else 0.0
 
 
@@ -208,9 +208,9 @@ class UpperBound:
 
 @dataclass(frozen=True, kw_only=True)
 class EmpiricalBound:
-    """A lower bound on epsilon from scores of a distinguishing game, with what it cost and what it could see.
+    """A lower bound on epsilon from scores of a distinguishing game, with its costs and its ceiling.
 
-    `claim_kind` says what the bound can refute: a claim about (epsilon, delta), or one about a trade-off
+    `claim_kind` is the kind of claim that it can refute: a claim about (epsilon, delta), or one about a trade-off
     curve. `assumes` names the assumption under which an epsilon of the second kind holds, or is "".
     `ceiling` is the largest epsilon this estimator could certify from as many scores (perfect separation).
     """

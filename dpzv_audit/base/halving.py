@@ -48,7 +48,7 @@ def as_share(
 
 
 def shortage(at_once: int | None) -> dict[str, str]:
-    """Return what a result says where memory held no more than `at_once` trainings; nothing where it held all."""
+    """Return the note of a result where memory held no more than `at_once` trainings; empty where it held all."""
     if at_once is None:
         return {}
     return {"memory": f"ran out: from then on {at_once} trainings at a time, to the same numbers"}

@@ -2,7 +2,7 @@
 
 A file in the folder is meant before all else of its name. Where that name is taken by another module (of Python's own
 library, an installed package, a file of the same name in another folder), the file is imported under a name that is
-marked with its folder: every other import of the name gives what it always did.
+marked with its folder: every other import of the name gives the same module as before.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class _FromSource(SourceFileLoader):
 
 
 class _SourceFinder:
-    """Find modules as the other finders do; what is neither installed nor Python's own is imported from its source.
+    """Find modules as the other finders do; those that are neither installed nor Python's own come from their source.
 
     A name that is marked with the folder `home` is that of the file there.
     """
@@ -99,7 +99,7 @@ def _mark(home: Path) -> str:
 
 
 def _place(home: Path, top: str) -> tuple[Path | None, Path | None]:
-    """Return the file of the module `top` in a folder, and the folder of its package; None for what is not there."""
+    """Return the file of the module `top` in a folder, and the folder of its package; None for an absent one."""
     package = home / top
     if os.path.isfile(package / "__init__.py"):
         return package / "__init__.py", package

@@ -25,7 +25,7 @@ from .inputs import recording
 
 OWN = "dpzv-audit"
 GROUPS = "dpzv_audit."
-"""How the names of the tool's groups of entry points begin."""
+"""Prefix of the tool's groups of entry points."""
 
 
 class NotImported(AuditError):

@@ -1,6 +1,6 @@
-"""How numbers are printed, in text, tables and reports alike: rounding keeps true what is said of them.
+"""Prints numbers, in text, tables and reports alike: rounding never makes a statement about them false.
 
-A lower bound is rounded down, and so is what evidence could certify at most: no lower bound is printed above it. An
+A lower bound is rounded down, and so is the ceiling of evidence: no lower bound is printed above it. An
 upper bound and a p-value are rounded up, the ends of an interval outwards. JSON holds every number in full.
 """
 

@@ -1,7 +1,7 @@
 """Every random stream of a run comes from here: one seed, spawned by purpose and replica.
 
 A stream depends on (seed, purpose, key) alone, never on chunk sizes or the number of workers, so replica 7
-of a stack draws what it would draw alone. Noise has a purpose of its own: it shares no stream with public
+of a stack draws the same numbers as alone. Noise has a purpose of its own: it shares no stream with public
 randomness such as batches or directions.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What a stream is for. Values are part of the reproducibility contract: append, never renumber."""
+    """Purposes of streams. Values are part of the reproducibility contract: append, never renumber."""
 
     DATA = 0
     INIT = 1

@@ -16,7 +16,7 @@ from types import FrameType
 
 INTERRUPTED = 128 + signal.SIGINT
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-# Signals that follow one sooner than this are taken for the same: who sends SIGTERM often sends SIGHUP beside it.
+# Signals that follow one sooner than this count as the same: a sender of SIGTERM often sends SIGHUP beside it.
 _SAME_SIGNAL_SECONDS = 5.0
 
 
@@ -100,9 +100,9 @@ def _leave_lost_terminals() -> None:
 
 
 GRACE_SECONDS = 60.0
-"""What planning, theory and score files that are there already may take past the end of a budget, together."""
+"""Time that planning, theory and existing score files may take past the end of a budget, together."""
 TRIAL_SECONDS = 60.0
-"""What a single run of a user's mechanism may take, unless told otherwise."""
+"""Default time limit of a single run of a user's mechanism."""
 _LEAST_SECONDS = 1e-3
 # Deadlines of the blocks that the main thread is in, the innermost last.
 _open: list[float] = []

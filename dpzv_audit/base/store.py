@@ -45,7 +45,7 @@ def private_file(path: Path, mode: str) -> BinaryIO:
 
 
 def private_folder(path: Path) -> None:
-    """Make the folder `path` for its owner alone (0700), with what is missing above it; one that exists stays as it is.
+    """Make the folder `path` for its owner alone (0700), with missing ones above it; one that exists stays as it is.
 
     Folders above it get the permissions that the umask gives. `OSError` goes through.
     """
@@ -94,7 +94,7 @@ def checksummed(value: Any) -> str:
 
 
 def verified(content: bytes) -> Any:
-    """Return the value that `checksummed` wrote as `content`; `ValueError` for anything else, or what was damaged."""
+    """Return the value that `checksummed` wrote as `content`; `ValueError` for anything else, or damaged content."""
     match = _CHECKSUMMED.fullmatch(content)
     if match is None:
         raise ValueError(f"its {len(content)} bytes are no digest with a value, or were cut short")
@@ -229,7 +229,7 @@ def hold(path: Path, subject: str, *, shared: bool = False) -> Iterator[None]:
         with suppress(OSError):
             path.unlink(missing_ok=True)
         os.close(handle)
-        with suppress(OSError):  # not empty: what the block kept stays
+        with suppress(OSError):  # not empty: files of the block stay
             for folder in made or [path.parent]:
                 folder.rmdir()
 

@@ -21,7 +21,7 @@ _MOST_MARKS = 1_000_000
 """The same and quotes, in strings too: as many are refused before they are told apart."""
 
 Loc = tuple[str | int, ...]
-"""Where a value is, as pydantic counts: ("claim", 0, "config", "batch_size")."""
+"""Location of a value, as pydantic counts: ("claim", 0, "config", "batch_size")."""
 
 _KEY_PART = r"(?:[A-Za-z0-9_-]++|\"(?:[^\"\\]++|\\.)*+\"|'[^']*+')"
 _KEYS = re.compile(rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*")

@@ -61,7 +61,7 @@ def last_output(predictions: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Clip:
-    """How gradients of records are clipped: their norm, or, with more than one limit, that of each parameter's part."""
+    """The clip of gradients of records: of their norm, or, with several limits, of that of each parameter's part."""
 
     limits: tuple[float, ...]
 
@@ -88,7 +88,7 @@ class Known:
     """The adversary's knowledge of a training beforehand.
 
     Attributes:
-        clip: How gradients are clipped.
+        clip: The clip of gradients.
         divisor: Opacus's divisor of a sum of gradients.
         loss: The user's loss.
         by_loss: Whether gradients that are put in enter by the loss, since none are kept by sample.

@@ -142,7 +142,7 @@ class ZerothOrderTraining:
         return training.model, released
 
     def replayed(self, released: list[ScalarStep]) -> nn.Module:
-        """Return the model that `released` steps lead to, by anyone who has the start."""
+        """Return the model after `released` steps; anyone who has the start can compute it."""
         training = _Training(self, np.random.default_rng(0), 0)
         for step in released:
             training.move(step)

@@ -1,4 +1,4 @@
-"""Records what the parties of a training send each other, as copies, in the order in which it is sent.
+"""Records the messages between the parties of a training, as copies, in the order in which they are sent.
 
 Nothing here needs torch but `Recorder.cut`. Tensors past a stated memory go to a file as they come.
 """

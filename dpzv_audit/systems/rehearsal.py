@@ -213,7 +213,7 @@ def _check_rounds(record: Recording, clients: int, where: str) -> None:
 
 
 def _named(sent: Excerpt, client: int) -> int:
-    """Return how many records the messages that a client sends and receives are about, by their ids."""
+    """Return the number of records that a client's messages are about, by their ids."""
     names = {message.ids for message in sent.messages if client in (message.sender, message.receiver)} - {""}
     return len(set().union(*(sent.tensors[name].tolist() for name in names)))
 

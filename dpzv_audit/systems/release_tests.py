@@ -107,7 +107,7 @@ class Findings:
 
 
 def held_against(release: Release, rehearsal: Rehearsal, *, joined: bool = False) -> Findings:
-    """Return how the messages of a rehearsal contradict a stated release.
+    """Return the contradictions between the messages of a rehearsal and a stated release.
 
     `joined`: one clip and one noise cover the messages of a round to all clients, which count once.
     """
@@ -222,7 +222,7 @@ def _sampled(release: Release, noised: Sequence[_Message], times: int) -> Iterat
 
 
 def _clip(release: Release, rehearsal: Rehearsal) -> Findings:
-    """Return how two trainings that share their noise contradict the clip, or why the test was not made."""
+    """Return the contradiction of the clip by two trainings that share their noise, or why the test was not made."""
     changed = "features" if release.channel == "embedding" else "labels"
     other = rehearsal.relabelled
     if other is None:

@@ -54,7 +54,7 @@ def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Messa
     if len({value.shape[1:] for value in values}) > 1 or (not by_row and len({v.shape for v in values}) > 1):
         shapes = " and ".join(sorted({str(value.shape) for value in values}))
         raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings, must have one")
-    # A number costs what it travels as, where that is not the float that a built-in method sends.
+    # A number has the size that it travels in, where that is not the float of a built-in method.
     bits = 8 * values[0].nbytes if values[0].itemsize != VALUE_BYTES else None
     head = (first.round, first.sender, first.receiver, first.kind)
     if not named:

@@ -99,7 +99,7 @@ class SystemRun:
         self.own_tensors()
 
     def step(self) -> None:
-        """Train all replicas, each by itself, and replay what was sent as messages of the stack."""
+        """Train all replicas, each by itself, and replay their messages as those of the stack."""
         replicas = self._context.replicas
         system = self._system
         requests = [self._request(place, replica) for place, replica in enumerate(replicas)]
@@ -186,7 +186,7 @@ class SystemRun:
 
 
 def _at_cuts(system: Player, config: TrainingConfig, context: RunContext) -> CutDefences | None:
-    """Return the defences that stand at a system's cuts; `InputError` where one would break what the system states."""
+    """Return the defences at a system's cuts; `InputError` where one would break a statement of the system."""
     defended = CutDefences(config.defences, context.noise_origin)
     if not defended.any:
         return None

@@ -65,7 +65,7 @@ class Player(Protocol):
 
     @property
     def trials(self) -> TrialStore:
-        """Where trainings are carried out and kept."""
+        """Place where trainings are carried out and kept."""
 
     def play(self, task: Task, seed: int, which: str, queries: Sequence[Sequence[np.ndarray]] = ()) -> Played:
         """Return the result of a training."""
@@ -73,7 +73,7 @@ class Player(Protocol):
 
 @dataclass(frozen=True)
 class System:
-    """A function `train(task, record, seed)` of the user's, and what it states about itself.
+    """A function `train(task, record, seed)` of the user's, and its statements about itself.
 
     Attributes:
         name: `module:function`, as the user named it.
@@ -186,7 +186,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def _threads_heard() -> Iterator[None]:
-    """Raise after the block what the first of its threads to fail has raised."""
+    """Raise after the block the error of the first of its threads that failed."""
     raised: list[BaseException | None] = []
     before = threading.excepthook
     threading.excepthook = lambda failure: raised.append(failure.exc_value)
@@ -200,7 +200,7 @@ def _threads_heard() -> Iterator[None]:
 
 @torch.no_grad()
 def _answers(predict: Callable[[list[Tensor]], Any], queries: Sequence[Sequence[np.ndarray]]) -> tuple[np.ndarray, ...]:
-    """Return what `predict` answers about records, as arrays.
+    """Return the answers of `predict` about records, as arrays.
 
     Raises `InputError` where it answers anything but finite numbers, or truth values.
     """

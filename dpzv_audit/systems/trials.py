@@ -118,14 +118,14 @@ class TrialRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialStore:
-    """Where trainings of a system are carried out, and the folder that keeps them; None: the memory of this process."""
+    """The workers that carry out trainings of a system, and the folder that keeps them; None: only in memory."""
 
     workers: Workers = field(default_factory=Workers)
     folder: Path | None = None
 
     @property
     def kept(self) -> int:
-        """How many trainings the folder holds."""
+        """Number of trainings in the folder."""
         return 0 if self.folder is None else sum(1 for _ in self.folder.glob(f"*{SUFFIX}"))
 
 
