@@ -20,11 +20,7 @@ VoidReason = Literal["failed-control", "unread-messages", "release-contradicted"
 VerdictReason = Literal[
     "measured-above-claim",
     "refuted-before",
-    "failed-control",
-    "unread-messages",
-    "release-contradicted",
-    "stale-ids",
-    "same-scores",
+    VoidReason,
     "proven",
     "bound-above-claim",
     "no-sound-bound",

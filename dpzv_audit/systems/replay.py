@@ -51,7 +51,7 @@ def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Messa
     named = len(ids) == len(values)
     # Ids of a whole batch beside numbers that are about all of it.
     by_row = named and all(value.ndim and len(value) == len(rows) for value, rows in zip(values, ids, strict=True))
-    if len({value.shape[1:] for value in values}) > 1 or (not by_row and len({v.shape for v in values}) > 1):
+    if len({value.shape[1:] if by_row else value.shape for value in values}) > 1:
         shapes = " and ".join(sorted({str(value.shape) for value in values}))
         raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings, must have one")
     # A number has the size that it travels in, where that is not the float of a built-in method.
