@@ -80,7 +80,8 @@ class Clip:
 
 
 def _shrunk(rows: Tensor, limit: float) -> Tensor:
-    return rows * (limit / rows.norm(dim=1, keepdim=True).clamp(min=LEAST)).clamp(max=1.0)
+    factors: Tensor = limit / rows.norm(dim=1, keepdim=True).clamp(min=LEAST)
+    return rows * factors.clamp(max=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)

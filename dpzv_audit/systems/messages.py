@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -40,8 +39,7 @@ class Sent(NamedTuple):
     ids: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """Something that `party` knows by itself, by `name`, and the name of its tensor."""
 
     party: int

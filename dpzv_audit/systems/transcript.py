@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -205,7 +205,7 @@ def save(
         "encrypted": encrypted,
         "files": files,
         "messages": messages,
-        "notes": [asdict(note) for note in record.notes],
+        "notes": [note._asdict() for note in record.notes],
     }
     write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     return folder
@@ -297,7 +297,7 @@ def merge(record: "Recorder", *folders: Path | str) -> None:
         for message in other.messages:
             ids = message.ids and prefix + message.ids
             record.messages.append(message._replace(tensor=prefix + message.tensor, ids=ids))
-        record.notes += [replace(note, tensor=prefix + note.tensor) for note in other.notes]
+        record.notes += [note._replace(tensor=prefix + note.tensor) for note in other.notes]
     record.messages.sort(key=lambda message: (message.round, message.receiver != SERVER))
 
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Trial:
         tensors |= {f"client/{client}": flat for client, (_, flat) in self.models.items() if flat.size}
         facts = {
             "messages": self.messages,
-            "notes": [astuple(note) for note in self.notes],
+            "notes": self.notes,
             "answers": len(self.answers),
             "models": {client: layout for client, (layout, _) in self.models.items()},
         }
