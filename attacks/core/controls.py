@@ -17,7 +17,7 @@ from dpzv_audit.base.findings import LEAST_TRAININGS, Control, Interval
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
 
-from .metrics import Floats, bets
+from .metrics import Floats, Ints, bets
 
 # What a success of 1 must reach: an area under a curve may come out an ulp below it.
 CERTAIN = 1.0 - 1e-9
@@ -30,8 +30,8 @@ def reaches(interval: Interval, *, what: str, least: float) -> Control:
 
 def at_chance(interval: Interval, *, what: str, expected: float, test: "ChanceTest | None") -> Control:
     """Return a negative control: `test` must not say that it is off `expected`."""
-    found = Control(**vars(interval), what=what, kind="negative", expected=expected)
-    return replace(found, p_value=test.p, tested_by=test.by) if test else found
+    control = Control(**vars(interval), what=what, kind="negative", expected=expected)
+    return replace(control, p_value=test.p, tested_by=test.by) if test else control
 
 
 # Trainings over which bets can show, at one in a thousand, an attack that sees all.
@@ -48,7 +48,7 @@ class ChanceTest:
     by: str
 
 
-def by_bets(values: ArrayLike, expected: float, *, least: float = 0.0, what: str = "trainings") -> ChanceTest | None:
+def by_bets(values: ArrayLike, expected: float, *, least: float = 0.0, unit: str = "trainings") -> ChanceTest | None:
     """Test that independent `values` (n,) in [`least`, 1] have the mean `expected`, whatever their laws.
 
     The p-value is one over the average wealth of the bets on a larger and on a smaller mean (Markov's inequality).
@@ -59,7 +59,7 @@ def by_bets(values: ArrayLike, expected: float, *, least: float = 0.0, what: str
     if x.size < LEAST_TRAININGS:
         return None
     wealth = np.logaddexp(*bets(x, (expected - least) / width))
-    return ChanceTest(float(np.exp(min(0.0, np.log(2.0) - wealth))), f"bets over {x.size} {what}")
+    return ChanceTest(float(np.exp(min(0.0, np.log(2.0) - wealth))), f"bets over {x.size} {unit}")
 
 
 def by_coins(scores: ArrayLike, coins: ArrayLike) -> ChanceTest:
@@ -107,8 +107,8 @@ ORDERS = 10_000
 
 
 def by_permutation(
-    success: Callable[[NDArray[np.int64]], Floats],
-    labels: NDArray[np.int64],
+    success: Callable[[Ints], Floats],
+    labels: Ints,
     free: NDArray[np.intp],
     generator: np.random.Generator,
 ) -> tuple[Floats, ChanceTest]:
@@ -124,7 +124,7 @@ def by_permutation(
     Returns:
         The success (10,000,) in random orders, and the test, of p-value (1 + how many do as well) / (1 + 10,000).
     """
-    found = success(labels[None])[0]
+    as_dealt = success(labels[None])[0]
     rows = max(1, (1 << 22) // len(labels))
     drawn = []
     for first in range(0, ORDERS, rows):
@@ -132,12 +132,12 @@ def by_permutation(
         orders[:, free] = generator.permuted(orders[:, free], axis=1)
         drawn.append(success(orders))
     under_others = np.concatenate(drawn)
-    as_well = int((under_others >= found - 1e-9).sum())
+    as_well = int((under_others >= as_dealt - 1e-9).sum())
     return under_others, ChanceTest((1 + as_well) / (1 + ORDERS), f"{ORDERS:,} orders of the labels")
 
 
 def _ranks(scores: ArrayLike) -> Floats:
-    """Ranks of scores (K, n) within each training, those of equal scores averaged."""
+    """Return the ranks of scores (K, n) within each training, those of equal scores averaged."""
     from scipy.stats import rankdata
 
     return np.asarray(rankdata(np.asarray(scores, float), axis=1))
@@ -166,19 +166,19 @@ def by_names(guessed: ArrayLike, labels: ArrayLike, classes: int) -> ChanceTest 
     tables = np.reshape(counts, (-1, classes, classes))
     tables = tables - tables.sum(2, keepdims=True) * tables.sum(1, keepdims=True) / named.shape[1]
     names = _names(classes)
-    found = np.trace(tables, axis1=1, axis2=2).sum()
+    as_named = np.trace(tables, axis1=1, axis2=2).sum()
     under_others = np.zeros(len(names))
     for number, table in enumerate(tables):
         # Each training has names of its own: the same list, begun elsewhere.
         drawn = np.roll(names, 7919 * number, axis=0)
         under_others += table[np.arange(classes), drawn].sum(1)
-    as_far = (np.abs(under_others) >= abs(found) - 1e-9 * named.size).sum()
+    as_far = (np.abs(under_others) >= abs(as_named) - 1e-9 * named.size).sum()
     return ChanceTest(float(1 + as_far) / (1 + len(names)), "its classes under other names")
 
 
 @cache
 def _names(classes: int) -> NDArray[np.intp]:
-    """Permutations (n, classes) of the classes, uniform, the same in every run."""
+    """Return uniform permutations (n, classes) of the classes, the same in every run."""
     generator = np.random.default_rng(np.random.SeedSequence([classes, _EXCHANGES]))
     return generator.permuted(np.tile(np.arange(classes), (_EXCHANGES, 1)), axis=1)
 
@@ -220,7 +220,7 @@ def known_records(dataset: VerticalDataset, seed: int) -> VerticalDataset:
 
 
 def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:
-    """`dataset` with the first client's block replaced by the one-hot label: whoever reads it well finds them all."""
+    """Return `dataset` with the first client's block replaced by the one-hot label."""
 
     def planted(records: Records) -> Records:
         block = np.eye(dataset.classes, dtype=np.float32)[records.labels]

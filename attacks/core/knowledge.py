@@ -17,6 +17,7 @@ from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.method import Differences
 from mechanisms.core.replicas import Evaluator, ParameterStack
 
+from .metrics import Booleans, Floats, Ints
 from .setting import ATTACKER, Progress
 
 T = TypeVar("T")
@@ -71,13 +72,13 @@ class Population:
     (targets, Q, P) and `shadows_copies` (S, Q, P) are what they say of Q slightly changed copies of each record.
     """
 
-    confidence: np.ndarray
-    outside: np.ndarray
-    shadows: np.ndarray
-    shadows_outside: np.ndarray
-    members: np.ndarray
-    copies: np.ndarray
-    shadows_copies: np.ndarray
+    confidence: Floats
+    outside: Floats
+    shadows: Floats
+    shadows_outside: Floats
+    members: Booleans
+    copies: Floats
+    shadows_copies: Floats
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ class AllButOne:
     """
 
     dataset: VerticalDataset
-    records: np.ndarray
-    candidates: np.ndarray
+    records: Ints
+    candidates: Ints
     unit: float | None = None
     progress: Progress = lambda done: None
 
@@ -134,25 +135,24 @@ class Knowledge:
 
     def granted(self, kind: type[T]) -> T:
         """Return what of a `kind` the threat model grants; `InputError` where this adversary does not hold it."""
-        return granted(next((one for one in self.grants if isinstance(one, kind)), None), kind.__name__)
+        return self.all_granted(kind)[0]
 
     def all_granted(self, kind: type[T]) -> list[T]:
         """Return all of a `kind` that the threat model grants; `InputError` where this adversary holds none."""
-        found = [one for one in self.grants if isinstance(one, kind)]
-        return found or [self.granted(kind)]
+        grants = [grant for grant in self.grants if isinstance(grant, kind)]
+        return grants or [granted(None, kind.__name__)]
 
     @property
     def differences(self) -> Differences:
         """Return how answers measure a gradient; `InputError` for a method whose answers do not."""
-        found = self.method.differences(self.config)
-        if found is None:
-            rule = "must be one whose answers are differences of losses"
-            raise InputError(rule, "method", self.method.name)
-        return found
+        measured = self.method.differences(self.config)
+        if measured is None:
+            raise InputError("must be one whose answers are differences of losses", "method", self.method.name)
+        return measured
 
 
-def granted(what: T | None, words: str) -> T:
-    """Return `what` the threat model grants, in words; `InputError` where this adversary does not hold it."""
-    if what is None:
+def granted(grant: T | None, words: str) -> T:
+    """Return a `grant` of the threat model, in words; `InputError` where this adversary does not hold it."""
+    if grant is None:
         raise InputError(f"the attack needs {words}, which this adversary does not hold")
-    return what
+    return grant

@@ -22,6 +22,7 @@ from dpzv_audit.statistics.success import ARCSINE
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 Limits = tuple[float, float]
 
 # False positive rates at which true positive rates are reported.
@@ -70,15 +71,15 @@ def areas_of_one(scores: ArrayLike, positive: ArrayLike) -> Floats:
     return np.asarray(above / (count * (truth.shape[1] - count)))
 
 
-def _check_finite(what: str, values: Floats) -> None:
+def _check_finite(name: str, values: Floats) -> None:
     if not np.isfinite(values).all():
-        raise NotFinite(f"{what} holds a number that is not finite; every one must be")
+        raise NotFinite(f"{name} holds a number that is not finite; every one must be")
 
 
-def _check_alike(what: str, found: NDArray[Any], truth: NDArray[Any]) -> None:
+def _check_alike(name: str, values: NDArray[Any], truth: NDArray[Any]) -> None:
     """Raise `InputError` where an attack's answer is not of the truth's shape: numpy might stretch it to that."""
-    if found.shape != truth.shape:
-        raise InputError(f"{what} has shape {found.shape}, must be {truth.shape} as what is true")
+    if values.shape != truth.shape:
+        raise InputError(f"{name} has shape {values.shape}, must be {truth.shape} as what is true")
 
 
 def low_rates(scores: Floats, members: Booleans, confidence: float) -> dict[str, Interval]:
@@ -113,7 +114,7 @@ def low_rates(scores: Floats, members: Booleans, confidence: float) -> dict[str,
             _, high = limits(members, thresholds[beyond])
         return min(low, value), max(high, value)
 
-    found = {}
+    rates = {}
     for rate in LOW_RATES:
         threshold = outside[int(rate * outside.size)]
         value = (scores > threshold)[members].mean()
@@ -122,12 +123,12 @@ def low_rates(scores: Floats, members: Booleans, confidence: float) -> dict[str,
             low, high = around(by_trainings)
             over = replace(over, low=low, high=high)
         name = f"true positive rate at {100 * rate:g}% false positives"
-        found[name] = _interval(value, around(by_records), members.sum(), confidence, over)
-    return found
+        rates[name] = _interval(value, around(by_records), members.sum(), confidence, over)
+    return rates
 
 
 def _shares_above(scores: Floats, kind: Booleans, threshold: float) -> Floats:
-    """Share of the records of a `kind` (trials, n) whose score is above `threshold`, of each trial that has any."""
+    """Return the share of records of a `kind` (trials, n) with scores above `threshold`, for trials that have any."""
     counts = kind.sum(1)
     some = counts > 0
     return np.asarray(((scores > threshold) & kind).sum(1)[some] / counts[some])
@@ -135,15 +136,16 @@ def _shares_above(scores: Floats, kind: Booleans, threshold: float) -> Floats:
 
 def majority_baseline(labels: ArrayLike, classes: int) -> float:
     """Return the success of always guessing the commonest of `labels`, integers (records,) < `classes`."""
-    return float(_shares(labels, classes).max())
+    return float(class_shares(labels, classes).max())
 
 
 def prior_baseline(labels: ArrayLike, classes: int) -> float:
     """Return the expected success of guesses drawn from the distribution of `labels`: sum_k p_k^2."""
-    return float((_shares(labels, classes) ** 2).sum())
+    return float((class_shares(labels, classes) ** 2).sum())
 
 
-def _shares(labels: ArrayLike, classes: int) -> Floats:
+def class_shares(labels: ArrayLike, classes: int) -> Floats:
+    """Return the share (classes,) of each class among `labels`, integers (records,) < `classes`."""
     values = np.asarray(labels)
     return np.bincount(values, minlength=classes) / values.size
 
@@ -225,12 +227,12 @@ def over_trainings(values: ArrayLike, confidence: float = 0.95, *, least: float 
     The interval is by `betting_limits`; fewer than `LEAST_TRAININGS` have none.
     """
     x = np.clip(np.asarray(values, float), least, 1.0)
-    found = OverTrainings(count=x.size, least=float(x.min()), most=float(x.max()))
+    over = OverTrainings(count=x.size, least=float(x.min()), most=float(x.max()))
     if x.size < LEAST_TRAININGS:
-        return found
+        return over
     width = 1.0 - least
     low, high = betting_limits((x - least) / width, confidence)
-    return replace(found, low=least + width * low, high=least + width * high)
+    return replace(over, low=least + width * low, high=least + width * high)
 
 
 def rate_limits(hits: float, n: int, confidence: float = 0.95) -> Limits:
@@ -299,8 +301,7 @@ def shared_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
 def _outcomes(correct: ArrayLike) -> Floats:
     outcomes = np.asarray(correct, float)
     if outcomes.ndim != 2 or outcomes.size == 0:
-        rule = "must be (trainings, records), one of each at least"
-        raise InputError(f"correct has shape {outcomes.shape}, {rule}")
+        raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records), one of each at least")
     return outcomes
 
 
@@ -352,13 +353,13 @@ def cosine_interval(cosines: ArrayLike, confidence: float = 0.95) -> Interval:
     That trainings have means of their own makes it cover no less. Of one batch per training it is about trainings.
     `NotFinite` for a cosine that is no number.
     """
-    found = np.clip(np.asarray(cosines, float), -1.0, 1.0)
-    _check_finite("cosines", found)
-    low, high = betting_limits(0.5 * (found.ravel() + 1.0), confidence)
-    several = found.shape[1] > 1
-    over = over_trainings(found.mean(1), confidence, least=-1.0) if several else None
+    x = np.clip(np.asarray(cosines, float), -1.0, 1.0)
+    _check_finite("cosines", x)
+    low, high = betting_limits(0.5 * (x.ravel() + 1.0), confidence)
+    several = x.shape[1] > 1
+    over = over_trainings(x.mean(1), confidence, least=-1.0) if several else None
     limits = 2.0 * low - 1.0, 2.0 * high - 1.0
-    return _interval(found.mean(), limits, found.size, confidence, over, "batches" if several else "trainings")
+    return _interval(x.mean(), limits, x.size, confidence, over, "batches" if several else "trainings")
 
 
 def rates_difference(
@@ -384,10 +385,10 @@ def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
 
     `n` is how many records they stand on. `InputError` for fewer values, `NotFinite` for one that is no number.
     """
-    found = np.asarray(values, float)
-    if found.size < 2:
-        raise InputError(f"values has shape {found.shape}, must be (clusters,), two at least")
-    _check_finite("values", found)
-    mean = found.mean()
-    half = stdtrit(found.size - 1, (1.0 + confidence) / 2.0) * found.std(ddof=1) / np.sqrt(found.size)
+    x = np.asarray(values, float)
+    if x.size < 2:
+        raise InputError(f"values has shape {x.shape}, must be (clusters,), two at least")
+    _check_finite("values", x)
+    mean = x.mean()
+    half = stdtrit(x.size - 1, (1.0 + confidence) / 2.0) * x.std(ddof=1) / np.sqrt(x.size)
     return _interval(mean, (mean - half, mean + half), n, confidence)

@@ -21,21 +21,21 @@ def log_probabilities(served: Tensor, real: Tensor, classes: int) -> Tensor | No
         classes: How many classes there are.
     """
     width = served.shape[-1]
-    told = served.double()
+    values = served.double()
     if width == 1 and not served.is_floating_point():
         named = served[..., 0].long()
         within = bool(((named >= 0) & (named < classes))[real].all())
         return one_hot(named.clamp(0, classes - 1), classes).double().clamp(min=LEAST).log() if within else None
     if width == 1 and classes == 2:
-        if bool(((told >= 0) & (told <= 1)).all()):
-            return torch.cat((1.0 - told, told), -1).clamp(min=LEAST).log()
-        return logsigmoid(torch.cat((-told, told), -1))
+        if bool(((values >= 0) & (values <= 1)).all()):
+            return torch.cat((1.0 - values, values), -1).clamp(min=LEAST).log()
+        return logsigmoid(torch.cat((-values, values), -1))
     if width != classes:
         return None
-    sums = told.sum(-1)[real]
-    if bool((told >= 0).all()) and bool(((sums - 1.0).abs() < 1e-3).all()):
-        return told.clamp(min=LEAST).log()
-    return told.log_softmax(-1)
+    sums = values.sum(-1)[real]
+    if bool((values >= 0).all()) and bool(((sums - 1.0).abs() < 1e-3).all()):
+        return values.clamp(min=LEAST).log()
+    return values.log_softmax(-1)
 
 
 def log_odds(logs: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from functools import lru_cache, partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -22,6 +21,7 @@ from mechanisms.core.context import ClientBehaviour, ClientTurn
 
 from ..gradient.estimates import forward_difference_error, label_prior_std, ridge
 from .knowledge import Knowledge
+from .metrics import Floats
 from .setting import AttackSetting
 
 # Makes gradients (batches, B, c) of directions and scalars.
@@ -74,7 +74,7 @@ class QueryingClient:
 
 
 @lru_cache(maxsize=8)  # a batch's dummy output is asked for with every query about it
-def _normals(seed: int, replicas: tuple[int, ...], key: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _normals(seed: int, replicas: tuple[int, ...], key: tuple[int, ...], shape: tuple[int, ...]) -> Floats:
     return np.stack([stream(seed, Purpose.ATTACK, k, *key).standard_normal(shape) for k in replicas])
 
 
@@ -99,20 +99,20 @@ class Answers:
     """Answers of a server in the order they came.
 
     Attributes:
-        told: (T, K), or (T, K, q) or (T, K, q, B) of q directions that the server shares; of two losses the second less
-            the first.
-        unit: What `told` is divided by to be a measurement of the gradient.
+        values: (T, K), or (T, K, q) or (T, K, q, B) of q directions that the server shares; of two losses the second
+            less the first.
+        unit: What `values` are divided by to be a measurement of the gradient.
         ids: Records (T, K, B) that the answers are about; None for who does not know.
     """
 
-    told: Tensor
+    values: Tensor
     unit: float
     ids: Tensor | None
 
     @property
     def scalars(self) -> Tensor:
-        """Return the measurements <g, u> + error, in the shape of `told`."""
-        return self.told / self.unit
+        """Return the measurements <g, u> + error, in the shape of `values`."""
+        return self.values / self.unit
 
 
 def stacked(mail: Sequence[Message]) -> tuple[Tensor, Tensor | None]:
@@ -146,14 +146,14 @@ def kept_of(payload: Tensor, *, two_sided: bool) -> Tensor:
 def answers_of(view: View, known: Knowledge, most: int) -> Answers:
     """Return the first `most` answers that the view holds; `InputError` where it holds none."""
     received = _answering(view, most)
-    told, ids = stacked(received)
+    values, ids = stacked(received)
     losses = received[0].kind == "losses"
     measured = known.method.differences(known.config)
     if losses:
-        told = told[..., 1] - told[..., 0]
+        values = values[..., 1] - values[..., 0]
     # A method that does not say how its answers measure a gradient has them read as they are.
     unit = measured.smoothing if measured and (losses or measured.shared) else 1.0
-    return Answers(told, unit, ids)
+    return Answers(values, unit, ids)
 
 
 def _answering(view: View, most: int) -> list[Message]:
@@ -188,21 +188,23 @@ def first_pass(view: View, known: Knowledge) -> tuple[Tensor, Tensor | None, Ten
     shared = known.differences.shared
     # An outsider does not know which answers are about one batch.
     q = 1 if shared or outside else known.queries
-    found = answers_of(view, known, q * known.batches)
-    batches = len(found.told) // q
+    answers = answers_of(view, known, q * known.batches)
+    batches = len(answers.values) // q
     if batches == 0:
-        few = f"the view holds {len(found.told)} answers, fewer than the {q} queries of one batch"
-        raise InputError(f"{few}: must have more ‹epochs›, a smaller ‹batch_size› or fewer ‹queries›")
+        raise InputError(
+            f"the view holds {len(answers.values)} answers, fewer than the {q} queries of one batch: must have more "
+            f"‹epochs›, a smaller ‹batch_size› or fewer ‹queries›"
+        )
     directions = None if outside else directions_of(view, known, batches * q)
     if shared:
-        return found.scalars, directions, found.ids
+        return answers.scalars, directions, answers.ids
 
-    def by_batch(answers: Tensor) -> Tensor:
-        return answers[: batches * q].view(batches, q, *answers.shape[1:]).transpose(1, 2)
+    def by_batch(values: Tensor) -> Tensor:
+        return values[: batches * q].view(batches, q, *values.shape[1:]).transpose(1, 2)
 
-    ids = None if found.ids is None else found.ids[: batches * q : q]
+    ids = None if answers.ids is None else answers.ids[: batches * q : q]
     along = None if directions is None else by_batch(directions)
-    return by_batch(found.scalars), along, ids
+    return by_batch(answers.scalars), along, ids
 
 
 def error_of(known: Knowledge) -> float:

@@ -20,6 +20,7 @@ from mechanisms.core.joining import joined
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 
 from .knowledge import FewLabels, Knowledge, OwnParty, SomeFeatures
+from .metrics import Ints, class_shares
 from .setting import AttackSetting, Progress
 from .spec import AttackSpec, DoesNotApply
 
@@ -45,7 +46,6 @@ class AttackedRun:
 
 def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None) -> Knowledge:
     """Return the public parameters of trainings; `plan` is that of the scalars, None for methods without."""
-    labels = setting.labels
     classes = setting.dataset.classes
     return Knowledge(
         method=setting.method,
@@ -60,7 +60,7 @@ def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None
         options=spec.own_options(setting),
         client=setting.client,
         clients=setting.dataset.clients,
-        shares=tuple((np.bincount(labels, minlength=classes) / len(labels)).tolist()),
+        shares=tuple(class_shares(setting.labels, classes).tolist()),
     )
 
 
@@ -68,7 +68,7 @@ def attacked_run(
     spec: AttackSpec,
     setting: AttackSetting,
     *,
-    labels: np.ndarray | None = None,
+    labels: Ints | None = None,
     granted: FewLabels | None = None,
     watch: Callable[[AttackSetting, Tensor], Any] | None = None,
 ) -> AttackedRun:
@@ -106,20 +106,19 @@ def attacked_run(
     if spec.setup.few_labels:
         grants.append(granted or few_labels(spec, data.labels, setting))
 
-    def part(one: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], list[Any]]:
+    def work(stack: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], list[Any]]:
         recorder = ViewRecorder(looks, kinds=spec.needs.reads, senders=spec.needs.reads_of)
         log = BatchLog(answers, attacked)
         some = data.of_replicas(places.start, places.stop)
-        watching = [watch(one, some.labels)] if watch else []
-        observers = (recorder, log, *watching)
-        trained = one.train(some, behaviours=spec.setup.behave(one), observers=observers)
+        watching = [watch(stack, some.labels)] if watch else []
+        trained = stack.train(some, behaviours=spec.setup.behave(stack), observers=(recorder, log, *watching))
         for observer in watching:
             observer.finish()
         return (recorder.view, log, trained), watching
 
     # What adversaries see of batches that differ in size cannot be put side by side.
-    found, at_once = setting.in_stacks(part, rounds, whole=config.sampler == "poisson")
-    stacks, watched = zip(*found, strict=True)
+    runs, at_once = setting.in_stacks(work, rounds, whole=config.sampler == "poisson")
+    stacks, watched = zip(*runs, strict=True)
     view, log, trained = joined(stacks)
     if not setting.method.capabilities.simulated:
         known = replace(known, batches=batches_of(log))
@@ -140,14 +139,16 @@ def attacked_run(
 
 
 def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan | None:
-    """Schedule and noise of DPZV with the adversary in place; `InputError` where its rounds are too few for it."""
-    found = setting.plan(behaviours)
-    if found and behaviours:
-        rounds = found.rounds_by_client[setting.client - 1]
+    """Return schedule and noise of DPZV with the adversary in place; `InputError` where its rounds are too few."""
+    plan = setting.plan(behaviours)
+    if plan and behaviours:
+        rounds = plan.rounds_by_client[setting.client - 1]
         if rounds < setting.queries:
-            given = f"‹epochs› {setting.config.epochs} gives client {setting.client} {rounds} rounds"
-            raise InputError(f"{given}, too few for ‹queries› {setting.queries}")
-    return found
+            raise InputError(
+                f"‹epochs› {setting.config.epochs} gives client {setting.client} {rounds} rounds, too few for "
+                f"‹queries› {setting.queries}"
+            )
+    return plan
 
 
 def batches_of(log: BatchLog) -> int:
@@ -172,7 +173,7 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
     own = bool(trained.architectures)
     models = trained.architectures if own else architectures_of(data, setting.config)[0]
     streams = setting.context().streams(dtype_of(setting.config))
-    found = []
+    parties = []
     for client in setting.looks.clients:
         model = models[client - 1]
         if model is None:
@@ -186,12 +187,12 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
             trained=trained.clients[client - 1],
             initial=None if own else cache(initial),
         )
-        found.append(party)
-    return found
+        parties.append(party)
+    return parties
 
 
 def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewLabels:
-    """`labels_per_class` records of each class of the labels that were trained on, drawn anew for each replica.
+    """Return `labels_per_class` records of each class of the labels that were trained on, drawn for each replica.
 
     Where labels are granted among some records alone which lack a class, others of them stand in for it.
 
@@ -224,17 +225,16 @@ def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewL
 
 
 def some_features(data: TrainingData, setting: AttackSetting, count: int) -> SomeFeatures:
-    """`count` records of client 1, at most half of them all, drawn by the seed: what a server may know of it."""
+    """Return `count` records of client 1, at most half of them all, drawn by the seed: what a server may know."""
     order = stream(setting.seed, Purpose.ATTACK, 7).permutation(data.records)
     ids = np.sort(order[: min(count, data.records // 2)])
     chosen = torch.from_numpy(ids).to(setting.device)
     return SomeFeatures(chosen, data.features[setting.client - 1][chosen])
 
 
-def permuted_labels(setting: AttackSetting) -> np.ndarray:
+def permuted_labels(setting: AttackSetting) -> Ints:
     """Return training labels (trials, N), permuted for each trial by a stream of its own, for negative controls."""
-    streams = (stream(setting.seed, Purpose.CONTROL, k) for k in setting.replicas)
-    return np.stack([one.permutation(setting.labels) for one in streams])
+    return np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(setting.labels) for k in setting.replicas])
 
 
 def continuous(done: Progress) -> Progress:

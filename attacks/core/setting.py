@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import numpy as np
-
 from dpzv_audit.base.halving import as_share, in_pieces
 from mechanisms import METHODS, Training, train
 from mechanisms.core.capabilities import downlink_of
@@ -19,6 +17,8 @@ from mechanisms.core.context import (
     TrainingData,
     repeats_of,
 )
+
+from .metrics import Ints
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
@@ -109,7 +109,7 @@ class AttackSetting(Training):
         return Adversary(self.adversary, self.parties if plays else (), public)
 
     @property
-    def labels(self) -> np.ndarray:
+    def labels(self) -> Ints:
         """Return the true training labels (N,)."""
         return self.dataset.train.labels
 
@@ -142,13 +142,13 @@ class AttackSetting(Training):
         def piece(first: int, last: int) -> T:
             progress = as_share(self.progress, (first, last), of=self.trials, rounds=rounds)
             progress(0)
-            one = replace(self, first=self.first + first, trials=last - first, progress=progress)
-            return work(one, slice(first, last))
+            stack = replace(self, first=self.first + first, trials=last - first, progress=progress)
+            return work(stack, slice(first, last))
 
         if whole:
             return [piece(0, self.trials)], None
-        found = list(in_pieces(piece, 0, self.trials, self.at_once))
-        return [one for one, _ in found], found[-1][1]
+        results, at_once = zip(*in_pieces(piece, 0, self.trials, self.at_once), strict=True)
+        return list(results), at_once[-1]
 
     def on(self, method: str, options: Mapping[str, object], /, **changes: Any) -> "AttackSetting":
         """Return this setting on another `method` with its `options`, and with `changes` of other fields.

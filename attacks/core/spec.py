@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
 from torch import Tensor
 
 from dpzv_audit.base.errors import (
@@ -28,6 +27,7 @@ from mechanisms.core.defence import label_release
 
 from .controls import known_records, reaches
 from .knowledge import Knowledge
+from .metrics import Booleans, Floats
 from .setting import AttackSetting
 
 Option = bool | int | float | str
@@ -59,12 +59,15 @@ class LabelGuesses:
     unnamed: bool = False
     less: "Mapping[str, LabelGuesses]" = field(default_factory=dict)
 
-    def about(self, records: Tensor) -> "LabelGuesses":
-        """Return of guesses about all records in order those about `records` (K, n) alone."""
-        scores = self.scores
-        if scores is not None:
-            scores = scores.gather(2, records[None, :, :, None].expand(1, -1, -1, scores.shape[3]))
-        return replace(self, labels=self.labels.gather(2, records[None]), ids=records[None], scores=scores)
+    @classmethod
+    def of(cls, scores: Tensor, ids: Tensor | None) -> "LabelGuesses":
+        """Return guesses of the likeliest classes by `scores` (answers, K, B, classes)."""
+        return cls(scores.argmax(3), ids, scores)
+
+    @classmethod
+    def about(cls, records: Tensor, scores: Tensor) -> "LabelGuesses":
+        """Return guesses about `records` (K, n) by `scores` (K, N, classes) of all records in order."""
+        return cls.of(scores.take_along_dim(records.unsqueeze(2), 1)[None], records[None])
 
 
 SECOND = (
@@ -81,13 +84,13 @@ class CoinGame:
     training may depend on each other: only the one-run estimators may read them.
     """
 
-    on_one: np.ndarray
-    on_zero: np.ndarray
+    on_one: Floats
+    on_zero: Floats
     neighbours: str
     what: str
 
     @classmethod
-    def of(cls, scores: np.ndarray, on_one: np.ndarray, neighbours: str, what: str) -> "CoinGame | None":
+    def of(cls, scores: Floats, on_one: Booleans, neighbours: str, what: str) -> "CoinGame | None":
         """Return the game of `scores` where the booleans `on_one` are the coins; None where all fell alike."""
         if on_one.all() or not on_one.any():
             return None
@@ -99,7 +102,7 @@ class Pictures:
     """Records as pictures of `shape` (height, width): greys (n, height * width) in [0, 1] by what they are."""
 
     shape: tuple[int, int]
-    rows: Mapping[str, np.ndarray]
+    rows: Mapping[str, Floats]
 
 
 @dataclass(frozen=True)
@@ -302,8 +305,10 @@ class AttackSpec:
             raise InputError(f"but {self.name} is mounted by {' or '.join(self.adversaries)}", "adversary", adversary)
         for key, value in self.needs.requires.items():
             if options.get(key, value) != value:
-                given = f"{key} {options[key]!r}, needs {value!r}"
-                raise DoesNotApply(f"{self.name} does not apply with {given}: {self.needs.requires_because}")
+                raise DoesNotApply(
+                    f"{self.name} does not apply with {key} {options[key]!r}, needs {value!r}: "
+                    f"{self.needs.requires_because}"
+                )
         return {**self.needs.suggests, **options, **self.needs.requires}
 
     def mount(self, setting: AttackSetting) -> AttackOutcome:
@@ -353,14 +358,15 @@ class AttackSpec:
         for key, value in setting.options.items():
             if key not in self.setup.options:
                 raise unknown_name(f"option of {self.name}", key, self.setup.options)
-            what = f"option {key} of {self.name}"
+            name = f"option {key} of {self.name}"
             default = self.setup.options[key]
+            # Where the default is a fraction, a whole number will do.
             if isinstance(default, float):
-                check_positive(what, value)
+                check_positive(name, value)
             elif type(value) is not type(default):
-                raise InputError(f"must be as {default!r}", what, value)
+                raise InputError(f"must be as {default!r}", name, value)
             elif isinstance(value, str):
-                check_names(what, [value], self.setup.choices.get(key, [value]))
+                check_names(name, [value], self.setup.choices.get(key, [value]))
             elif not isinstance(value, bool):
-                check_count(what, value)
+                check_count(name, value)
         return {**self.setup.options, **setting.options}

@@ -24,7 +24,7 @@ from mechanisms.core.context import dtype_of
 from ..core import needs
 from ..core.controls import at_chance, by_bets
 from ..core.knowledge import Knowledge, SomeFeatures
-from ..core.metrics import over_trainings, t_interval
+from ..core.metrics import Floats, Ints, over_trainings, t_interval
 from ..core.queries import kept_of
 from ..core.run import attacked_run
 from ..core.setting import ATTACKER, AttackSetting
@@ -68,11 +68,9 @@ def infer(view: View, known: Knowledge) -> "Reconstruction":
 
 def _read(known: Knowledge) -> tuple[bool, ...]:
     """Return which embeddings a decoder reads: a penalty on them has hardly told yet on the first that were sent."""
-    chosen: str = known.options["embeddings"]
-    if chosen == "auto":
-        defended = any(defence.place == "embedding" for defence in known.config.defences)
-        chosen = "both" if defended else "last"
-    return SENT[chosen]
+    if known.options["embeddings"] != "auto":
+        return SENT[known.options["embeddings"]]
+    return SENT["both" if any(defence.place == "embedding" for defence in known.config.defences) else "last"]
 
 
 def _known_features(known: Knowledge) -> tuple[Tensor, Tensor]:
@@ -103,7 +101,7 @@ def sent_embeddings(view: View, known: Knowledge, k: int, *, first: bool = False
 
 
 def from_jacobians(view: View, known: Knowledge, k: int) -> Tensor:
-    """Features (N, d) from inner products of Jacobian products with those of known records of the same batch.
+    """Return features (N, d) by inner products of Jacobian products with those of known records of the same batch.
 
     Of training `k` of the view. A known record is estimated from the others, so that a decoder may learn from it.
     Records that never met a known one get zeros.
@@ -118,14 +116,14 @@ def from_jacobians(view: View, known: Knowledge, k: int) -> Tensor:
             sent, ids = message.payload[k], message.ids[k]
             moves.append(((sent[0] - sent[1]).double() / step, ids))
     at_once = max(1, EQUATIONS // (8 * features.shape[1] ** 2))
-    blocks = (range(start, min(start + at_once, known.records)) for start in range(0, known.records, at_once))
+    blocks = (range(known.records)[start : start + at_once] for start in range(0, known.records, at_once))
     return torch.cat([_block_from_jacobians(moves, block, place, features) for block in blocks])
 
 
 def _block_from_jacobians(
     batches: Sequence[tuple[Tensor, Tensor]], block: range, place: Tensor, features: Tensor
 ) -> Tensor:
-    """Features (len(block), d) of the records in `block`; `place` (N,) is where one is in `features`.
+    """Return features (len(block), d) of the records in `block`; `place` (N,) is where one is in `features`.
 
     `batches` are Jacobian products (B, width) and the ids (B,) that they are about.
     """
@@ -171,8 +169,8 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     confidence = setting.confidence
     scored = score(dataset, spec.infer(run.view, run.known), confidence)
     rows = []
-    for what, measured in scored.quality.items():
-        rows.append({"what": what, **{name: one.value for name, one in measured.items()}})
+    for kind, marks in scored.quality.items():
+        rows.append({"what": kind, **{name: interval.value for name, interval in marks.items()}})
     outcome = AttackOutcome(
         success=scored.success,
         baselines={MEAN: 0.0},
@@ -183,7 +181,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         measures=scored.quality.get(RECONSTRUCTED, {}),
         curves={"quality of reconstructed pictures": rows} if rows else {},
         pictures=scored.pictures,
-        by_trial={"success": tuple(scored.by_training.tolist())},
+        by_trial={"success": tuple(scored.shares.mean(1).clip(-1.0, 1.0).tolist())},
         at_once=run.at_once,
     )
     if setting.pilot:
@@ -201,7 +199,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         against.success,
         what="trained on the client's records in another order, compared with the true ones: must be 0",
         expected=0.0,
-        test=by_bets(against.shares, 0.0, least=-1.0, what="groups of records"),
+        test=by_bets(against.shares.mean(0), 0.0, least=-1.0, unit="groups of records"),
     )
     return replace(outcome, controls={"other_records": control}, at_once=again.at_once)
 
@@ -228,8 +226,7 @@ def features_to_fit(setting: AttackSetting) -> str | None:
     records = setting.records
     known = min(SPEC.count(setting, "known_records"), records // 2)
     if known < 2:
-        rule = "must be 2 at least to fit a decoder"
-        return f"of {records} training records the server knows {known}, {rule}"
+        return f"of {records} training records the server knows {known}, must be 2 at least to fit a decoder"
     return None
 
 
@@ -299,46 +296,45 @@ GROUPS = 20
 
 @dataclass(frozen=True)
 class Scored:
-    """Success of reconstructions; each group's share of it (groups,), means over trainings; and for pictures more.
-
-    `by_training` (K,) is the success of each training.
+    """Success of reconstructions; each group's share of it in each training (K, groups); and for pictures more.
 
     `quality` has PSNR in dB and SSIM of reconstructed pictures and of the mean record, nothing without pictures;
     `pictures` are some records of the first training beside their reconstructions.
     """
 
     success: Interval
-    by_training: np.ndarray
-    shares: np.ndarray
+    shares: Floats
     quality: Mapping[str, Mapping[str, Interval]]
     pictures: Pictures | None
 
 
-def score(dataset: VerticalDataset, found: Reconstruction, confidence: float, *, pictured: bool = True) -> Scored:
+def score(
+    dataset: VerticalDataset, reconstruction: Reconstruction, confidence: float, *, pictured: bool = True
+) -> Scored:
     """Compare reconstructions with the true features, one training at a time; `pictured` as pictures too."""
-    ids = found.ids
+    ids = reconstruction.ids
     truth = torch.from_numpy(dataset.train.features[0]).flatten(1).double()
     mean = truth.mean(0)
     real = truth[ids] - mean
     album = Album.of(dataset, ids.numpy()) if pictured else None
-    shares, marks, shown = [], [], np.empty(0)
-    for features in found:
-        shares.append(_shares(features - mean, real))
+    by_training, marks, shown = [], [], np.empty(0)
+    for features in reconstruction:
+        by_training.append(_shares(features - mean, real))
         if album is not None:
             marks.append(album.marks(features.numpy()))
             shown = features[:SHOWN].numpy() if len(marks) == 1 else shown
-    by_group = np.stack(shares)
-    success = _correlation(by_group, len(ids), confidence)
-    by_training = by_group.mean(1).clip(-1.0, 1.0)
-    of_groups = by_group.mean(0)
+    shares = np.stack(by_training)
+    success = _correlation(shares, len(ids), confidence)
     if album is None:
-        return Scored(success, by_training, of_groups, {}, None)
-    quality = {RECONSTRUCTED: _intervals(marks, len(ids), confidence)}
-    quality[MEAN] = _intervals([album.marks(album.mean)], len(ids), confidence)
-    return Scored(success, by_training, of_groups, quality, album.beside(shown, quality))
+        return Scored(success, shares, {}, None)
+    quality = {
+        RECONSTRUCTED: _intervals(marks, len(ids), confidence),
+        MEAN: _intervals([album.marks(album.mean)], len(ids), confidence),
+    }
+    return Scored(success, shares, quality, album.beside(shown, quality))
 
 
-def _shares(guess: Tensor, real: Tensor) -> np.ndarray:
+def _shares(guess: Tensor, real: Tensor) -> Floats:
     """Return each group's share (groups,) of the correlation of `guess` (n, d) with `real`, both about the mean record.
 
     Records are what varies: twenty groups of them; what is left over of `n` records is in none.
@@ -347,11 +343,11 @@ def _shares(guess: Tensor, real: Tensor) -> np.ndarray:
     products = (guess * real).sum(1) / norms.clamp(min=1e-300)
     groups = min(GROUPS, len(products))
     n = len(products) // groups * groups
-    sums: np.ndarray = products[:n].unflatten(0, (groups, -1)).sum(1).numpy()
+    sums: Floats = products[:n].unflatten(0, (groups, -1)).sum(1).numpy()
     return sums * groups * (len(products) / n)
 
 
-def _correlation(shares: np.ndarray, records: int, confidence: float) -> Interval:
+def _correlation(shares: Floats, records: int, confidence: float) -> Interval:
     """Return the correlation by `shares` (K, groups), means over trainings, of the groups of so many `records`.
 
     By records the interval is Student's over groups of records: each group has many.
@@ -363,7 +359,7 @@ def _correlation(shares: np.ndarray, records: int, confidence: float) -> Interva
     return replace(by_group, value=value, low=low, high=high, over_trainings=over)
 
 
-Marks = tuple[np.ndarray, np.ndarray]
+Marks = tuple[Floats, Floats]
 """Mean squared errors and structural similarities of groups of pictures, (groups,) each."""
 
 
@@ -374,13 +370,13 @@ class Album:
     `low` and `range_` are what scaled them, `mean` (n, d) has the mean record for each of them.
     """
 
-    real: np.ndarray
-    mean: np.ndarray
+    real: Floats
+    mean: Floats
     low: float
     range_: float
 
     @classmethod
-    def of(cls, dataset: VerticalDataset, ids: np.ndarray) -> "Album | None":
+    def of(cls, dataset: VerticalDataset, ids: Ints) -> "Album | None":
         """Return the pictures of the records `ids` at client 1; None where its block is no picture."""
         shape = dataset.picture(0)
         if shape is None:
@@ -392,25 +388,25 @@ class Album:
         flat = block.reshape(len(block), -1)
         return cls(real, np.broadcast_to(flat.mean(0), (len(ids), flat.shape[1])), low, range_)
 
-    def planes(self, features: np.ndarray) -> np.ndarray:
+    def planes(self, features: Floats) -> Floats:
         """Return features (n, d) as pictures, scaled as the true ones are."""
         return (features.reshape(len(features), *self.real.shape[1:]) - self.low) / self.range_
 
-    def marks(self, features: np.ndarray) -> Marks:
+    def marks(self, features: Floats) -> Marks:
         """Return how close pictures of `features` (n, d) come to the true ones."""
         guess = self.planes(features)
         return _groups(((guess - self.real) ** 2).mean((1, 2, 3))), _groups(ssim(guess, self.real))
 
-    def beside(self, shown: np.ndarray, measured: Mapping[str, Mapping[str, Interval]]) -> Pictures:
+    def beside(self, shown: Floats, measured: Mapping[str, Mapping[str, Interval]]) -> Pictures:
         """Return the first records beside the reconstructions `shown` of them and the mean record."""
 
-        def greys(planes: np.ndarray) -> np.ndarray:
+        def greys(planes: Floats) -> Floats:
             return np.asarray(np.clip(planes.mean(1).reshape(len(planes), -1), 0.0, 1.0))
 
         rows = {"original": greys(self.real[: len(shown)])}
-        for what, guess in ((RECONSTRUCTED, shown), (MEAN, self.mean[: len(shown)])):
-            psnr, likeness = (measured[what][name].value for name in (PSNR, SSIM))
-            rows[f"{what}: PSNR {psnr:.1f} dB, SSIM {likeness:.2f}"] = greys(self.planes(guess))
+        for kind, guess in ((RECONSTRUCTED, shown), (MEAN, self.mean[: len(shown)])):
+            psnr, likeness = (measured[kind][name].value for name in (PSNR, SSIM))
+            rows[f"{kind}: PSNR {psnr:.1f} dB, SSIM {likeness:.2f}"] = greys(self.planes(guess))
         height, width = self.real.shape[2:]
         return Pictures((height, width), rows)
 
@@ -425,12 +421,12 @@ def _intervals(marks: Sequence[Marks], records: int, confidence: float) -> dict[
     return {name: t_interval(of.mean(0), records, confidence) for name, of in ((PSNR, decibels), (SSIM, likeness))}
 
 
-def _groups(values: np.ndarray) -> np.ndarray:
+def _groups(values: Floats) -> Floats:
     """Return means (groups,) of values (n,) over groups of records; the last group takes what is left over."""
     return np.array([part.mean() for part in np.array_split(values, min(GROUPS, len(values)))])
 
 
-def ssim(guess: np.ndarray, real: np.ndarray) -> np.ndarray:
+def ssim(guess: Floats, real: Floats) -> Floats:
     """Return the mean structural similarity (n,) of pictures (n, channels, height, width) with pixels in [0, 1].
 
     As in Wang et al. (IEEE TIP 2004, eq. 13 and section III-C): Gaussian windows of 11 x 11 pixels and standard
@@ -440,12 +436,12 @@ def ssim(guess: np.ndarray, real: np.ndarray) -> np.ndarray:
     sides = guess.shape[2:]
     within = tuple(slice(RADIUS, side - RADIUS) if side > 2 * RADIUS else slice(None) for side in sides)
 
-    def mean(values: np.ndarray) -> np.ndarray:
+    def mean(values: Floats) -> Floats:
         from scipy.ndimage import gaussian_filter
 
         return np.asarray(gaussian_filter(values, (0, 0, DEVIATION, DEVIATION), radius=RADIUS)[(..., *within)])
 
-    def one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def one(a: Floats, b: Floats) -> Floats:
         mean_a, mean_b = mean(a), mean(b)
         covariance = mean(a * b) - mean_a * mean_b
         variances = mean(a * a) - mean_a**2 + mean(b * b) - mean_b**2

@@ -8,7 +8,6 @@ what theory expects of ridge; a method with noise is trained a second time witho
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -19,7 +18,7 @@ from mechanisms.core.channel import SERVER, Message, View
 from ..core import needs
 from ..core.controls import at_chance, by_bets
 from ..core.knowledge import Knowledge
-from ..core.metrics import cosine_interval, cosine_similarity, relative_error
+from ..core.metrics import Floats, cosine_interval, cosine_similarity, relative_error
 from ..core.queries import best_ridge, first_pass, kept_of, querying_client
 from ..core.run import AttackedRun, attacked_run, permuted_labels
 from ..core.setting import AttackSetting
@@ -42,7 +41,7 @@ class GradientEstimates:
 
     @property
     def best(self) -> Tensor:
-        """What the attacker goes by: ridge, which knows the noise, at the most queries."""
+        """Return the attacker's best estimate: ridge, which knows the noise, at the most queries."""
         most = max(q for name, q in self.by_queries if name == KNOWN)
         return self.by_queries[KNOWN, most]
 
@@ -58,22 +57,22 @@ def infer(view: View, known: Knowledge) -> GradientEstimates:
     flat_u = directions.flatten(0, 1)
     dimension = flat_u[0, 0].numel() if scalars.dim() == 3 else flat_u.shape[-1]
     by_ridge = best_ridge(known)
-    found: dict[tuple[str, int], Tensor] = {}
+    estimates: dict[tuple[str, int], Tensor] = {}
     for q in sorted({*(n for n in COUNTS if n < queries), queries}):
         s = flat_s[:, :q]
         u = flat_u[:, :q]
-        found["correlation", q] = correlation(u, s)
-        found["minimum norm", q] = minimum_norm(u, s)
-        found[KNOWN, q] = by_ridge(u, s)
+        estimates["correlation", q] = correlation(u, s)
+        estimates["minimum norm", q] = minimum_norm(u, s)
+        estimates[KNOWN, q] = by_ridge(u, s)
         if q >= dimension:
             # From the dimension on the smallest fit is the ordinary least squares one.
-            found["least squares", q] = found["minimum norm", q]
-        found[UNKNOWN, q] = by_ridge(_drawn(known, u, q), s)
-    return GradientEstimates({key: value.unflatten(0, (answers, replicas)) for key, value in found.items()})
+            estimates["least squares", q] = estimates["minimum norm", q]
+        estimates[UNKNOWN, q] = by_ridge(_drawn(known, u, q), s)
+    return GradientEstimates({key: value.unflatten(0, (answers, replicas)) for key, value in estimates.items()})
 
 
 def _drawn(known: Knowledge, like: Tensor, key: int) -> Tensor:
-    """Directions of one's own, for want of the true ones."""
+    """Draw directions in place of the true ones."""
     drawn = stream(known.seed, Purpose.ATTACK, 2, key).standard_normal(like.shape)
     return torch.from_numpy(drawn).to(like)
 
@@ -123,7 +122,7 @@ Row = dict[str, float | int | str | None]
 
 
 def curve(estimates: GradientEstimates, run: AttackedRun, confidence: float) -> list[Row]:
-    """Rows of estimator, queries, mean cosine with its interval over trials, what theory expects, relative error.
+    """Return rows of estimator, queries, mean cosine with its interval over trials, theory, and relative error.
 
     Theory is of ridge with known directions, or of none: `attacks.gradient.estimates.expected_cosine`.
     """
@@ -132,14 +131,14 @@ def curve(estimates: GradientEstimates, run: AttackedRun, confidence: float) -> 
     real = truth.flatten(2).cpu().numpy()
     for (name, q), estimate in estimates.by_queries.items():
         guess = estimate.flatten(2).cpu().numpy()
-        found = cosine_interval(_cosines(estimate, truth).T, confidence)
+        cosine = cosine_interval(cosine_similarity(guess, real).T, confidence)
         rows.append(
             {
                 "estimator": name,
                 "queries": q,
-                "cosine": found.value,
-                "low": found.low,
-                "high": found.high,
+                "cosine": cosine.value,
+                "low": cosine.low,
+                "high": cosine.high,
                 "theory": {KNOWN: _theory(q, truth, run.known), UNKNOWN: 0.0}.get(name),
                 "relative error": float(relative_error(guess, real).mean()),
             }
@@ -160,8 +159,8 @@ def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
     return expected_cosine(queries, records * classes, noise_to_signal=known.sigma * records / norm)
 
 
-def _cosines(estimate: Tensor, truth: Tensor) -> np.ndarray:
-    """Cosines (answers, K) of gradients (answers, K, B, c)."""
+def _cosines(estimate: Tensor, truth: Tensor) -> Floats:
+    """Return cosines (answers, K) of gradients (answers, K, B, c)."""
     return cosine_similarity(estimate.flatten(2).cpu().numpy(), truth.flatten(2).cpu().numpy())
 
 
@@ -171,7 +170,7 @@ def _gradients(run: AttackedRun, estimates: GradientEstimates) -> Tensor:
 
 
 def exactly(setting: AttackSetting) -> AttackSetting:
-    """As many queries as unknowns of a batch of one, without noise, by a client: the gradient itself, twice over."""
+    """Return a setting with twice as many queries as unknowns of a batch of one, without noise, by a client."""
     exact = {"calibration": "none", "client_rate": 0.0, "dtype": "float64", "smoothing": 1e-4}
     options = {"top_model": False, "batch_size": 1, "epochs": 1, **exact}
     queries = 2 * setting.dataset.classes
@@ -213,16 +212,14 @@ class GradientTruth:
     def __init__(self, setting: AttackSetting, labels: Tensor) -> None:
         """Watch the stack of a `setting` that trains on `labels`, (N,) or (K, N)."""
         measured = setting.method.differences(setting.config)
-        clients = setting.dataset.clients
-        classes = setting.dataset.classes
         self._labels = labels
-        self._classes = classes
+        self._classes = setting.dataset.classes
         self._outside = setting.adversary == "eavesdropper"
         # Of the answers about a batch the first counts.
         self._repeats = 1 if self._outside or (measured and measured.shared) else setting.queries
         self._client = setting.client
         self._central = bool(measured and measured.two_sided)
-        shape = (setting.trials, clients, labels.shape[-1], classes)
+        shape = (setting.trials, setting.dataset.clients, labels.shape[-1], self._classes)
         self._latest = torch.zeros(shape, dtype=torch.float64, device=setting.device)
         self._seen = 0
         self._found: list[Tensor] = []
@@ -248,7 +245,7 @@ class GradientTruth:
         del self._latest
 
     def gradients(self) -> Tensor:
-        """Per-record gradients (answers, K, B, classes)."""
+        """Return per-record gradients (answers, K, B, classes)."""
         return torch.stack(self._found)
 
     def label_parts(self, labels: Tensor) -> Tensor:
@@ -257,8 +254,7 @@ class GradientTruth:
         return shares - one_hot(labels[torch.stack(self._ids)], self._classes).double()
 
     def _keep(self, ids: Tensor) -> None:
-        index = ids[:, None, :, None].expand(-1, self._latest.shape[1], -1, self._classes)
-        probabilities = self._latest.gather(2, index).sum(1).softmax(2)
+        probabilities = self._latest.take_along_dim(ids[:, None, :, None], 2).sum(1).softmax(2)
         labels = self._labels.expand(len(ids), -1).gather(1, ids)
         self._found.append(probabilities - one_hot(labels, self._classes))
         self._ids.append(ids)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose, stream
@@ -29,7 +30,7 @@ from .mount import mount_binary
 
 
 def by_norm(view: View, known: Knowledge) -> LabelGuesses:
-    """Mean norm of a record's gradients, each over that of its batch: the larger, the likelier the rarer class.
+    """Guess by the mean norm of a record's gradients, each over that of its batch: the rarer class has larger ones.
 
     Norms shrink as training goes on, and how early a record was seen says nothing of its label: so a norm is compared
     with the root mean square of its batch alone. (Ranks within batches, as good where batches are large, lose to it
@@ -43,7 +44,7 @@ def by_norm(view: View, known: Knowledge) -> LabelGuesses:
 
 
 def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> tuple[Tensor, Tensor]:
-    """Mean over rounds of `values` (rounds, K, B, ...), by record: (K, N, ...); and how often each was seen, (K, N)."""
+    """Return means of `values` (rounds, K, B, ...) by record, (K, N, ...), and how often each was seen, (K, N)."""
     places = ids.transpose(0, 1).flatten(1)
     # Padding, whose id is -1, counts to a record after the last.
     places = torch.where(places < 0, known.records, places)
@@ -66,7 +67,7 @@ def seen_alike(count: Tensor, known: Knowledge) -> Tensor:
 
 
 def guesses_of(rarer: Tensor, count: Tensor | None, known: Knowledge, positives: int = 0) -> LabelGuesses:
-    """Guesses from scores (K, N) that are larger for the rarer class; as many are called it as its public share.
+    """Return guesses by scores (K, N), larger for the rarer class, as many of which are called it as its public share.
 
     Nothing is guessed of records whose `count` (K, N) is 0, nor in other trainings of as many more as it takes to guess
     equally many in each. So many known `positives` are among them, and the others have a share that much smaller.
@@ -84,15 +85,14 @@ def guesses_of(rarer: Tensor, count: Tensor | None, known: Knowledge, positives:
 
 
 def base_rate_alone(setting: AttackSetting) -> AttackSetting:
-    """One record in ten of class 1, features that say nothing: what is learnt is the base rate, and norms show it."""
+    """Return split learning on one record in ten of class 1, whose features say nothing: it learns the base rate."""
 
     def bare(records: Records, count: int) -> Records:
         blocks = tuple(np.zeros((count, *f.shape[1:]), np.float32) for f in records.features)
         return Records(blocks, (np.arange(count) % 10 == 0).astype(np.int64))
 
     data = setting.dataset
-    parts = bare(data.train, 400), bare(data.test, 40)
-    planted = VerticalDataset("base rate alone", *parts, 2, data.partition, {})
+    planted = VerticalDataset("base rate alone", bare(data.train, 400), bare(data.test, 40), 2, data.partition, {})
     options = {"top_model": False, "batch_size": 20, "epochs": 20, "client_rate": 0.1}
     return setting.on("split", options, dataset=planted, trials=2)
 
@@ -109,15 +109,15 @@ NORM_SPEC = AttackSpec(
 
 
 def by_direction(view: View, known: Knowledge) -> LabelGuesses:
-    """Mean cosine, over passes, between a record's gradient and that of the known positives; these are not guessed."""
+    """Guess by mean cosines, over passes, of records' gradients and those of known positives, which are not guessed."""
     few = known.granted(FewLabels)
     gradients, ids = cut_layer(view, known)
     positives = few.ids[few.labels == 1].view(len(few.ids), -1)
-    units = gradients / gradients.norm(dim=3, keepdim=True).clamp(min=1e-300)
+    units = normalize(gradients, dim=3, eps=1e-300)
     among = (ids.unsqueeze(3) == positives[:, None]).any(3, keepdim=True)
     cosines = []
     places = []
-    passes = (part.split(known.batches) for part in (units, among, ids))
+    passes = (values.split(known.batches) for values in (units, among, ids))
     for of_pass, seen, here in zip(*passes, strict=True):
         # A pass cut short may hold no known positive of some replica.
         if bool(seen.any(2).any(0).all()):
@@ -125,8 +125,9 @@ def by_direction(view: View, known: Knowledge) -> LabelGuesses:
             cosines.append((of_pass * reference[:, None]).sum(3))
             places.append(here)
     if not cosines:
-        rule = "are too few: no known positive was in a batch of the view, give more"
-        raise InputError(f"‹epochs› {known.config.epochs} {rule}")
+        raise InputError(
+            f"‹epochs› {known.config.epochs} are too few: no known positive was in a batch of the view, give more"
+        )
     # `guesses_of` takes scores of the rarer class, whichever it is.
     scores, count = mean_by_record(torch.cat(cosines), torch.cat(places), known)
     rarer = scores if known.rarer == 1 else -scores
@@ -134,7 +135,7 @@ def by_direction(view: View, known: Knowledge) -> LabelGuesses:
 
 
 def on_sums(setting: AttackSetting) -> AttackSetting:
-    """Split learning without a top model, where a gradient at the logits is (p - y, y - p)."""
+    """Return split learning without a top model, where a gradient at the logits is (p - y, y - p)."""
     return setting.on("split", {"top_model": False, "epochs": 1}, trials=1)
 
 
@@ -151,22 +152,22 @@ DIRECTION_SPEC = AttackSpec(
 
 
 def by_spectrum(view: View, known: Knowledge) -> LabelGuesses:
-    """Projection of each record's embedding on the first principal component, oriented by the smaller side."""
+    """Guess by projections of embeddings on the first principal component, oriented by the smaller side."""
     own = known.granted(OwnParty)
     return guesses_of(projections(embedded(own, own.trained, own.features)), None, known)
 
 
 def features_alone(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
-    """Baselines: an untrained bottom model, and the client's raw features."""
+    """Return baselines: an untrained bottom model, and the client's raw features."""
     own = known.granted(OwnParty)
-    found = {}
-    for name, represent in untrained(known).items():
-        found[name] = guesses_of(projections(represent(own, own.features)), None, known)
-    return found
+    return {
+        name: guesses_of(projections(represent(own, own.features)), None, known)
+        for name, represent in untrained(known).items()
+    }
 
 
 def projections(embeddings: Tensor) -> Tensor:
-    """Projections (K, N) of embeddings (K, N, width) on their first principal component.
+    """Return projections (K, N) of embeddings (K, N, width) on their first principal component.
 
     The sign is that which puts fewer records on the positive side of the midpoint: the rarer class.
     """
@@ -180,7 +181,7 @@ def projections(embeddings: Tensor) -> Tensor:
 
 
 def separated(setting: AttackSetting) -> AttackSetting:
-    """Labels that stand in the client's own features, under split learning."""
+    """Return split learning on labels that stand in the client's own features."""
     dataset = labels_in_own_features(setting.dataset)
     return setting.on("split", {"epochs": 10}, dataset=dataset, trials=2)
 

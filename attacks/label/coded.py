@@ -21,11 +21,10 @@ from mechanisms.core.context import ClientBehaviour
 
 from ..core.knowledge import Knowledge
 from ..core.metrics import Floats
-from ..core.queries import SAME_REORDERED
 from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from . import probe
-from .held import Answered, answers_about, held_on_dpzv, holding, least_squares
+from .held import Answered, held_on_dpzv, holding, least_squares, with_reordered
 from .mount import mount_labels
 from .probe import reach_of
 
@@ -41,26 +40,20 @@ def codes(seed: int, number: int, size: int, classes: int) -> Floats:
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Return the likeliest class of every record of the batches that were held."""
-    return _guesses(answers_about(view, known), known)
+    return with_reordered(_guesses, view, known)
 
 
-def reordered(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
-    """Return the baseline: the same with the scalars in another order."""
-    return {SAME_REORDERED: _guesses(answers_about(view, known).reordered(known), known)}
-
-
-def _guesses(found: Answered, known: Knowledge) -> LabelGuesses:
+def _guesses(answered: Answered, known: Knowledge) -> LabelGuesses:
     size, classes = known.config.batch_size, known.classes
-    rounds = found.scalars.shape[2]
-    noise = max(found.noise, LEAST_NOISE)
+    rounds = answered.scalars.shape[2]
+    noise = max(answered.noise, LEAST_NOISE)
     scores = []
-    for number, scalars in enumerate(found.scalars):
-        asked = range(number * rounds, (number + 1) * rounds)
-        design = np.stack([-codes(known.seed, t, size, classes).reshape(-1) for t in asked])
+    for number, scalars in enumerate(answered.scalars):
+        about_batch = range(number * rounds, (number + 1) * rounds)
+        design = np.stack([-codes(known.seed, t, size, classes).reshape(-1) for t in about_batch])
         estimate = least_squares(design, scalars, noise=noise, prior=1.0 / classes)
         scores.append(torch.from_numpy(estimate).view(-1, size, classes))
-    stacked = torch.stack(scores)
-    return LabelGuesses(stacked.argmax(3), found.ids.cpu(), stacked)
+    return LabelGuesses.of(torch.stack(scores), answered.ids.cpu())
 
 
 def coding_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
@@ -74,7 +67,7 @@ def coding_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
 
 
 def without_noise(setting: AttackSetting) -> AttackSetting:
-    """Codes on DPZV's scalars without noise, for as long as one batch is held, and a little."""
+    """Return DPZV without noise, for as long as one batch is held."""
     return held_on_dpzv(setting, {"top_model": False}, SPEC.count(setting, "rounds_per_record"))
 
 
@@ -84,9 +77,7 @@ SPEC = AttackSpec(
     adversaries=("malicious-client",),
     infer=infer,
     mounted_by=mount_labels,
-    goal=Goal(
-        Positive("label_coded on dpzv without noise: must be 0.95 at least", without_noise, 0.95), baselines=reordered
-    ),
+    goal=Goal(Positive("label_coded on dpzv without noise: must be 0.95 at least", without_noise, 0.95)),
     needs=Needs(
         requires={"top_model": False},
         requires_because="a code moves the logits of classes, at a server that only sums",

@@ -51,13 +51,13 @@ def without_training(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]
 def untrained(known: Knowledge) -> dict[str, Represent]:
     """Return what clients can read labels off without training: their untrained bottom models, and raw features."""
     parties = known.all_granted(OwnParty)
-    found: dict[str, Represent] = {}
+    readings: dict[str, Represent] = {}
     if all(own.initial is not None for own in parties):
-        found[UNTRAINED] = lambda own, block: embedded(own, granted(own.initial, "a model")(), block)
+        readings[UNTRAINED] = lambda own, block: embedded(own, granted(own.initial, "a model")(), block)
     # Token ids are no features to put a linear layer on.
     if all(own.features.is_floating_point() for own in parties):
-        found[RAW] = lambda own, block: block.flatten(1).expand(len(known.replicas), -1, -1)
-    return found
+        readings[RAW] = lambda own, block: block.flatten(1).expand(len(known.replicas), -1, -1)
+    return readings
 
 
 @torch.no_grad()
@@ -69,13 +69,10 @@ def embedded(own: OwnParty, parameters: ParameterStack, features: Tensor) -> Ten
 def _complete(represent: Represent, known: Knowledge) -> LabelGuesses:
     parties = known.all_granted(OwnParty)
     few = known.granted(FewLabels)
-    inside, outside = (
-        torch.cat([represent(own, block) for own, block in blocks], 2)
-        for blocks in ([(own, own.features) for own in parties], [(own, own.held_out) for own in parties])
-    )
+    inside = torch.cat([represent(own, own.features) for own in parties], 2)
+    outside = torch.cat([represent(own, own.held_out) for own in parties], 2)
     scores, held_out = best(inside, outside, few, known)
-    guesses = LabelGuesses(scores.argmax(2)[None], None, scores[None], held_out)
-    return guesses.about(others(few.ids, known.records))
+    return replace(LabelGuesses.about(others(few.ids, known.records), scores), held_out=held_out)
 
 
 def others(ids: Tensor, records: int) -> Tensor:
@@ -85,16 +82,16 @@ def others(ids: Tensor, records: int) -> Tensor:
 
 
 def planted(setting: AttackSetting) -> AttackSetting:
-    """Labels that stand in the client's own features, under split learning, and a head that is trained to the end."""
+    """Return split learning on labels that stand in the client's own features."""
     return setting.on(
         "split",
         {"epochs": 4},
         dataset=labels_in_own_features(setting.dataset),
-        adversary="client",
+        adversary="client" if setting.adversary == COLLUDING else setting.adversary,
         trials=1,
         queries=1,
         # As few labels as the setting's own: a class may have no more.
-        options={"labels_per_class": SPEC.count(setting, "labels_per_class")},
+        options={key: value for key, value in setting.options.items() if key == "labels_per_class"},
     )
 
 
@@ -157,13 +154,6 @@ ACTIVE_SPEC = replace(
     name="label_completion_active",
     summary="label_completion by a client that trained with a malicious local optimiser (Fu et al. 2022, active)",
     adversaries=("malicious-client",),
-    goal=replace(
-        SPEC.goal,
-        positive=replace(
-            SPEC.goal.positive,
-            setting=lambda setting: replace(planted(setting), adversary="malicious-client"),
-        ),
-    ),
     needs=replace(
         SPEC.needs,
         one_view=False,

@@ -10,10 +10,10 @@ each group is named by where its gradients lie highest above the others'.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mechanisms.core.channel import View
@@ -22,13 +22,14 @@ from mechanisms.defences.confusion import ConfusionalAutoencoder
 from ..core import needs
 from ..core.controls import CERTAIN
 from ..core.knowledge import Knowledge, OwnParty, granted
+from ..core.metrics import Floats, Ints
 from ..core.queries import stacked
 from ..core.setting import COLLUDING, AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive
+from .binary import mean_by_record
 from .direct import argmin, on_split
 from .mount import mount_labels
 
-Floats = NDArray[np.float64]
 # Passes over the data whose gradients tell groups apart: they shrink as predictions come near soft labels.
 PASSES = 8
 STEPS = 50
@@ -46,39 +47,28 @@ QUIET = ("labels", "embedding")
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Guess the labels of the records of the first pass."""
-    mail = [message for message in view.received("gradient") if message.receiver == known.client]
-    gradients, places = stacked(mail)
+    gradients, places = stacked([message for message in view.received("gradient") if message.receiver == known.client])
     ids = granted(places, "batch ids")
     first = ids[: known.batches].transpose(0, 1).flatten(1)
     defences = known.config.defences
     if any(isinstance(defence, ConfusionalAutoencoder) for defence in defences):
         starts = range(0, min(len(ids), PASSES * known.batches), known.batches)
-        parts = (slice(start, start + known.batches) for start in starts)
-        means = torch.stack([mean_gradients(gradients[part], ids[part], known.records) for part in parts], 2)
-        scores = torch.stack([_unconfused(rows, own.unique(), known) for rows, own in zip(means, first, strict=True)])
-        return LabelGuesses(scores.argmax(2)[None], None, scores[None], unnamed=True).about(first)
+        passes = (slice(start, start + known.batches) for start in starts)
+        means, counts = zip(*(mean_by_record(gradients[rounds], ids[rounds], known) for rounds in passes), strict=True)
+        unseen = torch.stack(counts, 2).unsqueeze(3) == 0
+        by_pass = torch.stack(means, 2).masked_fill(unseen, torch.nan)
+        scores = torch.stack([_unconfused(rows, own.unique(), known) for rows, own in zip(by_pass, first, strict=True)])
+        return replace(LabelGuesses.about(first, scores), unnamed=True)
     # Noise on gradients is another in each pass; without it predictions say least of a soft label in the first.
-    noised = getattr(known.config, "dp", "none") == "gradient" or any(one.place not in QUIET for one in defences)
+    noised = getattr(known.config, "dp", "none") == "gradient" or any(
+        defence.place not in QUIET for defence in defences
+    )
     read = slice(None if noised else known.batches)
-    private = argmin(mean_gradients(gradients[read], ids[read], known.records).nan_to_num(0.0))
+    private = argmin(mean_by_record(gradients[read], ids[read], known)[0].nan_to_num(0.0))
     late = slice(known.batches, None) if len(ids) > known.batches else slice(None)
-    predicted = mean_gradients(gradients[late], ids[late], known.records).nan_to_num(0.0) * known.config.batch_size
+    predicted = mean_by_record(gradients[late], ids[late], known)[0].nan_to_num(0.0) * known.config.batch_size
     predicted.scatter_add_(2, private.unsqueeze(2), torch.ones_like(predicted[..., :1]))
-    scores = posterior(private, predicted, first, known)
-    return LabelGuesses(scores.argmax(2)[None], None, scores[None]).about(first)
-
-
-def mean_gradients(gradients: Tensor, ids: Tensor, records: int) -> Tensor:
-    """Return the mean gradient (K, N, classes) of each record in double precision; no numbers where there is none.
-
-    `gradients` (rounds, K, B, classes) are about records `ids` (rounds, K, B).
-    """
-    rows = gradients.transpose(0, 1).flatten(1, 2).double()
-    places = ids.transpose(0, 1).flatten(1)
-    total = rows.new_zeros(len(rows), records, rows.shape[2])
-    total.scatter_add_(1, places.unsqueeze(2).expand_as(rows), rows)
-    count = rows.new_zeros(len(rows), records).scatter_add_(1, places, torch.ones_like(rows[..., 0]))
-    return total / count.unsqueeze(2)
+    return LabelGuesses.about(first, posterior(private, predicted, first, known))
 
 
 def response_of(known: Knowledge) -> Floats:
@@ -103,9 +93,9 @@ def posterior(private: Tensor, predicted: Tensor, seen: Tensor, known: Knowledge
     own = scaled(torch.cat(blocks, 1))
     shares = torch.tensor(known.shares, dtype=torch.float64, device=own.device)
     logs = []
-    for one, said, ids in zip(private, predicted, seen[:, :MOST], strict=True):
-        bases = (own, torch.cat((own, scaled(said)), 1))
-        logs.append(class_logs(bases, one, ids, response, shares))
+    for labels, soft, ids in zip(private, predicted, seen[:, :MOST], strict=True):
+        bases = (own, torch.cat((own, scaled(soft)), 1))
+        logs.append(class_logs(bases, labels, ids, response, shares))
     return channel + torch.stack(logs)
 
 
@@ -124,23 +114,23 @@ def class_logs(bases: Sequence[Tensor], private: Tensor, seen: Tensor, response:
     prior = shares.clamp(min=LEAST).log()
     ceiling = float((shares @ (response * response.clamp(min=LEAST).log())).sum())
     fitted, held = seen[::2], seen[1::2]
-    found = prior.expand(len(private), -1)
-    best = _likelihood(found[held], private[held], response)
+    by_shares = prior.expand(len(private), -1)
+    best = _likelihood(by_shares[held], private[held], response)
     chosen: tuple[Tensor, float] | None = None
     for basis in bases:
         rows = torch.cat((basis, torch.ones_like(basis[:, :1])), 1)
         for penalty in PENALTIES:
-            tried = regression(rows, private, fitted, response, prior, penalty)
-            likelihood = _likelihood(tried[held], private[held], response)
+            logs = regression(rows, private, fitted, response, prior, penalty)
+            likelihood = _likelihood(logs[held], private[held], response)
             if best < likelihood < ceiling:
                 best, chosen = likelihood, (rows, penalty)
-    return found if chosen is None else regression(chosen[0], private, seen, response, prior, chosen[1])
+    return by_shares if chosen is None else regression(chosen[0], private, seen, response, prior, chosen[1])
 
 
 def _likelihood(logs: Tensor, private: Tensor, response: Tensor) -> float:
     """Return the mean log-likelihood of private labels (n,) under log P(y | x), (n, classes)."""
-    given = (logs.exp() @ response).gather(1, private.unsqueeze(1))
-    return float(given.clamp(min=LEAST).log().mean())
+    chances = (logs.exp() @ response).gather(1, private.unsqueeze(1))
+    return float(chances.clamp(min=LEAST).log().mean())
 
 
 def regression(rows: Tensor, private: Tensor, ids: Tensor, response: Tensor, prior: Tensor, penalty: float) -> Tensor:
@@ -175,15 +165,15 @@ def _unconfused(passes: Tensor, ids: Tensor, known: Knowledge) -> Tensor:
     inputs = rows[:, :, :-1].reshape(len(rows), -1)
     scaled = (rows / (rows.std((0, 2), keepdims=True) + LEAST)).sum(1)
     starts = (rows[:, 0].argmax(1), rows[:, 0].argmin(1), scaled.argmax(1))
-    logs, _ = max((mixture(inputs, one, known.classes) for one in starts), key=lambda found: found[1])
-    found = passes.new_zeros(len(passes), known.classes)
+    logs, _ = max((mixture(inputs, start, known.classes) for start in starts), key=lambda fit: fit[1])
     shares = np.exp(logs)
     means = shares.T @ rows[:, 0] / (shares.sum(0)[:, None] + LEAST)
-    found[ids] = torch.from_numpy(logs[:, names(means)]).to(found)
-    return found
+    named = passes.new_zeros(len(passes), known.classes)
+    named[ids] = torch.from_numpy(logs[:, names(means)]).to(named)
+    return named
 
 
-def mixture(rows: Floats, start: NDArray[np.int64], groups: int) -> tuple[Floats, float]:
+def mixture(rows: Floats, start: Ints, groups: int) -> tuple[Floats, float]:
     """Fit Gaussians of one covariance by expectation maximisation from groups `start` (n,) of `rows` (n, d).
 
     Returns the log-probabilities (n, groups) of groups, and the mean log-likelihood but for a constant.
@@ -208,7 +198,7 @@ def mixture(rows: Floats, start: NDArray[np.int64], groups: int) -> tuple[Floats
     return logs, float((total[:, 0] - spread).mean() + 0.5 * np.linalg.slogdet(precision)[1])
 
 
-def names(means: Floats) -> NDArray[np.int64]:
+def names(means: Floats) -> Ints:
     """Return the group of each class, (classes,), by mean gradients (groups, classes) less those of all records.
 
     The loss of the autoencoder keeps a class out of its own soft label, so that the gradients of its records are
@@ -216,10 +206,7 @@ def names(means: Floats) -> NDArray[np.int64]:
     """
     from scipy.optimize import linear_sum_assignment
 
-    groups, classes = linear_sum_assignment(-means)
-    found = np.empty(len(groups), np.int64)
-    found[classes] = groups
-    return found
+    return np.asarray(linear_sum_assignment(-means)[1].argsort())
 
 
 def numbers(setting: AttackSetting) -> str | None:

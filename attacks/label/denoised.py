@@ -15,19 +15,18 @@ from itertools import chain
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
 from mechanisms.core.channel import View
 
 from ..core import needs
 from ..core.knowledge import FewLabels, Knowledge
-from ..core.metrics import Floats
+from ..core.metrics import Floats, Ints
 from ..core.setting import AttackSetting
 from ..core.spec import AttackOutcome, AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import mean_by_record, seen_alike
 from .direct import cut_layer
-from .enumeration import Visits, clusters, rounds_of_window, windows_of
+from .enumeration import Visits, clusters, passes_of, windows_of
 from .mount import mount_binary, mount_labels
 
 # Passes of which gradients are read at most.
@@ -55,8 +54,8 @@ class Visited:
 
     passes: Sequence[Sequence[Visits]]
     records: int
-    ids: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    ids: Ints
+    labels: Ints
     shares: Floats
     by_class: bool
 
@@ -64,28 +63,22 @@ class Visited:
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Fit labels to all visits to each record, given a few of them; these are not guessed."""
     few = known.granted(FewLabels)
-    gradients, ids = (one[: MOST_PASSES * known.batches] for one in cut_layer(view, known))
-    by_class = any(one.place == "gradient" and one.reads_labels for one in known.config.defences)
-    size = rounds_of_window(ids.shape[2], known.classes)
-    in_pass = max(1, known.batches // size)
-    found = []
-    units = torch.nn.functional.normalize(gradients.double(), dim=3, eps=1e-300)
-    read = scaled(gradients.double())
-    read = along_and_across(read) if by_class else read
-    rows = (one.transpose(0, 1).cpu().numpy() for one in (read, units, ids))
+    gradients, ids = (values[: MOST_PASSES * known.batches] for values in cut_layer(view, known))
+    by_class = any(defence.place == "gradient" and defence.reads_labels for defence in known.config.defences)
+    fits = []
+    units = torch.nn.functional.normalize(gradients, dim=3, eps=1e-300)
+    read = along_and_across(scaled(gradients)) if by_class else scaled(gradients)
+    rows = (values.transpose(0, 1).cpu().numpy() for values in (read, units, ids))
     granted = (few.ids.cpu().numpy(), few.labels.cpu().numpy(), known.replicas)
     for values, directions, places, some, labels, replica in zip(*rows, *granted, strict=True):
-        windows = windows_of(values, places, known.classes)
-        passes = [windows[first : first + in_pass] for first in range(0, len(windows), in_pass)]
+        passes = passes_of(windows_of(values, places, known.classes), known, places.shape[1])
         visited = Visited(passes, known.records, some, labels, np.array(known.shares), by_class)
-        found.append(likeliest(visited, clusters(directions, places, known, replica)))
-    logs = torch.from_numpy(np.stack(found)).to(ids.device)
+        fits.append(likeliest(visited, clusters(directions, places, known, replica)))
+    logs = torch.from_numpy(np.stack(fits)).to(ids.device)
     # Of two classes scores of one alone are ranked: each is compared with the other.
     logs = logs - logs.mean(2, keepdim=True)
     _, count = mean_by_record(gradients[..., 0], ids, known)
-    records = seen_alike(count.scatter(1, few.ids, 0.0), known)
-    scores = logs.gather(1, records.unsqueeze(2).expand(-1, -1, known.classes))[None]
-    return LabelGuesses(scores.argmax(3), records[None], scores)
+    return LabelGuesses.about(seen_alike(count.scatter(1, few.ids, 0.0), known), logs)
 
 
 def scaled(gradients: torch.Tensor) -> torch.Tensor:
@@ -133,7 +126,7 @@ def likeliest(visited: Visited, grouped: Floats) -> Floats:
     return again if other > total else logs
 
 
-def names_of(visited: Visited, logs: Floats) -> NDArray[np.int64]:
+def names_of(visited: Visited, logs: Floats) -> Ints:
     """Return which column of `logs` (N, classes) is each class, (classes,), by what it says of known records.
 
     A fit that starts from few known visits may tell classes apart and have their names wrong.
@@ -156,8 +149,8 @@ def from_known(visited: Visited, span: int | None) -> Floats | None:
     scores = np.zeros((visited.records, classes))
     step = span or len(visited.passes)
     for first in range(0, len(visited.passes), step):
-        windows = list(chain.from_iterable(visited.passes[first : first + step]))
-        rows, ids = (np.concatenate(parts) for parts in zip(*windows, strict=True))
+        windows = chain.from_iterable(visited.passes[first : first + step])
+        rows, ids = map(np.concatenate, zip(*windows, strict=True))
         known = np.eye(classes)[:, label_of[ids]] * (label_of[ids] >= 0)
         count = known.sum(1, keepdims=True)
         if (count == 0).any():
@@ -182,23 +175,21 @@ def fitted(visited: Visited, logs: Floats) -> tuple[Floats, float]:
         weight = sureness + (1.0 - sureness) / len(visited.passes)
         shares = softmax(weight * logs, 1)
         shares[visited.ids] = np.eye(len(visited.shares))[visited.labels]
-        found = np.tile(np.log(visited.shares), (visited.records, 1))
+        updated = np.tile(np.log(visited.shares), (visited.records, 1))
         for windows in visited.passes:
             for ids, rows in of_classes(windows, shares, by_class=visited.by_class):
-                np.add.at(found, ids, rows)
-        each = logsumexp(found, 1)
-        each[visited.ids] = found[visited.ids, visited.labels]
+                np.add.at(updated, ids, rows)
+        each = logsumexp(updated, 1)
+        each[visited.ids] = updated[visited.ids, visited.labels]
         total = float(each.sum())
-        same = step >= TEMPERED and (found.argmax(1) == logs.argmax(1)).all()
-        logs = found
+        same = step >= TEMPERED and (updated.argmax(1) == logs.argmax(1)).all()
+        logs = updated
         if same:
             break
     return logs, total
 
 
-def of_classes(
-    windows: Sequence[Visits], shares: Floats, *, by_class: bool
-) -> Iterator[tuple[NDArray[np.int64], Floats]]:
+def of_classes(windows: Sequence[Visits], shares: Floats, *, by_class: bool) -> Iterator[tuple[Ints, Floats]]:
     """Yield ids (n,) and log-densities (n, classes) of the visits of each window of one pass, given `shares` (N, c).
 
     Each window has its own centres, and each pass its own covariance, of each class or of all.
@@ -223,8 +214,8 @@ def of_classes(
     factors = np.linalg.cholesky(np.linalg.inv(covariance + least * np.eye(width)))
     volumes = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(1)
     for (rows, ids), means in zip(windows, centres, strict=True):
-        distances = [((rows - means[c]) @ factors[c]) ** 2 for c in range(classes)]
-        yield ids, volumes - 0.5 * np.stack([one.sum(1) for one in distances], 1)
+        distances = [(((rows - means[c]) @ factors[c]) ** 2).sum(1) for c in range(classes)]
+        yield ids, volumes - 0.5 * np.stack(distances, 1)
 
 
 def mounted(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -233,7 +224,7 @@ def mounted(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
 
 def on_sums(setting: AttackSetting) -> AttackSetting:
-    """Split learning without a top model, where a gradient at the logits is p - y."""
+    """Return split learning without a top model, where a gradient at the logits is p - y."""
     return setting.on("split", {"top_model": False, "epochs": 2}, trials=1, options={})
 
 

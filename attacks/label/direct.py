@@ -96,12 +96,12 @@ def cut_layer(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
 
 def _of_an_outsider(view: View, known: Knowledge) -> tuple[Tensor, Tensor, None]:
     """Return the answers of the first pass beside directions of one's own: an eavesdropper sees no other."""
-    told = answers_of(view, known, known.batches).told
+    values = answers_of(view, known, known.batches).values
     # Of several differences per batch it can use one: it knows no direction of any.
-    scalars = told.reshape(*told.shape[:2], -1)[..., :1]
+    scalars = values.reshape(*values.shape[:2], -1)[..., :1]
     shape = (*scalars.shape, known.config.batch_size, known.classes)
     drawn = stream(known.seed, Purpose.ATTACK).standard_normal(shape)
-    return scalars, torch.from_numpy(drawn).to(told.device), None
+    return scalars, torch.from_numpy(drawn).to(values.device), None
 
 
 def on_split(setting: AttackSetting) -> AttackSetting:

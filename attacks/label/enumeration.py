@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor
+from torch.nn.functional import normalize, one_hot
 
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose, stream
@@ -27,7 +27,7 @@ from mechanisms.core.replicas import ParameterStack, loss_gradient, server_of
 
 from ..core import needs
 from ..core.knowledge import Knowledge, OwnParty, ServerStart
-from ..core.metrics import Floats
+from ..core.metrics import Floats, Ints
 from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import mean_by_record, seen_alike
@@ -50,18 +50,18 @@ ITERATIONS = 50
 COMPONENTS = 50
 RAW = "clusters of raw features, named by shares"
 # Directions (n, width) and record ids (n,) of a window of rounds.
-Visits = tuple[Floats, NDArray[np.int64]]
+Visits = tuple[Floats, Ints]
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Cluster the directions of records' gradients, and name the clusters by what is public."""
-    gradients, ids = (one[: MOST_PASSES * known.batches] for one in cut_layer(view, known))
-    units = torch.nn.functional.normalize(gradients.double(), dim=3, eps=1e-300)
+    gradients, ids = (values[: MOST_PASSES * known.batches] for values in cut_layer(view, known))
+    units = normalize(gradients, dim=3, eps=1e-300)
     _, count = mean_by_record(units[..., 0], ids, known)
     records = seen_alike(count, known)
     seen = zip(units.transpose(0, 1), ids.transpose(0, 1), known.replicas, strict=True)
     every = torch.from_numpy(np.stack([clusters(u.cpu().numpy(), i.cpu().numpy(), known, k) for u, i, k in seen]))
-    logs = every.to(records.device).gather(1, records.unsqueeze(2).expand(-1, -1, known.classes))
+    logs = every.to(records.device).take_along_dim(records.unsqueeze(2), 1)
     places = logs.argmax(2)
     if known.options["names"] == "shares":
         names = by_shares(places, known)
@@ -72,7 +72,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 
 def without_gradients(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Return the baseline: clusters of the client's raw features, the same for each training, named by shares."""
-    own = next((one for one in known.grants if isinstance(one, OwnParty)), None)
+    own = next((grant for grant in known.grants if isinstance(grant, OwnParty)), None)
     if own is None or not own.features.is_floating_point():
         return {}
     from sklearn.decomposition import PCA
@@ -80,17 +80,16 @@ def without_gradients(view: View, known: Knowledge) -> Mapping[str, LabelGuesses
     rows = own.features.flatten(1).double().cpu().numpy()
     if min(rows.shape) > COMPONENTS:
         rows = PCA(COMPONENTS, random_state=0).fit_transform(rows)
-    found = torch.from_numpy(mixture(rows, known, known.replicas[0]).logs(rows)).to(own.features.device)
-    logs = found.expand(len(known.replicas), -1, -1)
-    records = torch.arange(known.records, device=found.device).expand(len(logs), -1)
+    of_one = torch.from_numpy(mixture(rows, known, known.replicas[0]).logs(rows)).to(own.features.device)
+    logs = of_one.expand(len(known.replicas), -1, -1)
+    records = torch.arange(known.records, device=logs.device).expand(len(logs), -1)
     return {RAW: _named(logs, by_shares(logs.argmax(2), known), records)}
 
 
 def _named(logs: Tensor, names: Tensor, records: Tensor) -> LabelGuesses:
-    """Guesses about `records` (K, n) from logs (K, n, clusters) of clusters whose `names` are (K, clusters)."""
+    """Return guesses about `records` (K, n) from logs (K, n, clusters) of clusters whose `names` are (K, clusters)."""
     order = names.to(logs.device).argsort(1)
-    scores = logs.gather(2, order[:, None].expand_as(logs))[None]
-    return LabelGuesses(scores.argmax(3), records[None], scores, unnamed=True)
+    return replace(LabelGuesses.of(logs.take_along_dim(order[:, None], 2)[None], records[None]), unnamed=True)
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Mixture:
 
     @property
     def separation(self) -> float:
-        """Variance between the classes over that within, summed over coordinates."""
+        """Return the variance between the classes over that within, summed over coordinates."""
         shares = np.exp(self.weights)[:, None]
         centres = self.means @ self.factor
         return float((shares * (centres - (shares * centres).sum(0)) ** 2).sum())
@@ -127,15 +126,15 @@ def mixture(rows: Floats, known: Knowledge, replica: int) -> Mixture:
     order = stream(known.seed, Purpose.ATTACK, replica, 13).permutation(len(rows))
     some = rows[order[:FITTED]]
     least = RIDGE * max(float(some.var(0).mean()), 1e-12)
-    found = []
+    models = []
     with warnings.catch_warnings():
         # Fewer distinct rows than classes, or noise alone.
         warnings.simplefilter("ignore", ConvergenceWarning)
         for start in range(STARTS):
             centres = KMeans(known.classes, n_init=1, random_state=start).fit(some).cluster_centers_
-            model = GaussianMixture(known.classes, covariance_type="tied", means_init=centres, reg_covar=least)
-            found.append(model.set_params(random_state=start).fit(some))
-    best = max(found, key=lambda model: model.lower_bound_)
+            options = {"covariance_type": "tied", "means_init": centres, "reg_covar": least, "random_state": start}
+            models.append(GaussianMixture(known.classes, **options).fit(some))
+    best = max(models, key=lambda model: model.lower_bound_)
     return Mixture(np.log(np.maximum(best.weights_, 1e-12)), best.means_, best.precisions_cholesky_)
 
 
@@ -144,14 +143,20 @@ def rounds_of_window(batch: int, classes: int) -> int:
     return max(1, -(-VISITS * classes // batch))
 
 
-def windows_of(rows: Floats, ids: NDArray[np.int64], classes: int) -> list[Visits]:
+def windows_of(rows: Floats, ids: Ints, classes: int) -> list[Visits]:
     """Return rows (rounds, B, width) of records `ids` (rounds, B) by windows of rounds, without padding."""
     count = max(1, len(rows) // rounds_of_window(ids.shape[1], classes))
-    bounds = np.array_split(np.arange(len(rows)), count)
-    return [(rows[part][ids[part] >= 0], ids[part][ids[part] >= 0]) for part in bounds]
+    windows = zip(np.array_split(rows, count), np.array_split(ids, count), strict=True)
+    return [(some[places >= 0], places[places >= 0]) for some, places in windows]
 
 
-def clusters(units: Floats, ids: NDArray[np.int64], known: Knowledge, replica: int) -> Floats:
+def passes_of(windows: Sequence[Visits], known: Knowledge, batch: int) -> list[Sequence[Visits]]:
+    """Return the `windows` of rounds with `batch` records each by passes over the data."""
+    size = max(1, known.batches // rounds_of_window(batch, known.classes))
+    return [windows[first : first + size] for first in range(0, len(windows), size)]
+
+
+def clusters(units: Floats, ids: Ints, known: Knowledge, replica: int) -> Floats:
     """Return log-probabilities (N, classes) of every record's cluster.
 
     Directions of a class turn as training goes on, so that each window of rounds has centres of its own. Those of the
@@ -169,22 +174,20 @@ def clusters(units: Floats, ids: NDArray[np.int64], known: Knowledge, replica: i
     candidates = []
     count = 1
     while count <= len(windows):
-        rows = np.concatenate([one for one, _ in windows[:count]])
-        places, inverse, visits = np.unique(
-            np.concatenate([one for _, one in windows[:count]]), return_inverse=True, return_counts=True
-        )
-        means = np.zeros((len(places), rows.shape[1]))
+        rows, visited = map(np.concatenate, zip(*windows[:count], strict=True))
+        records, inverse, visits = np.unique(visited, return_inverse=True, return_counts=True)
+        means = np.zeros((len(records), rows.shape[1]))
         np.add.at(means, inverse, rows)
-        if len(places) >= known.classes:
+        if len(records) >= known.classes:
             candidates.append(mixture(means / visits[:, None], known, replica))
         count *= 2
     if not candidates:
-        found = f"‹epochs› {known.config.epochs} shows the client {len(places)} records"
-        raise InputError(f"{found}, must be {known.classes} at least: one of each class")
-    start = max(candidates, key=lambda one: one.separation)
-    return fitted(
-        windows, followed(windows, start, known.records), known.batches // rounds_of_window(ids.shape[1], known.classes)
-    )
+        raise InputError(
+            f"‹epochs› {known.config.epochs} shows the client {len(records)} records, must be {known.classes} at "
+            f"least: one of each class"
+        )
+    start = max(candidates, key=lambda candidate: candidate.separation)
+    return fitted(passes_of(windows, known, ids.shape[1]), followed(windows, start, known.records))
 
 
 def followed(windows: Sequence[Visits], start: Mixture, records: int) -> Floats:
@@ -201,32 +204,31 @@ def followed(windows: Sequence[Visits], start: Mixture, records: int) -> Floats:
     return logs
 
 
-def fitted(windows: Sequence[Visits], logs: Floats, in_pass: int) -> Floats:
+def fitted(passes: Sequence[Sequence[Visits]], logs: Floats) -> Floats:
     """Return log-probabilities (N, classes) by expectation maximisation from `logs`, over all visits.
 
-    Each window has its own centres, and each pass, of `in_pass` windows, its own covariance: later ones tell less.
+    Each window has its own centres, and each of the `passes` its own covariance: later ones tell less.
     """
-    width = windows[0][0].shape[1]
-    passes = [windows[first : first + max(1, in_pass)] for first in range(0, len(windows), max(1, in_pass))]
+    width = passes[0][0][0].shape[1]
     for _ in range(ITERATIONS):
         shares = softmax(logs, 1)
         weights = np.log(np.maximum(shares.mean(0), 1e-12))
-        found = np.tile(weights, (len(logs), 1))
-        for some in passes:
+        updated = np.tile(weights, (len(logs), 1))
+        for windows in passes:
             centres = []
             within = np.zeros((width, width))
-            for rows, ids in some:
+            for rows, ids in windows:
                 own = shares[ids]
                 size = own.sum(0)[:, None]
                 centres.append(own.T @ rows / np.maximum(size, 1e-9))
                 within += rows.T @ rows - (centres[-1] * size).T @ centres[-1]
-            covariance = within / sum(len(ids) for _, ids in some)
+            covariance = within / sum(len(ids) for _, ids in windows)
             least = RIDGE * max(float(np.trace(covariance)) / width, 1e-12)
             factor = np.linalg.cholesky(np.linalg.inv(covariance + least * np.eye(width)))
-            for (rows, ids), means in zip(some, centres, strict=True):
-                np.add.at(found, ids, Mixture(np.zeros(len(weights)), means, factor).logs(rows))
-        same = (found.argmax(1) == logs.argmax(1)).all()
-        logs = found
+            for (rows, ids), means in zip(windows, centres, strict=True):
+                np.add.at(updated, ids, Mixture(np.zeros(len(weights)), means, factor).logs(rows))
+        same = (updated.argmax(1) == logs.argmax(1)).all()
+        logs = updated
         if same:
             break
     return logs
@@ -238,7 +240,7 @@ def by_shares(places: Tensor, known: Knowledge) -> Tensor:
     Of all assignments that which puts both in the same order has the largest sum_k n_k log p_name(k) (Hardy,
     Littlewood and Polya 1934, theorem 368). Among equal shares the order is that of the clusters, which tells nothing.
     """
-    sizes = torch.nn.functional.one_hot(places, known.classes).sum(1)
+    sizes = one_hot(places, known.classes).sum(1)
     order = torch.tensor(known.shares, dtype=torch.float64).argsort(stable=True).to(places.device)
     return torch.empty_like(sizes).scatter_(1, sizes.argsort(dim=1, stable=True), order.expand_as(sizes))
 
@@ -257,9 +259,9 @@ def by_start(places: Tensor, records: Tensor, units: Tensor, ids: Tensor, known:
 
     cosines = [(simulated(batch, known) * unit.unsqueeze(2)).sum(3) for batch, unit in zip(ids, units, strict=True)]
     agreement, _ = mean_by_record(torch.stack(cosines), ids, known)
-    own = agreement.gather(1, records.unsqueeze(2).expand(-1, -1, known.classes))
-    total = torch.nn.functional.one_hot(places, known.classes).double().mT @ own
-    return torch.from_numpy(np.stack([linear_sum_assignment(-one)[1] for one in total.cpu().numpy()]))
+    own = agreement.take_along_dim(records.unsqueeze(2), 1)
+    total = one_hot(places, known.classes).double().mT @ own
+    return torch.from_numpy(np.stack([linear_sum_assignment(-table)[1] for table in total.cpu().numpy()]))
 
 
 def simulated(ids: Tensor, known: Knowledge) -> Tensor:
@@ -276,13 +278,13 @@ def simulated(ids: Tensor, known: Knowledge) -> Tensor:
     width = every.shape[2]
     rows = every.new_zeros(*ids.shape, start.clients * width)
     first = (known.client - 1) * width
-    rows[:, :, first : first + width] = every.gather(1, ids.unsqueeze(2).expand(-1, -1, width))
+    rows[:, :, first : first + width] = every.take_along_dim(ids.unsqueeze(2), 1)
     logits, pullback = start.server.vjp(start.parameters, rows)
-    found = []
+    of_classes = []
     for c in range(known.classes):
         _, at_rows = pullback(loss_gradient(logits, torch.full_like(ids, c)), at_inputs=True)
-        found.append(at_rows[:, :, first : first + width].double())
-    return torch.nn.functional.normalize(torch.stack(found, 2), dim=3, eps=1e-300)
+        of_classes.append(at_rows[:, :, first : first + width].double())
+    return normalize(torch.stack(of_classes, 2), dim=3, eps=1e-300)
 
 
 def server_start(data: TrainingData, setting: AttackSetting) -> tuple[object, ...]:
@@ -306,7 +308,7 @@ def known_start(setting: AttackSetting) -> str | None:
 
 
 def unequal_shares(setting: AttackSetting) -> AttackSetting:
-    """Split learning with a top model on four classes of 10, 20, 30 and 40% of 640 records, features of noise."""
+    """Return split learning with a top model on 640 records of noise in classes of 10, 20, 30 and 40%."""
 
     def part(count: int, kind: int) -> Records:
         generator = stream(setting.seed, Purpose.CONTROL, 0, 2, kind)

@@ -34,12 +34,9 @@ class Head:
 
     @torch.no_grad()
     def probabilities(self, embeddings: Tensor) -> Tensor:
-        """(K, n, classes) of embeddings (K, n, width), some thousand rows at a time."""
-        pieces = []
-        for rows in embeddings.split(4096, 1):
-            inputs = (rows - self.mean) / self.deviation
-            pieces.append(_logits(self.parameters, inputs).softmax(2))
-        return torch.cat(pieces, 1)
+        """Return probabilities (K, n, classes) of embeddings (K, n, width), some thousand rows at a time."""
+        scaled = ((rows - self.mean) / self.deviation for rows in embeddings.split(4096, 1))
+        return torch.cat([_logits(self.parameters, rows).softmax(2) for rows in scaled], 1)
 
 
 def train_head(embeddings: Tensor, few: FewLabels, known: Knowledge) -> Head:
@@ -63,7 +60,7 @@ def train_head(embeddings: Tensor, few: FewLabels, known: Knowledge) -> Head:
             guessed = guessed / guessed.sum(2, keepdim=True)
         rows = torch.cat((_rows(inputs, few.ids.gather(1, picked)), unknown), 1)
         wanted = torch.cat((_rows(labels, picked), guessed), 1)
-        mixed, target = (weight * one + (1.0 - weight) * _rows(one, order) for one in (rows, wanted))
+        mixed, target = (weight * values + (1.0 - weight) * _rows(values, order) for values in (rows, wanted))
         with torch.enable_grad():
             logs = _logits(parameters, mixed).log_softmax(2)
             labelled = -(target[:, :BATCH] * logs[:, :BATCH]).sum(2).mean(1)
@@ -84,7 +81,7 @@ def _logits(parameters: tuple[Tensor, ...], inputs: Tensor) -> Tensor:
 
 
 def _initial(known: Knowledge, inputs: Tensor) -> tuple[Tensor, ...]:
-    """Batch norm starts as the identity; the linear layer uniform within 1/sqrt(width)."""
+    """Return parameters to start from: batch norm the identity, the linear layer uniform within 1/sqrt(width)."""
     count, _, width = inputs.shape
     bound = 1.0 / np.sqrt(width)
     shape = (width, known.classes)
@@ -97,8 +94,8 @@ def _initial(known: Knowledge, inputs: Tensor) -> tuple[Tensor, ...]:
 
 
 def _rows(values: Tensor, places: Tensor) -> Tensor:
-    """Rows (K, n, c) of (K, N, c) at `places` (K, n)."""
-    return values.gather(1, places.unsqueeze(2).expand(-1, -1, values.shape[2]))
+    """Return rows (K, n, c) of (K, N, c) at `places` (K, n)."""
+    return values.take_along_dim(places.unsqueeze(2), 1)
 
 
 def _draws(known: Knowledge, labelled: int, inputs: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -116,6 +113,6 @@ def _draws(known: Knowledge, labelled: int, inputs: Tensor) -> Iterator[tuple[Te
         order = generator.permuted(np.tile(np.arange(2 * BATCH), (steps, 1)), axis=1)
         beta = generator.beta(MIXUP, MIXUP, size=(steps, 2 * BATCH, 1))
         drawn.append((picked, free, order, np.maximum(beta, 1.0 - beta)))
-    parts = (np.stack(part, 1) for part in zip(*drawn, strict=True))
-    *places, weights = (torch.from_numpy(part).to(inputs.device) for part in parts)
+    stacks = (np.stack(values, 1) for values in zip(*drawn, strict=True))
+    *places, weights = (torch.from_numpy(values).to(inputs.device) for values in stacks)
     return zip(*places, weights.to(inputs.dtype), strict=True)

@@ -18,8 +18,9 @@ from mechanisms.core.streams import BatchStream
 
 from ..core.knowledge import Knowledge, granted
 from ..core.metrics import Floats
-from ..core.queries import answers_of
+from ..core.queries import SAME_REORDERED, answers_of
 from ..core.setting import AttackSetting
+from ..core.spec import LabelGuesses
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class HoldingClient:
         """See `mechanisms.core.context.ClientBehaviour.uploads`."""
         if turn.own_round >= self.rounds * self.steps_per_pass:
             return None
-        asked = self.question(turn.own_round, *turn.shape[2:]).to(device=turn.device, dtype=turn.dtype)
-        return torch.stack((asked, -asked)).expand(turn.shape)
+        sent = self.question(turn.own_round, *turn.shape[2:]).to(device=turn.device, dtype=turn.dtype)
+        return torch.stack((sent, -sent)).expand(turn.shape)
 
 
 def holding(setting: AttackSetting, per_record: int, question: Callable[[int, int, int], Tensor]) -> HoldingClient:
@@ -89,18 +90,25 @@ def answers_about(view: View, known: Knowledge) -> Answered:
     """
     size = known.config.batch_size
     most = known.options["rounds_per_record"] * size
-    found = answers_of(view, known, most * known.batches)
-    told = found.told.cpu().numpy()
-    rounds = min(most, len(told))
-    whole = len(told) // rounds * rounds
-    about = told[:whole].reshape(-1, rounds, told.shape[1]).swapaxes(1, 2)
-    ids = granted(found.ids, "batch ids")[:whole:rounds]
+    answers = answers_of(view, known, most * known.batches)
+    values = answers.values.cpu().numpy()
+    rounds = min(most, len(values))
+    whole = len(values) // rounds * rounds
+    by_batch = values[:whole].reshape(-1, rounds, values.shape[1]).swapaxes(1, 2)
+    ids = granted(answers.ids, "batch ids")[:whole:rounds]
     clip = known.differences.clip
     if clip is None:
-        spread = about.std(2, keepdims=True) + np.finfo(float).tiny
-        return Answered(about / spread * np.sqrt(size), ids, 0.0)
+        spread = by_batch.std(2, keepdims=True) + np.finfo(float).tiny
+        return Answered(by_batch / spread * np.sqrt(size), ids, 0.0)
     unit = clip / size
-    return Answered(about / unit, ids, known.sigma / unit)
+    return Answered(by_batch / unit, ids, known.sigma / unit)
+
+
+def with_reordered(guess: Callable[[Answered, Knowledge], LabelGuesses], view: View, known: Knowledge) -> LabelGuesses:
+    """Return what `guess` makes of the answers in a view, and as a baseline the same with them in another order."""
+    answered = answers_about(view, known)
+    less = {SAME_REORDERED: guess(answered.reordered(known), known)}
+    return replace(guess(answered, known), less=less)
 
 
 def least_squares(design: Floats, scalars: Floats, *, noise: float, prior: float) -> Floats:

@@ -39,13 +39,13 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     ids = ids[: known.batches]
     rows = own.features.flatten(1).double()[ids]
     inputs = torch.cat((rows, torch.ones_like(rows[..., :1])), 3) * (ids >= 0).unsqueeze(3)
-    whole = own_gradient(inputs, gradients.double() * known.config.batch_size)
+    whole = own_gradient(inputs, gradients * known.config.batch_size)
     scores = FITS[known.options["fit"]](inputs, whole, torch.tensor(known.shares, dtype=torch.float64).to(whole))
-    return LabelGuesses(scores.argmax(3), ids, scores)
+    return LabelGuesses.of(scores, ids)
 
 
 def own_gradient(inputs: Tensor, gradients: Tensor) -> Tensor:
-    """Gradient (..., d + 1, c) of a linear model's weights and bias: all that this attack takes from the mail.
+    """Return the gradient (..., d + 1, c) of a linear model's weights and bias: all that this attack reads.
 
     `inputs` (..., B, d + 1) are features with a one, `gradients` (..., B, c) those of the batch mean at its records.
     """
@@ -93,9 +93,9 @@ def by_labels(inputs: Tensor, gradient: Tensor, shares: Tensor) -> Tensor:
     """
     inverse = torch.linalg.pinv(inputs.mT)
     shown = inverse @ inputs.mT
-    found = inverse @ gradient
-    target = shown @ predictions(shown, shares) - found
-    logits = torch.zeros_like(found)
+    smallest = inverse @ gradient
+    target = shown @ predictions(shown, shares) - smallest
+    logits = torch.zeros_like(smallest)
     for _ in range(ITERATIONS):
         logits = logits + STEP * (target - shown @ torch.softmax(logits, -1))
     # Which record is the surer is told by how much of it is shown, from 0 to 1.
@@ -114,7 +114,7 @@ def linear_model(setting: AttackSetting) -> str | None:
 
 
 def small_batches(setting: AttackSetting) -> AttackSetting:
-    """Split learning in batches of as many records as there are features, at most eight."""
+    """Return split learning in batches of half as many records as there are features, at most eight."""
     size = max(1, min(8, math.prod(setting.dataset.shapes[0]) // 2))
     options = {"top_model": False, "epochs": 1, "batch_size": size, "dtype": "float64"}
     return setting.on("split", options, trials=1)

@@ -7,6 +7,7 @@ best of the same three is as strong as the attack that stands beside it.
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ from dpzv_audit.base.seeds import Purpose, stream
 from ..core.knowledge import FewLabels, Knowledge
 from ..core.metrics import Floats
 from .head import train_head
+
+if TYPE_CHECKING:
+    from sklearn.base import ClassifierMixin
 
 # Probabilities (K, N, classes) of rows (K, N, width), and (K, n, classes) of those (K, n, width) that are held out.
 Learner = Callable[[Tensor, Tensor, FewLabels, Knowledge], tuple[Tensor, Tensor]]
@@ -42,35 +46,34 @@ def by_spreading(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge
     from sklearn.decomposition import PCA
     from sklearn.semi_supervised import LabelSpreading
 
-    def one(inside: Floats, beyond: Floats, ids: Floats, labels: Floats, replica: int) -> list[Floats]:
+    def learn(inside: Floats, beyond: Floats, ids: Floats, labels: Floats, replica: int) -> list[Floats]:
         if min(inside.shape) > COMPONENTS:
             components = PCA(COMPONENTS, random_state=0).fit(inside)
-            inside, beyond = components.transform(inside), _of(components.transform, beyond, COMPONENTS)
+            inside = components.transform(inside)
+            beyond = components.transform(beyond) if len(beyond) else beyond
         places = _in_graph(ids, len(inside), known.seed, replica)
-        given = np.concatenate((labels, np.full(len(places) - len(ids), -1)))
+        partly = np.concatenate((labels, np.full(len(places) - len(ids), -1)))
         near = min(NEIGHBOURS, len(places) - 1)
-        model = LabelSpreading(kernel="knn", n_neighbors=near, alpha=SHARE, max_iter=100).fit(inside[places], given)
-        found = np.empty((len(inside), len(model.classes_)))
-        found[places] = model.label_distributions_
+        model = LabelSpreading(kernel="knn", n_neighbors=near, alpha=SHARE, max_iter=100).fit(inside[places], partly)
+        spread = np.zeros((len(inside), known.classes))
+        spread[np.ix_(places, model.classes_)] = model.label_distributions_
         rest = np.setdiff1d(np.arange(len(inside)), places)
-        found[rest] = _of(model.predict_proba, inside[rest], len(model.classes_))
-        others = _of(model.predict_proba, beyond, len(model.classes_))
-        return [_all_classes(part, model.classes_, known.classes) for part in (found, others)]
+        spread[rest] = _predicted(model, inside[rest], known.classes)
+        return [spread, _predicted(model, beyond, known.classes)]
 
-    return _one_by_one(one, rows, outside, few, known)
+    return _one_by_one(learn, rows, outside, few, known)
 
 
 def by_regression(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, Tensor]:
     """Fit a logistic regression on the labelled rows alone, each training by itself."""
     from sklearn.linear_model import LogisticRegression
 
-    def one(inside: Floats, beyond: Floats, ids: Floats, labels: Floats, replica: int) -> list[Floats]:
+    def learn(inside: Floats, beyond: Floats, ids: Floats, labels: Floats, replica: int) -> list[Floats]:
         scale = inside.std(0).mean() + 1e-9
         model = LogisticRegression(C=PENALTY, max_iter=300).fit(inside[ids] / scale, labels)
-        parts = (_of(model.predict_proba, part / scale, len(model.classes_)) for part in (inside, beyond))
-        return [_all_classes(part, model.classes_, known.classes) for part in parts]
+        return [_predicted(model, rows / scale, known.classes) for rows in (inside, beyond)]
 
-    return _one_by_one(one, rows, outside, few, known)
+    return _one_by_one(learn, rows, outside, few, known)
 
 
 LEARNERS: Mapping[str, Learner] = {"head": by_head, "spreading": by_spreading, "regression": by_regression}
@@ -78,19 +81,19 @@ LEARNERS: Mapping[str, Learner] = {"head": by_head, "spreading": by_spreading, "
 
 def best(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, Tensor]:
     """Return the probabilities of the learner that suits each training best by folds of its labelled records."""
-    rows, outside = (torch.nan_to_num(part) for part in (rows, outside))
+    rows, outside = torch.nan_to_num(rows), torch.nan_to_num(outside)
     right = torch.zeros(len(LEARNERS), len(rows), device=rows.device)
     some, among = _fewer(rows, few, known)
     for kept, left in folds(among, known.classes):
         for place, learn in enumerate(LEARNERS.values()):
-            found, _ = learn(some, outside[:, :0], kept, known)
-            named = found.to(rows).argmax(2).gather(1, left.ids)
+            probabilities, _ = learn(some, outside[:, :0], kept, known)
+            named = probabilities.to(rows).argmax(2).gather(1, left.ids)
             right[place] += (named == left.labels).sum(1)
     chosen = right.argmax(0)
     all_of = [learn(rows, outside, few, known) for learn in LEARNERS.values()]
     every = torch.arange(len(rows), device=rows.device)
     both = zip(*all_of, strict=True)
-    inside, beyond = (torch.stack([part.to(rows) for part in parts])[chosen, every] for parts in both)
+    inside, beyond = (torch.stack([values.to(rows) for values in side])[chosen, every] for side in both)
     return inside, beyond
 
 
@@ -98,10 +101,10 @@ def _fewer(rows: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, FewL
     """Return `GRAPH` rows (K, n, width) at most, the labelled first: which learner suits them asks for no more."""
     if rows.shape[1] <= GRAPH:
         return rows, few
-    ids = zip(few.ids.cpu().numpy(), known.replicas, strict=True)
-    places = np.stack([_in_graph(one, rows.shape[1], known.seed, replica) for one, replica in ids])
-    chosen = torch.from_numpy(places).to(rows.device).unsqueeze(2).expand(-1, -1, rows.shape[2])
-    return rows.gather(1, chosen), FewLabels(torch.arange(few.ids.shape[1]).to(few.ids).expand_as(few.ids), few.labels)
+    replicas = zip(few.ids.cpu().numpy(), known.replicas, strict=True)
+    places = np.stack([_in_graph(ids, rows.shape[1], known.seed, replica) for ids, replica in replicas])
+    chosen = rows.take_along_dim(torch.from_numpy(places).to(rows.device).unsqueeze(2), 1)
+    return chosen, FewLabels(torch.arange(few.ids.shape[1]).to(few.ids).expand_as(few.ids), few.labels)
 
 
 def folds(few: FewLabels, classes: int) -> Iterator[tuple[FewLabels, FewLabels]]:
@@ -109,25 +112,25 @@ def folds(few: FewLabels, classes: int) -> Iterator[tuple[FewLabels, FewLabels]]
     count = few.ids.shape[1]
     if count < FOLDS * classes:
         return
-    part = torch.arange(count) % FOLDS
+    number = torch.arange(count) % FOLDS
     for fold in range(FOLDS):
-        kept, left = (FewLabels(few.ids[:, mask], few.labels[:, mask]) for mask in (part != fold, part == fold))
+        kept, left = (FewLabels(few.ids[:, mask], few.labels[:, mask]) for mask in (number != fold, number == fold))
         yield kept, left
 
 
 def _one_by_one(
-    one: Callable[[Floats, Floats, Floats, Floats, int], list[Floats]],
+    learn: Callable[[Floats, Floats, Floats, Floats, int], list[Floats]],
     rows: Tensor,
     outside: Tensor,
     few: FewLabels,
     known: Knowledge,
 ) -> tuple[Tensor, Tensor]:
-    given = (rows.double(), outside.double(), few.ids, few.labels)
-    arrays = zip(*(part.cpu().numpy() for part in given), known.replicas, strict=True)
+    inputs = (rows.double(), outside.double(), few.ids, few.labels)
+    arrays = zip(*(values.cpu().numpy() for values in inputs), known.replicas, strict=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what has not converged is judged by its folds
-        found = zip(*(one(*array) for array in arrays), strict=True)
-    inside, beyond = (torch.from_numpy(np.stack(part)) for part in found)
+        both = zip(*(learn(*array) for array in arrays), strict=True)
+    inside, beyond = (torch.from_numpy(np.stack(probabilities)) for probabilities in both)
     return inside, beyond
 
 
@@ -138,12 +141,9 @@ def _in_graph(ids: Floats, records: int, seed: int, replica: int) -> Floats:
     return np.concatenate((ids, drawn))
 
 
-def _of(predict: Callable[[Floats], Floats], rows: Floats, classes: int) -> Floats:
-    return predict(rows) if len(rows) else np.zeros((0, classes))
-
-
-def _all_classes(found: Floats, named: Floats, classes: int) -> Floats:
-    """Spread columns of the classes `named` over all of them."""
-    whole = np.zeros((len(found), classes))
-    whole[:, named] = found
-    return whole
+def _predicted(model: "ClassifierMixin", rows: Floats, classes: int) -> Floats:
+    """Return the probabilities (n, classes) of rows (n, width) by a model, 0 for classes that it was not shown."""
+    probabilities = np.zeros((len(rows), classes))
+    if len(rows):
+        probabilities[:, model.classes_] = model.predict_proba(rows)
+    return probabilities

@@ -21,12 +21,15 @@ from torch import Tensor
 from dpzv_audit.base.findings import Control, Interval
 from dpzv_audit.base.seeds import Purpose, stream
 
-from ..core.controls import ENOUGH_TO_BET, ChanceTest, at_chance, by_bets, by_names, by_order, by_permutation
+from ..core.controls import ENOUGH_TO_BET, at_chance, by_bets, by_names, by_order, by_permutation
 from ..core.knowledge import FewLabels, granted
 from ..core.metrics import (
+    Booleans,
     Floats,
+    Ints,
     areas_of_one,
     auc_interval,
+    class_shares,
     counts_interval,
     low_rates,
     majority_baseline,
@@ -53,29 +56,42 @@ _LARGEST = 1e100
 
 
 def _attacked(
-    spec: AttackSpec, setting: AttackSetting
+    spec: AttackSpec,
+    setting: AttackSetting,
+    at_chance_of: Callable[[AttackSpec, AttackSetting, LabelGuesses], Control],
+    success: Callable[[LabelGuesses, Ints], Floats],
 ) -> tuple[LabelGuesses, LabelGuesses | None, dict[str, LabelGuesses], dict[str, Any]]:
     """Train and infer, and do the same with labels dealt by coins.
 
-    Returns guesses of the attack, of its control, and of those with less to go by; and what the outcome says beside.
-    What was recorded and cannot be trained again has no such control, and a pilot goes without.
+    What was recorded and cannot be trained again has labels permuted after the attack as its control, and a pilot none.
+
+    Args:
+        spec: The attack.
+        setting: What is attacked.
+        at_chance_of: Makes the control of guesses after training on labels that were dealt.
+        success: Returns the success (n,) of one training's guesses with each of n orders of the labels (n, N).
+
+    Returns:
+        Guesses of the attack, of its control, and of those with less to go by; and other fields of the outcome.
     """
     run = attacked_run(spec, setting)
-    facts: dict[str, Any] = {"trained": run.trained, "plan": run.plan}
-    found = _placed(spec.infer(run.view, run.known), run)
-    less = {**spec.goal.baselines(run.view, run.known), **found.less}
-    less = {name: _placed(guesses, run) for name, guesses in less.items()}
+    facts: dict[str, Any] = {"trained": run.trained, "plan": run.plan, "controls": {}}
+    guesses = _placed(spec.infer(run.view, run.known), run)
+    less = {**spec.goal.baselines(run.view, run.known), **guesses.less}
+    less = {name: _placed(baseline, run) for name, baseline in less.items()}
     if setting.pilot:
-        return found, None, less, facts
+        return guesses, None, less, facts
     if not setting.method.capabilities.repeatable:
-        return found, None, less, {**facts, "no_game": RECORDED}
+        controls = {"permuted_labels": _permuted(spec, setting, guesses, success)}
+        return guesses, None, less, {**facts, "no_game": RECORDED, "controls": controls}
     other = setting.of_control(run.at_once)
-    coins = label_coins(other, spec if spec.setup.few_labels else None)
+    coins = label_coins(spec, other)
     again = attacked_run(spec, other, labels=coins.labels, granted=coins.granted)
-    control = spec.infer(again.view, again.known)
-    game, no_game = guess_coins(control, coins)
-    facts |= {"game": game, "no_game": no_game, "at_once": again.at_once}
-    return found, _placed(control, again), less, facts
+    inferred = spec.infer(again.view, again.known)
+    game, no_game = guess_coins(inferred, coins)
+    control = _placed(inferred, again)
+    facts["controls"] = {"shuffled_labels": at_chance_of(spec, setting, control)}
+    return guesses, control, less, {**facts, "game": game, "no_game": no_game, "at_once": again.at_once}
 
 
 def _placed(guesses: LabelGuesses, run: AttackedRun) -> LabelGuesses:
@@ -106,24 +122,19 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     labels = setting.labels
     classes = setting.dataset.classes
     confidence = setting.confidence
-    found, control, less, facts = _attacked(spec, setting)
-    guessed = {"success": found, **less}
-    controls = {}
+    guesses, control, less, facts = _attacked(spec, setting, _rates_at_chance, _rates)
+    guessed = {"success": guesses, **less}
     if control is not None:
         guessed["shuffled_labels"] = control
-        controls = {"shuffled_labels": _rates_at_chance(setting, control)}
-    elif not setting.pilot:
-        controls = {"permuted_labels": _permuted(spec, setting, found, partial(_rates, found))}
-    right = {name: correctness(guesses, labels) for name, guesses in guessed.items()}
+    right = {name: correctness(some, labels) for name, some in guessed.items()}
     blind = {"majority": majority_baseline(labels, classes), "prior": prior_baseline(labels, classes)}
     rates = {name: rate_interval(right[name], confidence) for name in less}
     return AttackOutcome(
         success=rate_interval(right["success"], confidence),
         baselines={**blind, **rates},
-        controls=controls,
         chance=max(blind.values()),
-        measures={**_best_named(found, less, setting), **label_measures(found, setting)},
-        by_trial={name: tuple(one.mean(1).tolist()) for name, one in right.items()},
+        measures={**_best_named(guesses, less, setting), **label_measures(guesses, setting)},
+        by_trial={name: tuple(outcomes.mean(1).tolist()) for name, outcomes in right.items()},
         **facts,
     )
 
@@ -132,40 +143,34 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Do the same for two classes, where success is the area under the ROC curve of the raw scores: chance is 0.5."""
     labels = setting.labels
     confidence = setting.confidence
-    found, control, less, facts = _attacked(spec, setting)
-    controls = {}
-    if control is not None:
-        controls = {"shuffled_labels": _areas_at_chance(spec, setting, control)}
-    elif not setting.pilot:
-        controls = {"permuted_labels": _permuted(spec, setting, found, partial(_areas, found))}
+    guesses, control, less, facts = _attacked(spec, setting, _areas_at_chance, _areas)
     if spec.goal.unsupervised and control is not None:
         less = {"features alone, trained on permuted labels": control, **less}
-    areas = {name: _area(guesses, labels, confidence) for name, guesses in less.items()}
+    areas = {name: _area(baseline, labels, confidence) for name, baseline in less.items()}
     # A share of the training labels themselves, about which nothing is uncertain.
     share = majority_baseline(labels, 2)
     return AttackOutcome(
-        success=_area(found, labels, confidence),
+        success=_area(guesses, labels, confidence),
         baselines={"a constant score": 0.5, **areas},
-        controls=controls,
         metric="area under the ROC curve",
         chance=0.5,
         measures={
-            "labels found": rate_interval(correctness(found, labels), confidence),
+            "labels found": rate_interval(correctness(guesses, labels), confidence),
             "labels found by guessing the majority": Interval(
                 value=share, low=share, high=share, n=len(labels), confidence=confidence
             ),
-            **low_rates(*_binary(found, labels), confidence),
+            **low_rates(*_binary(guesses, labels), confidence),
         },
-        by_trial={"success": tuple(trial_areas(*_binary(found, labels)).tolist())},
+        by_trial={"success": tuple(trial_areas(*_binary(guesses, labels)).tolist())},
         **facts,
     )
 
 
-def _area(guesses: LabelGuesses, labels: np.ndarray, confidence: float) -> Interval:
+def _area(guesses: LabelGuesses, labels: Ints, confidence: float) -> Interval:
     return auc_interval(*_binary(guesses, labels), confidence)
 
 
-def _rates_at_chance(setting: AttackSetting, control: LabelGuesses) -> Control:
+def _rates_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGuesses) -> Control:
     """Return the control of guesses: by bets over trainings, or of few trainings by the names of the classes."""
     labels = setting.labels
     classes = setting.dataset.classes
@@ -185,22 +190,21 @@ def _rates_at_chance(setting: AttackSetting, control: LabelGuesses) -> Control:
 
 def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGuesses) -> Control:
     """Return the control of scores: by bets, or where features alone may tell labels by another order of them."""
-    test: ChanceTest | None
     if spec.goal.unsupervised:
         # One permutation per trial: trials that shared one would share its luck.
         labels = permuted_labels(setting.of_control(None))
-        test = by_order(*_binary(control, labels))
-        what = AGAIN
-    else:
-        labels = setting.labels
-        test = by_bets(trial_areas(*_binary(control, labels)), 0.5)
-        what = SHUFFLED
-    found = _area(control, labels, setting.confidence)
-    return at_chance(found, what=what, expected=0.5, test=test)
+        area = _area(control, labels, setting.confidence)
+        return at_chance(area, what=AGAIN, expected=0.5, test=by_order(*_binary(control, labels)))
+    area = _area(control, setting.labels, setting.confidence)
+    test = by_bets(trial_areas(*_binary(control, setting.labels)), 0.5)
+    return at_chance(area, what=SHUFFLED, expected=0.5, test=test)
 
 
 def _permuted(
-    spec: AttackSpec, setting: AttackSetting, found: LabelGuesses, success: Callable[[np.ndarray], Floats]
+    spec: AttackSpec,
+    setting: AttackSetting,
+    guesses: LabelGuesses,
+    success: Callable[[LabelGuesses, Ints], Floats],
 ) -> Control:
     """Test that labels tell nothing to one recorded training's guesses: do labels in another order suit them as well?
 
@@ -208,11 +212,12 @@ def _permuted(
     are public, any order is as likely where nothing in the view tells labels.
     """
     labels = setting.labels
-    guessed = np.unique(_by_replica(granted(found.ids, "ids")))
+    guessed = np.unique(_by_replica(granted(guesses.ids, "ids")))
     if spec.setup.few_labels:
         few = few_labels(spec, torch.from_numpy(labels), setting)
         guessed = np.setdiff1d(guessed, few.ids.cpu().numpy())
-    under_others, test = by_permutation(success, labels, guessed, stream(setting.seed, Purpose.CONTROL, 0, 1))
+    generator = stream(setting.seed, Purpose.CONTROL, 0, 1)
+    under_others, test = by_permutation(partial(success, guesses), labels, guessed, generator)
     tail = (1.0 - setting.confidence) / 2.0
     low, high = np.quantile(under_others, (tail, 1.0 - tail))
     mean = float(under_others.mean())
@@ -230,41 +235,41 @@ def _permuted(
     )
 
 
-def _rates(guesses: LabelGuesses, labels: np.ndarray) -> Floats:
-    """Share (n,) of the guesses of one training that are right with each of `labels` (n, N)."""
+def _rates(guesses: LabelGuesses, labels: Ints) -> Floats:
+    """Return the share (n,) of the guesses of one training that are right with each of `labels` (n, N)."""
     ids = _by_replica(granted(guesses.ids, "ids"))[0]
     return np.asarray((labels[:, ids] == _by_replica(guesses.labels)[0]).mean(1))
 
 
-def _areas(guesses: LabelGuesses, labels: np.ndarray) -> Floats:
-    """Area under the ROC curve (n,) of the scores of one training with each of `labels` (n, N)."""
+def _areas(guesses: LabelGuesses, labels: Ints) -> Floats:
+    """Return the area under the ROC curve (n,) of the scores of one training with each of `labels` (n, N)."""
     ids = _by_replica(granted(guesses.ids, "ids"))[0]
     scores = _by_replica(granted(guesses.scores, "scores of binary labels")[..., 1])[0]
     return areas_of_one(scores, labels[:, ids] == 1)
 
 
-def correctness(guesses: LabelGuesses, labels: np.ndarray) -> np.ndarray:
+def correctness(guesses: LabelGuesses, labels: Ints) -> Booleans:
     """Return whether each of `guesses`, with ids, is right, booleans (K, guesses), of true `labels` (N,)."""
     return _by_replica(guesses.labels == _truth(guesses, labels))
 
 
-def _binary(guesses: LabelGuesses, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _binary(guesses: LabelGuesses, labels: Ints) -> tuple[Floats, Booleans]:
     """Return scores (K, guesses) for class 1, and which records are of it."""
     scores = granted(guesses.scores, "scores of binary labels")
     return _by_replica(scores[..., 1]), _by_replica(_truth(guesses, labels)) == 1
 
 
-def _best_named(found: LabelGuesses, less: Mapping[str, LabelGuesses], setting: AttackSetting) -> dict[str, Interval]:
+def _best_named(guesses: LabelGuesses, less: Mapping[str, LabelGuesses], setting: AttackSetting) -> dict[str, Interval]:
     """Return success under the best names of guesses that are named apart, and of baselines of them."""
-    shown = {ORACLE: found, **{f"{ORACLE}, {name}": one for name, one in less.items()}}
+    shown = {ORACLE: guesses, **{f"{ORACLE}, {name}": baseline for name, baseline in less.items()}}
     return {
-        what: rate_interval(under_best_names(one, setting.labels, setting.dataset.classes), setting.confidence)
-        for what, one in shown.items()
-        if one.unnamed
+        name: rate_interval(under_best_names(some, setting.labels, setting.dataset.classes), setting.confidence)
+        for name, some in shown.items()
+        if some.unnamed
     }
 
 
-def under_best_names(guesses: LabelGuesses, labels: np.ndarray, classes: int) -> np.ndarray:
+def under_best_names(guesses: LabelGuesses, labels: Ints, classes: int) -> Booleans:
     """Return whether each guess is right, booleans (K, guesses), under those names of classes that suit most records.
 
     These are chosen with the truth, each training's own: an oracle's, not an attacker's.
@@ -286,45 +291,44 @@ def label_measures(guesses: LabelGuesses, setting: AttackSetting) -> dict[str, I
     labels = _truth(guesses, setting.labels)
     truth = _by_replica(labels)
     right = correctness(guesses, setting.labels)
-    found: dict[str, Interval] = {}
+    measures: dict[str, Interval] = {}
     if guesses.scores is not None and dataset.classes > TOP:
         # Of equal scores the first class goes first, as it does in the guess: who is right is among the likeliest.
         likeliest = guesses.scores.argsort(dim=3, descending=True, stable=True)[..., :TOP]
         among = (likeliest == labels.unsqueeze(3)).any(3)
-        found[f"label among the {TOP} likeliest"] = rate_interval(_by_replica(among), confidence)
+        measures[f"label among the {TOP} likeliest"] = rate_interval(_by_replica(among), confidence)
     if guesses.held_out is not None:
         held_out = guesses.held_out.argmax(2).cpu().numpy() == dataset.test.labels
-        found["held-out records"] = shared_rate(held_out, confidence)
+        measures["held-out records"] = shared_rate(held_out, confidence)
     if dataset.classes > MOST_CLASSES:
-        return found
+        return measures
     for c in range(dataset.classes):
         sizes = (truth == c).sum(1)
         some = sizes > 0
         if some.any():
             hits = (right & (truth == c)).sum(1)
-            found[f"recall of class {c}"] = counts_interval(hits[some], sizes[some], confidence)
-    return found
+            measures[f"recall of class {c}"] = counts_interval(hits[some], sizes[some], confidence)
+    return measures
 
 
-def blind_success(guesses: LabelGuesses, labels: np.ndarray, classes: int) -> float:
+def blind_success(guesses: LabelGuesses, labels: Ints, classes: int) -> float:
     """Return what guesses find that know nothing of the labels: sum_k q_k p_k, of their shares q and the labels' p.
 
     This is chance for a control, whatever its guesses favour; the prior baseline is the case q = p.
     """
     named = guesses.labels.flatten().cpu().numpy()
-    guessed = np.bincount(named, minlength=classes) / named.size
-    return float((guessed * np.bincount(labels, minlength=classes) / len(labels)).sum())
+    return float((class_shares(named, classes) * np.bincount(labels, minlength=classes) / len(labels)).sum())
 
 
-def _truth(guesses: LabelGuesses, labels: np.ndarray) -> Tensor:
-    """Labels (answers, K, B) of what was guessed, of `labels` (N,) or one row a replica (K, N)."""
+def _truth(guesses: LabelGuesses, labels: Ints) -> Tensor:
+    """Return labels (answers, K, B) of what was guessed, of `labels` (N,) or one row a replica (K, N)."""
     ids = granted(guesses.ids, "ids")
     rows = torch.from_numpy(labels).to(ids.device)
     return rows.expand(*ids.shape[:2], -1).gather(2, ids)
 
 
 def _by_replica(values: Tensor) -> np.ndarray:
-    """Values (answers, K, B) as (K, answers * B)."""
+    """Return values (answers, K, B) as (K, answers * B)."""
     return values.transpose(0, 1).flatten(1).cpu().numpy()
 
 
@@ -336,26 +340,21 @@ class LabelCoins:
     candidate, so that which records are granted depends on no coin.
     """
 
-    candidates: np.ndarray
-    coins: np.ndarray
-    plays: np.ndarray
+    candidates: Ints
+    coins: Ints
+    plays: Booleans
     granted: FewLabels | None
 
     @property
-    def labels(self) -> np.ndarray:
-        """What is trained on, (K, N)."""
+    def labels(self) -> Ints:
+        """Return the labels that are trained on, (K, N)."""
         return np.take_along_axis(self.candidates, self.coins[:, :, None], 2)[:, :, 0]
 
 
-def label_coins(setting: AttackSetting, grants: AttackSpec | None = None) -> LabelCoins:
-    """Candidates and coins of `setting.trials` trainings, each from a stream of its own.
+def label_coins(spec: AttackSpec, setting: AttackSetting) -> LabelCoins:
+    """Return candidates and coins of `setting.trials` trainings, each from a stream of its own.
 
-    Args:
-        setting: What is attacked; its training labels are permuted, and granted records drawn by its replicas.
-        grants: The attack whose adversary is granted some labels; None: none are.
-
-    Raises:
-        DoesNotApply: A class has fewer records than are granted.
+    Labels are granted where the attack's adversary is granted some; `DoesNotApply` where a class has fewer records.
     """
     true = setting.labels
     drawn = []
@@ -366,8 +365,8 @@ def label_coins(setting: AttackSetting, grants: AttackSpec | None = None) -> Lab
     first, second, flips = map(np.stack, zip(*drawn, strict=True))
     plays = first != second
     few = None
-    if grants is not None:
-        few = few_labels(grants, torch.from_numpy(first), setting)
+    if spec.setup.few_labels:
+        few = few_labels(spec, torch.from_numpy(first), setting)
         ids = few.ids.cpu().numpy()
         np.put_along_axis(plays, ids, False, axis=1)
         np.put_along_axis(flips, ids, 0, axis=1)
@@ -395,8 +394,8 @@ def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | No
     return game, "" if game else NO_COINS
 
 
-def _evidence(guesses: LabelGuesses, pairs: np.ndarray) -> np.ndarray:
-    """Evidence (K, guesses) for the second of `pairs` (K, guesses, 2) against the first."""
+def _evidence(guesses: LabelGuesses, pairs: Ints) -> Floats:
+    """Return evidence (K, guesses) for the second of `pairs` (K, guesses, 2) against the first."""
     if guesses.scores is None:
         both = (_by_replica(guesses.labels)[..., None] == pairs).astype(float)
     else:

@@ -25,7 +25,7 @@ from mechanisms.core.scalars import NoisedScalars, scalar_config
 from ..core import needs
 from ..core.controls import CERTAIN, at_chance, by_fair_coins, labels_by_heart, reaches
 from ..core.knowledge import AllButOne, Knowledge, granted
-from ..core.metrics import rate_interval
+from ..core.metrics import Booleans, Ints, rate_interval
 from ..core.run import public_knowledge
 from ..core.setting import AttackSetting
 from ..core.spec import AttackOutcome, AttackSpec, CoinGame, Goal, Needs, Positive, Setup
@@ -58,7 +58,7 @@ def by_steps(sums: Tensor, released: Tensor, *, unit: float, channel: NoisedScal
 
 
 @torch.no_grad()
-def infer(view: View, known: Knowledge) -> np.ndarray:
+def infer(view: View, known: Knowledge) -> Booleans:
     """Return which of the two labels can have led to all released scalars, booleans (K, 2).
 
     No noise is drawn and no private stream is read: batches, directions and starts are public.
@@ -67,21 +67,21 @@ def infer(view: View, known: Knowledge) -> np.ndarray:
     return np.stack([_possible(released, known, which) for which in (0, 1)], 1)
 
 
-def _possible(released: Tensor, known: Knowledge, which: int) -> np.ndarray:
+def _possible(released: Tensor, known: Knowledge, which: int) -> Booleans:
     """Play trainings again under one label with the `released` scalars (T, K) in the place of their own.
 
     Returns which trainings can have released them, booleans (K,).
     """
-    given = known.granted(AllButOne)
+    secret = known.granted(AllButOne)
     config = granted(scalar_config(known.method, known.config), "scalars of DPZV")
     context = RunContext(seed=known.seed, replicas=known.replicas, device=released.device.type)
     channel = NoisedScalars(config, known.sigma, context)
     on_grid = channel if channel.grid else None
-    unit = _unit(channel, config) if on_grid else given.unit
+    unit = _unit(channel, config) if on_grid else secret.unit
     possible = torch.ones_like(released[0], dtype=torch.bool)
 
-    def asked(sums: Tensor) -> Tensor:
-        """Ask of `sums` (K,) without noise whether they can have led to this round's scalars."""
+    def compared(sums: Tensor) -> Tensor:
+        """Note whether `sums` (K,) without noise can have led to this round's scalars."""
         now = released[run.round]
         if known.sigma == 0.0:
             led = sums == now
@@ -92,14 +92,14 @@ def _possible(released: Tensor, known: Knowledge, which: int) -> np.ndarray:
         possible.logical_and_(led)
         return sums
 
-    again = replace(context, noised=asked, released=lambda scalars: released[run.round])
-    labels = labels_under(given, which)
-    data = TrainingData.of(given.dataset, dtype=dtype_of(known.config), device=context.device, labels=labels)
+    again = replace(context, noised=compared, released=lambda scalars: released[run.round])
+    labels = labels_under(secret, which)
+    data = TrainingData.of(secret.dataset, dtype=dtype_of(known.config), device=context.device, labels=labels)
     run = known.method.start(data, known.config, again)
     for played in range(1, len(released) + 1):
         run.step()
         if played % known.batches == 0:
-            given.progress(which * len(released) + played)
+            secret.progress(which * len(released) + played)
     return possible.cpu().numpy()
 
 
@@ -121,7 +121,7 @@ def replayable(setting: AttackSetting) -> str | None:
 
 
 def float_noise(setting: AttackSetting) -> AttackSetting:
-    """DPZV with float noise on records of noise: with a server trained by sgd every later scalar tells the label."""
+    """Return DPZV with float noise on records of noise: as its server learns, every later scalar tells the label."""
     options = {
         "noise": "float",
         "sigma": 0.2,
@@ -136,27 +136,28 @@ def float_noise(setting: AttackSetting) -> AttackSetting:
 
 @dataclass(frozen=True)
 class _Played:
-    """Trainings that were attacked: coins (K,), which labels are possible (K, 2), and guessed coins (K,).
+    """Trainings that were attacked: coins (K,), which labels are possible (K, 2), and coins (K,) that break ties.
 
     `trained` is empty where a fault is planted.
     """
 
     trained: list[TrainedStack]
-    coins: np.ndarray
-    possible: np.ndarray
-    guesses: np.ndarray
+    coins: Ints
+    possible: Booleans
+    ties: Ints
     at_once: int | None
 
-    def right(self, coins: np.ndarray) -> np.ndarray:
-        """Return which guesses are right (K, 1) of `coins` (K,)."""
-        return np.asarray(self.guesses == coins)[:, None]
+    def right(self, coins: Ints) -> Booleans:
+        """Return which guesses are right (K, 1) of `coins` (K,): the one label that is possible, or a tie's coin."""
+        guesses = np.where(self.possible.sum(1) == 1, self.possible.argmax(1), self.ties)
+        return np.asarray(guesses == coins)[:, None]
 
 
-def labels_under(given: AllButOne, which: int | np.ndarray) -> np.ndarray:
+def labels_under(secret: AllButOne, which: int | Ints) -> Ints:
     """Return training labels (K, N) where each training's record has candidate `which`, one for all or (K,)."""
-    rows = np.arange(len(given.records))
-    labels: np.ndarray = np.tile(given.dataset.train.labels, (len(rows), 1))
-    labels[rows, given.records] = given.candidates[rows, which]
+    rows = np.arange(len(secret.records))
+    labels: Ints = np.tile(secret.dataset.train.labels, (len(rows), 1))
+    labels[rows, secret.records] = secret.candidates[rows, which]
     return labels
 
 
@@ -166,21 +167,24 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     control = _play(spec, setting.of_control(run.at_once))
     right = run.right(run.coins)
     unrelated = control.right(run.coins)
-    by_chance = at_chance(
-        rate_interval(unrelated, setting.confidence),
-        what="trained on coins of their own, scored against those of other trainings: must be at chance",
-        expected=0.5,
-        test=by_fair_coins(unrelated),
-    )
-    controls = {"other_coins": by_chance}
+    controls = {
+        "other_coins": at_chance(
+            rate_interval(unrelated, setting.confidence),
+            what="trained on coins of their own, scored against those of other trainings: must be at chance",
+            expected=0.5,
+            test=by_fair_coins(unrelated),
+        )
+    }
     if setting.with_positive:
         controls["positive"] = spec.positive_control(setting)
         controls["rounded_after_the_sum"] = rounded_after_the_sum(spec, setting)
-    one = run.possible.sum(1, keepdims=True) == 1
+    proven = run.possible.sum(1, keepdims=True) == 1
     wrong = ~np.take_along_axis(run.possible, run.coins[:, None], 1)
     scores = run.possible @ np.array([-1.0, 1.0])
-    coin = f"one label of each of {len(scores):,} trainings, one of two by a fair coin"
-    words = f"{coin}; a score is 1 or -1 where one of them is impossible"
+    words = (
+        f"one label of each of {len(scores):,} trainings, one of two by a fair coin; a score is 1 or -1 where one of "
+        f"them is impossible"
+    )
     game = CoinGame.of(scores, run.coins == 1, "replace-label", words)
     return AttackOutcome(
         success=rate_interval(right, setting.confidence),
@@ -191,7 +195,7 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         metric="trainings whose label is guessed",
         chance=0.5,
         measures={
-            "proven": rate_interval(one, setting.confidence),
+            "proven": rate_interval(proven, setting.confidence),
             "wrongly_proven": rate_interval(wrong, setting.confidence),
         },
         game=game,
@@ -203,24 +207,23 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
 def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
     """Return a positive control: whole steps of noise on a sum whose records were not rounded, which betrays it."""
-    where = spec.goal.positive.setting(setting)
-    config = where.config.model_copy(update={"dtype": "float64"})
-    found = _play(spec, replace(where, config=config, progress=None), planted=True)
+    fitting = spec.goal.positive.setting(setting)
+    config = fitting.config.model_copy(update={"dtype": "float64"})
+    run = _play(spec, replace(fitting, config=config, progress=None), planted=True)
     return reaches(
-        rate_interval(found.right(found.coins), setting.confidence),
+        rate_interval(run.right(run.coins), setting.confidence),
         what="noise in whole steps on sums of records that are not: must be 1",
         least=CERTAIN,
     )
 
 
-def _deal(setting: AttackSetting) -> tuple[AllButOne, np.ndarray]:
+def _deal(setting: AttackSetting) -> tuple[AllButOne, Ints]:
     """Return a record of each training, its own label beside another, and the coin that picks one of them."""
     truth = setting.labels
     classes = setting.dataset.classes
-    generators = [stream(setting.seed, Purpose.ATTACK, replica, 2) for replica in setting.replicas]
-    records = np.array([g.integers(len(truth)) for g in generators])
-    steps = np.array([g.integers(1, classes) for g in generators])
-    coins = np.array([g.integers(2) for g in generators])
+    streams = (stream(setting.seed, Purpose.ATTACK, replica, 2) for replica in setting.replicas)
+    drawn = [(g.integers(len(truth)), g.integers(1, classes), g.integers(2)) for g in streams]
+    records, steps, coins = np.transpose(drawn)
     own = truth[records]
     candidates = np.stack((own, (own + steps) % classes), 1)
     return AllButOne(setting.dataset, records, candidates), coins
@@ -234,28 +237,27 @@ def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) ->
     """
     plan = granted(setting.plan(), "scalars of DPZV")
     rounds = setting.rounds
+    ties = np.array([stream(setting.seed, Purpose.ATTACK, k, 3).integers(2) for k in setting.replicas])
 
-    def part(one: AttackSetting, places: slice) -> tuple[np.ndarray, np.ndarray, TrainedStack | None]:
-        given, coins = _deal(one)
-        recorder = ViewRecorder(one.looks, kinds=("scalar",))
-        progress = granted(one.progress, "progress")
-        data = one.data(labels_under(given, coins))
+    def work(stack: AttackSetting, places: slice) -> tuple[Booleans, Ints, TrainedStack | None]:
+        secret, coins = _deal(stack)
+        recorder = ViewRecorder(stack.looks, kinds=("scalar",))
+        progress = granted(stack.progress, "progress")
+        data = stack.data(labels_under(secret, coins))
         trained = unit = None
         if planted:
-            unit = _round_too_late(one, data, recorder, plan)
+            unit = _round_too_late(stack, data, recorder, plan)
         else:
-            trained = one.train(data, observers=(recorder,))
-        given = replace(given, unit=unit, progress=lambda done: progress(rounds + done))
-        known = replace(public_knowledge(spec, one, plan), grants=(given,))
+            trained = stack.train(data, observers=(recorder,))
+        secret = replace(secret, unit=unit, progress=lambda done: progress(rounds + done))
+        known = replace(public_knowledge(spec, stack, plan), grants=(secret,))
         return spec.infer(recorder.view, known), coins, trained
 
-    found, at_once = setting.in_stacks(part, 3 * rounds)
-    answers, dealt, trained = zip(*found, strict=True)
-    possible = np.concatenate(answers)
-    generators = [stream(setting.seed, Purpose.ATTACK, k, 3) for k in setting.replicas]
-    ties = np.array([g.integers(2) for g in generators])
-    guesses = np.where(possible.sum(1) == 1, possible.argmax(1), ties)
-    return _Played([one for one in trained if one], np.concatenate(dealt), possible, guesses, at_once)
+    played, at_once = setting.in_stacks(work, 3 * rounds)
+    possible, coins, trained = zip(*played, strict=True)
+    return _Played(
+        [stack for stack in trained if stack], np.concatenate(coins), np.concatenate(possible), ties, at_once
+    )
 
 
 @torch.no_grad()

@@ -6,14 +6,13 @@ makes the loss differ by about L in one direction or the other. DPZV clips that 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dpzv_audit.base.errors import InputError
 from mechanisms.core.channel import View
-from mechanisms.core.context import ClientBehaviour, ClientTurn
+from mechanisms.core.context import ClientBehaviour
 
 from ..core import needs
 from ..core.controls import CERTAIN
@@ -21,47 +20,11 @@ from ..core.knowledge import Knowledge, granted
 from ..core.queries import answers_of
 from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
+from .held import HoldingClient
 from .mount import mount_labels
 
 # L without a clip: one class's probability is then 1 in one evaluation and 0 in the other.
 REACH = 50.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbingClient:
-    """In its first pass probes one record after another, each along every class `repeats` times.
-
-    A batch serves as many rounds as it takes to probe its first `probed` records. The first upload of a probe steps by
-    `reach` along the class's logit, the second by its negative: `reach` is above 0 where an answer is the loss of the
-    first less that of the second, below 0 where it is the opposite. What is sent depends on the round
-    alone; the one table of embeddings that starts a run is filled with zeros.
-    """
-
-    classes: int
-    repeats: int
-    probed: int
-    reach: float
-    steps_per_pass: int
-
-    @property
-    def first_pass_repeats(self) -> int:
-        """Return how many rounds each batch of the first pass serves."""
-        return self.classes * self.repeats * self.probed
-
-    def uploads(self, turn: ClientTurn) -> Tensor | None:
-        """See `mechanisms.core.context.ClientBehaviour.uploads`."""
-        if turn.own_round >= self.first_pass_repeats * self.steps_per_pass:
-            return None
-        record, label = probe_of(turn.own_round % self.first_pass_repeats, self.classes, self.repeats)
-        sent = torch.zeros(turn.shape, dtype=turn.dtype, device=turn.device)
-        sent[:, 0, record, label], sent[:, 1, record, label] = self.reach, -self.reach
-        return sent
-
-
-def probe_of(number: int, classes: int, repeats: int) -> tuple[int, int]:
-    """(place in the batch, class) of probe `number` on a batch."""
-    record, rest = divmod(number, classes * repeats)
-    return record, rest % classes
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
@@ -74,17 +37,19 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     repeats = known.options["repeats"]
     probed = known.options["records"]
     per_record = classes * repeats
-    found = answers_of(view, known, per_record * probed * known.batches)
-    complete = len(found.told) // per_record
+    answers = answers_of(view, known, per_record * probed * known.batches)
+    complete = len(answers.values) // per_record
     if complete == 0:
-        short = f"the view holds {len(found.told)} answers, fewer than the {per_record} probes of one record"
-        raise InputError(f"{short}: must have more ‹epochs› or a smaller ‹batch_size›")
-    scalars = found.told[: complete * per_record]
+        raise InputError(
+            f"the view holds {len(answers.values)} answers, fewer than the {per_record} probes of one record: must "
+            f"have more ‹epochs› or a smaller ‹batch_size›"
+        )
+    scalars = answers.values[: complete * per_record]
     # (records, repeats, classes, K) -> (1, K, records, classes)
     scores = -scalars.unflatten(0, (complete, repeats, classes)).mean(1).permute(2, 0, 1)[None]
-    of_records = granted(found.ids, "batch ids")[::per_record][:complete]
-    ids = [of[:, number % probed] for number, of in enumerate(of_records)]
-    return LabelGuesses(scores.argmax(3), torch.stack(ids, 1)[None], scores)
+    batches = granted(answers.ids, "batch ids")[::per_record][:complete]
+    ids = [batch[:, number % probed] for number, batch in enumerate(batches)]
+    return LabelGuesses.of(scores, torch.stack(ids, 1)[None])
 
 
 def reach_of(setting: AttackSetting) -> float:
@@ -98,19 +63,25 @@ def reach_of(setting: AttackSetting) -> float:
 
 
 def probing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
-    """Return the malicious client, whose step is far beyond the clip."""
+    """Return the malicious client, which probes one record after another, each along every class several times.
+
+    It holds a batch for as many rounds as it takes to probe the batch's first records. Its step is far beyond the clip.
+    """
     config = setting.config
+    classes = setting.dataset.classes
     probed = SPEC.count(setting, "records")
     if probed > config.batch_size:
         raise InputError(f"option records is {probed}, must be at most the batch size of {config.batch_size}")
-    client = ProbingClient(
-        classes=setting.dataset.classes,
-        repeats=SPEC.count(setting, "repeats"),
-        probed=probed,
-        reach=reach_of(setting),
-        steps_per_pass=config.steps_per_pass(setting.records),
-    )
-    return {setting.client: client}
+    per_record = classes * SPEC.count(setting, "repeats")
+    reach = reach_of(setting)
+
+    def question(number: int, size: int, width: int) -> Tensor:
+        record, probe = divmod(number % (per_record * probed), per_record)
+        step = torch.zeros(size, width, dtype=torch.float64)
+        step[record, probe % classes] = reach
+        return step
+
+    return {setting.client: HoldingClient(per_record * probed, config.steps_per_pass(setting.records), question)}
 
 
 def own_uploads(setting: AttackSetting) -> str | None:
@@ -123,7 +94,7 @@ def own_uploads(setting: AttackSetting) -> str | None:
 
 
 def without_noise(setting: AttackSetting) -> AttackSetting:
-    """Probes of DPZV's scalar without noise, for as long as it takes to probe one record to the end, and a little."""
+    """Return DPZV without noise, for as long as it takes to probe one record to the end, and a little longer."""
     dataset = setting.dataset
     batch = setting.config.batch_size
     # The client is active in one round of as many as there are clients.

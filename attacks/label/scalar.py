@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from torch import Tensor
@@ -26,7 +25,7 @@ from mechanisms.core.channel import View
 from ..core import needs
 from ..core.controls import labels_in_own_features
 from ..core.knowledge import Knowledge, OwnParty, granted
-from ..core.metrics import Floats
+from ..core.metrics import Floats, Ints
 from ..core.queries import SAME_REORDERED, answers_of, directions_of, error_of, kept_of
 from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
@@ -44,8 +43,8 @@ SHARED = 0.9
 
 
 @dataclass(frozen=True)
-class Told:
-    """What scalars tell of records: each is (1/B) sum_i <v_ti, g_i> + noise.
+class Measured:
+    """Scalars about records: each is (1/B) sum_i <v_ti, g_i> + noise.
 
     Attributes:
         scalars: (T, K).
@@ -70,12 +69,12 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 
     And the baseline, the same with the scalars in another order, so that only features and priors are left.
     """
-    told = told_by(view, known)
-    found, reordered = _guesses(told, (told.scalars, told.reordered(known.seed)), known)
-    return replace(found, less={SAME_REORDERED: reordered})
+    measured = measurements_of(view, known)
+    guesses, reordered = _guesses(measured, (measured.scalars, measured.reordered(known.seed)), known)
+    return replace(guesses, less={SAME_REORDERED: reordered})
 
 
-def told_by(view: View, known: Knowledge) -> Told:
+def measurements_of(view: View, known: Knowledge) -> Measured:
     """Return what the scalars of the first rounds of those who look tell; exactly where that is all clients."""
     tables = {m.sender: m.payload for m in view.messages if m.kind == "table"}
     measured = known.differences
@@ -83,26 +82,26 @@ def told_by(view: View, known: Knowledge) -> Told:
         return exactly(view, known, tables)
     most = known.options["scalars"]
     batch_size = known.config.batch_size
-    found = answers_of(view, known, most)
-    told = found.told
-    ids = granted(found.ids, "batch ids")
-    moves = directions_of(view, known, len(told))
+    answers = answers_of(view, known, most)
+    values = answers.values
+    ids = granted(answers.ids, "batch ids")
+    moves = directions_of(view, known, len(values))
     if not measured.shared:
-        return Told(found.scalars, moves, ids, error_of(known))
-    if told.dim() == 4:
-        told = told.mean(3) * batch_size
-    scalars = told / (batch_size // measured.records) / found.unit
-    scalars, moves = (values.transpose(1, 2).flatten(0, 1)[:most] for values in (scalars, moves))
-    return Told(scalars, moves, ids.repeat_interleave(told.shape[2], 0)[:most], error_of(known))
+        return Measured(answers.scalars, moves, ids, error_of(known))
+    if values.dim() == 4:
+        values = values.mean(3) * batch_size
+    scalars = values / (batch_size // measured.records) / answers.unit
+    scalars, moves = (each.transpose(1, 2).flatten(0, 1)[:most] for each in (scalars, moves))
+    return Measured(scalars, moves, ids.repeat_interleave(values.shape[2], 0)[:most], error_of(known))
 
 
-def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Told:
+def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Measured:
     """Return what scalars tell those who know every client's output, `tables` (K, N, c) of which started the run."""
     measured = known.differences
     kept = {m: table.double().clone() for m, table in tables.items()}
-    found = answers_of(view, known, known.options["scalars"])
+    answers = answers_of(view, known, known.options["scalars"])
     losses = []
-    for upload in view.sent("embeddings")[: len(found.told)]:
+    for upload in view.sent("embeddings")[: len(answers.values)]:
         pair, ids, own = upload.payload.double(), granted(upload.ids, "batch ids"), kept[upload.sender]
         rows = ids.clamp(min=0).unsqueeze(2).expand(-1, -1, pair.shape[3])
         every = torch.stack([table.gather(1, rows) for table in kept.values()]).sum(0)
@@ -111,31 +110,31 @@ def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Told:
         losses.append(logits.logsumexp(3, keepdim=True) - logits)
         own.scatter_(1, rows, kept_of(pair, two_sided=measured.two_sided))
     first, second = torch.stack(losses).unbind(2)
-    under = (
-        (first - second) / (2.0 * measured.smoothing) if measured.two_sided else (second - first) / measured.smoothing
-    )
+    # A difference around the client's output spans twice the smoothing; the other way round its sign is that of a step.
+    under = (first - second) / (2.0 * measured.smoothing if measured.two_sided else -measured.smoothing)
     if measured.clip is not None:
         under = under.clamp(-measured.clip, measured.clip)
     # The gradient about its mean is less a one-hot label.
-    return Told(found.scalars - under.mean((2, 3)), -under, granted(found.ids, "batch ids"), known.sigma)
+    return Measured(answers.scalars - under.mean((2, 3)), -under, granted(answers.ids, "batch ids"), known.sigma)
 
 
-def _guesses(told: Told, orders: Sequence[Tensor], known: Knowledge) -> list[LabelGuesses]:
-    """Return guesses for each of `orders` (T, K) of the scalars of what is `told`."""
+def _guesses(measured: Measured, orders: Sequence[Tensor], known: Knowledge) -> list[LabelGuesses]:
+    """Return guesses for each of `orders` (T, K) of the scalars that were `measured`."""
     blocks = [own.features.flatten(1).double().cpu().numpy() for own in known.all_granted(OwnParty)]
     block = np.concatenate(blocks, 1)
     kernels = [fourier_features(block, known.seed, count, width) for count, width in KERNELS]
     scalars = torch.stack([*orders]).permute(2, 0, 1)  # (K, orders, T)
-    seen = [part.cpu().numpy() for part in (scalars, told.moves.transpose(0, 1), told.ids.transpose(0, 1))]
-    means = [likeliest_means(s, m, i, kernels, noise=told.noise) for s, m, i in zip(*seen, strict=True)]
+    seen = (scalars, measured.moves.transpose(0, 1), measured.ids.transpose(0, 1))
+    arrays = zip(*(values.cpu().numpy() for values in seen), strict=True)
+    means = [likeliest_means(s, m, i, kernels, noise=measured.noise) for s, m, i in arrays]
     # A gradient is a prediction less a one-hot label, and what a model learns first is to predict the classes' shares.
     scores = torch.from_numpy(np.asarray(known.shares) - np.stack(means, 1)).unsqueeze(1)  # (orders, 1, K, N, c)
     records = torch.arange(scores.shape[3]).expand(*scores.shape[1:3], -1)
-    return [LabelGuesses(one.argmax(3), records, one) for one in scores]
+    return [LabelGuesses.of(of_order, records) for of_order in scores]
 
 
 def fourier_features(block: Floats, seed: int, frequencies: int, width: float = 1.0) -> Floats:
-    """Features (N, 2 `frequencies`) whose products are about exp(-|x - x'|^2 / (2 `width` s^2)), s^2 the mean variance.
+    """Return features (N, 2 `frequencies`) whose products are about exp(-|x - x'|^2 / (2 `width` s^2)).
 
     `block` is (N, d), and s^2 half the mean squared distance of its rows.
     """
@@ -146,7 +145,7 @@ def fourier_features(block: Floats, seed: int, frequencies: int, width: float = 
 
 
 def likeliest_means(
-    orders: Floats, moves: Floats, ids: NDArray[np.int64], kernels: Sequence[Floats], *, noise: float
+    orders: Floats, moves: Floats, ids: Ints, kernels: Sequence[Floats], *, noise: float
 ) -> list[Floats]:
     """Return for each of `orders` (n, T) of the scalars the posterior mean (N, c) under the likeliest of the `kernels`.
 
@@ -178,13 +177,13 @@ class Design:
     """
 
     parts: Floats
-    ids: NDArray[np.int64]
+    ids: Ints
     own: csr_array
     gram: Floats
     noise: float
 
     @classmethod
-    def of(cls, moves: Floats, ids: NDArray[np.int64], records: int, *, noise: float) -> "Design":
+    def of(cls, moves: Floats, ids: Ints, records: int, *, noise: float) -> "Design":
         """Return that of `moves` v_ti (T, B, c) of the records `ids` (T, B) among so many `records`."""
         rounds, batch, classes = moves.shape
         # Gradients sum to 0 over classes: what moves all logits alike tells nothing.
@@ -240,7 +239,7 @@ class Posterior:
 
 
 def planted(setting: AttackSetting) -> AttackSetting:
-    """Labels that stand in the client's own features, under scalars without noise."""
+    """Return DPZV without noise on labels that stand in the client's own features."""
     dataset = labels_in_own_features(setting.dataset)
     # Enough rounds for the client to ask about each pair of a class and a coordinate several times.
     rounds = 6 * dataset.classes**2 * dataset.clients

@@ -27,6 +27,7 @@ from ..core.predictions import LEAST, log_odds, log_probabilities
 from ..core.queries import stacked
 from ..core.setting import ATTACKER, AttackSetting
 from ..core.spec import AttackOutcome, AttackSpec, DoesNotApply, Goal, LabelGuesses, Needs, Positive, Setup
+from .binary import mean_by_record
 from .mount import mount_labels
 
 HELD_OUT = "what the model says of held-out records"
@@ -44,11 +45,12 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     real = served.new_ones(served.shape[:-1], dtype=torch.bool) if ids is None else ids >= 0
     logs = log_probabilities(served, real, known.classes)
     if logs is None:
-        given = f"predictions served to client {known.client} are {served.shape[-1]} numbers a record"
-        raise DoesNotApply(f"{given}, must be {known.classes} scores, a class, or of two classes one score")
+        raise DoesNotApply(
+            f"predictions served to client {known.client} are {served.shape[-1]} numbers a record, must be "
+            f"{known.classes} scores, a class, or of two classes one score"
+        )
     if ids is None:
-        odds = log_odds(logs[: known.batches])
-        return LabelGuesses(odds.argmax(3), None, odds)
+        return LabelGuesses.of(log_odds(logs[: known.batches]), None)
     return by_record(logs.exp(), ids, known)
 
 
@@ -57,29 +59,23 @@ def by_record(probabilities: Tensor, ids: Tensor, known: Knowledge) -> LabelGues
 
     Where trainings served different numbers of records, as many are guessed of each as of the one that served fewest.
     """
-    replicas, classes = ids.shape[1], known.classes
-    total = probabilities.new_zeros(replicas, known.records + 1, classes)
-    count = total[..., 0].clone()
-    # Padding, whose id is -1, counts to a record after the last.
-    places = torch.where(ids < 0, known.records, ids)
-    for told, rows in zip(probabilities, places, strict=True):
-        if known.options["servings"] == "last":
-            count.scatter_(1, rows, 0.0)
-            total.scatter_(1, rows.unsqueeze(2).expand(told.shape), 0.0)
-        count.scatter_add_(1, rows, count.new_ones(rows.shape))
-        total.scatter_add_(1, rows.unsqueeze(2).expand(told.shape), told)
-    count, total = count[:, :-1], total[:, :-1]
-    mean = total / count.clamp(min=1).unsqueeze(2)
-    odds = log_odds(mean.clamp(min=LEAST).log())[None]
-    everything = torch.arange(known.records).expand(1, replicas, -1)
-    return LabelGuesses(odds.argmax(3), everything, odds).about(drawn(count > 0, known))
+    if known.options["servings"] == "last":
+        # Padding, whose id is -1, counts to a record after the last.
+        places = torch.where(ids < 0, known.records, ids)
+        last = ids.new_zeros(ids.shape[1], known.records + 1)
+        for number, rows in enumerate(places):
+            last.scatter_(1, rows, number)
+        ids = torch.stack([rows.where(last.gather(1, rows) == number, -1) for number, rows in enumerate(places)])
+        ids = ids.where(ids < known.records, -1)
+    mean, count = mean_by_record(probabilities, ids, known)
+    return LabelGuesses.about(drawn(count > 0, known), log_odds(mean.clamp(min=LEAST).log()))
 
 
-def drawn(told: Tensor, known: Knowledge) -> Tensor:
-    """Return ids (K, n) of records that were `told` of, booleans (K, N): as many of each replica, by a stream of it."""
+def drawn(served: Tensor, known: Knowledge) -> Tensor:
+    """Return ids (K, n) of records that were `served`, booleans (K, N): as many of each replica, by a stream of it."""
     orders = [stream(known.seed, Purpose.ATTACK, k, 8).random(known.records) for k in known.replicas]
-    order = torch.from_numpy(np.stack(orders)).to(told.device).masked_fill(~told, -1.0)
-    return order.topk(int(told.sum(1).min())).indices.sort(1).values
+    order = torch.from_numpy(np.stack(orders)).to(served.device).masked_fill(~served, -1.0)
+    return order.topk(int(served.sum(1).min())).indices.sort(1).values
 
 
 def mount_served(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:

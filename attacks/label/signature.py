@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dpzv_audit.base.seeds import Purpose, stream
@@ -28,12 +27,11 @@ from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour
 
 from ..core.knowledge import FewLabels, Knowledge
-from ..core.metrics import Floats
-from ..core.queries import SAME_REORDERED
+from ..core.metrics import Floats, Ints
 from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from . import probe
-from .held import Answered, answers_about, held_batch, held_on_dpzv, holding, least_squares
+from .held import Answered, held_batch, held_on_dpzv, holding, least_squares, with_reordered
 from .mount import mount_labels
 
 # Length of a step along a direction: far beyond what a trained top model tells apart, where a clip bounds the answers;
@@ -57,19 +55,14 @@ def signs(seed: int, number: int, size: int) -> Floats:
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Return the likeliest class of every record of the first batch whose label is not granted."""
-    return _guesses(answers_about(view, known), known)
+    return with_reordered(_guesses, view, known)
 
 
-def reordered(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
-    """Return the baseline: the same with the scalars in another order."""
-    return {SAME_REORDERED: _guesses(answers_about(view, known).reordered(known), known)}
-
-
-def _guesses(found: Answered, known: Knowledge) -> LabelGuesses:
+def _guesses(answered: Answered, known: Knowledge) -> LabelGuesses:
     few = known.granted(FewLabels)
     size = known.config.batch_size
-    scalars = found.scalars[0]
-    noise = max(found.noise, DRIFT)
+    scalars = answered.scalars[0]
+    noise = max(answered.noise, DRIFT)
     clipped = known.differences.clip is not None
     blocks = [
         (np.stack([signs(known.seed, t, size) for t in rounds]), scalars[:, rounds])
@@ -79,7 +72,7 @@ def _guesses(found: Answered, known: Knowledge) -> LabelGuesses:
     scores = []
     free = []
     for place, (batch, granted, labels) in enumerate(
-        zip(found.ids[0].cpu(), few.ids.cpu(), few.labels.cpu(), strict=True)
+        zip(answered.ids[0].cpu(), few.ids.cpu(), few.labels.cpu(), strict=True)
     ):
         places = (batch[None] == granted[:, None]).int().argmax(1).numpy()
         of_known = np.eye(known.classes)[labels.numpy()]
@@ -91,11 +84,10 @@ def _guesses(found: Answered, known: Knowledge) -> LabelGuesses:
         rest = np.setdiff1d(np.arange(size), places)
         scores.append(torch.from_numpy(logs[rest]))
         free.append(batch[torch.from_numpy(rest)])
-    stacked = torch.stack(scores)[None]
-    return LabelGuesses(stacked.argmax(3), torch.stack(free)[None], stacked)
+    return LabelGuesses.of(torch.stack(scores)[None], torch.stack(free)[None])
 
 
-def blocks_of(rounds: int, per_record: int, *, clipped: bool) -> list[NDArray[np.int64]]:
+def blocks_of(rounds: int, per_record: int, *, clipped: bool) -> list[Ints]:
     """Return the numbers of `rounds` in blocks of about one size, or one round each where there are fewer."""
     return np.array_split(np.arange(rounds), min(rounds, per_record * (BLOCKS if clipped else 1)))
 
@@ -115,9 +107,9 @@ def explained(
         known: Those labels, one-hot (n, classes); a class of which none is known is nobody's.
         noise: Standard deviation of a scalar's error, in units of what a record is worth.
     """
-    starts = (mixture(rows, places, known, sweeps) for sweeps in (ITERATIONS, 1))
-    found = [mean_field(start, blocks, places, known, noise) for start in starts]
-    return min(found, key=lambda one: one[1])[0]
+    starts = (mixture(rows, places, known, iterations) for iterations in (ITERATIONS, 1))
+    logs, _ = min((mean_field(start, blocks, places, known, noise) for start in starts), key=lambda fit: fit[1])
+    return logs
 
 
 def mixture(rows: Floats, places: Floats, known: Floats, iterations: int = ITERATIONS) -> Floats:
@@ -193,7 +185,7 @@ def signing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
         return torch.from_numpy(reach * signs(setting.seed, number, size)[:, None] * along)
 
     client = holding(setting, per_record, question)
-    starts = np.cumsum([len(part) for part in blocks_of(client.rounds, per_record, clipped=clipped)])
+    starts = np.cumsum([len(rounds) for rounds in blocks_of(client.rounds, per_record, clipped=clipped)])
 
     def block_of(number: int) -> int:
         return int(np.searchsorted(starts, number % client.rounds, side="right"))
@@ -202,7 +194,7 @@ def signing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
 
 
 def without_noise(setting: AttackSetting) -> AttackSetting:
-    """Signatures on DPZV's scalars without noise at a server that does not learn, for as long as one batch is held."""
+    """Return DPZV without noise at a server that does not learn, for as long as one batch is held."""
     return held_on_dpzv(setting, {"server_update": "frozen"}, SPEC.count(setting, "rounds_per_record"))
 
 
@@ -212,9 +204,7 @@ SPEC = AttackSpec(
     adversaries=("malicious-client",),
     infer=infer,
     mounted_by=mount_labels,
-    goal=Goal(
-        Positive("label_signature on dpzv without noise: must be 0.9 at least", without_noise, 0.9), baselines=reordered
-    ),
+    goal=Goal(Positive("label_signature on dpzv without noise: must be 0.9 at least", without_noise, 0.9)),
     needs=Needs(suggests={"epochs": 120}, conditions=probe.SPEC.needs.conditions),
     setup=Setup(
         options={"rounds_per_record": 10, "labels_per_class": 1},

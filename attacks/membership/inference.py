@@ -14,20 +14,19 @@ A client has no released model; what its mail tells of a record stands for the c
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mechanisms.core.channel import View
 
 from ..core import needs
 from ..core.knowledge import Knowledge, Population
-from ..core.metrics import Booleans, Floats, trial_areas
+from ..core.metrics import Booleans, Floats, Ints, trial_areas
 from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, Condition, Goal, Needs, Positive, Setup
 from .mount import half_of_pool, membership_rounds, mount_membership, overfitted
 
 
 def by_loss(view: View, known: Knowledge) -> Floats:
-    """Scores (targets, P): minus the loss of each record, log p, under the released model; a client's confidence."""
+    """Return scores (targets, P): log p of each record under the released model, or a client's confidence."""
     confidence = known.granted(Population).confidence
     if view.adversary.kind == "client":
         return confidence
@@ -74,7 +73,7 @@ FOLDS = 8
 
 
 def by_likelihood(view: View, known: Knowledge) -> Floats:
-    """Scores (targets, P): log-likelihood ratios (online), or standardised distances (offline).
+    """Return scores (targets, P): log-likelihood ratios (online), or standardised distances (offline).
 
     Of several queries about each record they add up: the covariance of the answers is taken to be diagonal.
     """
@@ -119,9 +118,9 @@ def better_variant(shadows: Floats, members: Booleans) -> str:
     the ROC curve decides. What the shadow models of answers (S, queries, P) trained on is known, `members` (S, P). A
     single one leaves nothing to attack it by: offline, which has fewer numbers to fit.
     """
-    part = np.arange(len(shadows)) % FOLDS
+    folds = np.arange(len(shadows)) % FOLDS
     areas = dict.fromkeys(("offline", "online"), 0.0)
-    for left in (part == fold for fold in range(min(FOLDS, len(shadows)))):
+    for left in (folds == fold for fold in range(min(FOLDS, len(shadows)))):
         if left.all():
             break
         for name in areas:
@@ -131,7 +130,7 @@ def better_variant(shadows: Floats, members: Booleans) -> str:
 
 
 def fits(confidence: Floats, chosen: Booleans) -> tuple[Floats, Floats]:
-    """Mean and variance (P,) of each record's confidence (S, P) over the `chosen` models, booleans (S, P).
+    """Return mean and variance (P,) of each record's confidence (S, P) over the `chosen` models, booleans (S, P).
 
     Variances lean on one for all records by as much as they are alike: on an inverse gamma prior that is fitted to them
     (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, section 6.2). Means lean on that over
@@ -150,8 +149,8 @@ def fits(confidence: Floats, chosen: Booleans) -> tuple[Floats, Floats]:
 ALIKE = 1e6
 
 
-def variance_prior(squares: Floats, free: NDArray[np.int_]) -> tuple[float, float]:
-    """Degrees of freedom and variance of the prior of variances, of sums of squares (P,) with `free` (P,) degrees."""
+def variance_prior(squares: Floats, free: Ints) -> tuple[float, float]:
+    """Return degrees of freedom and variance of the prior, by sums of squares (P,) of `free` (P,) degrees."""
     from scipy.optimize import brentq
     from scipy.special import digamma, polygamma
 
@@ -212,7 +211,7 @@ LIRA_SPEC = replace(
 
 
 def by_ratios(view: View, known: Knowledge) -> Floats:
-    """Scores (targets, P): the share of population records that each record beats by gamma."""
+    """Return scores (targets, P): the share of population records that each record beats by gamma."""
     population = known.granted(Population)
     without = ~population.members
     out = np.where(without, _probability(population.shadows), 0.0).sum(0) / np.maximum(without.sum(0), 1)
@@ -226,7 +225,7 @@ def by_ratios(view: View, known: Knowledge) -> Floats:
 
 
 def shares_beaten(ratios: Floats, population: Floats, gamma: float) -> Floats:
-    """Share of `population` (n,) that each of `ratios` (P,) is at least `gamma` times as large as."""
+    """Return the share of `population` (n,) that each of `ratios` (P,) is at least `gamma` times as large as."""
     ordered = np.sort(population * gamma)
     return np.searchsorted(ordered, ratios, side="right") / len(ordered)
 

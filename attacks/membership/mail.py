@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms.core.channel import SERVER, Message
 
+from ..core.metrics import Floats, Ints
 from ..core.predictions import log_odds, log_probabilities
 
 # Share of the reference gradients that a round keeps: they turn as training goes on.
@@ -28,7 +30,7 @@ LARGEST = 1e6
 
 
 def sharing_own_block(pool: VerticalDataset) -> VerticalDataset:
-    """`pool` whose records 2i + 1 have the block of record 2i at client 1."""
+    """Return `pool` whose records 2i + 1 have the block of record 2i at client 1."""
     own, *others = pool.train.features
     block = own.copy()
     block[1::2] = block[::2]
@@ -44,7 +46,7 @@ class MailReader:
     """
 
     client: int
-    candidates: np.ndarray
+    candidates: Ints
     classes: int
     _served: bool = False
     _sum: Tensor | None = None
@@ -55,24 +57,24 @@ class MailReader:
         ids = message.ids
         if (message.sender, message.receiver) != (SERVER, self.client) or ids is None:
             return
-        told = message.payload.double()
+        payload = message.payload.double()
         predicted = message.kind == "prediction"
         logs = log_probabilities(message.payload, ids >= 0, self.classes) if predicted else None
-        if self._served and logs is None:
-            return
-        if logs is not None and not self._served:
-            self._served, self._sum = True, None
         if logs is not None:
+            if not self._served:
+                self._served, self._sum = True, None
             values = log_odds(logs)
+        elif self._served:
+            return
         elif message.kind == "gradient":
-            values = self._agreement(told, ids)
+            values = self._agreement(payload, ids)
         else:
-            told = told[..., 0] if message.kind == "losses" else told.abs()
-            values = -told.reshape(len(told), -1).mean(1)[:, None, None].expand(*ids.shape, self.classes)
+            sizes = payload[..., 0] if message.kind == "losses" else payload.abs()
+            values = -sizes.reshape(len(sizes), -1).mean(1)[:, None, None].expand(*ids.shape, self.classes)
         self._add(ids, values)
 
-    def confidence(self) -> np.ndarray:
-        """Confidence (K, 2 * pairs) in every candidate, in the order of the pool; 0 for ids that never came."""
+    def confidence(self) -> Floats:
+        """Return confidence (K, 2 * pairs) in every candidate, in the order of the pool; 0 for ids that never came."""
         if self._sum is None:
             return np.zeros((1, self.candidates.size))
         means = (self._sum[..., :-1] / self._sum[..., -1:].clamp(min=1)).cpu().numpy()
@@ -82,26 +84,23 @@ class MailReader:
         """Add `values` (K, B, classes) to the ids (K, B); what is not finite, of a diverged model, tells nothing."""
         if self._sum is None:
             self._sum = values.new_zeros(len(ids), len(self.candidates), self.classes + 1)
-        told = values.isfinite().all(2, keepdim=True) & (ids >= 0).unsqueeze(2)  # -1 fills up a short batch
-        kept = torch.where(told, values.clamp(-LARGEST, LARGEST), 0.0)
+        valid = values.isfinite().all(2, keepdim=True) & (ids >= 0).unsqueeze(2)  # -1 fills up a short batch
+        kept = torch.where(valid, values.clamp(-LARGEST, LARGEST), 0.0)
         # The last place counts.
-        counted = torch.cat((kept, told), 2)
+        counted = torch.cat((kept, valid), 2)
         self._sum.scatter_add_(1, ids.clamp(min=0).unsqueeze(2).expand(counted.shape), counted)
 
     def _agreement(self, gradients: Tensor, ids: Tensor) -> Tensor:
-        """Cosine (K, B, classes) of gradients (K, B, width) with each class's reference, before it takes them in."""
-        units = gradients / gradients.norm(dim=2, keepdim=True).clamp(min=1e-300)
+        """Return cosines (K, B, classes) of gradients (K, B, width) with each class's reference before these."""
+        units = normalize(gradients, dim=2, eps=1e-300)
         diverged = ~units.isfinite().all(2, keepdim=True)
         if self._reference is None:
             self._reference = units.new_zeros(len(units), self.classes, units.shape[2])
-        reference = self._reference / self._reference.norm(dim=2, keepdim=True).clamp(min=1e-300)
-        found: Tensor = units @ reference.mT
+        cosines: Tensor = units @ normalize(self._reference, dim=2, eps=1e-300).mT
         learnt = units.masked_fill(diverged, 0.0)
-        self._reference = MEMORY * self._reference + self._known(ids).mT @ learnt
-        return found
-
-    def _known(self, ids: Tensor) -> Tensor:
-        """One-hot label (K, B, classes) of ids whose candidates have one label; zeros elsewhere."""
+        # One-hot labels of ids whose candidates have one label; zeros elsewhere.
         first, second = self.candidates.T
-        rows = np.eye(self.classes)[first] * (first == second)[:, None]
-        return torch.from_numpy(rows).to(ids.device)[ids]
+        labels = np.eye(self.classes)[first] * (first == second)[:, None]
+        known = torch.from_numpy(labels).to(ids.device)[ids]
+        self._reference = MEMORY * self._reference + known.mT @ learnt
+        return cosines

@@ -7,7 +7,6 @@ replace-record, every record is in with probability one half, and every replica 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from mechanisms.core.joining import joined
 
 from ..core.controls import at_chance, by_coins, labels_by_heart
 from ..core.knowledge import Population
-from ..core.metrics import auc_interval, low_rates
+from ..core.metrics import Booleans, Floats, Ints, auc_interval, low_rates
 from ..core.run import public_knowledge
 from ..core.setting import AttackSetting
 from ..core.spec import SECOND, AttackOutcome, AttackSpec, CoinGame, DoesNotApply
@@ -47,32 +46,31 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     coins = coins_of(setting.seed, range(trainings), len(pool.train) // 2)
     queries = int(spec.own_options(setting).get("queries_per_record", 1))
     run, at_once = train_all(pool, setting, coins, kept=targets, copies=queries - 1)
-    one = replace(setting, dataset=half_of_pool(spec, setting))
-    plan = one.plan()
-    public = public_knowledge(spec, one, plan)
-    # What a client read of its mail stands in its knowledge as confidences, where a release's come from the model.
-    view = View(setting.looks)
+    of_half = replace(setting, dataset=half_of_pool(spec, setting))
+    plan = of_half.plan()
+    public = public_knowledge(spec, of_half, plan)
     confidence = setting.confidence
-    # The control targets trained on coins of their own; the attack is scored against the coins of the others.
-    parts = [targets, 2 * targets]
-    *asked, of_shadows = np.split(run.confidence, parts)
-    *outside, outside_of_shadows = np.split(run.outside, parts)
-    *copies, copies_of_shadows = np.split(run.copies, parts)
-    members, _, in_shadows = np.split(run.members, parts)
+    members = run.members[:targets]
 
-    def scores_of(part: int) -> Any:
+    def scores_of(first: int) -> Floats:
+        attacked = slice(first, first + targets)
+        shadows = slice(2 * targets, None)
         population = Population(
-            confidence=asked[part],
-            outside=outside[part],
-            shadows=of_shadows,
-            shadows_outside=outside_of_shadows,
-            members=in_shadows,
-            copies=copies[part],
-            shadows_copies=copies_of_shadows,
+            confidence=run.confidence[attacked],
+            outside=run.outside[attacked],
+            shadows=run.confidence[shadows],
+            shadows_outside=run.outside[shadows],
+            members=run.members[shadows],
+            copies=run.copies[attacked],
+            shadows_copies=run.copies[shadows],
         )
-        return spec.infer(view, replace(public, grants=(population,)))
+        # What a client read of its mail stands in its knowledge as confidences, where a release's come from the model.
+        scores: Floats = spec.infer(View(setting.looks), replace(public, grants=(population,)))
+        return scores
 
-    scores, in_control = map(scores_of, (0, 1))
+    scores = scores_of(0)
+    # The control targets trained on coins of their own; the attack is scored against the coins of the others.
+    in_control = scores_of(targets)
     control = at_chance(
         auc_interval(in_control, members, confidence),
         what="trained on other members than the true ones: must be at chance",
@@ -94,33 +92,32 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     )
 
 
-def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[str, float]]:
-    """Rows of false and true positive rate on a grid that is fine where false positives are rare."""
+def roc(scores: Floats, members: Booleans, points: int = 40) -> list[dict[str, float]]:
+    """Return rows of false and true positive rate on a grid that is fine where false positives are rare."""
     inside = np.sort(scores[members])
     outside = np.sort(scores[~members])
     rates = np.concatenate(([0.0], np.logspace(-3, 0, points)))
     # Of all non-members that are allowed none is left to set a threshold.
     thresholds = np.append(outside[::-1], -np.inf)[(rates * outside.size).astype(int)]
     above = (inside.size - np.searchsorted(inside, thresholds, side="right")) / inside.size
-    names = "false positive rate", "true positive rate"
-    return [dict(zip(names, pair, strict=True)) for pair in np.stack((rates, above), 1).tolist()]
+    pairs = zip(rates.tolist(), above.tolist(), strict=True)
+    return [{"false positive rate": false, "true positive rate": true} for false, true in pairs]
 
 
-def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:
+def pair_game(scores: Floats, coins: Ints) -> CoinGame | None:
     """Return the game of all pairs of records of all targets, from scores (targets, P) and coins (targets, pairs).
 
     The score of a pair is how much likelier its second record is a member than its first. Changing one coin replaces
     one record, and the trainings of all targets together are one mechanism of all their coins; theorem 5.2 of Steinke,
     Nasr and Jagielski (NeurIPS 2023) allows for dependence within a target. None where all coins fell alike.
     """
-    pairs = f"{coins.size:,} pairs of records of {len(coins):,} trainings"
-    words = f"{pairs}, of which a fair coin picked one; {SECOND}"
+    words = f"{coins.size:,} pairs of records of {len(coins):,} trainings, of which a fair coin picked one; {SECOND}"
     likelier = scores[:, 1::2] - scores[:, ::2]
     return CoinGame.of(likelier, coins == 1, "replace-record", words)
 
 
 def overfitted(setting: AttackSetting) -> AttackSetting:
-    """Split learning far past the point where it fits labels dealt at random: no noise, and all is learnt by heart."""
+    """Return split learning that goes on until labels dealt at random are learnt by heart, without noise."""
     options = {"batch_size": 16, "epochs": 100, "server_rate": 0.05, "client_rate": 0.05}
     dataset = labels_by_heart(setting.dataset, setting.seed)
     own = {"pool": 256, "shadows": 64}
@@ -134,15 +131,15 @@ class ShadowRun:
     `copies` (K, Q, P) are confidences in Q copies of each record.
     """
 
-    confidence: np.ndarray
-    copies: np.ndarray
-    outside: np.ndarray
-    members: np.ndarray
+    confidence: Floats
+    copies: Floats
+    outside: Floats
+    members: Booleans
     trained: TrainedStack
 
 
 def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
-    """`size` records (an even number) of the training part, drawn by the seed; the test part stays.
+    """Return `size` records (an even number) of the training part, drawn by the seed; the test part stays.
 
     Raises:
         InputError: The data have fewer, or half of them is less than a batch.
@@ -157,19 +154,21 @@ def _pool_size(setting: AttackSetting, size: int) -> int:
     half = min(size, setting.records) // 2
     batch = setting.config.batch_size
     if half < batch:
-        least = f"must be at least the batch of {batch}: half of the pool is trained on"
-        raise DoesNotApply(f"option pool gives {half} records to train on, {least}")
+        raise DoesNotApply(
+            f"option pool gives {half} records to train on, must be at least the batch of {batch}: half of the pool "
+            f"is trained on"
+        )
     return 2 * half
 
 
-def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> np.ndarray:
-    """Fair coins (K, pairs), each replica's from a stream of its own; `MemoryError` where they do not fit."""
+def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> Ints:
+    """Return fair coins (K, pairs), each replica's from its own stream; `MemoryError` where they do not fit."""
     check_memory(8 * len(replicas) * pairs, f"coins of {len(replicas)} trainings")
     return np.stack([stream(seed, Purpose.CANARY, 1, k).integers(2, size=pairs) for k in replicas])
 
 
-def chosen_rows(coins: np.ndarray) -> np.ndarray:
-    """Rows (K, pairs) of the pool that coins (K, pairs) choose: of records 2i and 2i + 1 one."""
+def chosen_rows(coins: Ints) -> Ints:
+    """Return the rows (K, pairs) of the pool that coins (K, pairs) choose: of records 2i and 2i + 1 one."""
     return np.asarray(2 * np.arange(coins.shape[1]) + coins)
 
 
@@ -185,7 +184,7 @@ def half_of_pool(spec: AttackSpec, setting: AttackSetting) -> VerticalDataset:
     return replace(pool, train=take(pool.train, chosen_rows(coins)[0]))
 
 
-def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, copies: int = 0) -> ShadowRun:
+def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: Ints, copies: int = 0) -> ShadowRun:
     """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail.
 
     Released models are also asked about so many `copies` of each record, which `nearby` makes.
@@ -195,12 +194,12 @@ def train_on_coins(pool: VerticalDataset, setting: AttackSetting, coins: np.ndar
     data = replace(setting, dataset=pool).data(labels[rows])
     selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
     mail = MailReader(setting.client, labels.reshape(-1, 2), pool.classes)
-    observers = [mail] if setting.adversary == "client" else []
-    trained = setting.train(selected, observers=observers)
+    by_mail = setting.adversary == "client"
+    trained = setting.train(selected, observers=[mail] if by_mail else [])
     members = np.zeros((len(coins), len(labels)), dtype=bool)
     np.put_along_axis(members, rows, True, axis=1)
     around = np.zeros((len(coins), copies, len(labels)))
-    if observers:
+    if by_mail:
         return ShadowRun(mail.confidence(), around, np.zeros((len(coins), 0)), members, trained)
     if trained.answers:  # a system was asked where it was trained
         outside, inside = map(torch.from_numpy, trained.answers)
@@ -225,25 +224,25 @@ def nearby(blocks: Sequence[Tensor], seed: int, number: int) -> list[Tensor]:
 
 
 def train_all(
-    pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, kept: int, copies: int = 0
+    pool: VerticalDataset, setting: AttackSetting, coins: Ints, *, kept: int, copies: int = 0
 ) -> tuple[ShadowRun, int | None]:
-    """`train_on_coins` for all of `coins`, in one stack or, where memory runs out, in ever smaller ones.
+    """Do `train_on_coins` for all of `coins`, in one stack or, where memory runs out, in ever smaller ones.
 
     Of what was trained the first `kept` replicas stay. Also returns how many memory sufficed for at a time, None where
     for all.
     """
 
-    def part(one: AttackSetting, places: slice) -> ShadowRun:
-        return train_on_coins(pool, one, coins[places], copies)
+    def work(stack: AttackSetting, places: slice) -> ShadowRun:
+        return train_on_coins(pool, stack, coins[places], copies)
 
     every = replace(setting, trials=len(coins))
-    runs, at_once = every.in_stacks(part, rounds_of(setting.config, coins.shape[1]))
+    runs, at_once = every.in_stacks(work, rounds_of(setting.config, coins.shape[1]))
     run = joined(runs)
     return replace(run, trained=only(run.trained, kept)), at_once
 
 
-def confidences(logits: Tensor, labels: np.ndarray) -> np.ndarray:
-    """log(p / (1 - p)) of the probability p of each record's label, (K, n): what released models say (LiRA, eq. 4).
+def confidences(logits: Tensor, labels: Ints) -> Floats:
+    """Return log(p / (1 - p)) of the probability p of each record's label, (K, n) (LiRA, eq. 4).
 
     Of `logits` (K, n, classes) and `labels` (n,). Cut to +-`LARGEST` where a model has no finite answer.
     """
@@ -251,14 +250,14 @@ def confidences(logits: Tensor, labels: np.ndarray) -> np.ndarray:
     place = torch.from_numpy(labels).to(logits.device).expand(len(logits), -1).unsqueeze(2)
     own = logits.gather(2, place).squeeze(2)
     others = logits.scatter(2, place, -torch.inf).logsumexp(2)
-    found: np.ndarray = (own - others).nan_to_num(nan=0.0).clamp(-LARGEST, LARGEST).cpu().numpy()
-    return found
+    odds: Floats = (own - others).nan_to_num(nan=0.0).clamp(-LARGEST, LARGEST).cpu().numpy()
+    return odds
 
 
 def only(trained: TrainedStack, count: int) -> TrainedStack:
     """Return the first `count` replicas of a stack."""
     stacks = (*trained.clients, trained.server)
-    *clients, server = (replace(one, flat=one.flat[:count]) for one in stacks)
+    *clients, server = (replace(stack, flat=stack.flat[:count]) for stack in stacks)
     return replace(
         trained,
         clients=tuple(clients),

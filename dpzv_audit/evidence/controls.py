@@ -52,7 +52,7 @@ def _pooled(attack: str, name: str, runs: Sequence[Control], least: float) -> Po
 
     # Chance differs from block to block with what the attack guesses: bets are on the distance from it.
     apart = np.array([run.value - run.expected for run in runs])
-    test = by_bets(0.5 + 0.5 * apart / (1.0 - least), 0.5, what="blocks of trainings")
+    test = by_bets(0.5 + 0.5 * apart / (1.0 - least), 0.5, unit="blocks of trainings")
     return control if test is None else replace(control, p_value=test.p, tested_by=test.by)
 
 

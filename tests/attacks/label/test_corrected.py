@@ -6,7 +6,7 @@ import torch
 
 from attacks import AttackSetting, attack_named
 from attacks.core.spec import DoesNotApply
-from attacks.label.corrected import class_logs, mean_gradients, mixture, names, regression
+from attacks.label.corrected import class_logs, mixture, names, regression
 from mechanisms import METHODS
 from mechanisms.defences import defence_of
 from mechanisms.defences.private_labels import response_matrix
@@ -58,14 +58,6 @@ def test_its_scores_certify_no_more_than_a_response_states(digits):
     outcome = found("label_corrected", digits, {"name": "label-rr"}, epochs=3, pilot=False, trials=4)
     assert 0.3 < certified(outcome.game, delta=1e-9, confidence=1 - 1e-4) <= 1.0
     assert outcome.controls["shuffled_labels"].value < 0.15
-
-
-def test_the_mean_gradient_of_a_record_is_over_its_rounds():
-    gradients = torch.tensor([[[[1.0], [2.0]]], [[[4.0], [5.0]]]])
-    ids = torch.tensor([[[0, 2]], [[2, 1]]])
-    means = mean_gradients(gradients, ids, 4)[0, :, 0]
-    assert means[:3].tolist() == [1.0, 5.0, 3.0]
-    assert means[3].isnan()
 
 
 def responses(count=4000, classes=3, epsilon=1.0, seed=0):

@@ -24,7 +24,7 @@ ALLOWED = int(binom.isf(1e-4, AUDITS, 0.05))
 
 def dealt(trials=4, records=200, classes=4, seed=0):
     setting = small_setting(DIRECT, data=random_dataset(records, classes=classes), trials=trials)
-    return label_coins(replace(setting, seed=seed))
+    return label_coins(DIRECT, replace(setting, seed=seed))
 
 
 def guesses_of(scores):
@@ -52,7 +52,7 @@ def test_a_granted_label_plays_no_game_and_tells_of_no_coin():
     spec = ATTACKS["label_completion"]
     data = random_dataset(records=80)
     setting = small_setting(spec, "split", data, trials=5, first=5, options_of_attack={"labels_per_class": 3})
-    coins = label_coins(setting, spec)
+    coins = label_coins(spec, setting)
     ids = coins.granted.ids.numpy()
     assert ids.shape == (5, 12)
     assert not np.take_along_axis(coins.plays, ids, 1).any()

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import multivariate_normal
 
 from attacks.core.run import attacked_run
-from attacks.label.scalar import SPEC, Design, fourier_features, infer, likeliest_means, told_by
+from attacks.label.scalar import SPEC, Design, fourier_features, infer, likeliest_means, measurements_of
 
 from ...helpers.refusals import one_line
 from ..conftest import mount, small_setting
@@ -60,7 +60,7 @@ def test_moves_are_the_jacobian_times_the_direction():
     """A linear layer's output moves by U x + b for a direction (U, b) of its weights and biases."""
     one = small_setting(SPEC, options={"dtype": "float64"}, trials=2)
     run = attacked_run(SPEC, one)
-    told = told_by(run.view, run.known)
+    told = measurements_of(run.view, run.known)
     moves, ids = told.moves, told.ids
     directions = run.view.noted(1, "direction")
     assert told.scalars.shape == moves.shape[:2] == (12, 2)
@@ -75,7 +75,7 @@ def test_all_clients_together_know_what_each_label_would_tell(method, options):
     """Without noise a scalar is the mean of what the true labels would tell, whatever the clip (0.05 bites)."""
     one = small_setting(SPEC, method, options={"dtype": "float64", **options}, trials=2, adversary="colluding-clients")
     run = attacked_run(SPEC, one)
-    told = told_by(run.view, run.known)
+    told = measurements_of(run.view, run.known)
     assert len(told.scalars) == run.trained.rounds
     labels = torch.from_numpy(one.labels)[told.ids].unsqueeze(3)
     under = -told.moves
