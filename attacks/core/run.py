@@ -19,7 +19,7 @@ from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.joining import joined
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 
-from .knowledge import FewLabels, Knowledge, OwnParty, SomeFeatures
+from .knowledge import FewLabels, Knowledge, OwnParty
 from .metrics import Ints, class_shares
 from .setting import AttackSetting, Progress
 from .spec import AttackSpec, DoesNotApply
@@ -124,8 +124,6 @@ def attacked_run(
         known = replace(known, batches=batches_of(log))
     if looks.clients:
         grants += own_party(data, setting, trained)
-    if setting.adversary == "server":
-        grants.append(some_features(data, setting, known.options["known_records"]))
     return AttackedRun(
         view=view,
         known=replace(known, grants=tuple(grants)),
@@ -222,14 +220,6 @@ def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewL
         drawn.append(np.concatenate((first, np.setdiff1d(order, first)))[: per_class * classes])
     ids = torch.from_numpy(np.concatenate(drawn)).view(setting.trials, -1)
     return FewLabels(ids.to(setting.device), rows.gather(1, ids).to(setting.device))
-
-
-def some_features(data: TrainingData, setting: AttackSetting, count: int) -> SomeFeatures:
-    """Return `count` records of client 1, at most half of them all, drawn by the seed: what a server may know."""
-    order = stream(setting.seed, Purpose.ATTACK, 7).permutation(data.records)
-    ids = np.sort(order[: min(count, data.records // 2)])
-    chosen = torch.from_numpy(ids).to(setting.device)
-    return SomeFeatures(chosen, data.features[setting.client - 1][chosen])
 
 
 def permuted_labels(setting: AttackSetting) -> Ints:

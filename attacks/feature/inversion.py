@@ -19,7 +19,7 @@ from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms.core.channel import Message, View
-from mechanisms.core.context import dtype_of
+from mechanisms.core.context import TrainingData, dtype_of
 
 from ..core import needs
 from ..core.controls import at_chance, by_bets
@@ -219,6 +219,14 @@ def memory_needed(setting: AttackSetting) -> int:
     return values * setting.trials * (sent + setting.records * config.embedding) + decoding
 
 
+def some_features(data: TrainingData, setting: AttackSetting) -> tuple[SomeFeatures]:
+    """Grant the features of `known_records` records of client 1, drawn by the seed: at most half of them all."""
+    order = stream(setting.seed, Purpose.ATTACK, 7).permutation(data.records)
+    ids = np.sort(order[: min(SPEC.count(setting, "known_records"), data.records // 2)])
+    chosen = torch.from_numpy(ids).to(setting.device)
+    return (SomeFeatures(chosen, data.features[setting.client - 1][chosen]),)
+
+
 def features_to_fit(setting: AttackSetting) -> str | None:
     """Need features to compare, and records to fit a decoder on."""
     if setting.dataset.train.features[0].dtype != np.float32:
@@ -258,7 +266,11 @@ SPEC = AttackSpec(
         reads=("table", "embeddings"),
         reads_of=(ATTACKER,),
     ),
-    setup=Setup(options={"known_records": 200, "embeddings": "auto"}, choices={"embeddings": ("auto", *SENT)}),
+    setup=Setup(
+        options={"known_records": 200, "embeddings": "auto"},
+        choices={"embeddings": ("auto", *SENT)},
+        grants=some_features,
+    ),
 )
 
 
