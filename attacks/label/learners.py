@@ -16,7 +16,7 @@ from torch import Tensor
 from dpzv_audit.base.seeds import Purpose, stream
 
 from ..core.knowledge import FewLabels, Knowledge
-from ..core.metrics import Floats
+from ..core.metrics import Floats, Ints
 from .head import train_head
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def by_spreading(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge
     from sklearn.decomposition import PCA
     from sklearn.semi_supervised import LabelSpreading
 
-    def learn(inside: Floats, beyond: Floats, ids: Floats, labels: Floats, replica: int) -> list[Floats]:
+    def learn(inside: Floats, beyond: Floats, ids: Ints, labels: Ints, replica: int) -> list[Floats]:
         if min(inside.shape) > COMPONENTS:
             components = PCA(COMPONENTS, random_state=0).fit(inside)
             inside = components.transform(inside)
@@ -68,7 +68,7 @@ def by_regression(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledg
     """Fit a logistic regression on the labelled rows alone, each training by itself."""
     from sklearn.linear_model import LogisticRegression
 
-    def learn(inside: Floats, beyond: Floats, ids: Floats, labels: Floats, replica: int) -> list[Floats]:
+    def learn(inside: Floats, beyond: Floats, ids: Ints, labels: Ints, replica: int) -> list[Floats]:
         scale = inside.std(0).mean() + 1e-9
         model = LogisticRegression(C=PENALTY, max_iter=300).fit(inside[ids] / scale, labels)
         return [_predicted(model, rows / scale, known.classes) for rows in (inside, beyond)]
@@ -119,7 +119,7 @@ def folds(few: FewLabels, classes: int) -> Iterator[tuple[FewLabels, FewLabels]]
 
 
 def _one_by_one(
-    learn: Callable[[Floats, Floats, Floats, Floats, int], list[Floats]],
+    learn: Callable[[Floats, Floats, Ints, Ints, int], list[Floats]],
     rows: Tensor,
     outside: Tensor,
     few: FewLabels,
@@ -134,7 +134,7 @@ def _one_by_one(
     return inside, beyond
 
 
-def _in_graph(ids: Floats, records: int, seed: int, replica: int) -> Floats:
+def _in_graph(ids: Ints, records: int, seed: int, replica: int) -> Ints:
     """Return places of `GRAPH` of all records at most: the labelled `ids` and, drawn at random, others."""
     rest = np.setdiff1d(np.arange(records), ids)
     drawn = stream(seed, Purpose.ATTACK, replica, 12).permutation(rest)[: GRAPH - len(ids)]
