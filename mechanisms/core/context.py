@@ -226,6 +226,12 @@ class TrainingData:
             return self.features[0].shape[0]
         return self.selection.shape[1]
 
+    @property
+    def like(self) -> Tensor:
+        """Return a tensor of the precision and device of losses: of token ids these are in single precision."""
+        block = self.features[0]
+        return block if block.is_floating_point() else torch.empty(0, device=block.device)
+
     @classmethod
     def of(
         cls, dataset: VerticalDataset, *, dtype: torch.dtype, device: str, labels: np.ndarray | None = None

@@ -39,11 +39,10 @@ class ConfusionalAutoencoder(Defence):
     def on_labels(self, data: TrainingData, draws: Draws) -> TrainingData:
         """See `Defence.on_labels`."""
         coder = _of_replicas(data.classes, self.entropy, draws.seed, tuple(draws.replicas), draws.place)
-        like = data.features[0] if data.features[0].is_floating_point() else torch.empty(0, device=data.labels.device)
-        soft = coder.soft.to(like)
+        soft = coder.soft.to(data.like)
         labels = data.labels.expand(len(soft), -1)
         rows = soft.gather(1, labels.unsqueeze(2).expand(-1, -1, data.classes))
-        decoder = LabelDecoder(tuple(tensor.to(like) for tensor in coder.decoder))
+        decoder = LabelDecoder(tuple(tensor.to(data.like) for tensor in coder.decoder))
         return replace(data, labels=rows.argmax(2), soft=SoftTargets(rows), decoder=decoder)
 
 

@@ -4,8 +4,9 @@ Groups follow from features alone, from what each client can send without having
 label is read. Draws come from the same source as the run's noise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import repeat
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -53,14 +54,10 @@ class _LabelDefence(Defence):
         """See `Defence.releases`."""
         return LabelRelease(self.epsilon)
 
-    def _each(
-        self, data: TrainingData, draws: Draws, mechanism: Mechanism[P], public: Callable[[int], P]
-    ) -> TrainingData:
-        """Return the data with each replica's labels privatised by `mechanism`, given what is `public` at its place."""
-        released = []
+    def _each(self, data: TrainingData, draws: Draws, mechanism: Mechanism[P], public: Iterable[P]) -> TrainingData:
+        """Return the data with labels privatised by `mechanism`, given what is `public` for each replica."""
         labels = data.labels.expand(len(draws.replicas), -1).cpu().numpy().astype(np.int64)
-        for place, replica in enumerate(draws.replicas):
-            released.append(mechanism(labels[place], public(place), draws.bits(replica)))
+        released = list(map(mechanism, labels, public, map(draws.bits, draws.replicas)))
         private = torch.from_numpy(np.stack([replica.labels for replica in released])).to(data.labels)
         return replace(data, labels=private, soft=_soft(released, data))
 
@@ -70,9 +67,7 @@ def _soft(released: list[PrivateLabels], data: TrainingData) -> SoftTargets | No
     held = [labels for labels in rows if labels is not None]
     if not held:
         return None
-    # Features may be token ids: losses are in single precision then.
-    like = data.features[0] if data.features[0].is_floating_point() else torch.empty(0, device=data.labels.device)
-    return SoftTargets(torch.from_numpy(np.stack(held)).to(like), likelihoods=released[0].likelihoods is not None)
+    return SoftTargets(torch.from_numpy(np.stack(held)).to(data.like), likelihoods=released[0].likelihoods is not None)
 
 
 class LabelResponse(_LabelDefence):
@@ -93,11 +88,11 @@ class LabelResponse(_LabelDefence):
     def on_labels(self, data: TrainingData, draws: Draws) -> TrainingData:
         """See `Defence.on_labels`."""
 
-        def respond(labels: Whole, groups: Whole, bits: BitSource) -> PrivateLabels:
+        def respond(labels: Whole, public: None, bits: BitSource) -> PrivateLabels:
             responses = by_response(labels, data.classes, self.epsilon, bits)
             return responses if self.correction else replace(responses, likelihoods=None)
 
-        return self._each(data, draws, respond, lambda place: np.zeros(data.records, np.int64))
+        return self._each(data, draws, respond, repeat(None))
 
 
 class _Grouped(_LabelDefence):
@@ -115,8 +110,8 @@ class _Grouped(_LabelDefence):
         """Return how many groups `records` are put into."""
         return self.groups or groups_at(records, classes, self.epsilon, self._grouping(records))
 
-    def _groups(self, data: TrainingData, draws: Draws) -> Callable[[int], Whole]:
-        """Return a function from a replica's place to its groups (N,): one for all, unless records are selected."""
+    def _groups(self, data: TrainingData, draws: Draws) -> Iterator[Whole]:
+        """Return the groups (N,) of each replica: the same for all, unless records are selected."""
         _check_numbers(self.name, data, "group")
         grouping = self._grouping(data.records)
         count = self._count(data.classes, data.records)
@@ -209,8 +204,8 @@ class LabelOneShot(_LabelDefence):
 
 def from_clients(
     data: TrainingData, draws: Draws, own: Callable[[int, Tensor], Tensor], of: Callable[[list[Sent]], P]
-) -> Callable[[int], P]:
-    """Return a function from a replica's place to what is public there, made of what all clients sent.
+) -> Iterator[P]:
+    """Return what is public for each replica, made of what all clients sent.
 
     Args:
         data: What is trained on.
@@ -230,10 +225,7 @@ def from_clients(
     def at(place: int) -> P:
         return of([rows[place].cpu().numpy() for rows in sent])
 
-    if selection is None:
-        shared = at(0)
-        return lambda place: shared
-    return at
+    return repeat(at(0)) if selection is None else map(at, range(len(selection)))
 
 
 def _check_numbers(name: str, data: TrainingData, verb: str) -> None:
