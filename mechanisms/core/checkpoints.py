@@ -20,10 +20,11 @@ from dpzv_audit.base.errors import AuditError, InputError
 from dpzv_audit.base.files import open_plain, read_plain
 from dpzv_audit.base.store import Store
 from dpzv_audit.runs import cpu_features, json_text, version_of
-from mechanisms.core.checkpoint import epochs_in, largest_checkpoint, load_checkpoint, save_checkpoint
-from mechanisms.core.method import Run
-from mechanisms.core.secret import KEY_BYTES
-from mechanisms.core.training import History
+
+from .checkpoint import epochs_in, largest_checkpoint, load_checkpoint, save_checkpoint
+from .method import Run
+from .secret import KEY_BYTES
+from .training import History
 
 
 def run_key(facts: Mapping[str, object]) -> str:

@@ -52,18 +52,13 @@ class ServerTrainer:
         std = config.server_noise_multiplier * config.server_clip if self.update == "dp-sgd" else 0.0
         # A Poisson batch of so many that it matters never has twice the records it is expected to have.
         grid = Grid.of(config.noise, config.server_clip, std, bits=GRADIENT_BITS, records=config.batch_size)
-        self._noise = GaussianNoise(
+        self.noise = GaussianNoise(
             std / config.batch_size if grid is None else std,
             federation.context.noise_streams(federation.dtype),
             shape=(d,),
             purpose=Purpose.SERVER_NOISE,
             grid=grid,
         )
-
-    def skip_to(self, rounds: int) -> None:
-        """Go to where `rounds` rounds are done."""
-        if self.update == "dp-sgd":
-            self._noise.skip_to(rounds)
 
     def loss_differences(self, round_: int, batch: ServerBatch, uploads: Tensor, slot: slice) -> Tensor:
         """Return loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
@@ -108,10 +103,10 @@ class ServerTrainer:
     def _private_gradient(self, batch: ServerBatch) -> Tensor:
         """Return the DP-SGD gradient: per-record gradients clipped to `server_clip`, summed, noised and averaged."""
         config = self._config
-        grid = self._noise.grid
+        grid = self.noise.grid
         server = self._fed.server
         parameters = self._fed.server_parameters
-        noise = self._noise.next()
+        noise = self.noise.next()
         if grid is None:
             total = clipped_gradient_sum(server, parameters, batch, config.server_clip)
             return noise + total / config.batch_size
@@ -148,7 +143,7 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         """See `mechanisms.core.method.Run.skip_to`."""
         super().skip_to(rounds)
         self._channel.noise.skip_to(rounds)
-        self._server.skip_to(rounds)
+        self._server.noise.skip_to(rounds)
 
     def step(self) -> None:
         """Run the next round (algorithm 1, lines 3 to 10)."""
