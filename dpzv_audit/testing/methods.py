@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,10 @@ def check_method(spec: MethodSpec, **options: object) -> None:
     for name, setting in spec.config.model_fields.items():
         require(setting.description, spec, f"setting {name} has no description")
     config = spec.configure(**{**SMALL, **options})
-    with _one_thread():
+    with ExitStack() as threads:
+        # In one thread sums are of one order.
+        threads.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(1)
         _check_seeds(spec, config)
         _check_replicas(spec, config)
         _check_messages(spec, config)
@@ -114,17 +117,6 @@ def _trained(
     return log
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute in one thread: sums are then of one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def _check_seeds(spec: MethodSpec, config: TrainingConfig) -> None:
     first, again, other = (_trained(spec, config, seed=seed) for seed in (7, 7, 8))
     rule = "two runs of one seed differ: must draw from dpzv_audit.base.seeds.stream or the run's context alone"
@@ -151,14 +143,12 @@ def _check_messages(spec: MethodSpec, config: TrainingConfig) -> None:
     log = _trained(spec, config)
     answers = [message for message in log.messages if message.sender == SERVER]
     down = {message.kind for message in answers}
+    rounds = set() if spec.downlink == "none" else set(range(log.trained.rounds))
     rule = f"the server sends {sorted(down)}, downlink says {spec.downlink!r}"
     # Who is sent the labels, the model and all embeddings computes the answers by itself.
-    expected = set() if spec.downlink == "none" else {spec.downlink}
-    require(config.labels_shared or down == expected, spec, rule)
-    answered = set(range(log.trained.rounds)) if spec.downlink == "none" else {message.round for message in answers}
-    silent = sorted(set(range(log.trained.rounds)) - answered)
-    rule = f"the server sends nothing in rounds {silent[:3]}: what it tells must be a message"
-    require(not silent, spec, rule)
+    require(config.labels_shared or down == {spec.downlink} - {"none"}, spec, rule)
+    silent = sorted(rounds - {message.round for message in answers})
+    require(not silent, spec, f"the server sends nothing in rounds {silent[:3]}: what it tells must be a message")
     for message, sent in zip(log.messages, log.payloads, strict=True):
         same = torch.equal(message.payload, sent)
         require(same, spec, f"a payload of {message.kind!r} is changed after it was sent")
