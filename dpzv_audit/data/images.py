@@ -34,13 +34,12 @@ SHAPES = ((60_000, 28, 28), (60_000,), (10_000, 28, 28), (10_000,))
 class IdxFile:
     """An original file: name without `.gz`, dimensions, and the MD5 of what it holds once unpacked.
 
-    The MD5 of a gzipped file would depend on who packed it: gzip stores a name and a time. `url` is where to get it.
+    The MD5 of a gzipped file would depend on who packed it: gzip stores a name and a time.
     """
 
     name: str
     shape: tuple[int, ...]
     md5: str
-    url: str | None = None
 
     @property
     def size(self) -> int:
@@ -60,7 +59,7 @@ class IdxFiles(NamedTuple):
 def declared_idx_files(name: str) -> IdxFiles:
     """Return the files of the data set `name` as `sets/NAME.toml` declares them."""
     remote = zip(declared(name, "source", Source).remote, SHAPES, strict=True)
-    files = (IdxFile(file.name.removesuffix(".gz"), shape, file.unpacked or "", file.url) for file, shape in remote)
+    files = (IdxFile(file.name.removesuffix(".gz"), shape, file.unpacked or "") for file, shape in remote)
     return IdxFiles(*files)
 
 
@@ -72,15 +71,10 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     """
     count = request.clients
     strips = request.partition == "strips"
-    folder = request.folder
-    names = (f"{file.name}{end}" for file in files for end in (".gz", ""))
-    if not any((folder / name).is_file() for name in names):
-        raise request.spec.missing(folder / f"{files.train_images.name}.gz")
-
     digests = {}
 
     def read(file: IdxFile) -> Pixels:
-        content = read_idx_bytes(find_idx(folder, file), file)
+        content = read_idx_bytes(find_idx(request, file), file)
         digests[file.name] = hashlib.sha256(content).hexdigest()  # the same however the file is packed
         return np.frombuffer(content, np.uint8)[-math.prod(file.shape) :].reshape(file.shape)
 
@@ -103,7 +97,7 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
 
 def count_idx_images(files: IdxFiles, request: DataRequest) -> int:
     """Return how many images train: those of the original, where all four files are there; raises `InputError`."""
-    return request.counted(*(find_idx(request.folder, file).name for file in files))
+    return request.counted(*(find_idx(request, file).name for file in files))
 
 
 def read_idx_bytes(path: Path, expected: IdxFile) -> bytes:
@@ -120,14 +114,13 @@ def read_idx_bytes(path: Path, expected: IdxFile) -> bytes:
         raise InputError(f"{path}: {error}; put the original {expected.name} in its place, gzipped or not") from error
 
 
-def find_idx(folder: Path, expected: IdxFile) -> Path:
-    """Return the path of `expected` in `folder`, gzipped before plain; `InputError` if there is neither."""
-    packed = folder / f"{expected.name}.gz"
-    for path in (packed, folder / expected.name):
+def find_idx(request: DataRequest, expected: IdxFile) -> Path:
+    """Return the path of `expected`, gzipped before plain; `InputError` if there is neither."""
+    packed = request.folder / f"{expected.name}.gz"
+    for path in (packed, request.folder / expected.name):
         if path.is_file():
             return path
-    source = f" (download it from {expected.url})" if expected.url else ""
-    raise InputError(f"{packed}: no such file (nor without .gz); put the original {packed.name} there{source}")
+    raise request.spec.missing(packed)
 
 
 def _checked(stored: bytes, expected: IdxFile) -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import DATASETS, load
-from dpzv_audit.data.images import GZIP_MARK, IdxFiles, declared_idx_files, find_idx, read_idx_images
+from dpzv_audit.data.images import GZIP_MARK, IdxFiles, declared_idx_files, read_idx_images
 from dpzv_audit.data.spec import DATA_VARIABLE
 
 from ...helpers.places import ROOT
@@ -65,12 +65,9 @@ def test_mnist_in_its_place_is_told_by_the_md5(tmp_path):
 def test_absent_files_are_told_with_their_source(tmp_path):
     text = refusal(load, "fashion-mnist", data_dir=tmp_path)
     assert text.startswith(
-        f"{tmp_path}/train-images-idx3-ubyte.gz: no such file; download the four .gz files from http"
+        f"{tmp_path}/train-labels-idx1-ubyte.gz: no such file; download the four .gz files from http"
     )
     assert "or install Debian's dataset-fashion-mnist and give data_dir /usr/share/datasets" in text
-    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"")
-    with refused(r"\(download it from https://raw\.githubusercontent\.com/zalandoresearch/"):
-        load("fashion-mnist", data_dir=tmp_path)
 
 
 def test_published_md5s_are_md5s_and_differ_from_mnists():
@@ -91,7 +88,7 @@ def test_the_real_files_load_as_they_lie_and_unpacked(tmp_path):
     mean = np.mean([block.mean(dtype=np.float64) for block in fashion.train.features])
     assert mean == pytest.approx(0.2860, abs=5e-5)
     for file in FASHION_FILES:
-        stored = find_idx(folder / "fashion-mnist", file).read_bytes()
+        stored = next((folder / "fashion-mnist").glob(f"{file.name}*")).read_bytes()
         plain = gzip.decompress(stored) if stored.startswith(GZIP_MARK) else stored
         (tmp_path / file.name).write_bytes(plain)
     unpacked = load("fashion-mnist", data_dir=tmp_path)
