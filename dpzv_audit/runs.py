@@ -105,8 +105,7 @@ def write_run(out: Path, name: str) -> Iterator[RunFolder]:
 def load_run(path: Path) -> dict[str, object]:
     """Return the `result.json` of the run folder `path` (or the JSON file `path`) as a dict.
 
-    Raises `InputError` naming the file if it is missing, unreadable, no JSON object, or if its "schema"
-    does not start with "dpzv-audit/".
+    Raises `InputError` naming the file if it is missing, unreadable or no JSON object; `results.read` asks what it is.
     """
     file = path / RESULT_FILE if os.path.isdir(path) else path
     if not os.path.lexists(file):
@@ -117,10 +116,6 @@ def load_run(path: Path) -> dict[str, object]:
     value = _json_of(file, "a result that dpzv-audit wrote")
     if not isinstance(value, dict):
         raise InputError(f": holds a JSON {type(value).__name__}, must be an object with a schema", str(file))
-    schema = value.get("schema")
-    if not isinstance(schema, str) or not schema.startswith("dpzv-audit/"):
-        reason = "has no schema" if schema is None else f"schema is {schema!r}"
-        raise InputError(f': {reason}, must start with "dpzv-audit/"', str(file))
     return value
 
 
