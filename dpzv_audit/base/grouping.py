@@ -1,9 +1,9 @@
 """Groups values by key, as tables and figures need them."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import TypeVar
 
-K = TypeVar("K", bound=Hashable)
+K = TypeVar("K")
 V = TypeVar("V")
 
 

@@ -54,12 +54,11 @@ def test_labelled_reviews_are_read_in_place_and_shuffled(tmp_path):
     np.testing.assert_array_equal(np.hstack(halves.test.features), data.test.features[0])
 
 
-def test_the_complete_archive_needs_its_md5_and_counts(tmp_path):
+def test_the_complete_archive_needs_its_md5(tmp_path):
     path = tar_of(tmp_path / IMDB.remote[0].name, reviews())
     digest = md5(path.read_bytes())
     assert archive_of(digest, 6).load(data_dir=tmp_path).notes == ()
     assert f"md5 is {digest}, must be 7c2ac02c03563afcf9b574c7e56c153a" in refused(tmp_path)
-    assert "has 6 train reviews, the original has 7" in refused(tmp_path, archive_of(digest, 7))
 
 
 @pytest.mark.parametrize(
