@@ -170,16 +170,12 @@ def _digits(value: float) -> float:
 
 
 def in_words(adversary: str | None, neighbours: str | None, low: Risk | None, high: Risk | None) -> str:
-    """Return the chance of a right guess as a sentence; "" where neither an audit nor theory speaks."""
-    if low is None and high is None:
-        return ""
+    """Return the chance of a right guess as a sentence."""
     case = CASES.get(neighbours or "", "Given two neighbouring worlds, equally likely,")
-    parts = []
+    limits = "no theory limits how often"
+    if high is not None:
+        limits = f"at most {math.ceil(_digits(100.0 * high.right))} times in 100 (by theory)"
     if low is not None:
-        parts.append(f"at least {math.floor(_digits(100.0 * low.right))} times in 100 (by the audit)")
-    if high is None:
-        parts.append("no theory limits how often")
-    else:
-        parts.append(f"at most {math.ceil(_digits(100.0 * high.right))} times in 100 (by theory)")
+        limits = f"at least {math.floor(_digits(100.0 * low.right))} times in 100 (by the audit) and {limits}"
     who = the(adversary or "adversary")
-    return f"{case} {who} can tell which it is {' and '.join(parts)}. A blind guess is right 50 times in 100."
+    return f"{case} {who} can tell which it is {limits}. A blind guess is right 50 times in 100."

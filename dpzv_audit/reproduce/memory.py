@@ -110,14 +110,14 @@ class PeakMemory(TableRow[MemoryRow]):
         return MemoryRow(label=self.label, options=self.settings, paper=self.paper, **peaks)
 
     @torch.no_grad()
-    def measured(self, device: str = "cpu") -> Mapping[str, float]:
-        """Return the megabytes of the peak of a round on `device`, of the model and of the activations of one batch."""
+    def measured(self) -> Mapping[str, float]:
+        """Return the megabytes of the peak of a round, of the model and of the activations of one batch."""
         dataset = random_images(2 * self.batch_size, self.image_size)
-        data = TrainingData.of(dataset, dtype=torch.float32, device=device)
+        data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
         method = method_named(self.method)
 
         def make() -> Run:
-            return method.start(data, method.configure(**self.settings), RunContext(seed=0, device=device))
+            return method.start(data, method.configure(**self.settings), RunContext(seed=0))
 
         client = federation_of(make()).clients[0]
         with LiveBytes() as live:

@@ -106,4 +106,3 @@ def test_rows_never_overstate():
         "Given a record with one of two equally likely labels, the client can tell which it is at least 60 times in "
         "100 (by the audit) and at most 74 times in 100 (by theory). A blind guess is right 50 times in 100."
     )
-    assert risk.in_words("client", None, None, None) == ""
