@@ -66,31 +66,16 @@ def sentence_of(macro: str, *facts: object) -> str:
     return re.sub(r" ([,;:.])(?= |$)", r"\1", words)
 
 
-class Summary:
-    """The table of a result: a macro of the template adds its rows one by one, and returns its title."""
-
-    def __init__(self, macro: str, *facts: object) -> None:
-        self.rows: list[tuple[str, ...] | None] = []
-        self.title = sentence_of(macro, self, *facts)
-
-    def row(self, *cells: str) -> None:
-        """Add a row: what it is about, the value, and what to read with it."""
-        self.rows.append(cells)
-
-    def section(self) -> None:
-        """Begin a section."""
-        self.rows.append(None)
-
-
 def table_from(macro: str, *facts: object) -> Table:
-    """Return the table that a macro of the template describes."""
-    summary = Summary(macro, *facts)
-    table = table_of({"what": "text", "value": "number", "reason": "text"}, summary.title, show_header=False)
-    for row in summary.rows:
-        if row is None:
-            table.add_section()
-        else:
+    """Return the table that a macro of the template describes: it adds the rows, and returns the title."""
+    rows: list[tuple[str, ...]] = []
+    title = sentence_of(macro, rows, *facts)
+    table = table_of({"what": "text", "value": "number", "reason": "text"}, title, show_header=False)
+    for row in rows:
+        if row:
             table.add_row(*map(coloured, row))
+        else:
+            table.add_section()
     return table
 
 
