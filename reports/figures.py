@@ -157,9 +157,8 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
         (lower, "the audit, from below", f"ε ≥ {lower_bound(lower)}"),
         (upper, "the theory, from above", f"ε ≤ {upper_bound(upper)}"),
     )
-    values = [value for value, *_ in known if value is not None]
-    labels = [(label, text) for value, label, text in known if value is not None]
-    if len(labels) < 2:
+    values = {(label, text): value for value, label, text in known if value is not None}
+    if len(values) < 2:
         return ""
     floor = max(claimed or 0.0, lower or 0.0)
     # An upper bound far out would squeeze everything else against zero: its bar then runs off the axis.
@@ -169,17 +168,17 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
     def paint(axes: "Axes") -> None:
         strong = -1 if lower is None else int(claimed is not None)
         refuted = lower is not None and claimed is not None and lower > claimed
-        _paint_rows(axes, labels, strong, claimed)
+        _paint_rows(axes, [*values], strong, claimed)
         axes.set(xlim=(0, end), xlabel="ε")
-        for index, value in enumerate(values):
+        for index, value in enumerate(values.values()):
             low, high = (value, end) if index == strong else (0.0, min(value, end))
             colour = MUTED if index != strong else ACCENT if refuted else INK
             axes.barh(index, high - low, left=low, height=0.2, color=colour)
             if high >= end:
                 axes.plot(end, index, ">", color=colour, ms=9, clip_on=False)
 
-    alt = f"What is known about epsilon: {'; '.join(map(' '.join, labels))}"
-    return svg.draw("epsilon", alt, 0.66 + 0.5 * len(labels), paint)
+    alt = f"What is known about epsilon: {'; '.join(map(' '.join, values))}"
+    return svg.draw("epsilon", alt, 0.66 + 0.5 * len(values), paint)
 
 
 def staleness_figure(distribution: "Sequence[Ages]") -> str:

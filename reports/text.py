@@ -25,7 +25,8 @@ def clean(value: object) -> str:
     return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", str(value))
 
 
-def _formatted(value: object, as_text: Callable[[float], str] = rounded) -> str:
+def number(value: object, as_text: Callable[[float], str] = rounded) -> str:
+    """Return `value` at four significant digits, or a float by `as_text`, whole numbers in full; None is a dash."""
     if value is None:
         return MISSING
     if isinstance(value, bool):
@@ -50,24 +51,19 @@ def within(value: object, low: float, high: float) -> float | None:
     return float(value) if low <= value <= high else None
 
 
-def number(value: object) -> str:
-    """Return `value` at four significant digits, whole numbers in full; None becomes a dash."""
-    return _formatted(value)
-
-
 def lower_bound(value: object) -> str:
     """Like `number`, but rounded down: what stands there is still a lower bound, or the most that could be one."""
-    return _formatted(value, rounding.down)
+    return number(value, rounding.down)
 
 
 def upper_bound(value: object) -> str:
     """Like `number`, but rounded up: what stands there is still an upper bound."""
-    return _formatted(value, rounding.up)
+    return number(value, rounding.up)
 
 
 def as_claimed(value: object) -> str:
     """Return a claimed epsilon, or another number that a user gave, at up to six digits."""
-    return _formatted(value, rounding.as_claimed)
+    return number(value, rounding.as_claimed)
 
 
 def proportion(value: object, digits: int = 4) -> str:
