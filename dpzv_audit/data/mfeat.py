@@ -17,7 +17,7 @@ import numpy as np
 from ..base.errors import InputError
 from .files import inflated, read_bounded, reading
 from .spec import DataRequest, declared
-from .vertical import Array, FloatArray, LabelArray, Records, VerticalDataset
+from .vertical import Array, LabelArray, Records, VerticalDataset
 
 MFEAT_FILE = "HW.mat"
 RECORDS = 2_000
@@ -51,16 +51,11 @@ def read_mfeat(request: DataRequest) -> VerticalDataset:
     """
     each = len(VIEWS) // request.clients
     views, labels = _read(request.find(MFEAT_FILE))
-    scaled = [scaled_view(view, kind) for view, kind in zip(views, VIEWS, strict=True)]
+    scaled = [np.divide(view, kind.divisors).astype(np.float32) for view, kind in zip(views, VIEWS, strict=True)]
     runs = [slice(start, start + each) for start in range(0, len(VIEWS), each)]
     blocks = tuple(np.ascontiguousarray(np.hstack(scaled[run])) for run in runs)
     held = "; ".join(" + ".join(kind.name for kind in VIEWS[run]) for run in runs)
     return request.dataset(*request.split(Records(blocks, labels)), held)
-
-
-def scaled_view(view: Array, kind: FeatureSet) -> FloatArray:
-    """Return a view (N, columns) divided by its constants, in float32."""
-    return np.divide(view, kind.divisors).astype(np.float32)
 
 
 def _read(path: Path) -> tuple[list[Array], LabelArray]:

@@ -133,11 +133,6 @@ class Attacked(TableRow[AttackRow]):
         )
 
 
-def judged(row: AttackRow, confidence: float) -> tuple[float, float]:
-    """Return an interval for the row's success over trainings, however few, at another `confidence`."""
-    return betting_limits(row.by_trial["success"], confidence)
-
-
 def control_text(rows: Sequence[AttackRow], *, by_table: bool) -> str:
     """Return whether the negative control is at chance in all rows; one seed cannot tell.
 
@@ -169,7 +164,7 @@ def _scalars(rows: Sequence[AttackRow], adversary: str) -> str:
     """Return which rows of `adversary` on scalars lie above or below chance, or on neither side."""
     sides: dict[str, list[AttackRow]] = {"above": [], "below": [], "neither": []}
     for row in rows:
-        low, high = judged(row, 1.0 - FALSE_ALARM / len(rows))
+        low, high = betting_limits(row.by_trial["success"], 1.0 - FALSE_ALARM / len(rows))
         sides["above" if low > row.prior else "below" if high < row.prior else "neither"].append(row)
     more = sum(min(row.by_trial["success"]) > row.prior for row in rows)
     return say("scalars", adversary=adversary, rows=rows, more=more, rate=FALSE_ALARM, **sides)

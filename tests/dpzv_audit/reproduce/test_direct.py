@@ -7,7 +7,7 @@ import pytest
 
 from attacks.core.metrics import betting_limits
 from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown, with_rows
-from dpzv_audit.reproduce.attacks import EXACT, FALSE_ALARM, SCALARS, AttackRow, judged, verdicts
+from dpzv_audit.reproduce.attacks import EXACT, FALSE_ALARM, SCALARS, AttackRow, verdicts
 from mechanisms import METHODS
 
 ROWS = (
@@ -156,6 +156,5 @@ def test_real_digits_lose_their_labels_through_gradients_alone(real, cli, tmp_pa
 def test_a_judgement_is_over_trainings_however_many_records_they_have(result):
     (row,) = with_success(result.rows[:1], ROWS[0], [0.1, 0.12, 0.11, 0.09, 0.13])
     for confidence in (0.95, 1.0 - FALSE_ALARM):
-        found = judged(row, confidence)
-        assert found == betting_limits(row.by_trial["success"], confidence)
-        assert found[1] > 0.5  # five trainings do not rule out that a sixth leaks
+        _, high = betting_limits(row.by_trial["success"], confidence)
+        assert high > 0.5  # five trainings do not rule out that a sixth leaks
