@@ -190,7 +190,7 @@ class Report:
     def table(
         self,
         caption: str,
-        known_rows: Iterable[Row] = (),
+        rows: Iterable[Row] = (),
         *,
         caller: Callable[[Callable[..., None]], object] | None = None,
         note: str = "",
@@ -202,21 +202,21 @@ class Report:
         The keys of the first row are the columns; those titled in `number`, `code` and `link` hold these. With `hoist`
         a column that says the same in all rows moves into the note.
         """
-        rows = [*known_rows]
+        lines = [*rows]
         stressed: set[int] = set()
 
         def add(row: Row, *, strong: bool = False) -> None:
             if strong:
-                stressed.add(len(rows))
-            rows.append(row)
+                stressed.add(len(lines))
+            lines.append(row)
 
         if caller is not None:
             caller(add)
-        if not rows:
+        if not lines:
             return ""
         kind_of = {title: kind for kind, titles in kinds.items() for title in titles}
-        columns = {title: kind_of.get(title, "text") for title in rows[0]}
-        cells = [{title: MISSING if value == "" else number(value) for title, value in row.items()} for row in rows]
+        columns = {title: kind_of.get(title, "text") for title in lines[0]}
+        cells = [{title: MISSING if value == "" else number(value) for title, value in row.items()} for row in lines]
         table = Table(caption=caption, columns=columns, rows=cells, strong=stressed, note=note)
         if hoist:
             table.hoist()
