@@ -101,7 +101,7 @@ class TableParts:
         """
         key = run_key(facts)
         if key not in self._parts:
-            self._parts[key] = compute(None) if self._folder is None else self._kept(self._folder, key, compute)
+            self._parts[key] = self._kept(key, compute)
         return self._parts[key]
 
     def remove(self) -> None:
@@ -113,13 +113,15 @@ class TableParts:
         with suppress(OSError):  # not there, or not empty
             self._folder.rmdir()
 
-    def _kept(self, folder: Path, key: str, compute: Compute) -> Values:
-        store = Store(folder)
+    def _kept(self, key: str, compute: Compute) -> Values:
+        if self._folder is None:
+            return compute(None)
+        store = Store(self._folder)
         name = f"{key}.json"
         cure = "remove it, or start without ‹resume›, which replaces it"
         if self._resume and (kept := store.read(name, dict, cure=cure)) is not None:
             return kept
-        checkpoints = FileCheckpoints(folder, key, resume=self._resume)
+        checkpoints = FileCheckpoints(self._folder, key, resume=self._resume)
         values = compute(checkpoints)
         store.write(name, values, cure="make room and go on with ‹resume›")
         checkpoints.remove()
