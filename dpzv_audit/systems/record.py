@@ -284,9 +284,10 @@ class Recorder:
                     if known is None:
                         known = checked[id(ids)] = self._known(ids)
                     if place in alike:
-                        self._tell(head, alike[place], known)
+                        self._add(head, alike[place], known)
                     else:
-                        self._add(head, finite_numbers(values), known)
+                        numbers = finite_numbers(values)
+                        self._tensors.add(self._add(head, numbers.shape, known), numbers)
             except InputError as error:
                 raise error.placed(_named(*head)) from None
 
@@ -338,7 +339,8 @@ class Recorder:
         with self._lock:
             try:
                 values = finite_numbers(tensor)
-                self._add(head, values, None if ids is None else self._known(np.array(as_array(ids))))
+                known = None if ids is None else self._known(np.array(as_array(ids)))
+                self._tensors.add(self._add(head, values.shape, known), values)
             except InputError as error:
                 raise error.placed(where) from None
             if kind == "embeddings":
@@ -348,13 +350,11 @@ class Recorder:
         if any(party not in range(self.clients + 1) for party in parties):
             raise InputError(f"{where}: parties are 0, the server, and clients 1 to {self.clients}")
 
-    def _add(self, head: "_Head", values: NDArray[Any], known: "_Ids | None") -> None:
-        """Keep a message of checked numbers about records of `known` ids; `InputError` where they do not fit."""
-        self._tell(head, values.shape, known)
-        self._tensors.add(self._messages[-1].tensor, values)
+    def _add(self, head: "_Head", shape: tuple[int, ...], known: "_Ids | None") -> str:
+        """Add a message of checked numbers of this shape about records of `known` ids; return the name of its tensor.
 
-    def _tell(self, head: "_Head", shape: tuple[int, ...], known: "_Ids | None") -> None:
-        """Note a message of numbers of this shape, kept by its place among messages; errors as `_add`."""
+        `InputError` where shape and ids do not fit.
+        """
         if head[3] in PER_RECORD:
             if known is None:
                 raise InputError(" has no ids: which record each row is about must be said")
@@ -362,6 +362,7 @@ class Recorder:
                 raise InputError(f" has {known.rows} ids for a tensor of shape {shape}, must have one for each row")
         name = f"m{len(self._messages)}"
         self._messages.append(Sent(*head, name, known.name if known else ""))
+        return name
 
     def note(self, party: int, name: str, tensor: "Tensor | ArrayLike") -> None:
         """Record what `party` knows by itself and nobody tells it, under a `name`."""

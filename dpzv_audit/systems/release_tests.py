@@ -125,16 +125,19 @@ def held_against(release: Release, rehearsal: Rehearsal, *, joined: bool = False
 
 @dataclass(frozen=True, eq=False)
 class _Message:
-    """One message: its client, its round, its rows (n, d) where they were kept, and its ids where known."""
+    """One message: its kind, client and round, its rows (n, d) where they were kept, and its ids where known."""
 
+    kind: str
     client: int
     round: int
     rows: Floats | None
     ids: Ids | None
 
-    def named(self, kind: str) -> str:
-        """Return the words for the message, which is of this kind."""
-        return f"the {kind} of round {self.round} {'from' if kind == 'embeddings' else 'to'} client {self.client}"
+    @property
+    def name(self) -> str:
+        """Words for the message."""
+        way = "from" if self.kind == "embeddings" else "to"
+        return f"the {self.kind} of round {self.round} {way} client {self.client}"
 
 
 def _noised(release: Release, sent: Excerpt) -> list[_Message]:
@@ -151,7 +154,7 @@ def _noised(release: Release, sent: Excerpt) -> list[_Message]:
             single = release.channel == "scalar" or values.ndim < 2
             rows = values.reshape(-1, 1) if single else values.reshape(len(values), -1)
         ids = np.asarray(sent.tensors[message.ids]) if message.ids else None
-        noised.append(_Message(client, message.round, rows, ids))
+        noised.append(_Message(message.kind, client, message.round, rows, ids))
     return noised
 
 
@@ -240,15 +243,14 @@ def _clip(release: Release, rehearsal: Rehearsal) -> Findings:
         width = change.shape[1]
         if moved <= _SLACK * most + 1e-6 * largest * math.sqrt(width):
             continue
-        named = message.named(CARRIES[release.channel])
         # Fresh noise in both trainings would be on every row from here on.
         later = [values for _, values, _ in pairs[place:]]
         rest = np.concatenate(later) if {values.shape[1] for values in later} == {width} else change
         if _rare(_log_e((rest**2).sum(1) / (2.0 * release.sigma**2), width)) < math.log(_SHARED):
-            return Findings(not_made=(f"clip: from {named} on other noise was drawn when {changed} changed",))
+            return Findings(not_made=(f"clip: from {message.name} on other noise was drawn when {changed} changed",))
         return Findings(
             (
-                f"a{' row' if by_row else ''} of {named} moved by {moved:.3g} when {changed} changed, "
+                f"a{' row' if by_row else ''} of {message.name} moved by {moved:.3g} when {changed} changed, "
                 f"a clip of {release.clip:.3g} allows at most {most:.3g}",
             )
         )
@@ -370,8 +372,7 @@ class _Noise:
         yield _Family(
             _log_e(energies, freedom),
             lambda n: (
-                f"{self.noised[n].named(self.kind)} has noise of a standard deviation of "
-                f"{self._deviation(energies[n], freedom[n])}"
+                f"{self.noised[n].name} has noise of a standard deviation of {self._deviation(energies[n], freedom[n])}"
             ),
         )
         several = np.flatnonzero(self.sizes > 1)
@@ -401,7 +402,7 @@ class _Noise:
         yield _Family(
             _log_e(centred, freedom),
             lambda n: (
-                f"rows of {self.noised[several[n]].named(self.kind)} share their noise: what they differ by has a "
+                f"rows of {self.noised[several[n]].name} share their noise: what they differ by has a "
                 f"standard deviation of {self._deviation(centred[n], freedom[n])}"
             ),
         )
@@ -525,7 +526,7 @@ class _Noise:
         def again(n: int) -> str:
             a, b = self.noised[earlier[n % pairs]], self.noised[later[n % pairs]]
             sign = "" if n < pairs else ", with the opposite sign"
-            return f"{b.named(self.kind)} has the noise of {a.named(self.kind)}{sign}"
+            return f"{b.name} has the noise of {a.name}{sign}"
 
         yield _Family(_log_e(energy, freedom, floor), again)
         lags = np.tile(later - earlier, 2) + np.repeat([0, count], pairs)
