@@ -135,29 +135,29 @@ def rows(*, quick=False, limit=60.0):
     for rounds, (most, memory) in list(PROMISED.items())[: 1 if quick else None]:
         for relation in ("add-remove", "replace-label"):
             for noise in (0.5,) if quick else (0.05, 0.5, 2.0, 20.0):
-                what = f"{relation}, r = 0.001, z = {noise:g}, T = {rounds:,}"
+                label = f"{relation}, r = 0.001, z = {noise:g}, T = {rounds:,}"
                 taken, gigabytes = answered("whole", relation, noise, rounds, DELTA)[1:3]
-                yield Row(what=what, ours=f"{taken:.2f} s", beside=f"{most:g} s", ratio=taken / most, promised=1.0)
+                yield Row(what=label, ours=f"{taken:.2f} s", beside=f"{most:g} s", ratio=taken / most, promised=1.0)
                 used = f"{gigabytes:.2f} GB"
-                yield Row(what=what, ours=used, beside=f"{memory:g} GB", ratio=gigabytes / memory, promised=1.0)
+                yield Row(what=label, ours=used, beside=f"{memory:g} GB", ratio=gigabytes / memory, promised=1.0)
 
 
 def answered(task, *arguments):
     """The numbers of a task of ours that must have an answer; the program ends where it has none."""
-    found = measured(task, *arguments)
-    if isinstance(found, str):
-        sys.exit(f"{task} {arguments}: {found}")
-    return [float(value) for value in found[:6]]
+    answer = measured(task, *arguments)
+    if isinstance(answer, str):
+        sys.exit(f"{task} {arguments}: {answer}")
+    return [float(value) for value in answer[:6]]
 
 
-def _against(package, what, mine, theirs, limit):
+def _against(package, label, mine, theirs, limit):
     """Ours over a package's; where that was given up on, over the time that it had: the ratio is at most that."""
     if isinstance(theirs, str):
         other, words = limit, f"{package}: {theirs}"
     else:
         other = float(theirs[1])
         words = f"{package} {other:.2f} s, at most {theirs[5]:.5g}"
-    return Row(what=what, ours=f"{mine[1]:.2f} s, {mine[3]:.5g} to {mine[5]:.5g}", beside=words, ratio=mine[1] / other)
+    return Row(what=label, ours=f"{mine[1]:.2f} s, {mine[3]:.5g} to {mine[5]:.5g}", beside=words, ratio=mine[1] / other)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def main():
     """Print both."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=188)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     ends = []
 
     def note(done, arrays):
@@ -48,8 +48,8 @@ def main():
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
         begun = time.monotonic()
         effort = Effort(chunk=1, workers=Workers(kind="dask", scheduler=cluster.scheduler_address), progress=note)
-        collect(Idle(np.zeros(given.megabytes * 10**6 // 8)), CHUNKS, effort)
-    print(f"until the first chunk is done, {given.megabytes} MB to each of 2 workers: {ends[0] - begun:.2f} s")
+        collect(Idle(np.zeros(arguments.megabytes * 10**6 // 8)), CHUNKS, effort)
+    print(f"until the first chunk is done, {arguments.megabytes} MB to each of 2 workers: {ends[0] - begun:.2f} s")
     print(f"a chunk, of {CHUNKS}: {1000 * (ends[-1] - ends[0]) / (CHUNKS - 1):.1f} ms")
 
 

@@ -26,16 +26,16 @@ def rows(*, quick=False):
         for n in (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000):
             size = n // 20 if one_run else n
             taken, mebibytes = speed(name, size)
-            what = f"{name}, {2 * size:,} canaries" if one_run else f"{name}, {size:,} scores a side"
+            label = f"{name}, {2 * size:,} canaries" if one_run else f"{name}, {size:,} scores a side"
             if before is not None:
                 tenth = f"{before:.3g} s at a tenth of them"
-                yield Row(what=what, ours=f"{taken:.3g} s", beside=tenth, ratio=taken / before)
+                yield Row(what=label, ours=f"{taken:.3g} s", beside=tenth, ratio=taken / before)
             before = taken
             if n == 1_000_000:
                 limit = 10.0 if one_run else 2.0
-                yield Row(what=what, ours=f"{taken:.3g} s", beside=f"{limit:g} s", ratio=taken / limit, promised=1.0)
+                yield Row(what=label, ours=f"{taken:.3g} s", beside=f"{limit:g} s", ratio=taken / limit, promised=1.0)
                 yield Row(
-                    what=what, ours=f"{mebibytes:.0f} MiB", beside="1 GB", ratio=mebibytes * 2**20 / 1e9, promised=1.0
+                    what=label, ours=f"{mebibytes:.0f} MiB", beside="1 GB", ratio=mebibytes * 2**20 / 1e9, promised=1.0
                 )
 
 

@@ -175,15 +175,15 @@ def print_verdicts(path, text):
     """Print the claims of a file, whether each is refuted, and the pairs that its tests saw."""
     file, runs = gathered(path, text)
     evidence = [run.evidence() for run in runs]
-    for run, found, refuted in zip(runs, evidence, holm([e.p_value for e in evidence], file.alpha), strict=True):
-        pairs = max((look.test.n_in for look in found.looks), default=0)
+    for run, proof, refuted in zip(runs, evidence, holm([e.p_value for e in evidence], file.alpha), strict=True):
+        pairs = max((look.test.n_in for look in proof.looks), default=0)
         word = "refuted" if refuted else "not refuted"
-        print(f"{run.placed.name}: {word}, p = {found.p_value:.1g}, {pairs} pairs, {run.seconds:.1f} s")
+        print(f"{run.placed.name}: {word}, p = {proof.p_value:.1g}, {pairs} pairs, {run.seconds:.1f} s")
 
 
 def papers(seeds):
     """Print every verdict on examples/papers.toml by seed, and the processor time of each run."""
-    found = {}
+    verdicts_by_claim = {}
     path = ROOT / "examples" / "papers.toml"
     for seed in range(seeds):
         before = children_seconds()
@@ -194,9 +194,11 @@ def papers(seeds):
             )
         assert done.returncode in (0, 1), done.stderr
         for entry in json.loads(done.stdout)["claims"]:
-            found.setdefault(entry["name"], []).append(f"{entry['verdict']} {entry['adjusted_p_value']:.0e}")
+            verdicts_by_claim.setdefault(entry["name"], []).append(
+                f"{entry['verdict']} {entry['adjusted_p_value']:.0e}"
+            )
         print(f"seed {seed}: {children_seconds() - before:.0f} s of processor time", flush=True)
-    for name, verdicts in found.items():
+    for name, verdicts in verdicts_by_claim.items():
         words = Counter(verdict.split()[0] for verdict in verdicts)
         print(f"{'stable' if len(words) == 1 else 'FLIPS'}: {name}: {', '.join(verdicts)}")
 
@@ -242,15 +244,15 @@ def main():
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--claims", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=1)
-    given = parser.parse_args()
-    if given.what == "true":
-        true_claims(given.seeds or 200)
-    elif given.what == "bugs":
+    arguments = parser.parse_args()
+    if arguments.what == "true":
+        true_claims(arguments.seeds or 200)
+    elif arguments.what == "bugs":
         bugs()
-    elif given.what == "papers":
-        papers(given.seeds or 5)
+    elif arguments.what == "papers":
+        papers(arguments.seeds or 5)
     else:
-        load(given.claims, given.jobs)
+        load(arguments.claims, arguments.jobs)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ SETTINGS = (
 def rows(*, quick=False, device="cpu"):
     """Yield the table's rows; `quick` takes few turns of the first two settings alone."""
     data = tensors(load("digits"), device)
-    for what, method, options, promised in SETTINGS[: 2 if quick else None]:
+    for label, method, options, promised in SETTINGS[: 2 if quick else None]:
         runs = [
             METHODS[method].start(
                 data,
@@ -47,7 +47,7 @@ def rows(*, quick=False, device="cpu"):
         # A run ends with its plan, which holds 22 rounds for each of 8 epochs.
         grid, plain = least([(run.step, ROUNDS) for run in runs], turns=3 if quick else 15, device=device)
         yield Row(
-            what=f"{what}, K = {REPLICAS}, B = 64",
+            what=f"{label}, K = {REPLICAS}, B = 64",
             ours=f"{milliseconds(grid)} a round with grid noise",
             beside=f"{milliseconds(plain)} with float noise",
             ratio=grid / plain,

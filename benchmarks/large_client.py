@@ -34,8 +34,8 @@ def dataset(records):
     """Random token ids at one client, two classes."""
     generator = np.random.default_rng(0)
     ids = generator.integers(1, VOCABULARY, (records, LENGTH))
-    part = Records(features=(ids,), labels=np.arange(records) % 2)
-    return VerticalDataset("tokens", part, part, 2, "one client", {}, vocabulary=VOCABULARY)
+    tokens = Records(features=(ids,), labels=np.arange(records) % 2)
+    return VerticalDataset("tokens", tokens, tokens, 2, "one client", {}, vocabulary=VOCABULARY)
 
 
 def run_of(data, folder, batch):
@@ -53,12 +53,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=768)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     config = transformers.BertConfig(
-        num_hidden_layers=given.layers,
-        hidden_size=given.width,
-        num_attention_heads=max(1, given.width // 64),
-        intermediate_size=4 * given.width,
+        num_hidden_layers=arguments.layers,
+        hidden_size=arguments.width,
+        num_attention_heads=max(1, arguments.width // 64),
+        intermediate_size=4 * arguments.width,
     )
     transformers.utils.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:

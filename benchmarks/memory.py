@@ -29,13 +29,13 @@ def rows(*, quick=False, device="cpu"):
         if not isinstance(bar, PeakMemory):
             continue
         bar = replace(bar, image_size=16 if quick else PeakMemory.image_size)
-        found = bar.measured(device)
-        model, activations = found["model_megabytes"], found["activations_megabytes"]
+        megabytes = bar.measured(device)
+        model, activations = megabytes["model_megabytes"], megabytes["activations_megabytes"]
         yield Row(
             what=f"{bar.label}, ResNet-18, B = {bar.batch_size}, {bar.image_size} x {bar.image_size}",
-            ours=f"{found['peak_megabytes']:.1f} MB",
+            ours=f"{megabytes['peak_megabytes']:.1f} MB",
             beside=f"model {model:.1f} and activations {activations:.1f} MB",
-            ratio=found["peak_megabytes"] / (model + activations),
+            ratio=megabytes["peak_megabytes"] / (model + activations),
             promised=PROMISED if bar.options.get("perturbation") == "in-place" else None,
         )
     if device == "cpu":

@@ -40,11 +40,11 @@ def held_out(data, records):
 
 def milestones(history, passes):
     """In which of the paper's epochs 60, 80, 90 and 95% were first reached, "-" where they were not."""
-    found = []
+    epochs = []
     for target in (60, 80, 90, 95):
         reached = next((epoch / passes for epoch, accuracy, _ in history if 100 * accuracy >= target), None)
-        found.append(f"{target}%: " + ("-" if reached is None else f"{reached:g}"))
-    return ", ".join(found)
+        epochs.append(f"{target}%: " + ("-" if reached is None else f"{reached:g}"))
+    return ", ".join(epochs)
 
 
 def setting(text):

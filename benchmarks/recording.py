@@ -73,8 +73,8 @@ def rows(*, quick=False):
 def halves(count):
     """Left and right halves (count, 392) of pictures, and their labels; random ones where there are none."""
     try:
-        part = load("mnist", clients=2).train
-        features, labels = part.features, part.labels
+        pictures = load("mnist", clients=2).train
+        features, labels = pictures.features, pictures.labels
     except InputError:
         generator = np.random.default_rng(0)
         features = tuple(generator.random((count, 14 * 28), dtype=np.float32) for _ in range(2))

@@ -42,34 +42,26 @@ def stack_rows(*, quick=False, device="cpu"):
     cases += [(method, "16 -> 32 -> 10", 64, {}, STACK) for method in METHODS if method != "dpzv"]
     if quick:
         cases = [case for case in cases if case[:2] == ("dpzv", "16 -> 32 -> 10") or case[0] in ("split", "vafl")]
-    for method, model, batch, options, stack in cases:
-        promised = GAIN_PROMISED if method == "dpzv" else None
-        yield _gain(data, method, model, batch, options, stack, promised, 2 if quick else 9, device)
+    for case in cases:
+        promised = GAIN_PROMISED if case[0] == "dpzv" else None
+        yield _gain(data, case, promised, 2 if quick else 9, device)
     if not quick:
         images = tensors(random_dataset("strips", 512, 16, 4, (1, 7, 28)), device)
         for method in ("dpzv", "vafl"):
-            options = {"client_model": "strip-cnn"}
-            yield _gain(images, method, "two-layer CNN", 64, options, CNN_STACK, None, 3, device)
+            yield _gain(
+                images, (method, "two-layer CNN", 64, {"client_model": "strip-cnn"}, CNN_STACK), None, 3, device
+            )
 
 
-def _gain(
-    data,
-    method,
-    model,
-    batch,
-    options,
-    stack,
-    promised,
-    turns,
-    device,
-):
+def _gain(data, case, promised, turns, device):
+    method, model, batch, options, stack = case
     alone, together = (run_of(data, method, k, device, batch_size=batch, **options) for k in (1, stack))
-    one, many = least([(alone.step, ROUNDS[1]), (together.step, ROUNDS[STACK])], turns=turns, device=device)
+    single, many = least([(alone.step, ROUNDS[1]), (together.step, ROUNDS[STACK])], turns=turns, device=device)
     return Row(
         what=f"{method}, {model}, B = {batch}",
         ours=f"{milliseconds(many / stack)} a replica-round at K = {stack}",
-        beside=f"{milliseconds(one)} at K = 1",
-        ratio=one / (many / stack),
+        beside=f"{milliseconds(single)} at K = 1",
+        ratio=single / (many / stack),
         promised=promised,
         at_least=True,
     )

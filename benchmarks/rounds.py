@@ -45,7 +45,7 @@ def mnist():
 @torch.no_grad()
 def rows(*, quick=False, device="cpu"):
     """A round of each method against what the published code takes for its model work."""
-    dataset, what = mnist()
+    dataset, pictures = mnist()
     data = tensors(dataset, device)
     for (method, directions), published in PUBLISHED.items():
         options = {"directions": directions} if directions else {}
@@ -55,7 +55,7 @@ def rows(*, quick=False, device="cpu"):
         taken, bare = least([(run.step, 4), (products, 4)], turns=10 if quick else 100, device=device)
         q = f", q = {directions}" if directions else ""
         yield Row(
-            what=f"{method}{q}, K = 1, {what}",
+            what=f"{method}{q}, K = 1, {pictures}",
             ours=f"{milliseconds(taken)} a round, {bare / taken:.0%} of it arithmetic",
             beside=f"{published:g} ms published",
             ratio=1e3 * taken / published,

@@ -190,39 +190,39 @@ def main():
     parser.add_argument("--quick", action="store_true", help="Fewer cases and turns.")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--output", type=Path, metavar="FILE", help="Write the page there, as Markdown.")
-    given = parser.parse_args()
-    unknown = set(given.sections) - {section.name for section in SECTIONS}
+    arguments = parser.parse_args()
+    unknown = set(arguments.sections) - {section.name for section in SECTIONS}
     if unknown:
         parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in SECTIONS)}")
     torch.set_num_threads(1)
-    chosen = [s for s in SECTIONS if not given.sections or s.name in given.sections]
+    chosen = [s for s in SECTIONS if not arguments.sections or s.name in arguments.sections]
     before, started = os.getloadavg()[0], time.perf_counter()
-    pages, found = [], []
+    pages, measured = [], []
     for section in chosen:
-        if given.device != "cpu" and not section.on_gpu:
+        if arguments.device != "cpu" and not section.on_gpu:
             continue
         print(f"\n{section.title}: {section.ratio}", flush=True)
         rows = []
-        device = {"device": given.device} if section.on_gpu else {}
-        for row in section.rows(quick=given.quick, **device):
+        device = {"device": arguments.device} if section.on_gpu else {}
+        for row in section.rows(quick=arguments.quick, **device):
             rows.append(row)
             print("  " + "  ".join(cells(row)), flush=True)
         pages.append(markdown(section, rows))
-        found += rows
+        measured += rows
     minutes = (time.perf_counter() - started) / 60.0
-    flags = [*given.sections, *["--quick"] * given.quick, *["--device cuda"] * (given.device != "cpu")]
+    flags = [*arguments.sections, *["--quick"] * arguments.quick, *["--device cuda"] * (arguments.device != "cpu")]
     command = " ".join(["OMP_NUM_THREADS=1 python benchmarks/run.py", *flags, "--output docs/benchmarks.md"])
-    summary = [promises(found), load_words(before, os.getloadavg()[0], os.cpu_count() or 1)]
+    summary = [promises(measured), load_words(before, os.getloadavg()[0], os.cpu_count() or 1)]
     print("\n" + "\n".join(summary) + f"\n{minutes:.1f} minutes")
-    if given.output:
+    if arguments.output:
         intro = (
             "# Benchmarks\n\nEvery ratio is of two things measured side by side, in turn, in one run. The promises are "
             "those that the project set itself before it measured.\n\n"
             "<!-- run: elsewhere, tests/benchmarks/test_run.py runs a section of it -->\n"
-            f"```sh\n{command}\n```\n\n{machine(given.device)}; "
+            f"```sh\n{command}\n```\n\n{machine(arguments.device)}; "
             f"{minutes:.1f} minutes in all. {summary[1]}\n\n{summary[0]}\n"
         )
-        given.output.write_text("\n".join([intro, *pages]), encoding="utf-8")
+        arguments.output.write_text("\n".join([intro, *pages]), encoding="utf-8")
 
 
 if __name__ == "__main__":

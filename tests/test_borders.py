@@ -32,7 +32,7 @@ def loose(tree):
         if (node.module, each.name) in ALIASES
     }
     named = aliases(tree) | imported
-    found = set()
+    functions = set()
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
             continue
@@ -40,8 +40,8 @@ def loose(tree):
         for annotation in (*(argument.annotation for argument in arguments), node.returns):
             text = "" if annotation is None else ast.unparse(annotation)
             if any(word in text for word in LOOSE) or named & set(re.findall(r"\w+", text)):
-                found.add(node.name)
-    return found
+                functions.add(node.name)
+    return functions
 
 
 def test_no_dictionary_of_anything_crosses_a_border():

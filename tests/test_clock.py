@@ -25,14 +25,14 @@ ALLOWED = {
 
 
 def test_the_wall_clock_is_read_for_people_alone():
-    found = set()
+    reads = set()
     for name in MODULES:
         for node in ast.walk(tree_of(name)):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in WALL_CLOCK:
-                found.add((name, ast.unparse(node)))
+                reads.add((name, ast.unparse(node)))
             elif isinstance(node, ast.ImportFrom) and node.module == "time":
-                found.add((name, "from time"))
-    assert found == set(ALLOWED)
+                reads.add((name, "from time"))
+    assert reads == set(ALLOWED)
 
 
 @pytest.mark.parametrize("step", [timedelta(0), timedelta(hours=-3), timedelta(days=-20000), timedelta(days=900)])

@@ -26,18 +26,18 @@ def imported(name, path, known):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if node in for_types:
             continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             source = resolve_name("." * node.level + (node.module or ""), package)
             # Of a package, the modules that are named; the package itself only where something else is.
             inner = {f"{source}.{alias.name}" for alias in node.names}
-            found |= inner if inner <= known else {source, *inner}
-    return found & known
+            names |= inner if inner <= known else {source, *inner}
+    return names & known
 
 
 def cycle(imports):

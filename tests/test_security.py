@@ -119,25 +119,25 @@ def imported(node):
 def dangers(tree):
     """Every forbidden import, call, method or keyword in a module, by what it is."""
     names = names_of(tree)
-    found = set()
+    forbidden = set()
     for node in ast.walk(tree):
         for module in imported(node):
             parts = module.split(".")
             prefixes = {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
-            found |= {f"import {name}" for name in prefixes & (FORBIDDEN_MODULES | {"markupsafe"})}
-            found |= {module for name in {module} & FORBIDDEN_CALLS if name != "markupsafe.Markup"}
+            forbidden |= {f"import {name}" for name in prefixes & (FORBIDDEN_MODULES | {"markupsafe"})}
+            forbidden |= {module for name in {module} & FORBIDDEN_CALLS if name != "markupsafe.Markup"}
         if isinstance(node, ast.Name | ast.Attribute):
             first, _, rest = ast.unparse(node).partition(".")
             full = f"{names.get(first, first)}{'.' if rest else ''}{rest}"
             if full in FORBIDDEN_CALLS and full != "markupsafe.Markup":
-                found.add(full)
+                forbidden.add(full)
         if isinstance(node, ast.Attribute) and (node.attr in FORBIDDEN_METHODS or node.attr == "extractfile"):
-            found.add(f".{node.attr}")
+            forbidden.add(f".{node.attr}")
         if isinstance(node, ast.keyword) and node.arg in FORBIDDEN_WORDS:
             right = FORBIDDEN_WORDS[node.arg]
             if not (isinstance(node.value, ast.Constant) and node.value.value is right):
-                found.add(f"{node.arg} is not {right}")
-    return found
+                forbidden.add(f"{node.arg} is not {right}")
+    return forbidden
 
 
 def test_the_shipped_code_does_nothing_dangerous_but_what_is_allowed_here():

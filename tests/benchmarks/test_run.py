@@ -83,10 +83,10 @@ def test_a_round_with_noise_on_a_grid_is_measured_beside_one_with_float_noise(be
     """Three short turns on a busy machine: the promise of 1.15 is for the page, this finds a round twice as long."""
     import grid
 
-    found = list(grid.rows(quick=True))
-    assert [row.what for row in found] == ["dpzv, K = 128, B = 64", "dpzv-sound, K = 128, B = 64"]
-    assert all(row.promised == 1.15 for row in found)
-    assert all(0.5 < row.ratio < 1.5 for row in found)
+    rows = list(grid.rows(quick=True))
+    assert [row.what for row in rows] == ["dpzv, K = 128, B = 64", "dpzv-sound, K = 128, B = 64"]
+    assert all(row.promised == 1.15 for row in rows)
+    assert all(0.5 < row.ratio < 1.5 for row in rows)
 
 
 @pytest.mark.slow

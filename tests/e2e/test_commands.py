@@ -65,9 +65,9 @@ def test_no_arguments_show_the_help(tool):
 @pytest.mark.parametrize("name", THERE)
 def test_every_example_parses(tool, name):
     command = typer.main.get_command(app)
-    found = examples(tool(name, "--help").stdout)
-    assert found, f"the help of {name} has no example"
-    for arguments in found:
+    shown = examples(tool(name, "--help").stdout)
+    assert shown, f"the help of {name} has no example"
+    for arguments in shown:
         assert arguments[0] == name
         context = command.make_context("dpzv-audit", arguments.copy())
         context.command.get_command(context, name).make_context(name, arguments[1:], parent=context)

@@ -59,11 +59,11 @@ def content(held):
 def test_two_processes_record_what_one_does(parties):
     whole, single = content(load(parties / "whole")), content(in_one_process())
     assert len(whole) == len(single) == 2 * 2 * 22
-    for found, expected in zip(whole, single, strict=True):
-        assert found[:4] == expected[:4]
-        assert np.array_equal(found[4], expected[4])
-        assert np.array_equal(found[5], expected[5])
-    heads = [found[:4] for found in whole]
+    for message, expected in zip(whole, single, strict=True):
+        assert message[:4] == expected[:4]
+        assert np.array_equal(message[4], expected[4])
+        assert np.array_equal(message[5], expected[5])
+    heads = [message[:4] for message in whole]
     assert heads[::2] == [(number, 1, 0, "embeddings") for number in range(44)]
     assert heads[1::2] == [(number, 0, 1, "gradient") for number in range(44)]
 

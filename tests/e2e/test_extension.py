@@ -65,13 +65,13 @@ def test_the_zeroth_order_method_trains_at_one_bit_a_round(tool, here):
 
 @pytest.mark.slow
 def test_attack_accounts_its_noise_by_what_it_states(tool, here):
-    given = ("attack", "--method", "masked", "--attack", "label_largest", *SMALL, "--trials", "2", "--runs", "0")
-    clear = tool.json(*given, "--set", "sigma=0", cwd=here, env=environment(here))
+    command = ("attack", "--method", "masked", "--attack", "label_largest", *SMALL, "--trials", "2", "--runs", "0")
+    clear = tool.json(*command, "--set", "sigma=0", cwd=here, env=environment(here))
     assert (clear["method"], clear["attack"], clear["dataset"]) == ("masked", "label_largest", "orchard")
     assert clear["success"]["value"] == 1.0
     assert clear["controls"]["positive"]["value"] >= 0.95
     assert clear["privacy"]["gap"] == "no-noise"
-    noised = tool.json(*given, "--set", "sigma=40", cwd=here, env=environment(here))
+    noised = tool.json(*command, "--set", "sigma=40", cwd=here, env=environment(here))
     assert noised["success"]["value"] < 0.6
     bound = next(bound for bound in noised["privacy"]["bounds"] if bound["accountant"] == "gdp-exact")
     # Each of the three clients goes through the data once at most: a record takes part three times, and moves by 2C.
@@ -80,16 +80,16 @@ def test_attack_accounts_its_noise_by_what_it_states(tool, here):
 
 
 def test_audit_takes_the_data_set_and_says_where_a_method_has_no_game(tool, here, refused):
-    given = (*SMALL, "--runs", "40")
-    result = tool.json("audit", "method", "dpzv", *given, cwd=here, env=environment(here))
+    options = (*SMALL, "--runs", "40")
+    result = tool.json("audit", "method", "dpzv", *options, cwd=here, env=environment(here))
     assert result["dataset"] == "orchard"
-    done = tool("audit", "method", "masked", *given, cwd=here, env=environment(here))
+    done = tool("audit", "method", "masked", *options, cwd=here, env=environment(here))
     assert "masked" in refused(done, 2)
 
 
 @pytest.mark.slow
 def test_train_resumes(tool, here):
-    given = (
+    command = (
         "train",
         "--method",
         "masked",
@@ -101,17 +101,17 @@ def test_train_resumes(tool, here):
         "--set",
         "sigma=0",
     )
-    whole = tool.json(*given, cwd=here, env=environment(here))
-    again = tool.json(*given, "--resume", cwd=here, env=environment(here))
+    whole = tool.json(*command, cwd=here, env=environment(here))
+    again = tool.json(*command, "--resume", cwd=here, env=environment(here))
     assert again["utility"] == whole["utility"]
 
 
 @pytest.mark.slow
 def test_verify_in_workers_audits_again_where_data_or_code_changed(tool, here):
-    given = ("verify", "claims.toml", "--jobs", "2", "--cache", "cache")
+    command = ("verify", "claims.toml", "--jobs", "2", "--cache", "cache")
 
     def verified():
-        result = tool.json(*given, cwd=here, env=environment(here))
+        result = tool.json(*command, cwd=here, env=environment(here))
         return result["cached"], {claim["name"]: claim["verdict"] for claim in result["claims"]}
 
     cached, verdicts = verified()
@@ -130,26 +130,37 @@ def test_verify_in_workers_audits_again_where_data_or_code_changed(tool, here):
 
 @pytest.mark.slow
 def test_a_matrix_holds_it_and_resumes(tool, here):
-    given = ("matrix", "--methods", "masked,vafl", "--attacks", "label_largest", *SMALL, "--trials", "2", "--jobs", "2")
-    result = tool.json(*given, cwd=here, env=environment(here))
+    command = (
+        "matrix",
+        "--methods",
+        "masked,vafl",
+        "--attacks",
+        "label_largest",
+        *SMALL,
+        "--trials",
+        "2",
+        "--jobs",
+        "2",
+    )
+    result = tool.json(*command, cwd=here, env=environment(here))
     cells = {cell["method"]: cell for cell in result["cells"]}
     assert {cell["state"] for cell in cells.values()} == {"measured"}
-    again = tool.json(*given, "--resume", cwd=here, env=environment(here))
+    again = tool.json(*command, "--resume", cwd=here, env=environment(here))
     assert again["cells"] == result["cells"]
 
 
 @pytest.mark.slow
 def test_a_broken_package_is_one_line_and_stops_no_other_command(tool, here, refused):
     (here / "site" / "dpzv_audit_orchard" / "masked.py").write_text("import nowhere_at_all\n")
-    said = refused(tool("train", "--method", "masked", *SMALL, cwd=here, env=environment(here)), 2)
-    assert said.startswith(
+    message = refused(tool("train", "--method", "masked", *SMALL, cwd=here, env=environment(here)), 2)
+    assert message.startswith(
         f"'masked' of {PACKAGE} (entry point masked = dpzv_audit_orchard.masked:SPEC in dpzv_audit.m"
     )
-    assert said.endswith("cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'")
+    assert message.endswith("cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'")
     assert tool("train", "--epochs", "1", "--no-controls", cwd=here, env=environment(here)).returncode == 0
     listed = tool("list", "methods", env=environment(here))
     assert listed.returncode == 0
-    assert listed.stderr.strip() == said
+    assert listed.stderr.strip() == message
 
 
 def test_two_packages_of_one_name_are_told_by_both(tool, here, refused):
@@ -157,6 +168,6 @@ def test_two_packages_of_one_name_are_told_by_both(tool, here, refused):
     second.mkdir()
     (second / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 2.0\n")
     (second / "entry_points.txt").write_text("[dpzv_audit.methods]\nmasked = dpzv_audit_orchard.masked:SPEC\n")
-    said = refused(tool("train", "--method", "masked", *SMALL, cwd=here, env=environment(here)), 2)
-    assert PACKAGE in said
-    assert "other 2.0" in said
+    message = refused(tool("train", "--method", "masked", *SMALL, cwd=here, env=environment(here)), 2)
+    assert PACKAGE in message
+    assert "other 2.0" in message

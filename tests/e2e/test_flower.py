@@ -39,27 +39,27 @@ def folder(tmp_path):
 
 
 def test_all_labels_leak_in_one_round(tool, folder):
-    found = tool.json("attack", "--system", "federation:train", *ATTACK, "--out", folder / "runs", cwd=folder)
-    assert found["success"]["value"] == 1.0
-    assert found["measures"]["labels found"]["value"] == 1.0
-    assert found["controls"]["positive"]["value"] >= found["controls"]["positive"]["expected"]
-    assert found["privacy"]["upper"] is None
-    assert found["privacy"]["gap"] == "no-release"
+    result = tool.json("attack", "--system", "federation:train", *ATTACK, "--out", folder / "runs", cwd=folder)
+    assert result["success"]["value"] == 1.0
+    assert result["measures"]["labels found"]["value"] == 1.0
+    assert result["controls"]["positive"]["value"] >= result["controls"]["positive"]["expected"]
+    assert result["privacy"]["upper"] is None
+    assert result["privacy"]["gap"] == "no-release"
 
 
 def test_noise_that_alone_moves_the_server_has_its_bound_and_no_other_server_has(tool, folder):
-    found = tool.json("attack", "--system", "private:train", *ATTACK, "--out", folder / "runs", cwd=folder)
-    assert found["success"]["value"] < 0.6
-    assert found["privacy"]["gap"] is None
-    assert found["certified"]["epsilon_lower"] <= found["privacy"]["upper"] == pytest.approx(4.377, abs=1e-3)
+    result = tool.json("attack", "--system", "private:train", *ATTACK, "--out", folder / "runs", cwd=folder)
+    assert result["success"]["value"] < 0.6
+    assert result["privacy"]["gap"] is None
+    assert result["certified"]["epsilon_lower"] <= result["privacy"]["upper"] == pytest.approx(4.377, abs=1e-3)
     (folder / "own_top.py").write_text(
         "import private\nfrom federation import train as learn\nfrom private import data\n\n"
         "def train(task, record, seed):\n    return learn(task, record, seed, 1, private.protect, clear_top=True)\n\n"
         "def releases(task):\n    return {**private.releases(task), 'server_update': 'sgd'}\n"
     )
-    found = tool.json("attack", "--system", "own_top:train", *ATTACK, "--out", folder / "runs", cwd=folder)
-    assert found["privacy"]["upper"] is None
-    assert "server-state" in found["privacy"]["gap"]
+    result = tool.json("attack", "--system", "own_top:train", *ATTACK, "--out", folder / "runs", cwd=folder)
+    assert result["privacy"]["upper"] is None
+    assert "server-state" in result["privacy"]["gap"]
 
 
 def free_port():
@@ -85,19 +85,19 @@ class Wire:
                 there = socket.create_connection(("127.0.0.1", self._to))
             except OSError:
                 return
-            for one, other in ((here, there), (there, here)):
-                threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+            for source, target in ((here, there), (there, here)):
+                threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
 
-    def _pass(self, one, other):
+    def _pass(self, source, target):
         try:
-            while data := one.recv(1 << 16):
+            while data := source.recv(1 << 16):
                 self.heard += data
-                other.sendall(data)
+                target.sendall(data)
         except OSError:
             pass
         finally:
-            one.close()
-            other.close()
+            source.close()
+            target.close()
 
     def close(self):
         self._listening.close()
@@ -180,8 +180,8 @@ def test_real_processes_send_what_is_recorded_and_it_gives_all_labels_away(folde
                 check=False,
             )
             assert done.returncode == 0, done.stdout + done.stderr
-            said = done.stdout + "".join(path.read_text() for path in folder.glob("*.log"))
-            (seen,) = folder.glob("seen/*") if (folder / "seen").exists() else pytest.fail(said)
+            output = done.stdout + "".join(path.read_text() for path in folder.glob("*.log"))
+            (seen,) = folder.glob("seen/*") if (folder / "seen").exists() else pytest.fail(output)
     wire.close()
 
     from dpzv_audit.systems.flower import gather
@@ -213,6 +213,6 @@ def test_real_processes_send_what_is_recorded_and_it_gives_all_labels_away(folde
         config=SimpleNamespace(epochs=1),
     )
     known.granted = lambda kind: FewLabels(torch.tensor([[positive]]), torch.tensor([[1]]))
-    found = by_direction(seer.view, known)
-    assert found.labels.numel() == N - 1
-    np.testing.assert_array_equal(found.labels.flatten(), labels[found.ids.flatten()])
+    guesses = by_direction(seer.view, known)
+    assert guesses.labels.numel() == N - 1
+    np.testing.assert_array_equal(guesses.labels.flatten(), labels[guesses.ids.flatten()])

@@ -52,8 +52,8 @@ def started(tool, *arguments, command=None, before=ordinary_interrupt, **options
 
 def communicated(process):
     """Return what the process printed and said, once it has ended."""
-    printed, said = process.communicate(timeout=60)
-    return printed, without_heartbeat(said)
+    printed, message = process.communicate(timeout=60)
+    return printed, without_heartbeat(message)
 
 
 @pytest.mark.ci
@@ -74,10 +74,10 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(tool, tmp_path, number):
     process = started(tool, "attack", "--self-check", "--epochs", "3000", cwd=tmp_path)
     wait_for_training(process)
     process.send_signal(number)
-    printed, said = communicated(process)
-    assert process.returncode == SIGNALS[number], said
+    printed, message = communicated(process)
+    assert process.returncode == SIGNALS[number], message
     assert printed == ""
-    assert said == "dpzv-audit: interrupted\n"
+    assert message == "dpzv-audit: interrupted\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -88,14 +88,14 @@ def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path, number):
     process = started(tool, *training)
     wait_for_checkpoint(process, tmp_path / "runs")
     process.send_signal(number)
-    printed, said = communicated(process)
-    assert process.returncode == SIGNALS[number], said
+    printed, message = communicated(process)
+    assert process.returncode == SIGNALS[number], message
     assert printed == ""
     (kept,) = (tmp_path / "runs" / "checkpoints").iterdir()
     assert re.fullmatch(
         rf"dpzv-audit: interrupted; \d+ of 2000 epochs are kept in {re.escape(str(kept))}; "
         r"the same command with --resume goes on from there\n",
-        said,
+        message,
     )
 
 
@@ -115,10 +115,10 @@ def test_an_interrupted_audit_says_how_to_go_on(tool, tmp_path, number, jobs, gr
     process = started(tool, *audit, "--jobs", jobs, "--out", str(out), start_new_session=True)
     wait_for_checkpoint(process, out, "audits/*/*.npz")
     os.killpg(process.pid, number) if group else process.send_signal(number)
-    _, said = communicated(process)
-    assert process.returncode == SIGNALS[number], said
+    _, message = communicated(process)
+    assert process.returncode == SIGNALS[number], message
     go_on = "the same command with --resume goes on from there"
-    assert said == f"dpzv-audit: interrupted; what was done is kept in {out / 'audits'}; {go_on}\n"
+    assert message == f"dpzv-audit: interrupted; what was done is kept in {out / 'audits'}; {go_on}\n"
     assert_ended(process)
 
 
@@ -132,9 +132,11 @@ def test_an_interrupted_matrix_keeps_finished_cells_and_no_half_ones(tool, tmp_p
     )
     wait_for_checkpoint(process, out, "*/cells/[!.]*/cell.json")
     os.killpg(process.pid, signal.SIGTERM) if group else process.send_signal(signal.SIGTERM)
-    _, said = communicated(process)
-    assert process.returncode == 143, said
-    assert re.fullmatch(r"dpzv-audit: interrupted; what was done is kept in .*; the same .* goes on from there\n", said)
+    _, message = communicated(process)
+    assert process.returncode == 143, message
+    assert re.fullmatch(
+        r"dpzv-audit: interrupted; what was done is kept in .*; the same .* goes on from there\n", message
+    )
     assert list(out.rglob("cell.json"))
     assert not list(out.rglob("*.partial"))
     assert_ended(process)
@@ -188,8 +190,8 @@ def test_nohup_is_kept(tool, tmp_path):
     with pytest.raises(subprocess.TimeoutExpired):
         process.communicate(timeout=2)
     process.send_signal(signal.SIGTERM)
-    _, said = communicated(process)
-    assert process.returncode == 143, said
+    _, message = communicated(process)
+    assert process.returncode == 143, message
 
 
 def assert_ended(process):
@@ -306,8 +308,8 @@ def test_verify_killed_at_any_moment_resumes_to_the_same_numbers(tool, tmp_path,
     def numbers(*more):
         done = tool(*more, "--json", "--quiet", cwd=tmp_path)
         assert done.returncode == 1, done.stderr
-        found = json.loads(done.stdout)
-        return {key: found[key] for key in ("claims", "level", "summary", "sentence", "controls")}
+        result = json.loads(done.stdout)
+        return {key: result[key] for key in ("claims", "level", "summary", "sentence", "controls")}
 
     assert tool("verify", "claims.toml", "--check", cwd=tmp_path).returncode == 0  # what is forked is loaded now
     started_at = time.monotonic()

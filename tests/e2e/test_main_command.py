@@ -108,8 +108,8 @@ def test_the_same_seed_gives_the_same_bytes(tool, main_run, tmp_path):
 
 @pytest.mark.slow
 def test_another_seed_gives_other_numbers(tool, main_run, tmp_path):
-    one, two = (tool.json("attack", *SMALL, seed, "--alone", "--out", tmp_path / seed) for seed in ("0", "1"))
-    assert "beside" not in one
+    first, second = (tool.json("attack", *SMALL, seed, "--alone", "--out", tmp_path / seed) for seed in ("0", "1"))
+    assert "beside" not in first
     assert [path.name for path in tmp_path.glob("0/*/*/")] == []
-    assert measured(one) == measured(main_run[0]) != measured(two)
-    assert one["success"]["value"] == main_run[0]["success"]["value"] != two["success"]["value"]
+    assert measured(first) == measured(main_run[0]) != measured(second)
+    assert first["success"]["value"] == main_run[0]["success"]["value"] != second["success"]["value"]

@@ -85,8 +85,8 @@ def test_where_the_system_refuses_memory_trainings_go_on_in_halves_to_the_same_n
     a, b = whole_and_halved(tool, TRAIN, tmp_path)
     assert b["utility"]["test_accuracy"]["n"] == a["utility"]["test_accuracy"]["n"]
     for where in (("test_accuracy", "value"), ("final_loss",), ("controls", "frozen-clients-tuned", "value")):
-        one, other = (functools.reduce(operator.getitem, where, r["utility"]) for r in (a, b))
-        assert other == pytest.approx(one, rel=1e-3)
+        first, second = (functools.reduce(operator.getitem, where, r["utility"]) for r in (a, b))
+        assert second == pytest.approx(first, rel=1e-3)
     assert b["bytes"] == a["bytes"]
     assert b["staleness"] == a["staleness"]
     assert not (tmp_path / "halved" / "checkpoints").exists()

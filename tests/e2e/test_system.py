@@ -39,11 +39,11 @@ def test_labels_leak_without_noise_and_hide_with_it(tool, folder, attack, least)
     assert clear["method"] == "system:our_vfl:train"
     assert clear["success"]["value"] >= least
     assert noisy["success"]["value"] < 0.7
-    for found in (clear, noisy):
-        assert found["controls"]["shuffled_labels"]["p_value"] > 1e-3
-        assert found["controls"]["positive"]["value"] >= found["controls"]["positive"]["expected"]
-        assert set(found["baselines"]) == {"a constant score"}
-        assert found["utility"]["test_accuracy"]["value"] > 0.9
+    for result in (clear, noisy):
+        assert result["controls"]["shuffled_labels"]["p_value"] > 1e-3
+        assert result["controls"]["positive"]["value"] >= result["controls"]["positive"]["expected"]
+        assert set(result["baselines"]) == {"a constant score"}
+        assert result["utility"]["test_accuracy"]["value"] > 0.9
     assert clear["privacy"]["upper"] is None
     assert clear["privacy"]["gap"] == "no-release"
     assert noisy["privacy"]["upper"] is None
@@ -52,12 +52,12 @@ def test_labels_leak_without_noise_and_hide_with_it(tool, folder, attack, least)
 
 
 def test_data_of_the_tool_go_into_a_system(tool, folder):
-    found = tool.json(
+    result = tool.json(
         *("attack", "--system", "our_vfl:train", "--attack", "label_direction", "--trials", "4"),
         *("--dataset", "breast-cancer", "--clients", "2", "--out", folder / "runs"),
         cwd=folder,
     )
-    assert found["dataset"] == "breast-cancer"
+    assert result["dataset"] == "breast-cancer"
 
 
 @pytest.mark.parametrize(
@@ -123,21 +123,21 @@ def test_all_attacks_share_one_error_rate_and_the_largest_comes_first(tool, smal
     every = tool.json("attack", "--attack", "all", *options, cwd=small)
     assert every["schema"] == "dpzv-audit/attacks/1"
     assert every["method"] == "system:small:train"
-    measured = [one for one in every["attacks"] if one["state"] == "measured"]
-    damages = [one["damage"] for one in measured if one["clear"]]
+    measured = [entry for entry in every["attacks"] if entry["state"] == "measured"]
+    damages = [entry["damage"] for entry in measured if entry["clear"]]
     assert measured[0]["attack"] == "label_enumeration"
     assert damages == sorted(damages, reverse=True)
     assert every["mounted"] == len(measured)
     assert every["confidence_each"] == pytest.approx(1 - 0.05 / len(measured))
     # Each number is that of the attack alone, at that confidence.
     alone = tool.json("attack", "--attack", "label_norm", "--confidence", every["confidence_each"], *options, cwd=small)
-    (norm,) = [one for one in measured if one["attack"] == "label_norm"]
+    (norm,) = [entry for entry in measured if entry["attack"] == "label_norm"]
     assert [norm[key] for key in ("success", "low", "high")] == [
         alone["success"][key] for key in ("value", "low", "high")
     ]
     assert norm["certified"] == alone["certified"]["epsilon_lower"]
     assert (Path(every["run"]) / norm["run"]).is_file()
-    reasons = {one["attack"]: one["reason"] for one in every["attacks"] if one["state"] == "does not apply"}
+    reasons = {entry["attack"]: entry["reason"] for entry in every["attacks"] if entry["state"] == "does not apply"}
     assert 'let it return {"clients": {1: bottom}}' in reasons["label_spectral"]
     assert "a module whose server does so states top_model = False" in reasons["label_direct"]
     page = (Path(every["run"]) / "report.md").read_text()
@@ -179,9 +179,9 @@ def test_a_claimed_epsilon_is_put_to_the_game(tool, folder):
     (folder / "claims.toml").write_text(plain + bold)
     done = tool("verify", "claims.toml", "--trust-code", "--max-trials", "5", "--out", folder / "runs", cwd=folder)
     assert done.returncode == 1
-    said = " ".join(done.stdout.split())
+    message = " ".join(done.stdout.split())
     assert re.search(
-        r"plain: .*The audit measures epsilon of at least \d\.\d+ \(p = .*\), which refutes the claimed 2\.", said
+        r"plain: .*The audit measures epsilon of at least \d\.\d+ \(p = .*\), which refutes the claimed 2\.", message
     )
     assert "claims.toml:5: claim 'bold' can never be refuted: 6,340 coins can certify at most " in done.stderr
 
@@ -202,17 +202,17 @@ def test_what_is_wrong_with_a_game_is_one_line(tool, folder, arguments, words):
 @pytest.mark.slow
 def test_a_system_is_trained_alone_beside_the_majority(tool, small):
     options = ("--system", "small:train", "--out", small / "runs")
-    one = tool.json("train", *options, "--trials", "2", cwd=small)
-    assert one["method"] == "system:small:train"
-    assert one["utility"]["test_accuracy"]["value"] > 0.8
-    assert set(one["utility"]["controls"]) == {"majority"}
-    assert one["staleness"] is None
-    assert one["privacy"]["gap"] == "no-release"
-    assert (Path(one["run"]) / "models.safetensors").is_file()
+    trained = tool.json("train", *options, "--trials", "2", cwd=small)
+    assert trained["method"] == "system:small:train"
+    assert trained["utility"]["test_accuracy"]["value"] > 0.8
+    assert set(trained["utility"]["controls"]) == {"majority"}
+    assert trained["staleness"] is None
+    assert trained["privacy"]["gap"] == "no-release"
+    assert (Path(trained["run"]) / "models.safetensors").is_file()
     assert not (small / "runs" / "trials").exists()
     # Its accuracy is that of the trainings that are attacked.
     attacked = tool.json("attack", *options, "--attack", "label_norm", "--trials", "2", cwd=small)
-    assert attacked["utility"]["test_accuracy"] == one["utility"]["test_accuracy"]
+    assert attacked["utility"]["test_accuracy"] == trained["utility"]["test_accuracy"]
     silent = SMALL.replace('return {"predict"', 'return {} and {"predict"')
     (small / "silent.py").write_text(silent)
     done = tool("train", "--system", "silent:train", cwd=small)
@@ -225,13 +225,13 @@ def test_systems_stand_in_a_matrix_with_numbers_of_their_own(tool, small):
     (small / "noisy.py").write_text(noisy)
     arguments = ("--attacks", "label_norm,label_direct", "--trials", "2", "--no-self-check", "--out", small / "runs")
     methods = "vafl,system:small:train,system:noisy:train"
-    found = tool.json("matrix", "--methods", methods, *arguments, "--jobs", "2", "--epochs", "1", cwd=small)
-    cells = {(one["attack"], one["adversary"], one["method"]): one for one in found["cells"]}
+    result = tool.json("matrix", "--methods", methods, *arguments, "--jobs", "2", "--epochs", "1", cwd=small)
+    cells = {(cell["attack"], cell["adversary"], cell["method"]): cell for cell in result["cells"]}
     assert cells["label_direct", "client", "vafl"]["state"] == "measured"
     assert "has 10 classes" in cells["label_norm", "client", "vafl"]["reason"]
     assert "top_model True, needs False" in cells["label_direct", "client", "system:small:train"]["reason"]
     norms = [cells["label_norm", "client", f"system:{name}:train"] for name in ("small", "noisy")]
-    assert [one["state"] for one in norms] == ["measured", "measured"]
+    assert [cell["state"] for cell in norms] == ["measured", "measured"]
     alone = ("attack", "--system", "noisy:train", "--attack", "label_norm", "--trials", "2", "--out", small / "alone")
     assert tool.json(*alone, cwd=small)["success"]["value"] == norms[1]["success"]
     assert norms[0]["success"] != norms[1]["success"]
@@ -276,12 +276,12 @@ def test_predictions_of_an_evaluation_reach_the_attacks_that_read_them(tool, tmp
     (tmp_path / "mute.py").write_text(SERVING.replace("SERVE", "pass"))
     options = ("--adversary", "client", "--trials", "4", "--out", tmp_path / "runs")
     every = tool.json("attack", "--system", "serving:train", "--attack", "all", *options, cwd=tmp_path)
-    found = {one["attack"]: one for one in every["attacks"] if one["state"] == "measured"}
+    measured = {entry["attack"]: entry for entry in every["attacks"] if entry["state"] == "measured"}
     least = {"label_served": 0.99, "membership_lira": 0.65, "membership_loss": 0.6}
-    assert set(found) == set(least)
-    for attack, one in found.items():
-        assert one["success"] >= least[attack]
-        assert one["certified"] > 0.5
+    assert set(measured) == set(least)
+    for attack, entry in measured.items():
+        assert entry["success"] >= least[attack]
+        assert entry["certified"] > 0.5
     assert every["negative_controls"]["together_p"] > 1e-4
     mute = tool("attack", "--system", "mute:train", "--attack", "label_served", *options, cwd=tmp_path)
     assert 'record.sent(round, 0, 1, "prediction", logits, ids) where the server answers' in refusal(mute, 2)

@@ -48,21 +48,21 @@ def test_the_writer_knows_nothing_of_the_tool_and_writes_the_same_again(written,
     ("attack", "least"), [("label_direction", 0.99), pytest.param("label_norm", 0.9, marks=pytest.mark.ci)]
 )
 def test_labels_are_found_in_what_was_written(tool, written, tmp_path, attack, least):
-    found = mount(tool, written, tmp_path, attack)
-    assert found["method"] == "transcript:run"
-    assert found["dataset"] == "labels.csv"
-    assert found["success"]["value"] >= least
-    assert found["baselines"] == {"a constant score": 0.5}
-    control = found["controls"]["permuted_labels"]
+    result = mount(tool, written, tmp_path, attack)
+    assert result["method"] == "transcript:run"
+    assert result["dataset"] == "labels.csv"
+    assert result["success"]["value"] >= least
+    assert result["baselines"] == {"a constant score": 0.5}
+    control = result["controls"]["permuted_labels"]
     assert control["p_value"] <= 1e-3
     assert control["tested_by"] == "10,000 orders of the labels"
     assert control["value"] == pytest.approx(0.5, abs=0.01)
-    assert found["controls"]["positive"]["value"] >= found["controls"]["positive"]["expected"]
-    assert found["certified"] is None
-    assert "cannot be repeated" in found["not_certified"]
-    assert "cannot be repeated" in found["sentence"]
-    assert found["privacy"]["upper"] is None
-    page = Path(found["run"], "report.html").read_text()
+    assert result["controls"]["positive"]["value"] >= result["controls"]["positive"]["expected"]
+    assert result["certified"] is None
+    assert "cannot be repeated" in result["not_certified"]
+    assert "cannot be repeated" in result["sentence"]
+    assert result["privacy"]["upper"] is None
+    page = Path(result["run"], "report.html").read_text()
     assert "permuted labels" in page
     assert "p = 1e-4" in page
 
@@ -75,9 +75,9 @@ def test_labels_of_others_are_not_found(tool, written, tmp_path, attack):
     """
     labels = np.loadtxt(written / "labels.csv", skiprows=1, dtype=int)
     np.save(tmp_path / "other.npy", np.random.default_rng(5).permutation(labels))
-    found = mount(tool, written, tmp_path, attack, labels=tmp_path / "other.npy")
-    assert found["controls"]["permuted_labels"]["p_value"] > 1e-4
-    assert abs(found["success"]["value"] - 0.5) < 0.2
+    result = mount(tool, written, tmp_path, attack, labels=tmp_path / "other.npy")
+    assert result["controls"]["permuted_labels"]["p_value"] > 1e-4
+    assert abs(result["success"]["value"] - 0.5) < 0.2
 
 
 def test_a_report_is_rendered_of_it(tool, written, tmp_path):
@@ -89,14 +89,14 @@ def test_a_report_is_rendered_of_it(tool, written, tmp_path):
 
 @pytest.mark.slow
 def test_all_attacks_that_apply_are_mounted(tool, written, tmp_path):
-    found = mount(tool, written, tmp_path, "all")
-    measured = [one for one in found["attacks"] if one["state"] == "measured"]
-    assert [one["permutation_p"] for one in measured] == [pytest.approx(1 / 10_001)] * 4
-    page = (Path(found["run"]) / "report.md").read_text()
+    result = mount(tool, written, tmp_path, "all")
+    measured = [entry for entry in result["attacks"] if entry["state"] == "measured"]
+    assert [entry["permutation_p"] for entry in measured] == [pytest.approx(1 / 10_001)] * 4
+    page = (Path(result["run"]) / "report.md").read_text()
     assert "permutation p" in page
     names = {"label_norm", "label_direction", "label_enumeration", "label_denoised"}
-    assert {one["attack"] for one in measured} == names
-    assert all(one["reason"] for one in found["attacks"] if one["state"] != "measured")
+    assert {entry["attack"] for entry in measured} == names
+    assert all(entry["reason"] for entry in result["attacks"] if entry["state"] != "measured")
 
 
 def test_summed_logits_are_attacked_by_an_eavesdropper_where_ids_are_public(tool, refused, tmp_path):
@@ -117,14 +117,23 @@ np.save("labels.npy", labels)
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=tool.environment, timeout=60)
     for adversary in ("client", "eavesdropper"):
-        found = mount(tool, tmp_path, tmp_path, "label_direct", "--adversary", adversary, labels="labels.npy")
-        assert found["success"]["value"] == 1.0
-        assert set(found["baselines"]) == {"majority", "prior"}
-        assert found["controls"]["permuted_labels"]["p_value"] == pytest.approx(1 / 10_001)
+        result = mount(tool, tmp_path, tmp_path, "label_direct", "--adversary", adversary, labels="labels.npy")
+        assert result["success"]["value"] == 1.0
+        assert set(result["baselines"]) == {"majority", "prior"}
+        assert result["controls"]["permuted_labels"]["p_value"] == pytest.approx(1 / 10_001)
     path = tmp_path / "run" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"encrypted": True}))
-    given = ("--transcript", "run", "--labels", "labels.npy", "--attack", "label_direct", "--adversary", "eavesdropper")
-    assert "sent under TLS, of which an eavesdropper sees lengths" in refused(tool("attack", *given, cwd=tmp_path), 2)
+    options = (
+        "--transcript",
+        "run",
+        "--labels",
+        "labels.npy",
+        "--attack",
+        "label_direct",
+        "--adversary",
+        "eavesdropper",
+    )
+    assert "sent under TLS, of which an eavesdropper sees lengths" in refused(tool("attack", *options, cwd=tmp_path), 2)
 
 
 @pytest.mark.parametrize(
@@ -165,18 +174,18 @@ def test_an_attack_that_does_not_apply_says_what_would_unlock_it(tool, refused, 
 
 def test_a_transcript_without_gradients_to_a_client_says_who_is_attacked(tool, refused, written, tmp_path):
     messages = json.loads((written / "run" / "manifest.json").read_text())["messages"]
-    folder = changed(written, tmp_path, messages=[one for one in messages if one["receiver"] != 1])
+    folder = changed(written, tmp_path, messages=[message for message in messages if message["receiver"] != 1])
     command = ("attack", "--transcript", "run", "--labels", "labels.csv", "--attack", "label_norm")
     done = tool(*command, "--client", "1", cwd=folder)
     assert "must hold a 'gradient' from 0 to 1: client 1 is who looks" in refused(done, 2)
-    found = json.loads(tool(*command, "--json", cwd=folder).stdout)
-    assert found["clients"] == [2]
-    assert found["success"]["confidence"] == 0.95
+    result = json.loads(tool(*command, "--json", cwd=folder).stdout)
+    assert result["clients"] == [2]
+    assert result["success"]["confidence"] == 0.95
 
 
 def test_gradients_of_two_widths_are_one_line(tool, refused, written, tmp_path):
     messages = json.loads((written / "run" / "manifest.json").read_text())["messages"]
-    first = next(one for one in messages if one["receiver"] == 1)
+    first = next(message for message in messages if message["receiver"] == 1)
     # The ids of a batch, as numbers of one column, in the place of a gradient.
     messages[messages.index(first)] = {**first, "tensor": first["ids"]}
     folder = changed(written, tmp_path, messages=messages)
@@ -189,19 +198,19 @@ def test_a_few_messages_of_a_thousand_clients_take_seconds(tool, tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.arange(200) % 2)
     record = Recorder(records=200, clients=1000)
-    for number, (client, told) in enumerate([(3, 0.0), (700, 1.0), (999, 0.1)] * 4):
+    for number, (client, signal) in enumerate([(3, 0.0), (700, 1.0), (999, 0.1)] * 4):
         ids = rng.permutation(200)[:100]
         record.sent(number, client, 0, "embeddings", rng.standard_normal((100, 4)), ids)
-        gradient = told * (1 - 2 * labels[ids])[:, None] + 0.3 * rng.standard_normal((100, 4))
+        gradient = signal * (1 - 2 * labels[ids])[:, None] + 0.3 * rng.standard_normal((100, 4))
         record.sent(number, 0, client, "gradient", gradient, ids)
     record.save(tmp_path / "run", classes=2)
     np.save(tmp_path / "labels.npy", labels)
     mounted = ("attack", "--transcript", "run", "--labels", "labels.npy", "--attack", "label_direction", "--out", "out")
     started = time.monotonic()
-    found = tool.json(*mounted, cwd=tmp_path, limit=60)
+    result = tool.json(*mounted, cwd=tmp_path, limit=60)
     assert time.monotonic() - started < 30, "3 s on a machine that does nothing else"
-    assert found["clients"] == [700]
-    assert found["controls"]["positive"]["value"] >= found["controls"]["positive"]["expected"]
+    assert result["clients"] == [700]
+    assert result["controls"]["positive"]["value"] >= result["controls"]["positive"]["expected"]
     alone = tool.json(*mounted, "--client", "700", cwd=tmp_path)
-    assert (found["success"]["value"], found["bytes"]) == (alone["success"]["value"], alone["bytes"])
-    assert found["success"]["low"] < alone["success"]["low"], "three clients share the error rate"
+    assert (result["success"]["value"], result["bytes"]) == (alone["success"]["value"], alone["bytes"])
+    assert result["success"]["low"] < alone["success"]["low"], "three clients share the error rate"

@@ -107,7 +107,7 @@ def test_members_of_archives(withstands):
 
 
 def test_review_archives(withstands):
-    parts = {f"aclImdb/{part}/{side}/0_{n}.txt": b"a film" for part in ("train", "test") for side, n in
+    parts = {f"aclImdb/{split}/{side}/0_{n}.txt": b"a film" for split in ("train", "test") for side, n in
              (("pos", 9), ("neg", 2))}  # fmt: skip
     withstands(
         lambda path: load("imdb", data_dir=path.parent, subset=True, length=8), tar_of(parts), name="aclImdb_v1.tar.gz"

@@ -101,8 +101,8 @@ def test_stored_chunks_count_as_absent_where_they_are_damaged(withstands):
     arrays = {"in_scores": np.arange(4.0), "out_scores": np.arange(4.0), "in_features": np.ones((4, 3))}
 
     def read(path):
-        for (first, last), found in ChunkStore(path.parent, resume=True).load().items():
-            assert all(len(array) == last - first for array in found.values())
+        for (first, last), chunk in ChunkStore(path.parent, resume=True).load().items():
+            assert all(len(array) == last - first for array in chunk.values())
 
     withstands(read, npz_bytes(arrays), name="000000004-000000008.npz", share=3)
 
@@ -112,14 +112,14 @@ def test_stored_cells_count_as_absent_where_they_are_damaged(withstands):
     cell = checksummed({"cell": {**named.to_json(), "state": "does not apply", "reason": "no"}, "check": None}).encode()
 
     def read(path):
-        found = stored_cell(path, named)
-        assert found is None or found.cell.attack == "a"
+        stored = stored_cell(path, named)
+        assert stored is None or stored.cell.attack == "a"
 
     withstands(read, cell, name="cell.json")
 
 
 def test_parts_of_a_table(withstands):
-    part = checksummed({"accuracy": 0.5, "history": [1, 2]}).encode()
+    content = checksummed({"accuracy": 0.5, "history": [1, 2]}).encode()
 
     def read(path):
         folder = path.parent / "parts"
@@ -134,7 +134,7 @@ def test_parts_of_a_table(withstands):
                 file.unlink()
             folder.rmdir()
 
-    withstands(read, part, name="kept.json", share=0.5)
+    withstands(read, content, name="kept.json", share=0.5)
 
 
 def test_cached_evidence_counts_as_absent_where_it_is_damaged(withstands, tmp_path):
@@ -145,8 +145,8 @@ def test_cached_evidence_counts_as_absent_where_it_is_damaged(withstands, tmp_pa
     content = stored.read_bytes()
 
     def read(path):
-        found = cache.block("aakey", "main", 3)
-        assert found is None or found[0] == block
+        kept = cache.block("aakey", "main", 3)
+        assert kept is None or kept[0] == block
 
     withstands(read, content, name=stored.relative_to(tmp_path).as_posix(), share=2)
 

@@ -59,8 +59,8 @@ def test_train_accuracy_is_of_the_training_labels():
     data = training_data(dataset, labels=labels)
     config = DPZVConfig(**{**SMALL, "epochs": 60})
     constant = frozen_clients(data, config, BOTH, rate=0.2)
-    one = training_data(dataset)
-    alone = frozen_clients(one, config, RunContext(seed=0), rate=0.2)
+    shared = training_data(dataset)
+    alone = frozen_clients(shared, config, RunContext(seed=0), rate=0.2)
     # The replica whose labels are all 0 learns them all, so the mean of both follows from the other alone.
     assert constant.train_accuracy == pytest.approx((1.0 + alone.train_accuracy) / 2)
 

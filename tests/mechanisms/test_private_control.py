@@ -52,9 +52,9 @@ def test_the_sum_is_exact_on_a_coarse_grid_too(bits):
     # Far beyond 2^24 in all: single precision would round.
     rows, labels = torch.ones(40_000, 2), torch.zeros(40_000, dtype=torch.int64)
     weights, grid = torch.zeros(2, 2), Grid(0.1, bits)
-    steps, one = steps_of(rows, labels, weights, grid), steps_of(rows[:1], labels[:1], weights, grid)
+    steps, alone = steps_of(rows, labels, weights, grid), steps_of(rows[:1], labels[:1], weights, grid)
     assert steps.dtype == torch.float64
-    assert torch.equal(steps, 40_000 * one)
+    assert torch.equal(steps, 40_000 * alone)
 
 
 def test_noise_that_takes_a_coarse_grid_is_drawn(data):
@@ -106,8 +106,8 @@ def test_it_learns_where_epsilon_is_large_and_not_where_it_is_tiny():
     digits = training_data(load("digits", clients=4), dtype=torch.float32)
     accuracy = {}
     for epsilon in (100.0, 1e-3):
-        asked = config(epsilon=epsilon, embedding=32, steps=60, feature_scale=1.0)
-        logits = private_frozen_clients(digits, asked, RunContext(seed=0))
+        settings = config(epsilon=epsilon, embedding=32, steps=60, feature_scale=1.0)
+        logits = private_frozen_clients(digits, settings, RunContext(seed=0))
         accuracy[epsilon] = (logits.argmax(2) == digits.test_labels).double().mean()
     assert accuracy[100.0] > 0.8
     assert accuracy[1e-3] < 0.4

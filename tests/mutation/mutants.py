@@ -93,16 +93,16 @@ class Place:
 
 def places(source):
     """Return all places where a mutant of `source` means something, in the order of the operators."""
-    found = []
+    places_found = []
     nodes = [(node, _means_something(node)) for node in ast_nodes(get_ast(source))]
     for number, operator in enumerate(_operators()):
         occurrence = 0
         for node, wanted in nodes:
             for (line, _), _ in operator.mutation_positions(node):
                 if wanted:
-                    found.append(Place(number, occurrence, line, _where(node)))
+                    places_found.append(Place(number, occurrence, line, _where(node)))
                 occurrence += 1
-    return found
+    return places_found
 
 
 def mutant(module, source, place):
@@ -116,7 +116,7 @@ def mutant(module, source, place):
         return None
     # What an operator changes lies within a line, so that lines keep their numbers.
     pairs = zip(source.splitlines(), mutated.splitlines(), strict=True)
-    before, after = next((one.strip(), other.strip()) for one, other in pairs if one != other)
+    before, after = next((old.strip(), new.strip()) for old, new in pairs if old != new)
     return Mutant(module, place.where, place.line, before, after, mutated)
 
 

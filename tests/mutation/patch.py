@@ -31,25 +31,25 @@ def apply(module, source, mutated):
 
 def _functions(code):
     """Return the code of the module's functions and methods by qualified name; what is nested lies within them."""
-    found = {}
+    codes = {}
     for constant in code.co_consts:
         if not isinstance(constant, CodeType) or constant.co_name.startswith("<"):
             continue
         is_class = not constant.co_flags & 2  # CO_NEWLOCALS: functions have it, bodies of classes do not
-        found |= _functions(constant) if is_class else {constant.co_qualname: constant}
-    return found
+        codes |= _functions(constant) if is_class else {constant.co_qualname: constant}
+    return codes
 
 
 def _function(module, name):
-    found = module
-    for part in name.split("."):
-        found = vars(found)[part]
-    while not isinstance(found, FunctionType):
-        inner = [getattr(found, key, None) for key in ("__wrapped__", "fget", "func", "__func__")]
-        found = next((one for one in inner if one is not None), None)
-        if found is None:
+    member = module
+    for attribute in name.split("."):
+        member = vars(member)[attribute]
+    while not isinstance(member, FunctionType):
+        inner = [getattr(member, key, None) for key in ("__wrapped__", "fget", "func", "__func__")]
+        member = next((candidate for candidate in inner if candidate is not None), None)
+        if member is None:
             raise NotApplied
-    return found
+    return member
 
 
 def _plain(value):
@@ -84,9 +84,9 @@ def _replace_data(module, code):
             done |= _replace_defaults(old, value)
         elif dataclasses.is_dataclass(old) and not isinstance(old, type) and type(old).__name__ == type(value).__name__:
             for field in dataclasses.fields(old):
-                one, two = getattr(old, field.name), getattr(value, field.name)
-                if _plain(one) and _plain(two) and _differ(one, two):
-                    object.__setattr__(old, field.name, two)
+                before, after = getattr(old, field.name), getattr(value, field.name)
+                if _plain(before) and _plain(after) and _differ(before, after):
+                    object.__setattr__(old, field.name, after)
                     done = True
     return done
 
@@ -95,9 +95,9 @@ def _replace_defaults(old, new):
     """Give `old` the defaults of `new` that are data and differ: they were read when the function was defined."""
     done = False
     for name in ("__defaults__", "__kwdefaults__"):
-        one, two = getattr(old, name), getattr(new, name)
-        if one is not None and _plain(one) and _plain(two) and _differ(one, two):
-            setattr(old, name, two)
+        before, after = getattr(old, name), getattr(new, name)
+        if before is not None and _plain(before) and _plain(after) and _differ(before, after):
+            setattr(old, name, after)
             done = True
     return done
 

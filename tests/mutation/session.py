@@ -186,19 +186,19 @@ class Mutations:
             if status != 0:
                 raise pytest.UsageError("a test fails without any mutant: " + text.strip().split("\n")[-1])
             for line in text.splitlines():
-                found = json.loads(line)
-                known[found["test"]] = {"stamp": stamps[found["test"]], **found}
+                trace = json.loads(line)
+                known[trace["test"]] = {"stamp": stamps[trace["test"]], **trace}
             if self.cache is not None:
                 self.cache.write_text(json.dumps(known))
         return {item.nodeid: Trace(known[item.nodeid]["lines"], known[item.nodeid]["seconds"]) for item in items}
 
     def _trace_all(self, items, paths, out):
         for item, following in zip_longest(items, items[1:]):
-            found = {}
+            lines_by_path = {}
             start = time.process_time()
-            with _tracing(paths, found):
+            with _tracing(paths, lines_by_path):
                 item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
-            trace = Trace({path: sorted(lines) for path, lines in found.items()}, time.process_time() - start)
+            trace = Trace({path: sorted(lines) for path, lines in lines_by_path.items()}, time.process_time() - start)
             print(json.dumps({"test": item.nodeid, **asdict(trace)}), file=out)
             if self.failures:
                 print(item.nodeid, file=out, flush=True)
@@ -215,9 +215,9 @@ def _draining(incoming):
     future = pool.submit(incoming.read)
 
     def text():
-        found = future.result()
+        output = future.result()
         pool.shutdown()
-        return str(found)
+        return str(output)
 
     return text
 
@@ -249,19 +249,19 @@ def _forked(work, seconds):
 
 
 @contextlib.contextmanager
-def _tracing(paths, found):
+def _tracing(paths, lines_by_path):
     """Collect in `found` the lines that run of the files in `paths` (absolute to short)."""
 
     def local(frame, event, _):
         if event == "line":
-            found[paths[frame.f_code.co_filename]].add(frame.f_lineno)
+            lines_by_path[paths[frame.f_code.co_filename]].add(frame.f_lineno)
         return local
 
     def start(frame, event, _):
         name = paths.get(frame.f_code.co_filename)
         if name is None:
             return None
-        found.setdefault(name, set()).add(frame.f_lineno)
+        lines_by_path.setdefault(name, set()).add(frame.f_lineno)
         return local
 
     sys.settrace(start)

@@ -133,9 +133,9 @@ def privacy():
 def judged(privacy, *, theory=True):
     """Return a privacy section with the verdict that its numbers give."""
     unjudged = {key: value for key, value in privacy.items() if key not in ("verdict", "judged")}
-    found = on_privacy(Privacy.model_validate(unjudged), theory=theory)
-    assert found.judged is not None
-    return {**unjudged, "verdict": found.verdict, "judged": found.judged.to_json()}
+    section = on_privacy(Privacy.model_validate(unjudged), theory=theory)
+    assert section.judged is not None
+    return {**unjudged, "verdict": section.verdict, "judged": section.judged.to_json()}
 
 
 ATTACK = {

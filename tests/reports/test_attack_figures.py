@@ -57,7 +57,7 @@ def test_without_a_curve_of_ridge_there_is_no_figure(rows):
 
 
 def pictures(reconstructed=(0.1, 0.1, 0.9, 0.5), **changes):
-    found = {
+    section = {
         "shape": [2, 2],
         "rows": [
             {"what": "original", "records": [[0.0, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]]},
@@ -65,7 +65,7 @@ def pictures(reconstructed=(0.1, 0.1, 0.9, 0.5), **changes):
         ],
         **changes,
     }
-    return read({"schema": "dpzv-audit/attack/1", "reconstructions": found})[0].reconstructions
+    return read({"schema": "dpzv-audit/attack/1", "reconstructions": section})[0].reconstructions
 
 
 def test_records_stand_row_by_row_without_a_bitmap():

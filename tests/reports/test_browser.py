@@ -99,8 +99,8 @@ def looked_at(pages, folder):
     command = [str(CHROMIUM), *FLAGS.split(), f"--user-data-dir={folder / 'profile'}", "--dump-dom", path.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     text = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, flags=re.DOTALL).group(1)
-    found = dict(zip(places, json.loads(html.unescape(text)), strict=True))
-    return found, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    by_place = dict(zip(places, json.loads(html.unescape(text)), strict=True))
+    return by_place, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +113,9 @@ def seen(verified, of_each_schema, tmp_path_factory):
 
 
 def test_pages_say_nothing_to_the_console_and_follow_the_scheme(seen):
-    found, console = seen
+    pages, console = seen
     assert console == []
-    for (_, width, scheme), page in found.items():
+    for (_, width, scheme), page in pages.items():
         assert page["width"] == width
         assert page["background"] == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 22, 27)")
 

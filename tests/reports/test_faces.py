@@ -64,7 +64,7 @@ def random_claim(rng, place):
         held=limit is not None and limit <= claimed and not voids,
         powerless=why_powerless(tested=tested, could_refute=bool(rng.integers(2))),
     )
-    given = GIVEN_GAUSSIAN if word == "refuted" and not attack and rng.integers(2) else ""
+    assumption = GIVEN_GAUSSIAN if word == "refuted" and not attack and rng.integers(2) else ""
     measured = None
     if measured_value is not None:
         kind = "success" if attack else "epsilon"
@@ -75,7 +75,7 @@ def random_claim(rng, place):
         word=word,
         reason=reason,
         why="",
-        given=given,
+        given=assumption,
         measured=measured,
         proven=None if upper is None else Proven(value=upper, rests_on=STATED if stated else ""),
         not_tested=texts(rng, 2),
@@ -97,7 +97,7 @@ def random_claim(rng, place):
             "level": 1e-3,
             "epsilon_lower": lower,
             "ceiling": 5.0,
-            "given": given,
+            "given": assumption,
             "upper": upper,
             "accountant": "",
             "gap": "server-state" if theory and upper is None else "",
@@ -148,11 +148,11 @@ def on_terminal(claims):
     stream = io.StringIO()
     print_table(Console(file=stream, width=400), verdict_table(claims))
     rows = stream.getvalue().splitlines()
-    found = {}
+    lines_by_claim = {}
     for claim in claims:
         (row,) = (line for line in rows if f"{claim.name} " in line)
-        found[claim.name] = f"{row} {' '.join(lines_of(claim.judged))}"
-    return found
+        lines_by_claim[claim.name] = f"{row} {' '.join(lines_of(claim.judged))}"
+    return lines_by_claim
 
 
 def section(page, claim):
@@ -170,10 +170,10 @@ def test_all_faces_agree_on_word_numbers_and_warnings(number):
     page, markdown = to_html(report), to_markdown(report)
     cases = {case.get("name"): case for case in ElementTree.fromstring(to_junit(result)).iter("testcase")}
     sarif = {
-        one["partialFingerprints"]["claimName/v1"]: one for one in json.loads(to_sarif(result))["runs"][0]["results"]
+        item["partialFingerprints"]["claimName/v1"]: item for item in json.loads(to_sarif(result))["runs"][0]["results"]
     }
     summary = to_summary(result)
-    stored = {one["name"]: one for one in json.loads(json.dumps(result.to_json()))["claims"]}
+    stored = {item["name"]: item for item in json.loads(json.dumps(result.to_json()))["claims"]}
     terminal = on_terminal(claims)
     for claim in claims:
         judged = claim.judged

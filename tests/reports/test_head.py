@@ -40,8 +40,8 @@ def changed(result, **privacy):
 def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
     judgement, step = head(results["attack"])
     assert (judgement.word, judgement.about, judgement.alarming) == ("refuted", "ε ≤ 1 against the client", True)
-    said = "The audit shows epsilon of at least 2.137 at 95% confidence, which is more than the claimed 1."
-    assert judgement.why == f"{said} Theory proves epsilon of at most 5.813, above the claim."
+    sentence = "The audit shows epsilon of at least 2.137 at 95% confidence, which is more than the claimed 1."
+    assert judgement.why == f"{sentence} Theory proves epsilon of at most 5.813, above the claim."
     assert step.command.startswith("dpzv-audit calibrate --method dpzv --batch-size 64 --set clip=1 ")
 
 
@@ -56,8 +56,8 @@ def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
     ],
 )
 def test_a_verdict_stands_with_its_object_and_its_reason(privacy, theory, word, why, results, judge):
-    found = judge({**results["audit"]["privacy"], "empirical_lower": 0.5, "upper": 5.8127, **privacy}, theory=theory)
-    judgement, step = head(changed(results["audit"], **found))
+    section = judge({**results["audit"]["privacy"], "empirical_lower": 0.5, "upper": 5.8127, **privacy}, theory=theory)
+    judgement, step = head(changed(results["audit"], **section))
     assert (judgement.word, judgement.about) == (word, "ε ≤ 1 against the client")
     assert judgement.alarming == (word == "overclaimed")
     assert why in judgement.why
@@ -122,7 +122,7 @@ def test_another_attack_on_the_same_system_may_be_the_strongest_and_one_on_anoth
     other = {**CELL, "attack": "b", "method": "m", "success": 0.4, "reference": 0.1, "clear": True, "trainings": 9}
     plain = {**other, "method": "split", "success": 1.0}
     result = attacked(interval(0.1, 0.05, 0.15)).model_copy(
-        update={"beside": [Cell.model_validate(one) for one in (other, plain)]}
+        update={"beside": [Cell.model_validate(cell) for cell in (other, plain)]}
     )
     judgement, _ = head_of(result)
     assert judgement.about == "b by the client finds 40.0% of labels"
@@ -159,8 +159,8 @@ def test_attacks_are_counted_and_not_their_cells(leaking, all_of_them, words):
         if clear:
             left.remove(name)
         cells.append({**CELL, "attack": name, "success": 0.9, "reference": 0.1, "damage": 0.9, "clear": clear})
-    for found in (MatrixResult(cells=cells, dataset="digits"), AttacksResult(attacks=cells, method="m")):
-        assert head_of(found)[0].about.startswith(words)
+    for result in (MatrixResult(cells=cells, dataset="digits"), AttacksResult(attacks=cells, method="m")):
+        assert head_of(result)[0].about.startswith(words)
 
 
 def test_many_attacks_are_judged_by_the_worst_and_by_their_controls():
@@ -168,8 +168,8 @@ def test_many_attacks_are_judged_by_the_worst_and_by_their_controls():
         {**CELL, "attack": name, "success": s, "reference": 0.1, "damage": s, "clear": s > 0.5, "trainings": 9}
         for name, s in (("label_norm", 0.2), ("label_direct", 0.9))
     ]
-    for found in (MatrixResult(cells=cells, dataset="digits"), AttacksResult(attacks=cells, method="m")):
-        judgement, step = head_of(found)
+    for result in (MatrixResult(cells=cells, dataset="digits"), AttacksResult(attacks=cells, method="m")):
+        judgement, step = head_of(result)
         assert judgement.word == "leaks"
         assert judgement.about.startswith("1 of 2 attacks on ")
         assert "label_direct by the client on m: 90.0% of labels (10.0% without an attack)." in judgement.why

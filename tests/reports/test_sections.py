@@ -50,12 +50,19 @@ def test_where_nothing_is_certified_the_reason_stands():
 
 def test_negative_controls_of_a_matrix_stand_as_one_test():
     cell = {"attack": "a", "adversary": "client", "method": "m", "state": "measured", "damage": 0.1, "success": 0.1}
-    found = {"tests": 7, "smallest_p": 1e-5, "together_p": 7e-5, "false_alarm": 1e-3, "hold": False, "worst": "a on m"}
-    matrix = {"schema": "dpzv-audit/matrix/1", "cells": [cell], "negative_controls": found}
+    section = {
+        "tests": 7,
+        "smallest_p": 1e-5,
+        "together_p": 7e-5,
+        "false_alarm": 1e-3,
+        "hold": False,
+        "worst": "a on m",
+    }
+    matrix = {"schema": "dpzv-audit/matrix/1", "cells": [cell], "negative_controls": section}
     text = text_of(matrix)
     assert "7 negative controls, tested together at a false-alarm rate of 0.001" in text
     assert "no number here can be trusted" in text
-    assert "All are at chance" in text_of({**matrix, "negative_controls": {**found, "hold": True}})
+    assert "All are at chance" in text_of({**matrix, "negative_controls": {**section, "hold": True}})
 
 
 def test_intervals_of_a_curve_are_one_column():

@@ -76,9 +76,11 @@ def test_labels_in_another_order_bound_how_often_an_area_lies_so_far_off(share):
     rng = np.random.default_rng(3)
     scores = np.round(rng.gamma(0.3, size=(2, 60)), 1)  # skewed, and many alike
     kind = np.arange(60) < 60 * share
-    found = np.array([by_order(scores, np.stack([rng.permutation(kind), rng.permutation(kind)])).p for _ in range(400)])
+    p_values = np.array(
+        [by_order(scores, np.stack([rng.permutation(kind), rng.permutation(kind)])).p for _ in range(400)]
+    )
     for x in (0.05, 0.3):
-        assert (found <= x).sum() <= stats.binom.ppf(1 - 1e-4, 400, x)
+        assert (p_values <= x).sum() <= stats.binom.ppf(1 - 1e-4, 400, x)
     sorted_too = np.sort(scores, axis=1)
     truth = np.tile(np.arange(60) >= 60 * (1 - share), (2, 1))
     assert by_order(sorted_too, truth).p < 0.01
@@ -97,10 +99,10 @@ def test_other_names_of_the_classes_are_as_likely_where_only_the_names_were_deal
     controls._names.cache_clear()
     rng = np.random.default_rng(4)
     labels = np.tile(np.arange(5), (3, 40))
-    found = np.array([by_names(clusters(rng, 3, labels, 5), labels, 5).p for _ in range(300)])
+    p_values = np.array([by_names(clusters(rng, 3, labels, 5), labels, 5).p for _ in range(300)])
     controls._names.cache_clear()
     for x in (0.01, 0.1, 0.5):
-        assert (found <= x).sum() <= stats.binom.ppf(1 - 1e-4, 300, x)
+        assert (p_values <= x).sum() <= stats.binom.ppf(1 - 1e-4, 300, x)
 
 
 def test_guesses_that_follow_the_truth_are_found_in_three_trainings_among_a_hundred_cells():

@@ -115,8 +115,8 @@ def test_an_attack_that_peeks_at_the_truth_fails_its_negative_control(method, di
     honest = ATTACKS["label_direct"]
 
     def peeking(view, known):
-        found = honest.infer(view, known)
-        return LabelGuesses(truth[found.ids], found.ids)
+        guesses = honest.infer(view, known)
+        return LabelGuesses(truth[guesses.ids], guesses.ids)
 
     spec = replace(honest, infer=peeking)
     # By their number: trials that agree in everything count as one guess each.
@@ -132,8 +132,8 @@ def test_an_attack_that_guesses_fails_its_positive_control(digits):
     honest = ATTACKS["label_direct"]
 
     def guessing(view, known):
-        found = honest.infer(view, known)
-        return LabelGuesses(torch.zeros_like(found.labels), found.ids)
+        guesses = honest.infer(view, known)
+        return LabelGuesses(torch.zeros_like(guesses.labels), guesses.ids)
 
     spec = replace(honest, infer=guessing)
     outcome = mount(spec, "vafl", digits, options={"batch_size": 64, "epochs": 4})
@@ -146,10 +146,10 @@ def scores_at_random(spec):
     generator = np.random.default_rng(7)
 
     def infer(view, known):
-        found = spec.infer(view, known)
-        if isinstance(found, np.ndarray):
-            return generator.random(found.shape)
-        return replace(found, scores=torch.from_numpy(generator.random(found.scores.shape)))
+        guesses = spec.infer(view, known)
+        if isinstance(guesses, np.ndarray):
+            return generator.random(guesses.shape)
+        return replace(guesses, scores=torch.from_numpy(generator.random(guesses.scores.shape)))
 
     return replace(spec, infer=infer, goal=replace(spec.goal, baselines=no_baselines))
 

@@ -99,10 +99,14 @@ def test_few_trainings_have_no_interval_but_say_how_far_they_reach():
 
 def test_every_label_of_three_trainings_is_what_a_reader_expects():
     """By the records of these trainings nearly 1; of others nothing is said."""
-    found = rate_interval(np.ones((3, 1408)))
-    assert (found.value, found.n, found.high) == (1.0, 4224, 1.0)
-    assert found.low == pytest.approx(0.025 ** (1 / 4224))
-    assert (found.over_trainings.least, found.over_trainings.most, found.over_trainings.low) == (1.0, 1.0, None)
+    interval = rate_interval(np.ones((3, 1408)))
+    assert (interval.value, interval.n, interval.high) == (1.0, 4224, 1.0)
+    assert interval.low == pytest.approx(0.025 ** (1 / 4224))
+    assert (interval.over_trainings.least, interval.over_trainings.most, interval.over_trainings.low) == (
+        1.0,
+        1.0,
+        None,
+    )
 
 
 RECORDS = {"alike": [0.3] * 4, "uneven": [0.02, 0.1, 0.6, 0.95], "all or nothing": [0.0, 0.0, 1.0, 1.0]}
@@ -117,8 +121,8 @@ def test_an_interval_by_records_covers_the_mean_of_these_trainings(rates):
         right = rng.random((4, 50)) < of
         uneven = [right[k, : 20 + 10 * k].sum() for k in range(4)]
         same = rng.random((1, 50)) < of  # all trainings on the same records
-        found = rate_interval(right), counts_interval(uneven, [20, 30, 40, 50]), shared_rate(same)
-        missed += [not f.low <= np.mean(rates) <= f.high for f in found]
+        intervals = rate_interval(right), counts_interval(uneven, [20, 30, 40, 50]), shared_rate(same)
+        missed += [not f.low <= np.mean(rates) <= f.high for f in intervals]
     assert missed.max() <= stats.binom.ppf(1 - 1e-4, 400, 0.05)
 
 
@@ -136,10 +140,10 @@ def test_an_area_by_records_covers_that_of_these_trainings(shift, laplace):
     missed = 0
     for _ in range(100):
         scores = draws.rvs(size=(3, 100), random_state=rng) + shifts[:, None] * members
-        found = auc_interval(scores, members)
-        missed += not found.low <= np.mean(truth) <= found.high
+        interval = auc_interval(scores, members)
+        missed += not interval.low <= np.mean(truth) <= interval.high
     assert missed <= stats.binom.ppf(1 - 1e-4, 100, 0.05)
-    assert found.high - found.low < 0.36
+    assert interval.high - interval.low < 0.36
 
 
 def test_a_perfect_area_of_many_records_is_near_1():
@@ -151,11 +155,11 @@ def test_a_perfect_area_of_many_records_is_near_1():
 
 def test_cosines_are_measured_batch_by_batch():
     cosines = np.random.default_rng(8).normal(0.6, 0.05, (3, 40))
-    found = cosine_interval(cosines)
-    assert found.value == pytest.approx(cosines.mean())
-    assert -1.0 <= found.low < found.value < found.high <= 1.0
-    assert found.high - found.low < 0.25
-    assert (found.n, found.over_trainings.count, found.over_trainings.low) == (120, 3, None)
+    interval = cosine_interval(cosines)
+    assert interval.value == pytest.approx(cosines.mean())
+    assert -1.0 <= interval.low < interval.value < interval.high <= 1.0
+    assert interval.high - interval.low < 0.25
+    assert (interval.n, interval.over_trainings.count, interval.over_trainings.low) == (120, 3, None)
     with pytest.raises(NotFinite, match="not finite"):
         cosine_interval([[np.nan, 0.1]])
 
@@ -173,20 +177,20 @@ def test_a_difference_covers_however_two_rates_depend_on_each_other():
             v = rng.random((3, 300)) if shift is None else (u + shift) % 1.0
             right = u < 0.7, v < 0.4
             rates = right[0].mean(1), right[1].mean(1)
-            found = rates_difference(rate_interval(right[0]), rate_interval(right[1]), rates)
-            assert found.value == pytest.approx(float((rates[0] - rates[1]).mean()))
-            missed += not found.low <= 0.3 <= found.high
+            interval = rates_difference(rate_interval(right[0]), rate_interval(right[1]), rates)
+            assert interval.value == pytest.approx(float((rates[0] - rates[1]).mean()))
+            missed += not interval.low <= 0.3 <= interval.high
         assert missed <= stats.binom.ppf(1 - 1e-4, 1000, 0.05)
 
 
 def test_a_difference_says_how_trainings_differ_and_of_others_only_where_they_are_enough():
     first, second = np.ones((3, 50), bool), np.arange(150).reshape(3, 50) % 2 == 0
-    found = rates_difference(rate_interval(first), rate_interval(second), (first.mean(1), second.mean(1)), 0.9)
+    interval = rates_difference(rate_interval(first), rate_interval(second), (first.mean(1), second.mean(1)), 0.9)
     low, high = rate_limits(75, 150, 0.95)
     exact = rate_limits(150, 150, 0.95)
-    assert (found.low, found.high) == pytest.approx((exact[0] - high, exact[1] - low))
-    assert (found.over_trainings.least, found.over_trainings.most) == (0.5, 0.5)
-    assert found.over_trainings.low is None
+    assert (interval.low, interval.high) == pytest.approx((exact[0] - high, exact[1] - low))
+    assert (interval.over_trainings.least, interval.over_trainings.most) == (0.5, 0.5)
+    assert interval.over_trainings.low is None
     many = rates_difference(rate_interval(first), rate_interval(second), ([0.9] * 8, [0.4] * 8))
     assert (many.over_trainings.low, many.over_trainings.high) == pytest.approx(
         tuple(2.0 * end - 1.0 for end in betting_limits([0.75] * 8))
@@ -206,20 +210,20 @@ def test_an_accuracy_covers_other_test_records_and_says_how_trainings_differ(tra
     for _ in range(1000):
         shifts = spread * rng.normal(size=(trainings, 1))
         mean = float((expit(1 + shifts + 2 * normal) @ weights / weights.sum()).mean())
-        found = shared_rate(rng.random((trainings, 100)) < expit(1 + 2 * rng.normal(size=(1, 100)) + shifts))
-        missed += not found.low <= mean <= found.high
+        interval = shared_rate(rng.random((trainings, 100)) < expit(1 + 2 * rng.normal(size=(1, 100)) + shifts))
+        missed += not interval.low <= mean <= interval.high
     assert missed <= stats.binom.ppf(1 - 1e-4, 1000, 0.05)
 
 
 def test_an_accuracy_counts_each_test_record_once():
     """Eight copies of one model say what the one says; of one training it is the exact interval over its records."""
-    one = np.arange(389) < 350
-    found, copies = shared_rate(one[None]), shared_rate(np.tile(one, (8, 1)))
+    right = np.arange(389) < 350
+    interval, copies = shared_rate(right[None]), shared_rate(np.tile(right, (8, 1)))
     low, high = rate_limits(350, 389)
-    assert (found.value, found.low, found.high, found.n) == (350 / 389, low, high, 389)
+    assert (interval.value, interval.low, interval.high, interval.n) == (350 / 389, low, high, 389)
     assert (copies.low, copies.high, copies.n) == (low, high, 389)
     with one_line("trainings, records"):
-        shared_rate(one)
+        shared_rate(right)
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ TRIALS = 5
 def numbers(outcome):
     """Every number of an outcome that a report shows."""
     kept = ("success", "baselines", "controls", "measures", "by_trial", "curves", "game")
-    found = [to_jsonable({name: getattr(outcome, name) for name in kept})]
+    values = [to_jsonable({name: getattr(outcome, name) for name in kept})]
     flat = []
-    while found:
-        value = found.pop()
+    while values:
+        value = values.pop()
         if isinstance(value, dict):
-            found += [value[key] for key in sorted(value)]
+            values += [value[key] for key in sorted(value)]
         elif isinstance(value, list | tuple):
-            found += value
+            values += value
         elif isinstance(value, float | int):
             flat.append(float(value))
     return flat

@@ -57,8 +57,8 @@ def test_low_rates_allow_for_trials_of_different_sizes():
     truth = np.zeros((4, 200), dtype=bool)
     for row, count in enumerate((1, 2, 3, 4)):
         truth[row, :count] = True
-    found = low_rates(scores, truth, 0.95)
-    assert found["true positive rate at 1% false positives"].value == 1.0
+    rates = low_rates(scores, truth, 0.95)
+    assert rates["true positive rate at 1% false positives"].value == 1.0
 
 
 @pytest.mark.ci
@@ -82,16 +82,16 @@ def test_low_rates_cover_although_their_threshold_is_an_estimate(trials, pairs, 
     missed = np.zeros(len(truth), dtype=int)
     for _ in range(200):
         scores = rng.normal(size=members.shape) + shift * members + spread * rng.normal(size=(trials, 1))
-        found = low_rates(scores, members, 0.95).values()
-        missed += [not f.low <= t <= f.high for f, t in zip(found, truth, strict=True)]
+        rates = low_rates(scores, members, 0.95).values()
+        missed += [not f.low <= t <= f.high for f, t in zip(rates, truth, strict=True)]
     assert missed.max() <= stats.binom.ppf(1 - 1e-4, 200, 0.05)
 
 
 def test_low_rates_of_many_trainings_say_something():
     rng = np.random.default_rng(9)
     members = np.tile(np.arange(512) % 2 == 0, (64, 1))
-    found = low_rates(rng.normal(size=members.shape) + members, members, 0.95)
-    at_one_percent = found["true positive rate at 1% false positives"]
+    rates = low_rates(rng.normal(size=members.shape) + members, members, 0.95)
+    at_one_percent = rates["true positive rate at 1% false positives"]
     assert at_one_percent.high - at_one_percent.low < 0.06
 
 

@@ -38,13 +38,13 @@ def test_a_querying_client_asks_about_each_batch_at_one_point_with_fresh_directi
 
 def test_a_one_sided_client_sends_the_point_itself_and_one_step_beside_it():
     options = {"queries": 2, "smoothing": 1e-2, "steps_per_pass": 2, "seed": 0, "replicas": (0, 1)}
-    one, two = QueryingClient(**options, one_sided=True), QueryingClient(**options)
-    sent, pair = one.uploads(turn(0)), two.uploads(turn(0))
+    one_sided, two_sided = QueryingClient(**options, one_sided=True), QueryingClient(**options)
+    sent, pair = one_sided.uploads(turn(0)), two_sided.uploads(turn(0))
     assert torch.allclose(sent[:, 0], pair.mean(1), rtol=1e-12)
-    assert torch.equal(sent[:, 0], one.uploads(turn(1))[:, 0])
+    assert torch.equal(sent[:, 0], one_sided.uploads(turn(1))[:, 0])
     # The same direction, from the point and not around it.
     assert torch.allclose(sent[:, 1], pair[:, 0], rtol=1e-12)
-    assert one.uploads(turn(4)) is None
+    assert one_sided.uploads(turn(4)) is None
 
 
 def test_a_replicas_queries_do_not_depend_on_the_stack():

@@ -84,20 +84,22 @@ def test_noise_on_embeddings_protects_features(digits):
 
 def test_jacobian_products_of_a_linear_client_give_its_features(digits):
     """Without ReLU inner products of h+ - h- are <x, x'> + 1 on average: 330 rounds alone reach 0.48."""
-    one = small_setting(SPEC, "dpzv", digits, options={"batch_size": 64, "epochs": 30, "top_model": False}, trials=1)
-    run = attacked_run(SPEC, one)
-    found = from_jacobians(run.view, run.known, 0).numpy()
+    setting = small_setting(
+        SPEC, "dpzv", digits, options={"batch_size": 64, "epochs": 30, "top_model": False}, trials=1
+    )
+    run = attacked_run(SPEC, setting)
+    features = from_jacobians(run.view, run.known, 0).numpy()
     real = digits.train.features[0].astype(float)
-    seen = np.abs(found).sum(1) > 0
+    seen = np.abs(features).sum(1) > 0
     assert seen.mean() > 0.95
     free = np.setdiff1d(np.flatnonzero(seen), run.known.granted(SomeFeatures).ids.numpy())
-    a, b = found[free] - real.mean(0), real[free] - real.mean(0)
+    a, b = features[free] - real.mean(0), real[free] - real.mean(0)
     assert (a * b).sum() / np.sqrt((a**2).sum() * (b**2).sum()) > 0.35
 
 
 def test_the_last_embedding_is_what_the_server_keeps():
-    one = small_setting(SPEC, "vafl", random_dataset(), trials=2)
-    run = attacked_run(SPEC, one)
+    setting = small_setting(SPEC, "vafl", random_dataset(), trials=2)
+    run = attacked_run(SPEC, setting)
     sent = [m for m in run.view.messages if m.kind == "embeddings"]
     assert {m.sender for m in run.view.messages} == {1}
     for k in range(2):
@@ -111,23 +113,23 @@ def test_what_is_held_at_once_is_one_training_and_a_block_of_records(monkeypatch
     setting = small_setting(SPEC, "dpzv", random_dataset(), trials=3)
     run = attacked_run(SPEC, setting)
     whole = [*SPEC.infer(run.view, run.known)]
-    one = 8 * whole[0].shape[1] ** 2
-    monkeypatch.setattr("attacks.feature.inversion.EQUATIONS", 6 * one)
-    monkeypatch.setattr("attacks.feature.inversion.SOLVED", 2 * one)
+    size = 8 * whole[0].shape[1] ** 2
+    monkeypatch.setattr("attacks.feature.inversion.EQUATIONS", 6 * size)
+    monkeypatch.setattr("attacks.feature.inversion.SOLVED", 2 * size)
     monkeypatch.setattr("attacks.feature.inversion.ROWS", 5)
     solve, solved = torch.linalg.solve, []
     monkeypatch.setattr(torch.linalg, "solve", lambda a, b: solved.append(len(a) if a.dim() == 3 else 0) or solve(a, b))
     alive = []
-    found = SPEC.infer(run.view, run.known)
+    reconstruction = SPEC.infer(run.view, run.known)
 
     def decoded(k):
-        assert len([one for one in alive if one() is not None]) <= 1  # the one that was just compared
-        features = found.decoded(k)
+        assert len([size for size in alive if size() is not None]) <= 1  # the one that was just compared
+        features = reconstruction.decoded(k)
         assert torch.allclose(features, whole[k], rtol=1e-9)
         alive.append(weakref.ref(features))
         return features
 
-    score(setting.dataset, replace(found, decoded=decoded), 0.95)
+    score(setting.dataset, replace(reconstruction, decoded=decoded), 0.95)
     assert len(alive) == 3
     assert max(solved) == 2
     assert solved.count(0) == 3

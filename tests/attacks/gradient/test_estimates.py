@@ -226,8 +226,8 @@ def test_ridge_reaches_the_cosine_that_theory_expects(queries, noise):
     directions = _gaussian(40, queries, 20, 10, seed=2)
     error = noise * norm / 20  # a scalar is a mean over 20 records
     scalars = _scalars(directions, gradients, per_record=False) + error[:, None] * _gaussian(40, queries, seed=3)
-    found = ridge(directions, scalars, noise_std=float(error.mean()), prior_std=1.0)
-    cosines = torch.nn.functional.cosine_similarity(found.flatten(1), gradients.flatten(1))
+    estimate = ridge(directions, scalars, noise_std=float(error.mean()), prior_std=1.0)
+    cosines = torch.nn.functional.cosine_similarity(estimate.flatten(1), gradients.flatten(1))
     expected = expected_cosine(queries, 200, noise_to_signal=noise)
     assert abs(float(cosines.mean()) - expected) < 0.03
 

@@ -24,12 +24,12 @@ def test_exact_from_the_dimension_on_without_noise(method):
     """4 records of 4 classes are 16 unknowns; 20 queries of a method whose clients stand still give them all."""
     data = random_dataset(records=40)
     outcome = mount(SPEC, method, data, options=EXACT, queries=20, trials=2, with_positive=False)
-    found = rows(outcome)
-    assert found["least squares", 20][0] > 0.99999
-    assert found["least squares", 20][1] < 5e-3
-    assert found["minimum norm", 10][1] > 0.1
-    assert found["minimum norm", 1][0] < found["minimum norm", 3][0] < found["minimum norm", 10][0]
-    assert abs(found["ridge, directions unknown", 20][0]) < 0.5
+    table = rows(outcome)
+    assert table["least squares", 20][0] > 0.99999
+    assert table["least squares", 20][1] < 5e-3
+    assert table["minimum norm", 10][1] > 0.1
+    assert table["minimum norm", 1][0] < table["minimum norm", 3][0] < table["minimum norm", 10][0]
+    assert abs(table["ridge, directions unknown", 20][0]) < 0.5
     assert outcome.success.value > 0.99999
 
 
@@ -95,12 +95,12 @@ def test_controls_come_out_as_they_must(digits):
 @pytest.mark.parametrize("method", ["vafl", "split"])
 def test_the_truth_is_the_gradient_that_a_first_order_server_sends(method):
     data = random_dataset()
-    one = small_setting(SPEC, method, data, options={"batch_size": 8, "top_model": False}, trials=2)
+    setting = small_setting(SPEC, method, data, options={"batch_size": 8, "top_model": False}, trials=2)
     labels = torch.from_numpy(data.train.labels)
-    truth = GradientTruth(one, labels)
+    truth = GradientTruth(setting, labels)
     mail = ViewRecorder(Adversary("client", (1,)))
     tensors = TrainingData.of(data, dtype=torch.float32, device="cpu")
-    train(tensors, one.config, seed=0, replicas=(0, 1), observers=(truth, mail))
+    train(tensors, setting.config, seed=0, replicas=(0, 1), observers=(truth, mail))
     sent = [message.payload * 8 for message in mail.view.received("gradient")]
     assert len(sent) > 5
     assert torch.allclose(truth.gradients(), torch.stack(sent).double(), atol=1e-6)

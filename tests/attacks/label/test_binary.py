@@ -73,17 +73,17 @@ def test_a_mean_by_record_is_over_the_rounds_that_hold_it():
 def test_records_that_were_never_seen_are_not_guessed_and_equally_many_are_in_each_training():
     known = small_known(records=4, share=0.25)
     count = torch.tensor([[1.0, 0.0, 2.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
-    found = guesses_of(torch.tensor([[4.0, 9.0, 1.0, 8.0], [1.0, 2.0, 3.0, 4.0]]), count, known)
-    assert found.ids[0, 0].tolist() == [0, 2]
-    assert found.scores[0, 0, :, 1].tolist() == [4.0, 1.0]
-    assert found.ids.shape == (1, 2, 2)
-    assert found.labels.sum(2).tolist() == [[1, 1]]
+    guesses = guesses_of(torch.tensor([[4.0, 9.0, 1.0, 8.0], [1.0, 2.0, 3.0, 4.0]]), count, known)
+    assert guesses.ids[0, 0].tolist() == [0, 2]
+    assert guesses.scores[0, 0, :, 1].tolist() == [4.0, 1.0]
+    assert guesses.ids.shape == (1, 2, 2)
+    assert guesses.labels.sum(2).tolist() == [[1, 1]]
 
 
 def test_as_many_records_are_called_one_as_there_are():
     known = small_known(records=8, rarer=1, share=0.25)
-    found = guesses_of(torch.arange(8.0).unsqueeze(0), None, known)
-    assert found.labels.tolist() == [[[0, 0, 0, 0, 0, 0, 1, 1]]]
+    guesses = guesses_of(torch.arange(8.0).unsqueeze(0), None, known)
+    assert guesses.labels.tolist() == [[[0, 0, 0, 0, 0, 0, 1, 1]]]
     other = guesses_of(torch.arange(8.0).unsqueeze(0), None, small_known(records=8, rarer=0, share=0.75))
     assert other.labels.tolist() == [[[1, 1, 1, 1, 1, 1, 0, 0]]]
 
@@ -92,9 +92,9 @@ def test_known_positives_are_none_of_those_that_are_left_to_find():
     known = small_known(records=8, rarer=1, share=0.5)
     scores = torch.tensor([[9.0, 9.0, 3.0, 2.0, -1.0, -2.0, -3.0, -4.0]])
     count = torch.tensor([[0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]])
-    found = guesses_of(scores, count, known, 2)
-    assert found.ids.tolist() == [[[2, 3, 4, 5, 6, 7]]]
-    assert found.labels.tolist() == [[[1, 1, 0, 0, 0, 0]]]
+    guesses = guesses_of(scores, count, known, 2)
+    assert guesses.ids.tolist() == [[[2, 3, 4, 5, 6, 7]]]
+    assert guesses.labels.tolist() == [[[1, 1, 0, 0, 0, 0]]]
 
 
 def small_known(records, rarer=1, share=0.5, seed=0):
@@ -137,8 +137,8 @@ def test_norms_agree_with_their_authors_leak_by_batch(monkeypatch):
     ids = torch.arange(truth.size).view(batches, 1, size)
     gradients = torch.from_numpy(norms).view(batches, 1, size, 1)
     monkeypatch.setattr("attacks.label.binary.cut_layer", lambda view, known: (gradients, ids))
-    found = by_norm(None, small_known(records=truth.size, share=0.25))
-    ours = roc_auc_score(truth, found.scores[0, 0, :, 1].numpy())
+    guesses = by_norm(None, small_known(records=truth.size, share=0.25))
+    ours = roc_auc_score(truth, guesses.scores[0, 0, :, 1].numpy())
     pairs = zip(truth.reshape(batches, size), norms.reshape(batches, size), strict=True)
     theirs = np.mean([roc_auc_score(*pair) for pair in pairs])
     assert ours == pytest.approx(theirs, abs=0.02)

@@ -109,8 +109,8 @@ def test_unlabelled_records_help_where_clusters_are_classes():
     rows = generator.standard_normal((200, 5)) * 0.3 + np.where(truth, 1.0, -1.0)[:, None]
     few = FewLabels(torch.tensor([[0, 1]]), torch.tensor([[0, 1]]))
     head = train_head(torch.from_numpy(rows)[None], few, known_of((0,), classes=2, steps=500))
-    found = head.probabilities(torch.from_numpy(rows)[None]).argmax(2)[0].numpy()
-    assert (found == truth).mean() > 0.97
+    names = head.probabilities(torch.from_numpy(rows)[None]).argmax(2)[0].numpy()
+    assert (names == truth).mean() > 0.97
 
 
 def test_too_many_labels_are_one_line():

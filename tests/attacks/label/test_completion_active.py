@@ -51,10 +51,10 @@ def test_what_was_scaled_is_what_the_next_is_compared_with(reading):
 @pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
 def test_only_the_adversarys_model_steps_by_its_rule(method):
     """Of the first round of its own on, client 1's parameters differ from an honest run's; at the first they do not."""
-    one = small_setting(ACTIVE_SPEC, method, random_dataset(), options={"epochs": 1, "batch_size": 16})
-    data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
-    honest = train(data, one.config, seed=0)
-    played = train(data, one.config, seed=0, behaviours={1: MaliciousOptimiser()})
+    setting = small_setting(ACTIVE_SPEC, method, random_dataset(), options={"epochs": 1, "batch_size": 16})
+    data = TrainingData.of(setting.dataset, dtype=torch.float32, device="cpu")
+    honest = train(data, setting.config, seed=0)
+    played = train(data, setting.config, seed=0, behaviours={1: MaliciousOptimiser()})
     same = torch.equal(honest.clients[0].flat, played.clients[0].flat)
     # One round of client 1 among three in an asynchronous epoch has nothing to compare with yet.
     assert same is (method == "vafl")

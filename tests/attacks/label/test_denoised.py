@@ -49,16 +49,16 @@ def test_visits_add_up():
     """A gap of one standard deviation: one visit leaves one label in four wrong, thirty of them none."""
     labels = np.arange(400) % 2
     many = likeliest(known_visits(labels, 1.0, (1.0, 1.0), passes=30, records=400), UNGROUPED).argmax(1)
-    one = likeliest(known_visits(labels, 1.0, (1.0, 1.0), passes=1, records=400), UNGROUPED).argmax(1)
+    single = likeliest(known_visits(labels, 1.0, (1.0, 1.0), passes=1, records=400), UNGROUPED).argmax(1)
     assert (many == labels).mean() > 0.99
-    assert (one == labels).mean() < 0.9
+    assert (single == labels).mean() < 0.9
 
 
 def test_noise_of_a_class_gives_it_away_where_centres_do_not():
     labels = np.arange(400) % 2
     visits = known_visits(labels, 0.0, (1.0, 2.0), passes=10, records=400, known=20, by_class=True)
-    found = likeliest(visits, UNGROUPED).argmax(1)
-    assert (found == labels).mean() > 0.99
+    names = likeliest(visits, UNGROUPED).argmax(1)
+    assert (names == labels).mean() > 0.99
     shared = known_visits(labels, 0.0, (1.0, 2.0), passes=10, records=400, known=20)
     assert (likeliest(shared, UNGROUPED).argmax(1) == labels).mean() < 0.7
 
@@ -80,11 +80,14 @@ def test_an_axis_that_turns_is_followed():
     axes = np.stack((np.cos(turns), np.sin(turns)), 1)[:, None]
     along = 10.0 * generator.standard_normal((40, 200, 1))
     rows = along * axes + 0.01 * generator.standard_normal((40, 200, 2))
-    found = along_and_across(torch.from_numpy(rows)[:, None])
-    correlation = [np.corrcoef(one[0, :, 0], row[:, 0])[0, 1] for one, row in zip(found.numpy(), along, strict=True)]
+    straightened = along_and_across(torch.from_numpy(rows)[:, None])
+    correlation = [
+        np.corrcoef(rows_of_one[0, :, 0], row[:, 0])[0, 1]
+        for rows_of_one, row in zip(straightened.numpy(), along, strict=True)
+    ]
     assert min(np.array(correlation) * np.sign(correlation[0])) > 0.999
-    assert found.shape == (40, 1, 200, 2)
-    assert found.square().mean((0, 2)).numpy() == pytest.approx(1.0)
+    assert straightened.shape == (40, 1, 200, 2)
+    assert straightened.square().mean((0, 2)).numpy() == pytest.approx(1.0)
 
 
 @pytest.mark.slow
@@ -139,5 +142,5 @@ def test_a_class_without_a_known_visit_is_found_by_its_group():
     visits = replace(visits, passes=seen)
     assert from_known(visits, None) is None
     groups = np.log(0.1 + 0.7 * np.eye(3)[(labels + 1) % 3])
-    found = likeliest(visits, groups).argmax(1)
-    assert (np.delete(found, 2) == np.delete(labels, 2)).all()
+    names = likeliest(visits, groups).argmax(1)
+    assert (np.delete(names, 2) == np.delete(labels, 2)).all()

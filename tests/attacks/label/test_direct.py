@@ -44,15 +44,15 @@ def check_chance(outcome):
     assert control.low <= outcome.baselines["prior"] <= control.high
 
 
-def watched(one, client, behaviours=None):
+def watched(of, client, behaviours=None):
     """Guesses of `client` from its view of a training, the view, and the batches that it was answered about."""
-    data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
+    data = TrainingData.of(of.dataset, dtype=torch.float32, device="cpu")
     recorder, log = ViewRecorder(Adversary("client", (client,))), BatchLog("scalar", (client,))
-    train(data, one.config, seed=0, replicas=(0, 1), behaviours=behaviours or {}, observers=(recorder, log))
+    train(data, of.config, seed=0, replicas=(0, 1), behaviours=behaviours or {}, observers=(recorder, log))
     view = recorder.view
     assert {m.kind for m in view.messages} == {"table", "embeddings", "scalar"}  # of which none is a label
     assert all(client in (m.sender, m.receiver) for m in view.messages)
-    known = known_of(one, client, queries=2 if behaviours else 1)
+    known = known_of(of, client, queries=2 if behaviours else 1)
     guesses = infer(view, known)
     assert torch.equal(guesses.labels, infer(View(view.adversary, list(view.messages), view.notes), known).labels)
     # Each record of the first pass is guessed once.

@@ -37,8 +37,8 @@ def test_centres_that_turn_are_followed():
     ids = np.stack([generator.permutation(400)[:50] for _ in range(48)])
     angles = truth[ids] * np.pi / 2 + np.linspace(0.0, np.pi, 48)[:, None]
     units = np.stack((np.cos(angles), np.sin(angles)), 2) + 0.05 * generator.standard_normal((48, 50, 2))
-    found = clusters(units, ids, Known(), 0).argmax(1)
-    table = np.bincount(found * 4 + truth, minlength=16).reshape(4, 4)
+    names = clusters(units, ids, Known(), 0).argmax(1)
+    table = np.bincount(names * 4 + truth, minlength=16).reshape(4, 4)
     assert (np.sort(table, 1)[:, :3] == 0).all()
 
 
@@ -46,8 +46,10 @@ def test_centres_that_turn_are_followed():
 @pytest.mark.parametrize("method", ["split", "vafl"])
 def test_a_top_model_hides_names_alone(method, digits):
     """Every digit is told from the others; of names, classes 1 and 8 share 140 records, which shares cannot tell."""
-    one = small_setting(SPEC, method, digits, options={"batch_size": 64, "epochs": 8}, trials=2, with_positive=False)
-    outcome = SPEC.mount(one)
+    setting = small_setting(
+        SPEC, method, digits, options={"batch_size": 64, "epochs": 8}, trials=2, with_positive=False
+    )
+    outcome = SPEC.mount(setting)
     assert outcome.measures[ORACLE].value > 0.99
     assert outcome.measures[f"{ORACLE}, clusters of raw features, named by shares"].value < 0.4
     assert outcome.success.value > 0.55
@@ -64,15 +66,17 @@ def test_the_servers_start_names_classes_of_one_size(digits):
 def test_simulated_gradients_are_those_of_the_servers_start(digits):
     """Of a lone client's records in the first round, where all embeddings are its own: exactly what was received."""
     whole = [np.concatenate([b.reshape(len(b), -1) for b in p.features], 1) for p in (digits.train, digits.test)]
-    parts = [Records((block,), part.labels) for block, part in zip(whole, (digits.train, digits.test), strict=True)]
+    parts = [
+        Records((block,), records.labels) for block, records in zip(whole, (digits.train, digits.test), strict=True)
+    ]
     alone = replace(digits, train=parts[0], test=parts[1], columns=None)
-    one = small_setting(SPEC, "split", alone, options_of_attack={"names": "start"}, trials=2)
-    run = attacked_run(SPEC, one)
+    setting = small_setting(SPEC, "split", alone, options_of_attack={"names": "start"}, trials=2)
+    run = attacked_run(SPEC, setting)
     first = run.view.received("gradient")[0]
     labels = torch.from_numpy(digits.train.labels)[first.ids]
     expected = torch.nn.functional.normalize(first.payload.double(), dim=2)
-    found = simulated(first.ids, run.known)
-    assert torch.allclose(found[torch.arange(2)[:, None], torch.arange(8), labels], expected, atol=1e-5)
+    gradients = simulated(first.ids, run.known)
+    assert torch.allclose(gradients[torch.arange(2)[:, None], torch.arange(8), labels], expected, atol=1e-5)
 
 
 def test_the_best_names_are_an_oracles():

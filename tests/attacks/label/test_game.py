@@ -84,8 +84,8 @@ def test_scores_are_the_evidence_for_the_second_candidate_summed_over_answers():
 
 def test_guesses_about_places_of_unknown_records_tell_no_coin():
     coins = dealt()
-    found = guesses_of(np.zeros((4, 200, 4)))
-    assert guess_coins(replace(found, ids=None), coins) == (None, NO_IDS)
+    guesses = guesses_of(np.zeros((4, 200, 4)))
+    assert guess_coins(replace(guesses, ids=None), coins) == (None, NO_IDS)
     outcome = mount(DIRECT, "vafl", adversary="eavesdropper", with_positive=False)
     assert outcome.game is None
     assert outcome.no_game == NO_IDS
@@ -115,10 +115,10 @@ def randomised_response(coins, rng, *, epsilon=1.0, failing=0.0):
     A mixture of a private mechanism and of one that says nothing is as private, however much its records share.
     """
     trials, records = coins.coins.shape
-    told = np.where(rng.random((trials, records)) < 1.0 / (1.0 + np.exp(-epsilon)), coins.coins, 1 - coins.coins)
+    answers = np.where(rng.random((trials, records)) < 1.0 / (1.0 + np.exp(-epsilon)), coins.coins, 1 - coins.coins)
     lost = rng.random((trials, 1)) < failing
-    told = np.where(lost, rng.integers(2, size=told.shape), told)
-    named = np.take_along_axis(coins.candidates, told[:, :, None], 2)
+    answers = np.where(lost, rng.integers(2, size=answers.shape), answers)
+    named = np.take_along_axis(coins.candidates, answers[:, :, None], 2)
     scores = np.zeros((trials, records, 4))
     np.put_along_axis(scores, named, 1.0, 2)
     return scores + 1e-3 * rng.random(scores.shape)
@@ -155,10 +155,10 @@ def test_an_attacker_that_knows_every_true_label_and_reads_no_message_certifies_
     data = random_dataset(records=64)
 
     def knows_the_world(view, known):
-        found = DIRECT.infer(view, known)
-        scores = torch.nn.functional.one_hot(torch.from_numpy(data.train.labels)[found.ids], 4).double()
+        guesses = DIRECT.infer(view, known)
+        scores = torch.nn.functional.one_hot(torch.from_numpy(data.train.labels)[guesses.ids], 4).double()
         noise = torch.from_numpy(np.random.default_rng(known.seed).random(tuple(scores.shape)))
-        return LabelGuesses(scores.argmax(3), found.ids, scores + 0.1 * noise)
+        return LabelGuesses(scores.argmax(3), guesses.ids, scores + 0.1 * noise)
 
     spec = replace(DIRECT, infer=knows_the_world)
     alarms = 0
@@ -177,15 +177,15 @@ def test_first_order_methods_lose_their_labels_and_the_bound_says_so(method, dig
 
 
 def test_noise_on_gradients_lowers_the_bound(digits):
-    found = []
+    bounds = []
     for sigma in (0.5, 5.0):
         options = {"batch_size": 64, "epochs": 4, "dp": "gradient", "dp_sigma": sigma}
         setting = small_setting(DIRECT, "vafl", digits, options=options, with_positive=False)
-        found.append(certified(DIRECT.mount(setting).game))
+        bounds.append(certified(DIRECT.mount(setting).game))
     # A replaced label moves its record's gradient by sqrt(2) at most, which is read once.
-    for sigma, bound in zip((0.5, 5.0), found, strict=True):
+    for sigma, bound in zip((0.5, 5.0), bounds, strict=True):
         assert 0.3 < bound < gaussian_epsilon(np.sqrt(2.0) / sigma, 1e-5)
-    assert found[0] > 3.0 * found[1]
+    assert bounds[0] > 3.0 * bounds[1]
 
 
 def test_chance_for_a_control_follows_what_its_guesses_favour():

@@ -86,13 +86,13 @@ def test_where_all_work_on_one_batch_any_client_holds_that():
 
 
 def test_a_code_has_as_many_of_either_sign_and_differs_by_record_and_round():
-    found = codes(0, 3, 50, 10)
-    assert found.shape == (50, 10)
-    assert set(np.unique(found)) == {-1.0, 1.0}
-    assert (found.sum(1) == 0).all()
+    signs = codes(0, 3, 50, 10)
+    assert signs.shape == (50, 10)
+    assert set(np.unique(signs)) == {-1.0, 1.0}
+    assert (signs.sum(1) == 0).all()
     assert (codes(0, 3, 50, 5).sum(1) == 1).all()
-    assert len(np.unique(found, axis=0)) > 40
-    assert not np.array_equal(found, codes(0, 4, 50, 10))
+    assert len(np.unique(signs, axis=0)) > 40
+    assert not np.array_equal(signs, codes(0, 4, 50, 10))
 
 
 def test_least_squares_is_the_posterior_mean():

@@ -34,7 +34,7 @@ def test_larger_batches_hide_labels_better(digits):
 
 def test_labels_beat_the_least_norm_where_batches_are_larger_than_the_system(digits):
     """Of batches of 32 and a system of rank 9 labels find 0.71 (split) or 0.79, least norm 0.59 or 0.62."""
-    found = [
+    shares = [
         mount(
             SPEC,
             "vafl",
@@ -46,7 +46,7 @@ def test_labels_beat_the_least_norm_where_batches_are_larger_than_the_system(dig
         ).success.value
         for fit in ("labels", "least-norm")
     ]
-    assert found[0] > found[1] + 0.08
+    assert shares[0] > shares[1] + 0.08
 
 
 def test_labels_whose_gradient_is_received_are_found():
@@ -81,8 +81,8 @@ def test_where_one_class_is_common_its_share_is_what_is_predicted():
 
 def test_what_it_takes_from_the_mail_is_the_models_own_gradient():
     """The sum over records is the gradient that the client's model gets by its own backward pass."""
-    one = small_setting(SPEC, "split", options={"dtype": "float64"}, trials=2)
-    run = attacked_run(SPEC, one)
+    setting = small_setting(SPEC, "split", options={"dtype": "float64"}, trials=2)
+    run = attacked_run(SPEC, setting)
     first = run.view.received("gradient")[0]
     own = run.known.granted(OwnParty)
     features = own.features[first.ids]

@@ -46,13 +46,13 @@ def test_the_learner_that_suits_the_rows_is_chosen_and_finds_the_labels(
     few_of = np.concatenate([np.flatnonzero(truth == c)[: labelled // 2] for c in (0, 1)])
     few = FewLabels(torch.from_numpy(few_of)[None], torch.from_numpy(truth[few_of])[None])
     inside = torch.from_numpy(rows)[None]
-    found, beyond = best(inside, inside[:, :50], few, known_of())
+    scores, beyond = best(inside, inside[:, :50], few, known_of())
     rates = {}
     for name, learn in LEARNERS.items():
         each, _ = learn(inside, inside[:, :0], few, known_of())
         assert torch.allclose(each.sum(2), torch.ones(1, 400).double())
         rates[name] = (each.argmax(2)[0].numpy() == truth).mean()
-        assert torch.allclose(found, each) is (name == winner)
+        assert torch.allclose(scores, each) is (name == winner)
     assert max(rates, key=rates.get) == winner
     assert rates[winner] > least
     assert (beyond.argmax(2)[0].numpy() == truth[:50]).mean() > least - 0.1
@@ -65,28 +65,28 @@ def test_the_choice_goes_by_records_left_out_and_by_nothing_else(monkeypatch):
     """
     truth = torch.arange(60) % 3
     few = FewLabels(torch.arange(12).expand(2, -1), truth[:12].expand(2, -1))
-    given = []
+    kept_ids = []
 
     def fake(helped):
         def learn(rows, outside, kept, known):
-            given.append(kept.ids)
+            kept_ids.append(kept.ids)
             names = (truth + 1) % 3
-            found = names.expand(2, -1).clone()
-            found[helped, :12] = truth[:12]
-            found[1 - helped, 12:] = truth[12:]
-            return torch.eye(3)[found], torch.full((2, outside.shape[1], 3), float(helped))
+            classes = names.expand(2, -1).clone()
+            classes[helped, :12] = truth[:12]
+            classes[1 - helped, 12:] = truth[12:]
+            return torch.eye(3)[classes], torch.full((2, outside.shape[1], 3), float(helped))
 
         return learn
 
     monkeypatch.setattr(learners, "LEARNERS", {"first": fake(0), "second": fake(1)})
-    found, beyond = best(torch.zeros(2, 60, 4), torch.zeros(2, 5, 4), few, known_of(2, classes=3))
-    assert (found.argmax(2)[:, :12] == truth[:12]).all()
-    assert not (found.argmax(2)[:, 12:] == truth[12:]).any()
+    scores, beyond = best(torch.zeros(2, 60, 4), torch.zeros(2, 5, 4), few, known_of(2, classes=3))
+    assert (scores.argmax(2)[:, :12] == truth[:12]).all()
+    assert not (scores.argmax(2)[:, 12:] == truth[12:]).any()
     assert beyond[:, 0, 0].tolist() == [0.0, 1.0]
     for kept, left in folds(few, 3):
         assert not set(kept.ids[0].tolist()) & set(left.ids[0].tolist())
         assert sorted([*kept.ids[0].tolist(), *left.ids[0].tolist()]) == list(range(12))
-        assert any(torch.equal(kept.ids, one) for one in given)
+        assert any(torch.equal(kept.ids, ids) for ids in kept_ids)
 
 
 def test_of_single_labels_none_can_be_left_out_and_the_authors_head_is_taken():
@@ -94,9 +94,9 @@ def test_of_single_labels_none_can_be_left_out_and_the_authors_head_is_taken():
     few = FewLabels(torch.tensor([[0, 1]]), torch.tensor([[0, 1]]))
     assert list(folds(few, 2)) == []
     inside = torch.from_numpy(rows)[None]
-    found, _ = best(inside, inside[:, :0], few, known_of())
+    scores, _ = best(inside, inside[:, :0], few, known_of())
     head, _ = by_head(inside, inside[:, :0], few, known_of())
-    assert torch.equal(found, head)
+    assert torch.equal(scores, head)
     assert truth[:2].tolist() == [0, 1]
 
 
@@ -143,9 +143,9 @@ def restated_spreading(rows, truth, labelled):
     np.fill_diagonal(near, 0.0)
     near = np.maximum(near, near.T)
     degrees = near.sum(1)
-    given = np.zeros((len(rows), 10))
-    given[labelled, truth[labelled]] = 1
-    return np.linalg.solve(np.eye(len(rows)) - 0.9 * near / np.sqrt(np.outer(degrees, degrees)), given).argmax(1)
+    known = np.zeros((len(rows), 10))
+    known[labelled, truth[labelled]] = 1
+    return np.linalg.solve(np.eye(len(rows)) - 0.9 * near / np.sqrt(np.outer(degrees, degrees)), known).argmax(1)
 
 
 def restated_regression(rows, truth, labelled):
@@ -181,7 +181,7 @@ def test_each_learner_finds_as_much_as_its_formulas_restated():
         "regression": [restated_regression(rows, truth, ids) for ids in labelled],
     }
     for name, learn in LEARNERS.items():
-        found, _ = learn(inside, inside[:, :0], few, known_of(3, classes=10, steps=2000))
-        ours = (found.argmax(2).numpy() == truth).mean()
+        scores, _ = learn(inside, inside[:, :0], few, known_of(3, classes=10, steps=2000))
+        ours = (scores.argmax(2).numpy() == truth).mean()
         assert abs(ours - (np.stack(restated[name]) == truth).mean()) <= 0.02 + 1e-9
         assert ours > 0.7

@@ -58,13 +58,13 @@ def test_the_positive_control_finds_planted_labels(digits):
 
 def test_moves_are_the_jacobian_times_the_direction():
     """A linear layer's output moves by U x + b for a direction (U, b) of its weights and biases."""
-    one = small_setting(SPEC, options={"dtype": "float64"}, trials=2)
-    run = attacked_run(SPEC, one)
-    told = measurements_of(run.view, run.known)
-    moves, ids = told.moves, told.ids
+    setting = small_setting(SPEC, options={"dtype": "float64"}, trials=2)
+    run = attacked_run(SPEC, setting)
+    design = measurements_of(run.view, run.known)
+    moves, ids = design.moves, design.ids
     directions = run.view.noted(1, "direction")
-    assert told.scalars.shape == moves.shape[:2] == (12, 2)
-    features = torch.from_numpy(one.dataset.train.features[0]).double()
+    assert design.scalars.shape == moves.shape[:2] == (12, 2)
+    features = torch.from_numpy(setting.dataset.train.features[0]).double()
     weights, bias = directions[..., :12].unflatten(2, (4, 3)), directions[..., 12:]
     expected = features[ids] @ weights.mT + bias.unsqueeze(2)
     assert torch.allclose(moves, expected, atol=1e-7)
@@ -73,15 +73,17 @@ def test_moves_are_the_jacobian_times_the_direction():
 @pytest.mark.parametrize(("method", "options"), [("dpzv", {"clip": 0.05}), ("zoo-vfl", {})])
 def test_all_clients_together_know_what_each_label_would_tell(method, options):
     """Without noise a scalar is the mean of what the true labels would tell, whatever the clip (0.05 bites)."""
-    one = small_setting(SPEC, method, options={"dtype": "float64", **options}, trials=2, adversary="colluding-clients")
-    run = attacked_run(SPEC, one)
-    told = measurements_of(run.view, run.known)
-    assert len(told.scalars) == run.trained.rounds
-    labels = torch.from_numpy(one.labels)[told.ids].unsqueeze(3)
-    under = -told.moves
+    setting = small_setting(
+        SPEC, method, options={"dtype": "float64", **options}, trials=2, adversary="colluding-clients"
+    )
+    run = attacked_run(SPEC, setting)
+    design = measurements_of(run.view, run.known)
+    assert len(design.scalars) == run.trained.rounds
+    labels = torch.from_numpy(setting.labels)[design.ids].unsqueeze(3)
+    under = -design.moves
     expected = under.gather(3, labels).mean((2, 3)) - under.mean((2, 3))
-    assert torch.allclose(told.scalars, expected, atol=1e-6)
-    assert told.noise == 0.0
+    assert torch.allclose(design.scalars, expected, atol=1e-6)
+    assert design.noise == 0.0
     if "clip" in options:
         assert (under.abs() == options["clip"]).double().mean() > 0.1
 
@@ -91,9 +93,9 @@ def test_some_clients_pool_their_features_and_scalars(digits):
     """Clients 2 and 3 see the middle of a digit: more than either finds, and all clients find nearly all labels."""
 
     def found(by, clients):
-        one = small_setting(SPEC, "dpzv", digits, options=LONG, trials=1, adversary=by, clients=clients)
-        run = attacked_run(SPEC, one)
-        return (infer(run.view, run.known).labels[0, 0].numpy() == one.labels).mean()
+        setting = small_setting(SPEC, "dpzv", digits, options=LONG, trials=1, adversary=by, clients=clients)
+        run = attacked_run(SPEC, setting)
+        return (infer(run.view, run.known).labels[0, 0].numpy() == setting.labels).mean()
 
     alone, pair, every = found("client", (2,)), found("colluding-clients", (2, 3)), found("colluding-clients", ())
     assert every > 0.95
@@ -126,14 +128,14 @@ def test_posterior_mean_is_that_of_the_dense_gaussian(noise, near):
     assert np.isclose(near_features.likelihood(scalars), density, rtol=near)
     # Of two kernels that under which scalars are likelier, whichever comes first; half of them are drawn under each.
     alike = stated.under(np.ones((records, 1)))
-    roots = [np.tril(one.factor[0]) for one in (near_features, alike)]
+    roots = [np.tril(weighed.factor[0]) for weighed in (near_features, alike)]
     orders = np.stack([root @ draw for root in roots for draw in generator.standard_normal((5, rounds))])
-    better = [max((near_features, alike), key=lambda one: one.likelihood(order)) for order in orders]
-    assert {one is alike for one in better} == {True, False}
+    better = [max((near_features, alike), key=lambda weighed: weighed.likelihood(order)) for order in orders]
+    assert {weighed is alike for weighed in better} == {True, False}
     for kernels in ((features, alike.features), (alike.features, features)):
         chosen = likeliest_means(orders, moves, ids, kernels, noise=noise)
-        for mean, one, order in zip(chosen, better, orders, strict=True):
-            assert np.array_equal(mean, one.mean(order))
+        for mean, weighed, order in zip(chosen, better, orders, strict=True):
+            assert np.array_equal(mean, weighed.mean(order))
 
 
 def test_fourier_features_are_a_gaussian_kernel():

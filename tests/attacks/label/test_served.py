@@ -55,13 +55,13 @@ def test_the_mean_probability_or_the_last_serving_names_a_record():
         return [[0.0, float(np.log(p / (1 - p)))] for p in ones]
 
     servings = [([0, 1], logits(0.9, 0.2)), ([3, 0], logits(0.7, 0.4)), ([0, -1], [*logits(0.45), [0.0, 0.0]])]
-    found = infer(servings, classes=2)
-    assert found.ids.tolist() == [[[0, 1, 3]]]
-    assert found.labels.tolist() == [[[1, 0, 1]]]
+    guesses = infer(servings, classes=2)
+    assert guesses.ids.tolist() == [[[0, 1, 3]]]
+    assert guesses.labels.tolist() == [[[1, 0, 1]]]
     p = torch.tensor([1.75 / 3, 0.2, 0.7], dtype=torch.float64)
-    assert torch.allclose(found.scores[0, 0, :, 1], (p / (1 - p)).log(), atol=1e-6)
+    assert torch.allclose(guesses.scores[0, 0, :, 1], (p / (1 - p)).log(), atol=1e-6)
     last = infer(servings, classes=2, servings="last")
-    assert last.ids.tolist() == found.ids.tolist()
+    assert last.ids.tolist() == guesses.ids.tolist()
     assert last.labels.tolist() == [[[0, 0, 1]]]
 
 
@@ -81,12 +81,12 @@ def test_one_who_knows_no_ids_reads_each_row_by_itself():
     ],
 )
 def test_probabilities_and_logits_are_taken_for_what_they_are(served, classes):
-    told = torch.tensor(served, dtype=torch.float64)
-    odds = log_odds(log_probabilities(told, ALL, classes))
+    numbers = torch.tensor(served, dtype=torch.float64)
+    odds = log_odds(log_probabilities(numbers, ALL, classes))
     right = torch.tensor([[0.25, 4.0], [1.0, 1.0]], dtype=torch.float64).log()
     assert torch.allclose(odds, right)
     # Rows that fill up a batch say nothing of what the others are.
-    filled = torch.cat((told, torch.zeros(1, told.shape[1])))
+    filled = torch.cat((numbers, torch.zeros(1, numbers.shape[1])))
     padded = log_probabilities(filled, torch.tensor([True, True, False]), classes)
     assert torch.allclose(log_odds(padded)[:2], right)
 
@@ -100,13 +100,13 @@ def test_classes_are_whole_numbers_and_other_widths_predict_nothing():
         infer([([0, 1], np.ones((2, 5)).tolist())], classes=3)
 
 
-def part(count, seed, told):
+def part(count, seed, signal):
     """Features that tell four classes (`told` 1) or nothing at all (0), 24 of them."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(4, size=count)
     noise = generator.standard_normal((count, 24)).astype(np.float32)
     means = 6.0 * np.eye(4, 24, dtype=np.float32)[labels]
-    return Records((noise + told * means,), labels)
+    return Records((noise + signal * means,), labels)
 
 
 def nearest(task, record, seed, *, own=0.0, serve=slice(None), answer=lambda scores: scores):
@@ -119,8 +119,8 @@ def nearest(task, record, seed, *, own=0.0, serve=slice(None), answer=lambda sco
 
     ids = np.arange(len(y))[serve]
     for round_, half in enumerate(np.array_split(ids, 2)):
-        told = scores(x[half]) + own * np.eye(task.classes)[y[half]]
-        record.sent(round_, 0, 1, "prediction", answer(told), half)
+        predictions = scores(x[half]) + own * np.eye(task.classes)[y[half]]
+        record.sent(round_, 0, 1, "prediction", answer(predictions), half)
     return {"predict": lambda blocks: torch.from_numpy(scores(blocks[0].numpy()))}
 
 
@@ -130,8 +130,10 @@ def test_what_is_known_by_heart_is_told_apart_from_what_generalises(adversary):
 
     A control's p-value is below 1e-4 for one correct build in ten thousand at most: it bounds that by its law.
     """
-    data = [VerticalDataset("blobs", part(400, 0, told), part(400, 1, told), 4, "one block", {}) for told in (0, 1)]
-    heart = SPEC.mount(setting_on(lambda *given: nearest(*given, own=200.0), data[0], adversary=adversary))
+    data = [
+        VerticalDataset("blobs", part(400, 0, signal), part(400, 1, signal), 4, "one block", {}) for signal in (0, 1)
+    ]
+    heart = SPEC.mount(setting_on(lambda *arguments: nearest(*arguments, own=200.0), data[0], adversary=adversary))
     assert heart.success.value == 1.0
     assert heart.baselines[HELD_OUT].value < 0.4
     assert heart.controls["shuffled_labels"].p_value > 1e-4
@@ -139,7 +141,7 @@ def test_what_is_known_by_heart_is_told_apart_from_what_generalises(adversary):
     assert min(general.success.value, general.baselines[HELD_OUT].value) > 0.98
     assert general.controls["shuffled_labels"].p_value > 1e-4
     if adversary == "client":
-        gaps = [one.game.on_one.mean() - one.game.on_zero.mean() for one in (heart, general)]
+        gaps = [outcome.game.on_one.mean() - outcome.game.on_zero.mean() for outcome in (heart, general)]
         assert gaps[0] > 50 * gaps[1] > 0
     else:
         assert heart.game is None
@@ -147,11 +149,11 @@ def test_what_is_known_by_heart_is_told_apart_from_what_generalises(adversary):
 
 def test_records_that_were_not_served_are_not_guessed():
     data = VerticalDataset("noise", part(60, 0, 0), part(20, 1, 0), 4, "one block", {})
-    outcome = SPEC.mount(setting_on(lambda *given: nearest(*given, own=200.0, serve=slice(10, 31)), data))
+    outcome = SPEC.mount(setting_on(lambda *arguments: nearest(*arguments, own=200.0, serve=slice(10, 31)), data))
     assert outcome.success.value == 1.0
     assert outcome.success.n == 16 * 21
     classes = SPEC.mount(
-        setting_on(lambda *given: nearest(*given, own=200.0, answer=lambda s: s.argmax(1)), data, trials=2)
+        setting_on(lambda *arguments: nearest(*arguments, own=200.0, answer=lambda s: s.argmax(1)), data, trials=2)
     )
     assert classes.success.value == 1.0
 

@@ -276,10 +276,10 @@ def test_ratios_of_several_queries_add_up(variant):
     """A diagonal covariance: each query has a fit of its own, so asking twice alike counts twice."""
     generator = np.random.default_rng(0)
     members = generator.random((30, 5)) < 0.5
-    asked, shadows = generator.standard_normal((2, 3, 5)), generator.standard_normal((2, 30, 5))
-    first, second = (population_of(*pair, members) for pair in zip(asked, shadows, strict=True))
+    confidences, shadows = generator.standard_normal((2, 3, 5)), generator.standard_normal((2, 30, 5))
+    first, second = (population_of(*pair, members) for pair in zip(confidences, shadows, strict=True))
     total = likelihoods(first, variant) + likelihoods(second, variant)
-    first.copies, first.shadows_copies = asked[1][:, None], shadows[1][:, None]
+    first.copies, first.shadows_copies = confidences[1][:, None], shadows[1][:, None]
     assert np.allclose(likelihoods(first, variant), total)
 
 
@@ -329,8 +329,8 @@ def test_shares_beaten_counts_the_population():
 def test_low_rates_and_the_curve_count_ties_against_the_attacker():
     scores = np.array([[3.0, 2.0, 2.0, 1.0, 0.0, 0.0] * 50])
     members = np.array([[True, True, False, True, False, False] * 50])
-    found = low_rates(scores, members, 0.95)
-    assert found["true positive rate at 1% false positives"].value == pytest.approx(1 / 3)
+    rates = low_rates(scores, members, 0.95)
+    assert rates["true positive rate at 1% false positives"].value == pytest.approx(1 / 3)
     rows = roc(scores, members)
     assert rows[0] == {"false positive rate": 0.0, "true positive rate": 1 / 3}
     assert rows[-1] == {"false positive rate": 1.0, "true positive rate": 1.0}

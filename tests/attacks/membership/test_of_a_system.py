@@ -43,7 +43,7 @@ def overfitting(task, record, seed, *, steps=60, answer=lambda scores: scores, s
         # One round is recorded: what a release says does not depend on it.
         h = [bottom(block) for bottom, block in zip(bottoms, x, strict=True)]
         if step == 0:
-            h = [record.cut(m, 0, ids)(one) for m, one in enumerate(h, start=1)]
+            h = [record.cut(m, 0, ids)(embedding) for m, embedding in enumerate(h, start=1)]
         optimizer.zero_grad()
         nn.functional.cross_entropy(top(torch.cat(h, 1)), y).backward()
         optimizer.step()
@@ -81,11 +81,12 @@ def test_an_overfitted_system_gives_its_members_away_by_what_it_predicts(attack,
 
 
 def test_probabilities_are_taken_for_what_they_are():
-    found = mounted("membership_loss", System("overfitting", overfitting))
+    logits_outcome = mounted("membership_loss", System("overfitting", overfitting))
     shares = mounted(
-        "membership_loss", System("shares", lambda *given: overfitting(*given, answer=lambda s: s.double().softmax(1)))
+        "membership_loss",
+        System("shares", lambda *arguments: overfitting(*arguments, answer=lambda s: s.double().softmax(1))),
     )
-    assert shares.success.value == pytest.approx(found.success.value, abs=1e-3)
+    assert shares.success.value == pytest.approx(logits_outcome.success.value, abs=1e-3)
     scores = np.array([[0.2, 0.8], [0.5, 0.5]])
     assert np.allclose(np.exp(logits(scores, "shares")), scores)
     assert np.array_equal(logits(2.0 * scores, "logits"), 2.0 * scores)
@@ -98,7 +99,7 @@ def test_probabilities_are_taken_for_what_they_are():
 )
 def test_a_client_that_is_served_predictions_learns_who_stands_behind_an_id(attack, least, serves):
     """Of two candidates with one label the loss knows nothing: a quarter of the pairs are guessed by it."""
-    serving = System("serving", lambda *given: overfitting(*given, serves=serves))
+    serving = System("serving", lambda *arguments: overfitting(*arguments, serves=serves))
     outcome = mounted(attack, serving, "client", shadows=SHADOWS)
     assert outcome.success.value >= least
     assert outcome.controls["other_members"].p_value > 1e-4
@@ -119,5 +120,7 @@ def test_what_a_system_lacks_is_said_with_the_line_that_unlocks_it():
     with one_line(r"predict answers int64 of shape .*, must answer scores"):
         mounted(
             "membership_loss",
-            System("classes", lambda *given: overfitting(*given, steps=1, answer=lambda scores: scores.argmax(1))),
+            System(
+                "classes", lambda *arguments: overfitting(*arguments, steps=1, answer=lambda scores: scores.argmax(1))
+            ),
         )

@@ -84,9 +84,9 @@ def test_all_orders_are_as_likely():
 def test_permute_and_flip_has_its_law():
     counts, epsilon = np.array([5, 3, 5, 0]), 0.7
     chances = law_of_permute_and_flip(counts, epsilon)
-    found = permute_and_flip(np.tile(counts, (40_000, 1)), epsilon, bits(1))
+    columns = permute_and_flip(np.tile(counts, (40_000, 1)), epsilon, bits(1))
     assert chances.sum() == pytest.approx(1)
-    assert chisquare(np.bincount(found, minlength=4), 40_000 * chances).pvalue > ALARM
+    assert chisquare(np.bincount(columns, minlength=4), 40_000 * chances).pvalue > ALARM
 
 
 @pytest.mark.parametrize(("classes", "epsilon"), [(2, 1.0), (10, 0.1), (10, 4.0)])
@@ -99,22 +99,22 @@ def test_randomised_response_has_its_law(classes, epsilon):
 
 @pytest.mark.parametrize("unit", [Fraction(1, 20), Fraction(1)])
 def test_the_two_sided_geometric_has_its_law(unit):
-    found = two_sided_geometric((200, 200), unit, bits(3)).ravel()
+    drawn = two_sided_geometric((200, 200), unit, bits(3)).ravel()
     reach = int(4 / unit)
     values = np.arange(-reach, reach + 1)
     chances = np.tanh(float(unit) / 2) * np.exp(-float(unit) * abs(values))
     chances = np.append(chances, 1 - chances.sum())
-    seen = np.array([*(np.sum(found == value) for value in values), np.sum(abs(found) > reach)])
-    few = chances * found.size < 10
+    seen = np.array([*(np.sum(drawn == value) for value in values), np.sum(abs(drawn) > reach)])
+    few = chances * drawn.size < 10
     seen, chances = np.append(seen[~few], seen[few].sum()), np.append(chances[~few], chances[few].sum())
     if chances[-1] == 0:
         seen, chances = seen[:-1], chances[:-1]
-    assert chisquare(seen, found.size * chances).pvalue > ALARM
+    assert chisquare(seen, drawn.size * chances).pvalue > ALARM
 
 
 def test_secret_bits_never_give_the_same_words_again():
     secret = BitSource(SecretBits(bytes(32)), Purpose.NOISE, (0,))
-    one, two = secret.words(4), secret.words(4)
-    assert not set(one.tolist()) & set(two.tolist())
+    first, second = secret.words(4), secret.words(4)
+    assert not set(first.tolist()) & set(second.tolist())
     again = BitSource(SecretBits(bytes(32)), Purpose.NOISE, (0,))
-    assert (again.words(4) == one).all()
+    assert (again.words(4) == first).all()

@@ -35,9 +35,9 @@ def configure(method, **options):
 def guarantee(method, **options):
     """What the noise protects, the release, and the gaps of any bound on it."""
     config = configure(method, **options)
-    given = METHODS[method].protection(config)
+    protection = METHODS[method].protection(config)
     (release,) = METHODS[method].releases(config, Deployment(**SHAPE))
-    return given, release, gaps_of(release, given.faced, given.neighbours)
+    return protection, release, gaps_of(release, protection.faced, protection.neighbours)
 
 
 def messages_about_a_record(method):
@@ -76,11 +76,11 @@ def test_one_clip_over_a_batch_moves_by_2c_in_either_relation(neighbours):
 )
 @pytest.mark.slow
 def test_a_sound_target_is_met_when_checked_forward(method, dp, epsilon, sampler):
-    found, release, gaps = guarantee(method, dp=dp, epsilon=epsilon, calibration="sound", sampler=sampler)
+    protection, release, gaps = guarantee(method, dp=dp, epsilon=epsilon, calibration="sound", sampler=sampler)
     assert gaps == ()
-    assert (found.channel, found.faced, found.neighbours) == ("embedding", "server", "replace-record")
+    assert (protection.channel, protection.faced, protection.neighbours) == ("embedding", "server", "replace-record")
     best = tightest_sound(
-        upper_bounds(release, delta=found.delta, adversaries=["server"], neighbours=["replace-record"])
+        upper_bounds(release, delta=protection.delta, adversaries=["server"], neighbours=["replace-record"])
     )
     assert 0.97 * epsilon <= best.epsilon.upper <= epsilon
 
@@ -108,12 +108,12 @@ def test_what_the_messages_do_not_cover_is_named(method, options, gap):
 def test_float_noise_leaves_a_sound_bound_without_soundness():
     """The same messages with noise in floating point: the number is the same, the gap is named, `sound` is refused."""
     options = {"dp": "gradient", "top_model": False, "epsilon": 1.0}
-    found = [guarantee("vafl", **options, noise=noise) for noise in ("grid", "float")]
-    assert [gaps for _, _, gaps in found] == [(), ("floating-point",)]
-    assert found[0][1].sigma == found[1][1].sigma
+    guarantees = [guarantee("vafl", **options, noise=noise) for noise in ("grid", "float")]
+    assert [gaps for _, _, gaps in guarantees] == [(), ("floating-point",)]
+    assert guarantees[0][1].sigma == guarantees[1][1].sigma
     bounds = [
         upper_bounds(release, delta=1e-5, adversaries=["client"], neighbours=["replace-label"])
-        for _, release, _ in found
+        for _, release, _ in guarantees
     ]
     best = tightest_sound(bounds[0])
     assert best is not None
@@ -136,7 +136,7 @@ def worlds(method, config, monkeypatch):
         return torch.linspace(-0.3, 0.5, received.numel(), dtype=received.dtype).view(received.shape)
 
     monkeypatch.setattr(Channel, "send", deliver)
-    found = []
+    messages = []
     for shift in (0.0, 5.0):
         blocks = tuple(block.copy() for block in dataset.train.features)
         for block in blocks:
@@ -146,8 +146,8 @@ def worlds(method, config, monkeypatch):
         )
         log = MessageLog()
         train(training_data(changed), config, seed=0, observers=(log,))
-        found.append([message for message in log.messages if message.receiver == SERVER])
-    return found
+        messages.append([message for message in log.messages if message.receiver == SERVER])
+    return messages
 
 
 @pytest.mark.parametrize("method", ZEROTH)
@@ -155,9 +155,9 @@ def worlds(method, config, monkeypatch):
 def test_one_record_moves_all_messages_by_no_more_than_the_calibration_counts(method, dp, monkeypatch):
     """Squared distance of two views, given the answers: at most messages x (2C)^2; a row clip: in its rows alone."""
     config = configure(method, dp=dp)
-    one, two = worlds(method, config, monkeypatch)
+    first, second = worlds(method, config, monkeypatch)
     total = 0.0
-    for a, b in zip(one, two, strict=True):
+    for a, b in zip(first, second, strict=True):
         gap = a.payload - b.payload
         total += float(gap.square().sum())
         if dp == "embedding":
@@ -189,10 +189,10 @@ def test_as_many_messages_are_accounted_as_are_sent_about_a_record(method, embed
 @pytest.mark.parametrize("method", ["vafl", "czofo", "split"])
 def test_first_order_clients_do_leak_past_their_noised_rows(method, monkeypatch):
     """The gap client-state is real: given equal answers, a record's features move rows of OTHER records later."""
-    one, two = worlds(method, configure(method, dp="embedding", dp_clip=10.0), monkeypatch)
+    first, second = worlds(method, configure(method, dp="embedding", dp_clip=10.0), monkeypatch)
     others = [
         float((a.payload - b.payload)[:, (a.ids != 3)[0]].abs().max())
-        for a, b in zip(one, two, strict=True)
+        for a, b in zip(first, second, strict=True)
         if a.ids is not None
     ]
     assert max(others) > 1e-4

@@ -18,19 +18,19 @@ def images(count=60, shape=(1, 4, 20), seed=0):
 
 def test_components_are_principal_components_of_one_scale():
     rows = images(shape=(7,)) * torch.arange(1, 8)
-    found = fitted(rows, "auto", 3, seed=0, client=1).rows(rows)
+    features = fitted(rows, "auto", 3, seed=0, client=1).rows(rows)
     other = PCA(3).fit_transform(rows.numpy())
-    ratio = found.numpy() / other
+    ratio = features.numpy() / other
     assert np.allclose(ratio, ratio[0, 0] * np.sign(ratio[:1] / ratio[0, 0]))
-    assert float(found.square().mean()) == pytest.approx(1.0, rel=0.05)
+    assert float(features.square().mean()) == pytest.approx(1.0, rel=0.05)
 
 
 def test_what_a_block_has_not_is_zero():
     rows = images(shape=(3,))
-    found = fitted(rows, "components", 5, seed=0, client=1).rows(rows)
-    assert found.shape == (60, 5)
-    assert (found[:, 3:] == 0).all()
-    assert (found[:, :3] != 0).any(0).all()
+    features = fitted(rows, "components", 5, seed=0, client=1).rows(rows)
+    assert features.shape == (60, 5)
+    assert (features[:, 3:] == 0).all()
+    assert (features[:, :3] != 0).any(0).all()
 
 
 @pytest.mark.parametrize(("shape", "width"), [((1, 4, 20), 50), ((3, 16, 16), 40)])
@@ -38,16 +38,16 @@ def test_patches_are_standardised_and_of_their_own_place(shape, width):
     """Pixels beyond the patches of a region do not reach its features."""
     block = images(shape=shape)
     made = fitted(block, "auto", width, seed=0, client=1)
-    found = made.rows(block)
+    features = made.rows(block)
     regions = (1, 4) if shape[1] == 4 else (3, 3)
     atoms = width // (regions[0] * regions[1])
     held = atoms * regions[0] * regions[1]
-    assert found.shape == (60, width)
-    assert torch.allclose(found[:, :held].mean(0), torch.zeros(held, dtype=found.dtype), atol=1e-9)
-    assert (found[:, held:] == 0).all()
+    assert features.shape == (60, width)
+    assert torch.allclose(features[:, :held].mean(0), torch.zeros(held, dtype=features.dtype), atol=1e-9)
+    assert (features[:, held:] == 0).all()
     changed = block.clone()
     changed[..., -1] += 1.0
-    same = (made.rows(changed) == found)[:, :held].view(60, atoms, *regions)
+    same = (made.rows(changed) == features)[:, :held].view(60, atoms, *regions)
     assert same[..., 0].all()
     assert not same[..., -1].all()
     assert shape[2] > SIDE
@@ -55,10 +55,10 @@ def test_patches_are_standardised_and_of_their_own_place(shape, width):
 
 def test_draws_are_those_of_seed_client_and_replica():
     block = images()
-    one = fitted(block, "patches", 16, seed=0, client=1)
-    assert torch.equal(one.flat, fitted(block, "patches", 16, seed=0, client=1).flat)
+    first = fitted(block, "patches", 16, seed=0, client=1)
+    assert torch.equal(first.flat, fitted(block, "patches", 16, seed=0, client=1).flat)
     for other in ({"seed": 1}, {"client": 2}, {"replica": 1}):
-        assert not torch.equal(one.flat, fitted(block, "patches", 16, **{"seed": 0, "client": 1, **other}).flat)
+        assert not torch.equal(first.flat, fitted(block, "patches", 16, **{"seed": 0, "client": 1, **other}).flat)
 
 
 def test_constant_images_have_features_of_zero():

@@ -31,10 +31,10 @@ clips = st.floats(1e-6, 1e6)
 
 @repeatable
 @given(st.lists(floats, min_size=1, max_size=70), floats, floats, clips, st.floats(1e-3, 1e6), dtypes)
-def test_one_record_moves_a_sum_by_at_most_twice_the_clip(others, one, another, clip, scale, dtype):
+def test_one_record_moves_a_sum_by_at_most_twice_the_clip(others, first, second, clip, scale, dtype):
     """Whatever its label or features make of its difference: 2^(bits + 1) steps, exactly, as whole numbers."""
     grid = Grid.fit(clip, 0.5 * clip, bits=20)
-    rows = torch.tensor([[*others, one], [*others, another]], dtype=dtype)
+    rows = torch.tensor([[*others, first], [*others, second]], dtype=dtype)
     steps = nearest_steps(rows, scale, grid)
     assert torch.equal(steps, steps.round())
     sums = steps.sum(1, dtype=torch.float64)
@@ -49,19 +49,19 @@ def test_one_record_moves_a_sum_by_at_most_twice_the_clip(others, one, another, 
 def test_a_record_is_the_nearest_step_to_its_clipped_difference(delta, clip, dtype):
     """C = 10 and a difference of 0.1 are 10,486 steps: small differences survive."""
     grid = Grid.fit(clip, clip, bits=20)
-    found = nearest_steps(torch.tensor([delta], dtype=dtype), 1.0, grid).item()
+    nearest = nearest_steps(torch.tensor([delta], dtype=dtype), 1.0, grid).item()
     exact = Fraction(max(-clip, min(clip, delta))) / Fraction(grid.step)
     # float32 holds 24 bits of a difference, of which the grid has 20.
-    assert abs(found - exact) <= 0.5 + (0.07 if dtype == torch.float32 else 1e-9)
+    assert abs(nearest - exact) <= 0.5 + (0.07 if dtype == torch.float32 else 1e-9)
 
 
 def test_the_one_sided_clip_is_open_below_and_nan_is_0():
     grid = Grid.fit(2.0, 1.0, bits=20)
     values = [float("nan"), float("inf"), float("-inf"), -3.0, 3.0]
-    two = nearest_steps(torch.tensor(values), 1.0, grid).tolist()
-    one = nearest_steps(torch.tensor(values), 1.0, grid, "paper-one-sided").tolist()
-    assert two == [0, 2**20, -(2**20), -(2**20), 2**20]
-    assert one == [0, 2**20, torch.finfo(torch.float32).min, -1.5 * 2**20, 2**20]
+    symmetric = nearest_steps(torch.tensor(values), 1.0, grid).tolist()
+    one_sided = nearest_steps(torch.tensor(values), 1.0, grid, "paper-one-sided").tolist()
+    assert symmetric == [0, 2**20, -(2**20), -(2**20), 2**20]
+    assert one_sided == [0, 2**20, torch.finfo(torch.float32).min, -1.5 * 2**20, 2**20]
 
 
 vectors = st.lists(st.one_of(floats, st.floats(-1, 1)), min_size=1, max_size=40)
@@ -184,9 +184,9 @@ def test_no_vector_is_left_a_step_too_long(radius, dtype):
     rows = np.rint(drawn / np.linalg.norm(drawn, axis=1, keepdims=True) * lengths[:, None])
     edges = [[radius, 0, 0, 0], [radius, 1, 0, 0], [radius + 1, 0, 0, 0], [0, -radius - 1, 1, 0]]
     steps = torch.tensor(np.concatenate([rows, edges]), dtype=dtype)
-    found = _shortened(steps.clone(), radius, (1,))
+    shortened = _shortened(steps.clone(), radius, (1,))
     most = int(radius) ** 2
-    for before, after in zip(steps.tolist(), found.tolist(), strict=True):
+    for before, after in zip(steps.tolist(), shortened.tolist(), strict=True):
         assert sum(int(n) ** 2 for n in after) <= most
         if sum(int(n) ** 2 for n in before) <= most:
             assert after == before
@@ -226,7 +226,9 @@ def test_a_dp_sgd_server_takes_a_grid_for_its_batch(monkeypatch):
     fitted = []
     fit = Grid.fit
     monkeypatch.setattr("mechanisms.core.noise._LARGEST_SUM", 20)
-    monkeypatch.setattr(Grid, "fit", lambda *given, **options: fitted.append(fit(*given, **options)) or fitted[-1])
+    monkeypatch.setattr(
+        Grid, "fit", lambda *arguments, **options: fitted.append(fit(*arguments, **options)) or fitted[-1]
+    )
     start_run(DPZVConfig(batch_size=16, server_update="dp-sgd", server_noise_multiplier=1.0, sigma=1.0))
     assert 16 in [grid.bits for grid in fitted]
 

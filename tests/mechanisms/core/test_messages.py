@@ -30,11 +30,11 @@ def test_ledger_counts_by_direction_and_kind():
 
 def test_answers_of_one_bit_cost_one_bit():
     """22 of them fill 3 bytes, whether their bits are stated or they are truth values; so do rows of them, by batch."""
-    for one in (message(SERVER, 1, "scalar", (3,), torch.bool), message(SERVER, 1, "scalar", (3,))._replace(bits=1)):
+    for answer in (message(SERVER, 1, "scalar", (3,), torch.bool), message(SERVER, 1, "scalar", (3,))._replace(bits=1)):
         ledger = ByteLedger()
         for _ in range(22):
-            ledger.record(one)
-        assert (ledger.down, ledger.bytes_down, one.nbytes) == (3, {"scalar": 3}, 1)
+            ledger.record(answer)
+        assert (ledger.down, ledger.bytes_down, answer.nbytes) == (3, {"scalar": 3}, 1)
     rows = message(shape=(2, 5, 3), dtype=torch.bool)._replace(sizes=[5, 2])
     assert (rows.nbits, rows.nbytes) == ([15, 6], [2, 1])
 

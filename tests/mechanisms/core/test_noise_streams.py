@@ -58,16 +58,16 @@ def data():
 @pytest.fixture
 def opened(monkeypatch):
     """Every (purpose, key, seed) that any module of the mechanisms opens a stream for, and which module did."""
-    found = []
+    streams = []
 
     def watched(seed, purpose, *key):
-        found.append((purpose, key, seed, sys._getframe(1).f_globals["__name__"]))
+        streams.append((purpose, key, seed, sys._getframe(1).f_globals["__name__"]))
         return stream(seed, purpose, *key)
 
     for module in [module for name, module in sys.modules.items() if name.startswith("mechanisms.")]:
         if getattr(module, "stream", None) is stream:
             monkeypatch.setattr(module, "stream", watched)
-    return found
+    return streams
 
 
 @noisy

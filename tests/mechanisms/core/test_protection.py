@@ -45,11 +45,11 @@ def test_embeddings_are_clipped_record_by_record():
 
 
 def test_a_batch_is_clipped_as_one_tensor_replica_by_replica():
-    given = rows(2, 50, 3) * torch.tensor([1.0, 1e-3])[:, None, None]
-    sent = channel("embedding-batch", clip=1.3).embeddings(given)
+    embeddings = rows(2, 50, 3) * torch.tensor([1.0, 1e-3])[:, None, None]
+    sent = channel("embedding-batch", clip=1.3).embeddings(embeddings)
     assert sent[0].norm().item() == pytest.approx(1.3, rel=1e-12)
-    assert torch.allclose(sent[0], given[0] * (1.3 / given[0].norm()), rtol=1e-12)
-    assert torch.equal(sent[1], given[1])
+    assert torch.allclose(sent[0], embeddings[0] * (1.3 / embeddings[0].norm()), rtol=1e-12)
+    assert torch.equal(sent[1], embeddings[1])
 
 
 def test_a_gradient_is_clipped_as_its_records_own():
@@ -78,24 +78,24 @@ def test_zeros_stay_zeros(dp):
 
 
 def test_the_other_channel_is_left_as_it_is():
-    given = rows(1, 4, 3, scale=100.0)
+    values = rows(1, 4, 3, scale=100.0)
     sigma = {"sigma": 2.0}
-    assert channel("none").embeddings(given) is given
-    assert channel("none").gradients(given) is given
-    assert channel("gradient", **sigma).embeddings(given) is given
-    assert channel("gradient", **sigma).through_clip(given, given) is given
+    assert channel("none").embeddings(values) is values
+    assert channel("none").gradients(values) is values
+    assert channel("gradient", **sigma).embeddings(values) is values
+    assert channel("gradient", **sigma).through_clip(values, values) is values
     for dp in EMBEDDING_KINDS:
-        assert channel(dp, **sigma).gradients(given) is given
+        assert channel(dp, **sigma).gradients(values) is values
 
 
 @pytest.mark.parametrize("dp", EMBEDDING_KINDS)
 @pytest.mark.parametrize("clip", [0.3, 2.0, 1e3])
 def test_through_clip_is_autograd_through_the_clip(dp, clip):
-    given, gradient = rows(2, 20, 3).requires_grad_(), rows(2, 20, 3)
-    norms = given.norm(dim=2, keepdim=True) if dp == "embedding" else given.norm(dim=(1, 2), keepdim=True)
-    (given * torch.clamp(clip / norms, max=1.0) * gradient).sum().backward()
-    got = channel(dp, clip=clip).through_clip(given.detach(), gradient)
-    assert torch.allclose(got, given.grad, rtol=0, atol=1e-12)
+    embeddings, gradient = rows(2, 20, 3).requires_grad_(), rows(2, 20, 3)
+    norms = embeddings.norm(dim=2, keepdim=True) if dp == "embedding" else embeddings.norm(dim=(1, 2), keepdim=True)
+    (embeddings * torch.clamp(clip / norms, max=1.0) * gradient).sum().backward()
+    got = channel(dp, clip=clip).through_clip(embeddings.detach(), gradient)
+    assert torch.allclose(got, embeddings.grad, rtol=0, atol=1e-12)
     if clip == 0.3:
         assert not torch.isclose(got, gradient).any()
 
@@ -142,31 +142,31 @@ def differences(kind, dp, sigma, rounds=120, **options):
         run, log = start_run(config, replicas=(0, 1))
         steps(run, rounds)
         logs.append(log)
-    found = {}
+    by_kind = {}
     for noisy, quiet in zip(logs[0].messages, logs[1].messages, strict=True):
-        found.setdefault(noisy.kind, []).append((noisy.payload - quiet.payload).flatten())
-    return {kind: torch.cat(values).numpy() for kind, values in found.items()}
+        by_kind.setdefault(noisy.kind, []).append((noisy.payload - quiet.payload).flatten())
+    return {kind: torch.cat(values).numpy() for kind, values in by_kind.items()}
 
 
 @pytest.mark.parametrize("kind", [VAFLConfig, CZOFOConfig, SplitConfig, ZerothOrderConfig])
 @pytest.mark.parametrize("dp", EMBEDDING_KINDS)
 def test_embedding_noise_is_on_every_upload_and_on_the_table(kind, dp):
     """Chi-square on what was added to embeddings, and to the initial table: level 1e-4 each, two-sided."""
-    found = differences(kind, dp, 0.4, dp_clip=0.5)
-    assert ("table" in found) == (kind is not SplitConfig)
+    noise = differences(kind, dp, 0.4, dp_clip=0.5)
+    assert ("table" in noise) == (kind is not SplitConfig)
     for name in ("table", "embeddings"):
-        if name in found:
-            assert found[name].size >= 2 * 3 * 24 * 2
-            check_variance(found[name] / 0.4)
+        if name in noise:
+            assert noise[name].size >= 2 * 3 * 24 * 2
+            check_variance(noise[name] / 0.4)
 
 
 @pytest.mark.parametrize("kind", [VAFLConfig, SplitConfig])
 def test_gradient_noise_is_on_gradients_and_nowhere_else(kind):
     """Chi-square on what was added to B times what comes down: level 1e-4, two-sided."""
-    found = differences(kind, "gradient", 0.4, dp_clip=0.1)
-    check_variance(found.pop("gradient") * SMALL["batch_size"] / 0.4)
-    assert set(found) == ({"table", "embeddings"} if kind is VAFLConfig else {"embeddings"})
-    assert all((values == 0).all() for values in found.values())
+    noise = differences(kind, "gradient", 0.4, dp_clip=0.1)
+    check_variance(noise.pop("gradient") * SMALL["batch_size"] / 0.4)
+    assert set(noise) == ({"table", "embeddings"} if kind is VAFLConfig else {"embeddings"})
+    assert all((values == 0).all() for values in noise.values())
 
 
 def test_the_table_is_clipped_too():
@@ -188,9 +188,9 @@ def test_words_say_which_channel_is_protected_and_no_more(method):
     for dp, words in (("embedding", stay), ("embedding-batch", stay), ("gradient", "labels; features stay open")):
         if dp == "gradient" and spec.config in (CZOFOConfig, ZerothOrderConfig):
             continue
-        said = spec.protects(spec.configure(dp=dp, dp_sigma=1.0))
-        assert words in said
-        assert dp.removesuffix("-batch") in said
-        assert said == spec.protects(spec.configure(dp=dp, epsilon=1.0))
+        sentence = spec.protects(spec.configure(dp=dp, dp_sigma=1.0))
+        assert words in sentence
+        assert dp.removesuffix("-batch") in sentence
+        assert sentence == spec.protects(spec.configure(dp=dp, epsilon=1.0))
         # A clip without noise protects nothing.
         assert spec.protects(spec.configure(dp=dp)) == PROTECTS["none"]

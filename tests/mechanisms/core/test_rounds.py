@@ -104,9 +104,9 @@ def test_pictures_of_frozen_clients_do_not_move():
 
 @pytest.mark.parametrize("data", ["rows of a table", "pictures of two widths"])
 def test_only_pictures_of_one_width_move(data):
-    given = training_data(dtype=torch.float32)
+    tensors = training_data(dtype=torch.float32)
     if data == "pictures of two widths":
-        given = pictures()
-        given.features[1].data = given.features[1][..., :3]
+        tensors = pictures()
+        tensors.features[1].data = tensors.features[1][..., :3]
     with one_line("shift is 2, must be 0 where clients hold other than pictures of one width"):
-        new_run(given, configured(shift=2), seed=0)
+        new_run(tensors, configured(shift=2), seed=0)

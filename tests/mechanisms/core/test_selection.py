@@ -23,9 +23,9 @@ def test_a_replica_with_a_selection_trains_as_if_its_records_were_all_there_is(m
     whole = replace(training_data(dataset, labels=labels[rows]), selection=torch.from_numpy(rows))
     stacked = train(whole, config, seed=0, replicas=range(3))
     for k, own in enumerate(rows):
-        part = Records(tuple(np.ascontiguousarray(block[own]) for block in features), labels[own])
-        alone = train(training_data(replace(dataset, train=part)), config, seed=0, replicas=(k,))
-        for one, other in zip((*stacked.clients, stacked.server), (*alone.clients, alone.server), strict=True):
-            assert torch.allclose(one.flat[k], other.flat[0], rtol=1e-9, atol=1e-12)
+        records = Records(tuple(np.ascontiguousarray(block[own]) for block in features), labels[own])
+        alone = train(training_data(replace(dataset, train=records)), config, seed=0, replicas=(k,))
+        for stack, single in zip((*stacked.clients, stacked.server), (*alone.clients, alone.server), strict=True):
+            assert torch.allclose(stack.flat[k], single.flat[0], rtol=1e-9, atol=1e-12)
         assert stacked.rounds == alone.rounds
         assert stacked.ledger.up == alone.ledger.up

@@ -44,15 +44,15 @@ def close(one, other):
     return pytest.approx(other, rel=1e-9, abs=1e-12) == one
 
 
-def assert_same(one, other):
-    assert same_models(one, other, rtol=1e-9, atol=1e-12)
-    assert [client.layout for client in one.clients] == [client.layout for client in other.clients]
-    assert np.array_equal(one.correct, other.correct)
-    assert close(one.loss, other.loss)
-    assert (one.rounds, one.rounds_by_client) == (other.rounds, other.rounds_by_client)
-    assert one.ledger == other.ledger
-    assert len(one.history) == SMALL["epochs"]
-    for a, b in zip(one.history, other.history, strict=True):
+def assert_same(first, second):
+    assert same_models(first, second, rtol=1e-9, atol=1e-12)
+    assert [client.layout for client in first.clients] == [client.layout for client in second.clients]
+    assert np.array_equal(first.correct, second.correct)
+    assert close(first.loss, second.loss)
+    assert (first.rounds, first.rounds_by_client) == (second.rounds, second.rounds_by_client)
+    assert first.ledger == second.ledger
+    assert len(first.history) == SMALL["epochs"]
+    for a, b in zip(first.history, second.history, strict=True):
         assert a[0] == b[0]
         assert close(a, b)
 

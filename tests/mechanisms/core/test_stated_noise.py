@@ -97,7 +97,7 @@ def test_whether_noise_is_drawn_is_seen_in_as_many_rounds_as_there_are(options, 
 
 def test_more_releases_than_every_command_accounts_are_an_error():
     config = SPEC.configure(dp="embedding", dp_sigma=1.0)
-    twice = replace(SPEC, name="twice", released=lambda *asked: SPEC.released(*asked) * 2)
+    twice = replace(SPEC, name="twice", released=lambda *arguments: SPEC.released(*arguments) * 2)
     with one_line("method is 'twice', which states 2 releases, must state one"):
         twice.releases(config, DEPLOYMENT)
 
@@ -108,7 +108,7 @@ def test_a_method_on_scalars_that_states_another_release_is_accounted_by_what_it
     config = dpzv.configure(batch_size=4, epochs=1, sigma=0.5)
     deployment = Deployment(records=len(dataset.train), clients=dataset.clients)
     (own,) = dpzv.releases(config, deployment)
-    mine = replace(dpzv, name="mine", released=lambda *asked: (replace(own, sigma=4.0 * own.sigma),))
+    mine = replace(dpzv, name="mine", released=lambda *arguments: (replace(own, sigma=4.0 * own.sigma),))
 
     def upper(method):
         plan = method.plan(config, deployment)

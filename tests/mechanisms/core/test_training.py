@@ -164,16 +164,16 @@ LABEL_CASES = [(m, v) for m, v in CASES if v in (*ON_LABELS, "a record") and m i
 
 @pytest.mark.parametrize(("method", "variant"), LABEL_CASES)
 def test_before_the_servers_first_answer_nothing_depends_on_labels(method, variant):
-    (one, _), (two, _) = two_worlds(method, options_of(method, variant))
-    answer = next(i for i, m in enumerate(one.messages) if m.sender == SERVER)
+    (first, _), (second, _) = two_worlds(method, options_of(method, variant))
+    answer = next(i for i, m in enumerate(first.messages) if m.sender == SERVER)
     assert answer > 0
-    equal = [torch.equal(a.payload, b.payload) for a, b in zip(one.messages, two.messages, strict=True)]
+    equal = [torch.equal(a.payload, b.payload) for a, b in zip(first.messages, second.messages, strict=True)]
     assert all(equal[:answer])
     # An answer does, or the test would be blind.
     assert not all(equal)
-    assert list(map(facts, one.messages)) == list(map(facts, two.messages))
-    assert [note[:3] for note in one.notes] == [note[:3] for note in two.notes]
-    assert all(torch.equal(a[3], b[3]) for a, b in zip(one.notes, two.notes, strict=True))
+    assert list(map(facts, first.messages)) == list(map(facts, second.messages))
+    assert [note[:3] for note in first.notes] == [note[:3] for note in second.notes]
+    assert all(torch.equal(a[3], b[3]) for a, b in zip(first.notes, second.notes, strict=True))
 
 
 @pytest.mark.parametrize(("method", "variant"), LABEL_CASES)
@@ -194,10 +194,10 @@ def test_labels_reach_a_client_through_messages_alone(method, variant, monkeypat
     closed_worlds = two_worlds(method, options)
     assert censored
     for worlds, equal in ((open_worlds, False), (closed_worlds, True)):
-        (one, first), (two, second) = worlds
+        (first_log, first), (other_log, second) = worlds
         for a, b in zip(first.clients, second.clients, strict=True):
             assert torch.equal(a.flat, b.flat) == equal
-        uploads = [[m.payload for m in log.messages if m.sender != SERVER] for log in (one, two)]
+        uploads = [[m.payload for m in log.messages if m.sender != SERVER] for log in (first_log, other_log)]
         assert all(torch.equal(a, b) for a, b in zip(*uploads, strict=True)) == equal
     # Clients did train on what they were handed instead.
     start = run(method, **{**options, "client_rate": 0.0}).clients
@@ -245,8 +245,8 @@ def test_every_method_learns(method):
     generator = np.random.default_rng(0)
     dataset = random_dataset(records=256, test=200, classes=2, clients=2)
     teacher = generator.standard_normal((2, 3))
-    for part in (dataset.train, dataset.test):
-        part.labels[:] = sum(block @ row for block, row in zip(part.features, teacher, strict=True)) > 0
+    for records in (dataset.train, dataset.test):
+        records.labels[:] = sum(block @ row for block, row in zip(records.features, teacher, strict=True)) > 0
     options = {"batch_size": 32, "epochs": 40, "embedding": 4, "hidden": 8, "momentum": 0.9, "server_momentum": 0.9}
     rates = {"dpzv": (0.005, 0.02), "dpzv-sound": (0.01, 0.01), "zoo-vfl": (0.005, 0.005), "cascaded": (0.005, 0.02)}
     rates["syn-zoo-vfl"] = rates["zoo-vfl"]

@@ -187,9 +187,9 @@ def test_an_unknown_adversary_is_one_line():
 def test_small_tensors_stand_side_by_side_and_large_ones_as_they_are():
     shelf = Shelf()
     sent = [torch.full((3,), float(i)) for i in range(Shelf.PLACES + 1)]
-    kept = [shelf.keep(one) for one in sent]
+    kept = [shelf.keep(tensor) for tensor in sent]
     assert torch.equal(torch.stack(kept), torch.stack(sent))
-    blocks = {one.untyped_storage().data_ptr() for one in kept}
+    blocks = {tensor.untyped_storage().data_ptr() for tensor in kept}
     assert len(blocks) == 2
     assert shelf.keep(sent[-1]) is kept[-1]
     large = torch.zeros(Shelf.LARGEST // 4 + 1)

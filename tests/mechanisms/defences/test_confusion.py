@@ -43,11 +43,11 @@ def of_ten():
 @pytest.mark.ci
 @pytest.mark.parametrize("classes", [2, 10])
 def test_soft_labels_hide_the_class_and_are_decoded_to_it(classes, of_ten):
-    found = of_ten if classes == 10 else autoencoder(classes, 0.5, generators(2))
+    codes = of_ten if classes == 10 else autoencoder(classes, 0.5, generators(2))
     own = torch.arange(classes).expand(2, -1)
-    assert found.soft.sum(2).numpy() == pytest.approx(1.0)
-    assert (found.soft.argmax(2) != own).all()
-    assert torch.equal(LabelDecoder(found.decoder).probabilities(found.soft).argmax(2), own)
+    assert codes.soft.sum(2).numpy() == pytest.approx(1.0)
+    assert (codes.soft.argmax(2) != own).all()
+    assert torch.equal(LabelDecoder(codes.decoder).probabilities(codes.soft).argmax(2), own)
 
 
 @pytest.mark.slow
@@ -60,16 +60,16 @@ def test_without_entropy_classes_swap_names_and_with_more_they_spread(of_ten):
 @pytest.mark.slow
 def test_each_replica_has_an_autoencoder_of_its_own_whatever_the_stack(data):
     defence = defence_of(NAME)
-    found = defended(data, [defence], RunContext(seed=0, replicas=(0, 1, 2)))
+    stack = defended(data, [defence], RunContext(seed=0, replicas=(0, 1, 2)))
     alone = defended(data, [defence], RunContext(seed=0, replicas=(1,)))
-    assert found.soft.rows.shape == (3, 64, data.classes)
-    assert not torch.allclose(found.soft.rows[0], found.soft.rows[1])
-    assert torch.allclose(found.soft.rows[1], alone.soft.rows[0], atol=1e-6)
-    part = found.of_replicas(1, 2)
+    assert stack.soft.rows.shape == (3, 64, data.classes)
+    assert not torch.allclose(stack.soft.rows[0], stack.soft.rows[1])
+    assert torch.allclose(stack.soft.rows[1], alone.soft.rows[0], atol=1e-6)
+    second = stack.of_replicas(1, 2)
     logits = torch.randn(1, 5, data.classes, generator=torch.Generator().manual_seed(0))
-    assert torch.allclose(part.decoded(logits), alone.decoded(logits), atol=1e-4)
+    assert torch.allclose(second.decoded(logits), alone.decoded(logits), atol=1e-4)
     assert data.decoded(logits) is logits
-    assert (found.labels != data.labels).all()
+    assert (stack.labels != data.labels).all()
 
 
 def test_accuracy_is_counted_after_decoding():

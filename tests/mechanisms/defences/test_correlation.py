@@ -29,17 +29,17 @@ def by_definition(first, second):
     for rows in (first, second):
         distances = np.array([[np.linalg.norm(a - b) for b in rows] for a in rows])
         centred.append(distances - distances.mean(0) - distances.mean(1)[:, None] + distances.mean())
-    one, other = centred
-    return np.sqrt((one * other).mean() / np.sqrt((one**2).mean() * (other**2).mean()))
+    mine, its = centred
+    return np.sqrt((mine * its).mean() / np.sqrt((mine**2).mean() * (its**2).mean()))
 
 
 def test_it_is_that_of_the_definition():
     generator = np.random.default_rng(0)
     first = generator.normal(size=(2, 9, 3))
     second = np.stack((first[0] @ generator.normal(size=(3, 2)), generator.normal(size=(9, 2))))
-    found = distance_correlation(torch.from_numpy(first), torch.from_numpy(second))
+    correlations = distance_correlation(torch.from_numpy(first), torch.from_numpy(second))
     expected = [by_definition(*pair) for pair in zip(first, second, strict=True)]
-    assert found.numpy() == pytest.approx(expected, rel=1e-9)
+    assert correlations.numpy() == pytest.approx(expected, rel=1e-9)
 
 
 def test_it_is_1_of_rows_turned_and_scaled_and_0_of_a_constant():
@@ -75,7 +75,7 @@ def test_replicas_are_kept_apart_and_other_defences_add_nothing():
 def test_embeddings_correlate_less_and_the_first_that_were_sent_still_give_features_away():
     """The last embeddings tell a linear decoder little; those of the first epoch were sent before the penalty told."""
     spec = attack_named("feature_inversion")
-    found = {}
+    success = {}
     for sent, defences in (("last", ()), ("last", {"name": "dcor"}), ("auto", {"name": "dcor"})):
         config = METHODS["split"].configure(epochs=8, defences=defences)
         setting = AttackSetting(
@@ -88,10 +88,10 @@ def test_embeddings_correlate_less_and_the_first_that_were_sent_still_give_featu
             pilot=True,
             with_positive=False,
         )
-        found[sent, bool(defences)] = spec.mount(setting).success.value
-    assert found["last", False] > 0.9
-    assert found["last", True] < 0.6
-    assert found["auto", True] > found["last", True] + 0.2
+        success[sent, bool(defences)] = spec.mount(setting).success.value
+    assert success["last", False] > 0.9
+    assert success["last", True] < 0.6
+    assert success["auto", True] > success["last", True] + 0.2
 
 
 @pytest.mark.parametrize(

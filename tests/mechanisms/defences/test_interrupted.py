@@ -35,10 +35,10 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_happened(name, method
     steps(first, 4)
     load_checkpoint(second, save_checkpoint(first, [], "key"), "key")
     steps(second, 5)
-    for one, other in zip(whole.federation.optimizers, second.federation.optimizers, strict=True):
-        assert torch.equal(one.parameters.flat, other.parameters.flat)
-    one, other = (run.federation.finish(9, []) for run in (whole, second))
-    assert np.array_equal(one.correct, other.correct)
-    assert np.array_equal(one.loss, other.loss)
+    for expected, actual in zip(whole.federation.optimizers, second.federation.optimizers, strict=True):
+        assert torch.equal(expected.parameters.flat, actual.parameters.flat)
+    expected, actual = (run.federation.finish(9, []) for run in (whole, second))
+    assert np.array_equal(expected.correct, actual.correct)
+    assert np.array_equal(expected.loss, actual.loss)
     defended = whole.own_tensors().get("defended-messages")
     assert (defended is not None) == (DEFENCES[name].settings.place == "gradient")

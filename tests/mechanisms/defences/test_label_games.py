@@ -60,8 +60,8 @@ def of_priors(count, seed):
     generator = np.random.default_rng(seed)
     candidates, coins, labels = dealt(count, generator)
     first = generator.permutation(count) % 2 == 0
-    found = by_prior(labels, np.arange(count) // 20, CLASSES, EPSILON, bits(seed), first=first)
-    return evidence(np.log(found.likelihoods), candidates), coins
+    answers = by_prior(labels, np.arange(count) // 20, CLASSES, EPSILON, bits(seed), first=first)
+    return evidence(np.log(answers.likelihoods), candidates), coins
 
 
 def groups_of_one(count, seed):
@@ -103,8 +103,8 @@ def kept_too_often(count, seed):
     candidates, coins, labels = dealt(count, np.random.default_rng(seed))
     generator = np.random.default_rng((seed, 1))
     kept = generator.random(count) < exp(EPSILON) / (exp(EPSILON) + CLASSES - 2)
-    found = np.where(kept, labels, (labels + generator.integers(1, CLASSES, size=count)) % CLASSES)
-    return evidence(np.eye(CLASSES)[found], candidates), coins
+    answers = np.where(kept, labels, (labels + generator.integers(1, CLASSES, size=count)) % CLASSES)
+    return evidence(np.eye(CLASSES)[answers], candidates), coins
 
 
 def grouped_by_labels(count, seed):

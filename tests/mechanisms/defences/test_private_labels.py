@@ -37,9 +37,9 @@ def test_chances_of_responses_are_those_that_they_have(epsilon):
     matrix = response_matrix(4, epsilon)
     assert matrix.sum(1) == pytest.approx(1)
     assert log(matrix[0, 0] / matrix[1, 0]) == pytest.approx(epsilon)
-    found = by_response(np.full(40_000, 2), 4, epsilon, bits())
-    assert chisquare(np.bincount(found.labels, minlength=4), 40_000 * matrix[2]).pvalue > ALARM
-    assert (found.likelihoods == matrix[:, found.labels].T).all()
+    answers = by_response(np.full(40_000, 2), 4, epsilon, bits())
+    assert chisquare(np.bincount(answers.labels, minlength=4), 40_000 * matrix[2]).pvalue > ALARM
+    assert (answers.likelihoods == matrix[:, answers.labels].T).all()
 
 
 @pytest.mark.parametrize("prior", [[0.7, 0.2, 0.1, 0.0], [0.25] * 4, [0.5, 0.5, 0.0, 0.0]])
@@ -71,21 +71,21 @@ def test_priors_of_groups_make_answers_right_that_responses_are_not():
     rows, truth = blobs(3000)
     groups = by_means(rows, 3, seed=0)
     first = np.arange(3000) % 2 == 0
-    found = by_prior(truth, groups, 3, 0.5, bits(), first=first)
-    right = found.labels == truth
+    answers = by_prior(truth, groups, 3, 0.5, bits(), first=first)
+    right = answers.labels == truth
     assert right[first].mean() < 0.55
     assert right[~first].mean() > 0.95
-    assert found.likelihoods.shape == (3000, 3)
+    assert answers.likelihoods.shape == (3000, 3)
 
 
 def test_votes_and_shares_of_pure_groups_are_their_class():
     rows, truth = blobs()
     groups = by_means(rows, 3, seed=0)
     for mechanism in (by_votes, by_shares):
-        found = mechanism(truth, groups, 3, 1.0, bits())
-        assert (found.labels == truth).all()
-    assert found.shares.sum(1) == pytest.approx(1)
-    assert found.shares.max(1).min() > 0.7
+        answers = mechanism(truth, groups, 3, 1.0, bits())
+        assert (answers.labels == truth).all()
+    assert answers.shares.sum(1) == pytest.approx(1)
+    assert answers.shares.max(1).min() > 0.7
 
 
 def test_a_vote_tells_two_labels_no_further_apart_than_epsilon():
@@ -95,13 +95,13 @@ def test_a_vote_tells_two_labels_no_further_apart_than_epsilon():
     largest = 0.0
     for labels in product(range(3), repeat=3):
         for other in range(3):
-            one, two = (law(np.bincount(x, minlength=3)) for x in (labels, (other, *labels[1:])))
-            largest = max(largest, abs(np.log(one / two)).max())
+            first, second = (law(np.bincount(x, minlength=3)) for x in (labels, (other, *labels[1:])))
+            largest = max(largest, abs(np.log(first / second)).max())
     assert largest <= epsilon + 1e-12
     assert largest > 0.6 * epsilon
     groups = np.repeat(np.arange(20_000), 3)
-    found = by_votes(np.tile([0, 0, 2], 20_000), groups, 3, epsilon, bits(2)).labels[::3]
-    assert chisquare(np.bincount(found, minlength=3), 20_000 * law([2, 0, 1])).pvalue > ALARM
+    winners = by_votes(np.tile([0, 0, 2], 20_000), groups, 3, epsilon, bits(2)).labels[::3]
+    assert chisquare(np.bincount(winners, minlength=3), 20_000 * law([2, 0, 1])).pvalue > ALARM
 
 
 def test_an_empty_release_is_as_good_as_none():
@@ -113,12 +113,12 @@ def test_an_empty_release_is_as_good_as_none():
 
 def test_groups_are_of_features_alone_and_of_all_records():
     rows, _ = blobs()
-    found = side_by_side([components(part, 1) for part in (rows[:, :2], rows[:, 2:])])
-    assert found.shape == (300, 2)
-    assert (found**2).sum(1).mean() == pytest.approx(1, rel=1e-5)
-    groups = by_means(found, 20, seed=1)
+    rows_of_both = side_by_side([components(block, 1) for block in (rows[:, :2], rows[:, 2:])])
+    assert rows_of_both.shape == (300, 2)
+    assert (rows_of_both**2).sum(1).mean() == pytest.approx(1, rel=1e-5)
+    groups = by_means(rows_of_both, 20, seed=1)
     assert set(groups.tolist()) == set(range(groups.max() + 1))
-    assert (groups == by_means(found, 20, seed=1)).all()
+    assert (groups == by_means(rows_of_both, 20, seed=1)).all()
     counts = histogram(np.zeros(300, np.int64), groups, 1)
     assert counts.sum() == 300
     assert counts.min() > 0

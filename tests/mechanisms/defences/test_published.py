@@ -19,6 +19,6 @@ def test_the_page_prints_what_its_code_does_on_mnist(page, tmp_path):
     code, printed = BLOCK.findall((ROOT / page).read_text())[-1]
     (tmp_path / "data").symlink_to(os.environ["DPZV_AUDIT_DATA"])
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    numbers = [[float(one) for one in re.findall(r"\d+\.\d+", text)] for text in (run.stdout, printed)]
+    numbers = [[float(number) for number in re.findall(r"\d+\.\d+", text)] for text in (run.stdout, printed)]
     assert len(numbers[0]) > 3
     assert numbers[0] == pytest.approx(numbers[1], abs=2e-3)

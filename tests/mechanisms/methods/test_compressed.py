@@ -146,9 +146,9 @@ def test_recomputed_rounds_are_those_of_the_reference(name):
     config = CompressedConfig(**{**SMALL, **RECOMPUTED[name]}, local_gradient="recomputed")
     run, log = start_run(config, seed=3, replicas=(1, 2), records=16)
     labels = run.federation.data.labels
-    given = [m for m in log.messages if m.round < 0]
-    assert [(m.sender, m.receiver, m.kind) for m in given] == [(SERVER, m, "labels") for m in (1, 2, 3)]
-    assert all(torch.equal(m.payload[1], labels) for m in given)
+    labels_sent = [m for m in log.messages if m.round < 0]
+    assert [(m.sender, m.receiver, m.kind) for m in labels_sent] == [(SERVER, m, "labels") for m in (1, 2, 3)]
+    assert all(torch.equal(m.payload[1], labels) for m in labels_sent)
     reference = Parties(run.federation.data, config, seed=3, replica=2)
     for round_ in range(6):
         steps(run, 1)
@@ -171,10 +171,10 @@ def test_recomputed_rounds_are_those_of_the_reference(name):
 
 def test_one_recomputed_step_without_compression_is_split_learning():
     data = training_data()
-    given, own = (
+    received, recomputed = (
         train(data, CompressedConfig(**SMALL, local_gradient=kind), seed=0) for kind in ("received", "recomputed")
     )
-    assert same_models(given, own, atol=1e-10)
+    assert same_models(received, recomputed, atol=1e-10)
 
 
 def test_recomputed_gradients_cost_embeddings_the_model_and_once_the_labels():

@@ -77,8 +77,8 @@ class Reference:
         parties.fill_table()
         for m in {sender for sender, _ in parties.table}:
             keys = [(m, i) for i in range(len(parties.data.labels))]
-            told = quantised(torch.stack([parties.table[key] for key in keys]), config.forward_bits)
-            parties.table.update(zip(keys, told, strict=True))
+            answer = quantised(torch.stack([parties.table[key] for key in keys]), config.forward_bits)
+            parties.table.update(zip(keys, answer, strict=True))
 
     def directions(self, m):
         rows = self.draws[m].at(self.parties.rounds[m])[0].view(self.config.directions, self.config.batch_size, -1)
@@ -109,8 +109,8 @@ class Reference:
                     moved = list(rows[i])
                     moved[m - 1] = moved[m - 1] + mu * u[j, place]
                     delta[j, place] = parties.loss(moved, i) - parties.loss(rows[i], i)
-        told = delta if config.scalars == "record" else delta.mean(1)
-        told = quantised(told, config.backward_bits)
+        answer = delta if config.scalars == "record" else delta.mean(1)
+        answer = quantised(answer, config.backward_bits)
         if parties.modules[0] is not None:
             parties.step(0, parties.gradient(parties.mean_loss(rows), 0))
         phi = self.width if config.direction == "unit-sphere" else 1
@@ -119,12 +119,12 @@ class Reference:
             estimate = torch.zeros(self.width, dtype=torch.float64)
             for j in range(q):
                 # Of a mean over the batch a record's gradient is 1/B of its own.
-                s = told[j, place] / len(ids) if config.scalars == "record" else told[j]
+                s = answer[j, place] / len(ids) if config.scalars == "record" else answer[j]
                 estimate += phi / (q * mu) * s * u[j, place]
             chained = chained + (clipped[i] * estimate).sum()
         parties.step(m, parties.gradient(chained, m))
         parties.rounds[m] += 1
-        return ids, up, told
+        return ids, up, answer
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_rounds_are_those_of_the_paper(name):
     for round_ in range(9):
         steps(run, 1)
         m = next(active)
-        ids, up, told = reference.run_round(m)
+        ids, up, differences = reference.run_round(m)
         sent, *anew, answer = [message for message in log.messages if message.round == round_]
         fresh = config.embeddings == "fresh"
         assert [other.sender for other in anew] == [k for k in (1, 2, 3) if fresh and k != m]
@@ -173,8 +173,8 @@ def test_rounds_are_those_of_the_paper(name):
         assert (sent.sender, sent.receiver, answer.sender, answer.receiver) == (m, SERVER, SERVER, m)
         assert sent.ids[1].tolist() == answer.ids[1].tolist() == ids
         assert torch.allclose(sent.payload[1], up, rtol=0, atol=1e-10)
-        assert answer.payload[1].shape == told.shape
-        assert torch.allclose(answer.payload[1], told, rtol=0, atol=1e-10)
+        assert answer.payload[1].shape == differences.shape
+        assert torch.allclose(answer.payload[1], differences, rtol=0, atol=1e-10)
         agree(run, 1, reference.parties, atol=1e-8)
 
 

@@ -87,8 +87,8 @@ def test_a_round_moves_the_whole_model_along_one_direction_by_the_released_scala
 def test_one_number_a_round_is_released_and_nothing_is_sent_about_all_records():
     run, log = start_run(SPEC.configure(**SMALL))
     steps(run)
-    told = {(m.round, float(m.payload)) for m in log.messages if m.sender == SERVER}
-    assert sorted(round_ for round_, _ in told) == list(range(12))
+    released = {(m.round, float(m.payload)) for m in log.messages if m.sender == SERVER}
+    assert sorted(round_ for round_, _ in released) == list(range(12))
     assert {m.kind for m in log.messages} == {"embeddings", "scalar"}
 
 
@@ -164,7 +164,7 @@ def test_who_knows_the_batches_replays_a_model_in_parts_exactly(adversary):
     config = SPEC.configure(**{**SMALL, **still, "batch_size": 6})
     trials = RealTrials(Game(method=SPEC, config=config, adversary=adversary), random_dataset(clients=3))
     assert trials.kind == "replay"
-    found = trials(0, 4)
+    sides = trials(0, 4)
     for side in ("in", "out"):
-        np.testing.assert_array_equal(found[f"{side}_counts"], 3)
-        np.testing.assert_allclose(found[f"{side}_information"], 3 * (2 * 0.1 / (6 * 0.05)) ** 2, rtol=1e-4)
+        np.testing.assert_array_equal(sides[f"{side}_counts"], 3)
+        np.testing.assert_allclose(sides[f"{side}_information"], 3 * (2 * 0.1 / (6 * 0.05)) ** 2, rtol=1e-4)

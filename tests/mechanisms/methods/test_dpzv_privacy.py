@@ -167,8 +167,8 @@ def test_what_is_released_is_a_whole_number_of_steps(clip, batch):
     assert torch.allclose(scalars * batch / clip * 2**20, sums + 7, rtol=0, atol=1e-8)
     run, log = start_run(config)
     steps(run)
-    found = log.scalars() * batch / clip * 2**20
-    assert torch.allclose(found, found.round(), rtol=0, atol=1e-6)
+    whole = log.scalars() * batch / clip * 2**20
+    assert torch.allclose(whole, whole.round(), rtol=0, atol=1e-6)
 
 
 def test_without_noise_the_scalar_is_the_clipped_mean_alone():

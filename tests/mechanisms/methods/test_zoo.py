@@ -79,7 +79,7 @@ class Reference:
         """One round in which the clients `active` take part; returns ids and {m: (h, h moved, losses)}."""
         parties, mu = self.parties, self.config.smoothing
         ids = parties.draw(active[0])
-        told = {}
+        answers = {}
         with torch.no_grad():
             pairs = {}
             for m in active:
@@ -100,14 +100,14 @@ class Reference:
                     )
                     for h in (here, moved)
                 ]
-                told[m] = (here, moved, torch.stack([torch.as_tensor(x, dtype=torch.float64) for x in both]))
+                answers[m] = (here, moved, torch.stack([torch.as_tensor(x, dtype=torch.float64) for x in both]))
         if parties.modules[0] is not None:
             self.step_server(rows)
         for m, (_, _, u) in pairs.items():
-            parties.step(m, self.estimate(told[m][2], u))
+            parties.step(m, self.estimate(answers[m][2], u))
             parties.rounds[m] += 1
         self.round += 1
-        return ids, told
+        return ids, answers
 
     def step_server(self, rows):
         parties = self.parties
@@ -131,13 +131,13 @@ def test_rounds_are_those_of_the_paper(method, variant):
         before = len(log.messages)
         steps(run, 1)
         clients = [1, 2, 3] if config.synchronous else [next(active)]
-        ids, told = reference.run_round(clients)
+        ids, answers = reference.run_round(clients)
         new = log.messages[before:]
         assert [(m.sender, m.receiver) for m in new] == [(m, SERVER) for m in clients] + [(SERVER, m) for m in clients]
         for message in new:
             members = [i for i in message.ids[1].tolist() if i >= 0]
             assert members == ids
-            here, moved, losses = told[message.sender or message.receiver]
+            here, moved, losses = answers[message.sender or message.receiver]
             if message.sender == SERVER:
                 assert message.kind == "losses"
                 assert torch.allclose(message.payload[1], losses, rtol=0, atol=1e-10)
@@ -167,14 +167,14 @@ def steps_taken(config, rounds):
     fed = run.federation
     flats = [fed.clients[0].parameters.flat, fed.server_parameters.flat]
     starts = [flat.clone() for flat in flats]
-    found = ([], [])
+    negated = ([], [])
     with torch.no_grad():
         for _ in range(rounds):
             run.step()
-            for flat, start, rows in zip(flats, starts, found, strict=True):
+            for flat, start, rows in zip(flats, starts, negated, strict=True):
                 rows.append((start - flat)[0].clone())
                 flat.copy_(start)
-    return [torch.stack(rows).numpy() for rows in found], run
+    return [torch.stack(rows).numpy() for rows in negated], run
 
 
 @pytest.mark.parametrize("direction", ["gaussian", pytest.param("unit-sphere", marks=pytest.mark.slow), "sphere"])
@@ -191,11 +191,11 @@ def test_steps_of_both_parties_are_unbiased_estimates_of_the_gradient(direction)
         client_rate=1.0,
         server_rate=1.0,
     )
-    found, run = steps_taken(config, 2500)
+    both, run = steps_taken(config, 2500)
     reference = Parties(run.federation.data, config, seed=2, replica=0)
     rows = {i: [reference.embed(1, i)] for i in range(12)}
     loss = reference.mean_loss(rows)
-    for party, estimates in zip((1, 0), found, strict=True):
+    for party, estimates in zip((1, 0), both, strict=True):
         truth = reference.gradient(loss, party).numpy()
         assert np.abs(truth).max() > 0.01
         assert p_value(estimates, truth) > LEVEL
