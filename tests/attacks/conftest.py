@@ -56,9 +56,9 @@ def small_setting(spec, method="dpzv", data=None, *, options=None, options_of_at
     )
 
 
-def mount(spec, *arguments, **options):
+def mount(spec, *arguments, with_positive=False, **options):
     """The outcome of `spec` in a small setting."""
-    return spec.mount(small_setting(spec, *arguments, **options))
+    return spec.mount(small_setting(spec, *arguments, with_positive=with_positive, **options))
 
 
 def certified(game, seed=0, **options):

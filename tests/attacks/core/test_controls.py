@@ -136,7 +136,7 @@ def test_an_attack_that_guesses_fails_its_positive_control(digits):
         return LabelGuesses(torch.zeros_like(guesses.labels), guesses.ids)
 
     spec = replace(honest, infer=guessing)
-    outcome = mount(spec, "vafl", digits, options={"batch_size": 64, "epochs": 4})
+    outcome = mount(spec, "vafl", digits, options={"batch_size": 64, "epochs": 4}, with_positive=True)
     assert not outcome.controls["positive"].holds
     assert outcome.controls["shuffled_labels"].holds
 

@@ -34,7 +34,7 @@ def test_embeddings_in_the_clear_give_features_away(method, digits):
 
 
 def test_pictures_are_the_first_records_that_the_server_did_not_know(digits):
-    outcome = mounted("split", digits, with_positive=False)
+    outcome = mounted("split", digits)
     shown = outcome.pictures
     assert shown.shape == (8, 2)
     original, reconstructed, mean = shown.rows.values()
@@ -55,7 +55,7 @@ def test_pictures_are_the_first_records_that_the_server_did_not_know(digits):
 
 
 def test_features_that_are_no_picture_have_none():
-    outcome = mounted("split", random_dataset(), options={"batch_size": 8}, with_positive=False)
+    outcome = mounted("split", random_dataset(), options={"batch_size": 8})
     assert outcome.pictures is None
     assert not outcome.measures
     assert not outcome.curves
@@ -64,7 +64,7 @@ def test_features_that_are_no_picture_have_none():
 @pytest.mark.parametrize("records", [4, 30])
 def test_fewer_unknown_records_than_groups_are_a_group_each(records):
     """Of 30 records 15 are unknown, of 4 two: intervals are over as many groups as there are."""
-    outcome = mounted("split", random_dataset(records=records), options={"batch_size": 2}, with_positive=False)
+    outcome = mounted("split", random_dataset(records=records), options={"batch_size": 2})
     assert outcome.success.n == records // 2
     assert -1.0 <= outcome.success.low < outcome.success.high <= 1.0
     assert outcome.controls["other_records"].n == records // 2
@@ -78,7 +78,7 @@ def test_a_decoder_needs_two_records(records, own):
 
 
 def test_noise_on_embeddings_protects_features(digits):
-    noisy = mounted("vafl", digits, options={"dp": "embedding", "dp_sigma": 5.0}, with_positive=False)
+    noisy = mounted("vafl", digits, options={"dp": "embedding", "dp_sigma": 5.0})
     assert abs(noisy.success.value) < 0.15
 
 

@@ -23,7 +23,7 @@ def rows(outcome):
 def test_exact_from_the_dimension_on_without_noise(method):
     """4 records of 4 classes are 16 unknowns; 20 queries of a method whose clients stand still give them all."""
     data = random_dataset(records=40)
-    outcome = mount(SPEC, method, data, options=EXACT, queries=20, trials=2, with_positive=False)
+    outcome = mount(SPEC, method, data, options=EXACT, queries=20, trials=2)
     table = rows(outcome)
     assert table["least squares", 20][0] > 0.99999
     assert table["least squares", 20][1] < 5e-3
@@ -36,7 +36,7 @@ def test_exact_from_the_dimension_on_without_noise(method):
 def test_a_record_at_a_time_needs_as_many_queries_as_classes():
     """VFL-CZOFO shares its directions: an honest client of 8 of them knows each record's 4 coordinates exactly."""
     options = {"directions": 8, "scalars": "record", "dtype": "float64", "smoothing": 1e-6}
-    outcome = mount(SPEC, "czofo", options=options, trials=2, with_positive=False)
+    outcome = mount(SPEC, "czofo", options=options, trials=2)
     cosine, error = rows(outcome)["least squares", 8]
     assert cosine > 0.99999
     assert error < 1e-3
@@ -44,9 +44,7 @@ def test_a_record_at_a_time_needs_as_many_queries_as_classes():
 
 def test_noise_is_what_keeps_the_gradient_apart():
     data = random_dataset(records=40)
-    clean, noisy = (
-        mount(SPEC, data=data, options={**EXACT, "sigma": s}, queries=20, with_positive=False) for s in (0.0, 100.0)
-    )
+    clean, noisy = (mount(SPEC, data=data, options={**EXACT, "sigma": s}, queries=20) for s in (0.0, 100.0))
     assert clean.success.value > 0.999
     assert clean.success.low > 0.1  # of 20 batches at this confidence: others may lie anywhere
     # A cosine of 16 unknown coordinates has a standard deviation of 1/4; 40 of them are far below this on average.
@@ -57,7 +55,7 @@ def test_the_same_training_without_the_noise_stands_beside_it_and_both_follow_th
     """16 unknowns; 10 batches of 16 trials: a mean cosine has a standard error of about 0.02."""
     data = random_dataset(records=40)
     options = {**EXACT, "epochs": 30, "sigma": 0.5}
-    outcome = mount(SPEC, data=data, options=options, queries=16, trials=16, with_positive=False)
+    outcome = mount(SPEC, data=data, options=options, queries=16, trials=16)
     table = {(r["estimator"], r["queries"]): r for r in outcome.curves[CURVE]}
     for name in (KNOWN, NOISELESS):
         for queries in (10, 16):
@@ -77,14 +75,14 @@ def test_where_there_is_no_noise_nothing_is_trained_again(options):
 
 @pytest.mark.parametrize("method", ["dpzv", "cascaded", "czofo"])
 def test_an_eavesdropper_estimates_nothing(method):
-    outcome = mount(SPEC, method, adversary="eavesdropper", trials=12, with_positive=False)
+    outcome = mount(SPEC, method, adversary="eavesdropper", trials=12)
     assert outcome.success.low <= 0.0 <= outcome.success.high
     assert outcome.success.high - outcome.success.low < 0.4
 
 
 @pytest.mark.ci
 def test_controls_come_out_as_they_must(digits):
-    outcome = mount(SPEC, data=digits, options={"epochs": 8}, queries=64, trials=6)
+    outcome = mount(SPEC, data=digits, options={"epochs": 8}, queries=64, trials=6, with_positive=True)
     assert outcome.success.value > 0.8
     assert outcome.success.low > 0.2
     assert set(outcome.controls) == {"shuffled_labels", "positive"}

@@ -37,15 +37,13 @@ def test_directions_of_gradients_name_every_binary_label(method, cancer):
 
 
 def test_noise_on_gradients_hides_directions(cancer):
-    noisy = mounted(
-        DIRECTION, "vafl", cancer, options={"dp": "gradient", "dp_clip": 0.1, "dp_sigma": 3.0}, with_positive=False
-    )
+    noisy = mounted(DIRECTION, "vafl", cancer, options={"dp": "gradient", "dp_clip": 0.1, "dp_sigma": 3.0})
     assert noisy.success.low <= 0.5 <= noisy.success.high
     assert noisy.success.value < 0.6
 
 
 def test_norms_show_the_rarer_class_where_the_base_rate_is_all_that_is_learnt(cancer):
-    outcome = mounted(NORM, "vafl", cancer, options={"epochs": 20})
+    outcome = mounted(NORM, "vafl", cancer, options={"epochs": 20}, with_positive=True)
     assert outcome.success.value > 0.9
     assert outcome.controls["positive"].value > 0.95
     assert all(control.holds for control in outcome.controls.values())
@@ -53,7 +51,7 @@ def test_norms_show_the_rarer_class_where_the_base_rate_is_all_that_is_learnt(ca
 
 def test_the_spectrum_of_features_is_what_the_spectral_attack_finds(cancer):
     """Breast-cancer's first component is its label: training adds nothing, and the baselines say so."""
-    outcome = mounted(SPECTRAL, "split", cancer)
+    outcome = mounted(SPECTRAL, "split", cancer, with_positive=True)
     assert outcome.success.value > 0.9
     assert outcome.baselines["the same on raw features"].value > 0.9
     assert outcome.baselines["features alone, trained on permuted labels"].value > 0.85

@@ -32,7 +32,7 @@ def mounted(method, data, *, spec=SPEC, own=None, **rest):
 def test_labels_in_features_are_found_with_few_labels_and_the_baselines_say_so(digits):
     """Whoever reads planted labels needs no training: the baselines find them as well, which is their point."""
     planted = labels_in_own_features(digits)
-    outcome = mounted("split", planted, with_positive=False)
+    outcome = mounted("split", planted)
     assert outcome.success.value > 0.75
     assert outcome.baselines[RAW].value > 0.75
     assert outcome.baselines[UNTRAINED].value > 0.6
@@ -46,7 +46,7 @@ def test_labels_in_features_are_found_with_few_labels_and_the_baselines_say_so(d
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["dpzv", "czofo"])
 def test_it_applies_to_every_method_and_beats_a_guess(method, digits):
-    outcome = mounted(method, digits, own={"labels_per_class": 10}, trials=10, with_positive=False)
+    outcome = mounted(method, digits, own={"labels_per_class": 10}, trials=10)
     assert outcome.success.low > outcome.chance
     assert outcome.success.value == pytest.approx(outcome.baselines[RAW].value, abs=0.2)
     assert outcome.controls["shuffled_labels"].holds

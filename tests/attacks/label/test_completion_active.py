@@ -65,7 +65,13 @@ def test_only_the_adversarys_model_steps_by_its_rule(method):
 @pytest.mark.slow
 def test_the_attack_finds_planted_labels_and_its_controls_hold(digits):
     outcome = mount(
-        ACTIVE_SPEC, "split", digits, options={"batch_size": 64}, options_of_attack={"steps": 200}, trials=2
+        ACTIVE_SPEC,
+        "split",
+        digits,
+        options={"batch_size": 64},
+        options_of_attack={"steps": 200},
+        trials=2,
+        with_positive=True,
     )
     assert outcome.controls["positive"].value > 0.95
     assert outcome.controls["positive"].holds

@@ -26,7 +26,7 @@ def found(attack, digits, defences, *, epochs=8, trials=2, method="split", **mor
 @pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
 @pytest.mark.parametrize("adversary", ["client", "colluding-clients"])
 def test_without_a_defence_it_finds_every_label(method, adversary):
-    outcome = mount(SPEC, method, adversary=adversary)
+    outcome = mount(SPEC, method, adversary=adversary, with_positive=True)
     assert outcome.success.value == 1.0
     assert outcome.controls["positive"].value == 1.0
 

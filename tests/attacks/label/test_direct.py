@@ -94,6 +94,7 @@ def test_first_order_gradients_give_every_label(classes, batch_size, rule, adver
         options_of_attack={"rule": rule},
         adversary=adversary,
         trials=2,
+        with_positive=True,
     )
     assert outcome.success.value == 1.0
     assert outcome.success.n == 2 * (48 // batch_size) * batch_size
@@ -182,6 +183,7 @@ def test_query_sweep_through_the_real_path(queries, estimator, digits):
         queries=queries,
         options_of_attack={"estimator": estimator},
         trials=16,
+        with_positive=True,
     )
     assert outcome.success.value == pytest.approx(SWEEP[queries], abs=0.03)
     if queries == 10:
@@ -203,7 +205,12 @@ ZEROTH_ORDER = {"zoo-vfl": 4, "cascaded": 4, "syn-zoo-vfl": 1}
 def test_two_losses_give_what_a_scalar_gives(method, queries, digits):
     """The same figures from forward differences: `losses` are a scalar and the point that it starts from."""
     outcome = mounted(
-        method, digits, options={"batch_size": 64, "epochs": ZEROTH_ORDER[method] * queries}, queries=queries, trials=12
+        method,
+        digits,
+        options={"batch_size": 64, "epochs": ZEROTH_ORDER[method] * queries},
+        queries=queries,
+        trials=12,
+        with_positive=True,
     )
     error = outcome.success.high - outcome.success.value
     assert error < 0.02
@@ -293,7 +300,9 @@ def test_an_eavesdropper_is_at_chance_on_every_scalar_method(method, options, ow
 
 @pytest.mark.parametrize("method", ["split", "dpzv", "zoo-vfl", "czofo"])
 def test_results_follow_the_seed(method):
-    first, again, other = (mounted(method, options={"batch_size": 8}, seed=seed, queries=2) for seed in (1, 1, 2))
+    first, again, other = (
+        mounted(method, options={"batch_size": 8}, seed=seed, queries=2, with_positive=True) for seed in (1, 1, 2)
+    )
     assert first.success == again.success
     assert first.controls == again.controls
     if method != "split":

@@ -86,7 +86,7 @@ def test_guesses_about_places_of_unknown_records_tell_no_coin():
     coins = dealt()
     guesses = guesses_of(np.zeros((4, 200, 4)))
     assert guess_coins(replace(guesses, ids=None), coins) == (None, NO_IDS)
-    outcome = mount(DIRECT, "vafl", adversary="eavesdropper", with_positive=False)
+    outcome = mount(DIRECT, "vafl", adversary="eavesdropper")
     assert outcome.game is None
     assert outcome.no_game == NO_IDS
 
@@ -171,7 +171,7 @@ def test_an_attacker_that_knows_every_true_label_and_reads_no_message_certifies_
 
 @pytest.mark.parametrize("method", ["split", "vafl"])
 def test_first_order_methods_lose_their_labels_and_the_bound_says_so(method, digits):
-    outcome = mount(DIRECT, method, digits, options={"batch_size": 64, "epochs": 4}, with_positive=False)
+    outcome = mount(DIRECT, method, digits, options={"batch_size": 64, "epochs": 4})
     assert certified(outcome.game) > 6.0
     assert outcome.controls["shuffled_labels"].holds
 

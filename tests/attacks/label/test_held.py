@@ -166,4 +166,4 @@ def test_known_labels_are_of_the_batch_that_is_held():
 )
 def test_what_does_not_apply_is_one_line(spec, method, options, message):
     with one_line(message):
-        mount(spec, method, with_positive=False, options=options)
+        mount(spec, method, options=options)

@@ -17,16 +17,14 @@ from ..conftest import mount, random_dataset, small_setting
 
 def test_a_batch_no_larger_than_the_features_and_one_is_solved_exactly():
     """Three features and a one: four records' gradients follow from the gradient of the model, up to precision."""
-    outcome = mount(SPEC, "split", options={"batch_size": 4, "epochs": 1, "dtype": "float64"}, with_positive=False)
+    outcome = mount(SPEC, "split", options={"batch_size": 4, "epochs": 1, "dtype": "float64"})
     assert outcome.success.value == 1.0
     assert outcome.controls["shuffled_labels"].value < 0.6
 
 
 @pytest.mark.slow
 def test_larger_batches_hide_labels_better(digits):
-    small, large = (
-        mount(SPEC, "vafl", digits, options={"batch_size": b}, trials=2, with_positive=False) for b in (4, 64)
-    )
+    small, large = (mount(SPEC, "vafl", digits, options={"batch_size": b}, trials=2) for b in (4, 64))
     assert small.success.value > 0.9
     assert 0.2 < large.success.value < small.success.value - 0.2
     assert large.controls["shuffled_labels"].value < 0.2
@@ -42,7 +40,6 @@ def test_labels_beat_the_least_norm_where_batches_are_larger_than_the_system(dig
             options={"batch_size": 32},
             options_of_attack={"fit": fit},
             trials=2,
-            with_positive=False,
         ).success.value
         for fit in ("labels", "least-norm")
     ]

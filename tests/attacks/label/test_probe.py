@@ -26,7 +26,6 @@ def test_success_is_the_published_one(sigma, repeats, digits):
         options={"batch_size": 64, "sigma": sigma, "epochs": 8 if repeats == 1 else 20},
         trials=600 if repeats == 1 else 20,
         options_of_attack={"repeats": repeats, "records": 4 if repeats == 1 else 1},
-        with_positive=False,
     )
     assert outcome.success.n == (600 * 4 if repeats == 1 else 20)
     assert outcome.success.value == pytest.approx(PUBLISHED[sigma, repeats], abs=0.03)
@@ -36,7 +35,7 @@ def test_success_is_the_published_one(sigma, repeats, digits):
 
 @pytest.mark.parametrize("method", ["zoo-vfl", "syn-zoo-vfl", "cascaded"])
 def test_two_losses_tell_every_label_at_one_probe_a_class(method):
-    outcome = mount(SPEC, method, random_dataset(), options={"epochs": 12})
+    outcome = mount(SPEC, method, random_dataset(), options={"epochs": 12}, with_positive=True)
     assert outcome.success.value == 1.0
     assert outcome.controls["shuffled_labels"].value < 0.6
     assert outcome.controls["positive"].value == 1.0
@@ -59,8 +58,8 @@ def test_the_positive_control_lasts_as_long_as_the_settings_own_probes(batch_siz
 def test_a_cap_on_participations_ends_the_probes(method):
     """A record counts in at most one round: of its probes only the first does, so the label stays unknown."""
     options = {"epochs": 12, "participation_cap": 1}
-    capped = mount(SPEC, method, options=options, trials=16, with_positive=False)
-    free = mount(SPEC, method, options={"epochs": 12}, trials=16, with_positive=False)
+    capped = mount(SPEC, method, options=options, trials=16)
+    free = mount(SPEC, method, options={"epochs": 12}, trials=16)
     assert free.success.value == 1.0
     assert capped.success.value < 0.6
 
@@ -102,4 +101,4 @@ def test_a_probe_moves_one_record_along_one_class():
 )
 def test_what_does_not_apply_is_one_line(method, change, message):
     with one_line(message):
-        mount(SPEC, method, with_positive=False, **change)
+        mount(SPEC, method, **change)

@@ -16,7 +16,7 @@ LONG = {"batch_size": 64, "epochs": 40}
 
 def mounted(method, data, *, options=None, **rest):
     options = {**LONG, **(options or {})}
-    return mount(SPEC, method, data, options=options, **{"with_positive": False, **rest})
+    return mount(SPEC, method, data, options=options, **rest)
 
 
 @pytest.mark.parametrize("method", ["dpzv", pytest.param("cascaded", marks=pytest.mark.slow)])
