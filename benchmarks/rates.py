@@ -10,6 +10,7 @@ Run: python benchmarks/rates.py czofo --data-dir data --epochs 5 --rates 0.1 0.0
 import argparse
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -29,12 +30,12 @@ def held_out(data, records):
     """`data` with its last training records in the place of the test records, and `records` of the others."""
     cut = len(data.labels) - HELD_OUT
     trained = min(records or cut, cut)
-    return TrainingData(
-        tuple(block[:trained] for block in data.features),
-        data.labels[:trained].contiguous(),
-        tuple(block[cut:] for block in data.features),
-        data.labels[cut:].contiguous(),
-        data.classes,
+    return replace(
+        data,
+        features=tuple(block[:trained] for block in data.features),
+        labels=data.labels[:trained].contiguous(),
+        test_features=tuple(block[cut:] for block in data.features),
+        test_labels=data.labels[cut:].contiguous(),
     )
 
 

@@ -15,9 +15,6 @@ def refused(words, error=InputError):
     assert "\n" not in str(caught.value)
 
 
-one_line = refused
-
-
 def refusal(function, *arguments, error=InputError, **options):
     """The one line with which a call is refused."""
     with refused(None, error) as caught:

@@ -13,7 +13,7 @@ from dpzv_audit.results import read
 from reports.content import report_content
 from reports.render import to_html, to_markdown, write_report
 
-from ..helpers.refusals import one_line
+from ..helpers.refusals import refused
 
 NAMES = ("attack", "train", "audit", "audit-scores")
 HOSTILE = (
@@ -258,7 +258,7 @@ def test_deeply_nested_extras_do_not_break_the_report(results):
 
 @pytest.mark.parametrize("schema", [None, 7, "dpzv-audit/attack/99", "<b>\x1b"])
 def test_an_unknown_schema_is_one_line(schema):
-    with one_line("must be one of dpzv-audit/attack/1") as caught:
+    with refused("must be one of dpzv-audit/attack/1") as caught:
         render_html({"schema": schema})
     assert "\x1b" not in str(caught.value)
 

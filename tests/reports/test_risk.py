@@ -11,22 +11,24 @@ EVEN = 0.5
 
 @pytest.mark.parametrize("mu", [1e-3, 0.268, 1.257, 5.0, 30.0])
 def test_gaussian_risk_is_that_of_riskcal(mu):
-    found = risk.risk_from_mu(mu)
-    assert found.advantage == pytest.approx(analysis.get_advantage_from_gdp(mu), rel=1e-9)
-    assert found.true_positives == pytest.approx(1.0 - analysis.get_beta_from_gdp(mu, np.array(risk.RATES)), rel=1e-9)
-    assert found.wrong == pytest.approx(analysis.get_bayes_risk_from_gdp(mu, EVEN), abs=1e-12)
-    assert found.wrong_if_rare == pytest.approx(analysis.get_bayes_risk_from_gdp(mu, risk.RARE), abs=1e-12)
+    computed = risk.risk_from_mu(mu)
+    assert computed.advantage == pytest.approx(analysis.get_advantage_from_gdp(mu), rel=1e-9)
+    assert computed.true_positives == pytest.approx(
+        1.0 - analysis.get_beta_from_gdp(mu, np.array(risk.RATES)), rel=1e-9
+    )
+    assert computed.wrong == pytest.approx(analysis.get_bayes_risk_from_gdp(mu, EVEN), abs=1e-12)
+    assert computed.wrong_if_rare == pytest.approx(analysis.get_bayes_risk_from_gdp(mu, risk.RARE), abs=1e-12)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.0), (0.5, 1e-5), (1.0, 0.1), (4.0, 1e-3), (40.0, 0.0)])
 def test_risk_of_epsilon_and_delta_is_that_of_riskcal(epsilon, delta):
-    found = risk.risk_from_epsilon(epsilon, delta)
-    assert found.advantage == pytest.approx(analysis.get_advantage_from_adp(epsilon, delta), rel=1e-9)
+    computed = risk.risk_from_epsilon(epsilon, delta)
+    assert computed.advantage == pytest.approx(analysis.get_advantage_from_adp(epsilon, delta), rel=1e-9)
     rates = 1.0 - analysis.get_beta_from_adp(epsilon, delta, np.array(risk.RATES))
-    assert found.true_positives == pytest.approx(rates, rel=1e-9)
+    assert computed.true_positives == pytest.approx(rates, rel=1e-9)
     alpha = np.linspace(0.0, 1.0, 100_001)
     beta = analysis.get_beta_from_adp(epsilon, delta, alpha)
-    for prior, wrong in ((EVEN, found.wrong), (risk.RARE, found.wrong_if_rare)):
+    for prior, wrong in ((EVEN, computed.wrong), (risk.RARE, computed.wrong_if_rare)):
         assert wrong == pytest.approx(((1.0 - prior) * alpha + prior * beta).min(), abs=1e-5)
 
 

@@ -16,7 +16,7 @@ from dpzv_audit.results import AttackResult, Cell, Utility
 from dpzv_audit.testing import check_attack
 from mechanisms import METHODS
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import mount, small_setting
 
 CHEAP = {
@@ -82,10 +82,10 @@ def test_the_specification_of_an_attack_is_whole(name):
     assert "\n" not in spec.summary
     assert bool(spec.needs.requires) == bool(spec.needs.requires_because)
     assert (0.3 if name == "feature_inversion" else 0.5) < spec.goal.positive.least <= 1.0  # a correlation: chance is 0
-    with one_line(f"{name} is mounted by"):
+    with refused(f"{name} is mounted by"):
         spec.check("nobody", {})
     for key, value in spec.needs.requires.items():
-        with pytest.raises(DoesNotApply, match=f"{name} does not apply with {key}"):
+        with refused(f"{name} does not apply with {key}", DoesNotApply):
             spec.check(spec.adversaries[0], {key: not value})
 
 
@@ -97,7 +97,7 @@ def test_an_attack_applies_to_a_method_or_says_why_in_one_line(name, method, dig
     if reason is not None:
         assert reason
         assert "\n" not in reason
-        with pytest.raises(DoesNotApply, match=f"{name} does not apply to {method}: "):
+        with refused(f"{name} does not apply to {method}: ", DoesNotApply):
             mount(spec, method, digits)
 
 

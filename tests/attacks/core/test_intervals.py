@@ -23,7 +23,7 @@ from attacks.core.metrics import (
 from dpzv_audit.base.errors import NotFinite
 from dpzv_audit.base.findings import LEAST_TRAININGS
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 
 LAWS = {
     "one in ten leaks": (0.55, lambda rng, k: np.where(rng.random(k) < 0.1, 1.0, 0.5) + 1e-3 * rng.normal(size=k)),
@@ -160,7 +160,7 @@ def test_cosines_are_measured_batch_by_batch():
     assert -1.0 <= interval.low < interval.value < interval.high <= 1.0
     assert interval.high - interval.low < 0.25
     assert (interval.n, interval.over_trainings.count, interval.over_trainings.low) == (120, 3, None)
-    with pytest.raises(NotFinite, match="not finite"):
+    with refused("not finite", NotFinite):
         cosine_interval([[np.nan, 0.1]])
 
 
@@ -222,7 +222,7 @@ def test_an_accuracy_counts_each_test_record_once():
     low, high = rate_limits(350, 389)
     assert (interval.value, interval.low, interval.high, interval.n) == (350 / 389, low, high, 389)
     assert (copies.low, copies.high, copies.n) == (low, high, 389)
-    with one_line("trainings, records"):
+    with refused("trainings, records"):
         shared_rate(right)
 
 
@@ -235,5 +235,5 @@ def test_an_accuracy_counts_each_test_record_once():
     ],
 )
 def test_bad_input_is_named(call, word):
-    with one_line(word):
+    with refused(word):
         call()

@@ -17,7 +17,7 @@ from attacks.core.metrics import (
     trial_areas,
 )
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=50))
@@ -41,14 +41,14 @@ def test_cosine_and_relative_error_of_known_vectors():
 
 
 def test_answers_of_another_shape_are_named_not_stretched():
-    with one_line(r"estimate has shape \(2, 1, 3\), must be \(2, 4, 3\)"):
+    with refused(r"estimate has shape \(2, 1, 3\), must be \(2, 4, 3\)"):
         cosine_similarity(np.ones((2, 1, 3)), np.ones((2, 4, 3)))
-    with one_line(r"scores has shape \(2, 3\), must be \(2, 4\)"):
+    with refused(r"scores has shape \(2, 3\), must be \(2, 4\)"):
         trial_areas(np.ones((2, 3)), np.eye(2, 4, dtype=bool))
 
 
 def test_a_gradient_without_a_direction_has_no_cosine():
-    with one_line("norm 0"):
+    with refused("norm 0"):
         cosine_similarity(np.ones(3), np.zeros(3))
 
 

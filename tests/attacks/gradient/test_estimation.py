@@ -8,7 +8,7 @@ from mechanisms.core.channel import Adversary, ViewRecorder
 from mechanisms.core.context import TrainingData
 
 from ...helpers.built_in import train
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import mount, random_dataset, small_setting
 
 EXACT = {"batch_size": 4, "epochs": 30, "dtype": "float64", "smoothing": 1e-4, "client_rate": 0.0}
@@ -106,5 +106,5 @@ def test_the_truth_is_the_gradient_that_a_first_order_server_sends(method):
 
 @pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
 def test_where_the_gradient_is_sent_there_is_nothing_to_estimate(method):
-    with one_line(f"gradient_estimation does not apply to {method}: its server sends"):
+    with refused(f"gradient_estimation does not apply to {method}: its server sends"):
         mount(SPEC, method)

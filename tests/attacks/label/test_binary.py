@@ -1,5 +1,7 @@
 """Attacks on binary labels: norms and directions of gradients, and the spectrum of embeddings."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from attacks import ATTACKS
 from attacks.label.binary import by_norm, guesses_of, mean_by_record, projections
 from dpzv_audit.data import load
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import mount, random_dataset
 
 NORM, DIRECTION, SPECTRAL = (ATTACKS[f"label_{name}"] for name in ("norm", "direction", "spectral"))
@@ -95,13 +97,8 @@ def test_known_positives_are_none_of_those_that_are_left_to_find():
     assert guesses.labels.tolist() == [[[1, 1, 0, 0, 0, 0]]]
 
 
-def small_known(records, rarer=1, share=0.5, seed=0):
-    class Known:
-        pass
-
-    known = Known()
-    known.records, known.rarer, known.share_of_ones, known.seed = records, rarer, share, seed
-    return known
+def small_known(records, rarer=1, share=0.5):
+    return SimpleNamespace(records=records, rarer=rarer, share_of_ones=share, seed=0)
 
 
 def test_projections_put_the_smaller_cluster_on_the_positive_side():
@@ -115,13 +112,13 @@ def test_projections_put_the_smaller_cluster_on_the_positive_side():
 
 @pytest.mark.parametrize("spec", [NORM, DIRECTION, SPECTRAL], ids=lambda spec: spec.name)
 def test_more_than_two_classes_are_one_line(spec):
-    with one_line(f"{spec.name} does not apply to split: random has 4 classes, must have 2"):
+    with refused(f"{spec.name} does not apply to split: random has 4 classes, must have 2"):
         mount(spec, "split")
 
 
 @pytest.mark.parametrize("spec", [NORM, DIRECTION], ids=lambda spec: spec.name)
 def test_scalars_carry_no_gradient_of_a_record(spec):
-    with one_line("its server sends no gradient of a record"):
+    with refused("its server sends no gradient of a record"):
         mount(spec, "dpzv", random_dataset(classes=2))
 
 

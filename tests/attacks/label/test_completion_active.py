@@ -10,7 +10,7 @@ from mechanisms.core.context import TrainingData
 from mechanisms.core.replicas import MomentumSGD
 
 from ...helpers.built_in import train
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import mount, random_dataset, small_setting
 
 
@@ -79,5 +79,5 @@ def test_the_attack_finds_planted_labels_and_its_controls_hold(digits):
 
 
 def test_scalars_leave_no_gradient_to_scale():
-    with one_line("there is no gradient to scale"):
+    with refused("there is no gradient to scale"):
         mount(ACTIVE_SPEC, "dpzv")

@@ -11,6 +11,7 @@ from mechanisms import METHODS
 from mechanisms.defences import defence_of
 from mechanisms.defences.private_labels import response_matrix
 
+from ...helpers.refusals import refused
 from ..conftest import certified, mount, random_dataset
 
 CAE = "confusional-autoencoder"
@@ -125,5 +126,5 @@ def test_chances_of_responses_are_those_of_settings():
     ],
 )
 def test_where_it_does_not_apply_it_says_so(method, options, message):
-    with pytest.raises(DoesNotApply, match=message):
+    with refused(message, DoesNotApply):
         mount(SPEC, method, random_dataset(), options=options)

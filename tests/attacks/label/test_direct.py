@@ -19,7 +19,7 @@ from mechanisms.core.channel import Adversary, BatchLog, View, ViewRecorder
 from mechanisms.core.context import TrainingData
 
 from ...helpers.built_in import train
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import CONFIDENCE, mount, random_dataset, small_setting
 
 DIRECT = attack_named("label_direct")
@@ -326,18 +326,18 @@ def test_results_follow_the_seed(method):
     ],
 )
 def test_what_does_not_apply_is_one_line(change, message):
-    with one_line(message):
+    with refused(message):
         mounted(**change)
 
 
 def test_the_registry_says_who_can_mount_it_and_on_what():
     spec = attack_named("label_direct")
     assert spec.check("client", {"epochs": 3}) == {"epochs": 3, "top_model": False}
-    with one_line("label_direct does not apply with top_model True"):
+    with refused("label_direct does not apply with top_model True"):
         spec.check("client", {"top_model": True})
-    with one_line("adversary is 'release', but label_direct is mounted by client or"):
+    with refused("adversary is 'release', but label_direct is mounted by client or"):
         spec.check("release", {})
-    with one_line(r"attack is 'label_drect': did you mean 'label_direct'"):
+    with refused(r"attack is 'label_drect': did you mean 'label_direct'"):
         attack_named("label_drect")
 
 
@@ -350,7 +350,7 @@ def test_correctness_scores_place_by_place():
 @pytest.mark.parametrize("adversary", [Adversary("client", (1,)), Adversary("eavesdropper")], ids=str)
 @pytest.mark.parametrize("method", ["split", "dpzv", "zoo-vfl", "czofo"])
 def test_an_empty_view_is_one_line(method, adversary):
-    with one_line("holds no answer"):
+    with refused("holds no answer"):
         infer(View(adversary), known_of(setting(method), 1, queries=2))
 
 

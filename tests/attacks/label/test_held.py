@@ -15,7 +15,7 @@ from dpzv_audit.data import load
 from mechanisms.core.context import ClientTurn
 from mechanisms.core.streams import BatchStream, Streams
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import mount, random_dataset, small_setting
 
 CODED, SIGNATURE = ATTACKS["label_coded"], ATTACKS["label_signature"]
@@ -152,7 +152,7 @@ def test_known_labels_are_of_the_batch_that_is_held():
         assert set(ids.tolist()) <= set(of.tolist())
         assert len(set(ids.tolist())) == 4
         assert set(known.tolist()) == set(labels[of].tolist())
-    with one_line("labels_per_class is 2, must be at most 1: a batch of 8 has to hold others"):
+    with refused("labels_per_class is 2, must be at most 1: a batch of 8 has to hold others"):
         few_labels(SIGNATURE, labels, small_setting(SIGNATURE, options_of_attack={"labels_per_class": 2}))
 
 
@@ -165,5 +165,5 @@ def test_known_labels_are_of_the_batch_that_is_held():
     ],
 )
 def test_what_does_not_apply_is_one_line(spec, method, options, message):
-    with one_line(message):
+    with refused(message):
         mount(spec, method, options=options)

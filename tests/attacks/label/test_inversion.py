@@ -11,7 +11,7 @@ from attacks.core.run import attacked_run
 from attacks.label.binary import base_rate_alone
 from attacks.label.inversion import SPEC, by_labels, by_least_norm, own_gradient, solve
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import mount, random_dataset, small_setting
 
 
@@ -99,5 +99,5 @@ def test_the_smallest_solution_fits():
 
 @pytest.mark.parametrize("method", ["dpzv", "czofo", "cascaded"])
 def test_it_needs_a_gradient(method):
-    with one_line("its server sends no gradient of a record"):
+    with refused("its server sends no gradient of a record"):
         mount(SPEC, method, random_dataset())

@@ -7,7 +7,7 @@ from attacks.label.probe import SPEC, probing_client
 from mechanisms.core.context import ClientTurn
 from mechanisms.core.streams import BatchStream, Streams
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import mount, random_dataset, small_setting
 
 PUBLISHED = {(0.03, 1): 1.00, (0.10, 1): 0.92, (0.18, 1): 0.58, (0.18, 10): 1.00}
@@ -100,5 +100,5 @@ def test_a_probe_moves_one_record_along_one_class():
     ],
 )
 def test_what_does_not_apply_is_one_line(method, change, message):
-    with one_line(message):
+    with refused(message):
         mount(SPEC, method, **change)

@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 from attacks.core.run import attacked_run
 from attacks.label.scalar import SPEC, Design, fourier_features, infer, likeliest_means, measurements_of
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import mount, small_setting
 
 LONG = {"batch_size": 64, "epochs": 40}
@@ -148,5 +148,5 @@ def test_fourier_features_are_a_gaussian_kernel():
 
 @pytest.mark.parametrize("method", ["split", "vafl"])
 def test_it_is_for_scalars(method):
-    with one_line("its server sends gradients, not scalars"):
+    with refused("its server sends gradients, not scalars"):
         mount(SPEC, method)

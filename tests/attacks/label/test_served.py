@@ -16,6 +16,7 @@ from dpzv_audit.systems.run import prepared
 from dpzv_audit.systems.system import System
 from mechanisms.core.channel import Adversary, Message, View
 
+from ...helpers.refusals import refused
 from ..conftest import CONFIDENCE, mount, random_dataset, small_setting
 
 SPEC = ATTACKS["label_served"]
@@ -96,7 +97,7 @@ def test_classes_are_whole_numbers_and_other_widths_predict_nothing():
     assert named.argmax(1).tolist() == [2, 0]
     assert log_probabilities(torch.tensor([[3], [0]]), ALL, 3) is None
     assert log_probabilities(torch.ones(2, 1), ALL, 3) is None
-    with pytest.raises(DoesNotApply, match="are 5 numbers a record, must be 3 scores, a class, or of two classes one"):
+    with refused("are 5 numbers a record, must be 3 scores, a class, or of two classes one", DoesNotApply):
         infer([([0, 1], np.ones((2, 5)).tolist())], classes=3)
 
 
@@ -163,7 +164,7 @@ def test_who_serves_no_prediction_is_told_the_line_that_does():
         record.sent(0, 1, 0, "prediction", np.float32(task.labels)[:, None], range(task.records))
 
     line = r'serves client 1 no prediction of a record; record\.sent\(round, 0, 1, "prediction", logits, ids\) where'
-    with pytest.raises(DoesNotApply, match=line):
+    with refused(line, DoesNotApply):
         SPEC.mount(setting_on(mute, random_dataset()))
-    with pytest.raises(DoesNotApply, match="does not apply to split: a built-in method serves no prediction"):
+    with refused("does not apply to split: a built-in method serves no prediction", DoesNotApply):
         mount(SPEC, "split")

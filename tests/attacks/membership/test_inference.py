@@ -38,7 +38,7 @@ from dpzv_audit.base.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Message
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import CONFIDENCE, certified, random_dataset, small_setting
 
 LOSS, LIRA, RMIA = (ATTACKS[f"membership_{name}"] for name in ("loss", "lira", "rmia"))
@@ -375,7 +375,7 @@ def test_numbers_of_numpy_are_options_as_pythons_are():
 def test_a_confidence_out_of_range_is_named_before_anything_is_trained(confidence, monkeypatch):
     spec = LOSS
     monkeypatch.setattr("attacks.core.setting.train", None)
-    with one_line(f"confidence is {confidence}, must lie strictly between 0 and 1"):
+    with refused(f"confidence is {confidence}, must lie strictly between 0 and 1"):
         spec.mount(replace(small_setting(spec, "split"), confidence=confidence))
 
 
@@ -404,7 +404,7 @@ def test_noise_on_a_clients_mail_hides_the_record(config, digits):
 
 def test_one_threshold_on_scalars_cannot_tell_two_candidates_apart(digits):
     message = "membership_loss does not apply to dpzv: a client's mail holds no gradient of a record"
-    with pytest.raises(DoesNotApply, match=message):
+    with refused(message, DoesNotApply):
         mounted("membership_loss", digits, method="dpzv", adversary="client")
 
 

@@ -12,7 +12,7 @@ from dpzv_audit.systems.run import SystemConfig, method_of
 from dpzv_audit.systems.system import System, logits
 from dpzv_audit.systems.task import Task
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 
 TRIALS, SHADOWS = 4, 16
 
@@ -109,15 +109,15 @@ def test_what_a_system_lacks_is_said_with_the_line_that_unlocks_it():
     def silent(task, record, seed):
         overfitting(task, record, seed, steps=1)
 
-    with one_line(r'returns no model to ask: let it return {"predict": predict}'):
+    with refused(r'returns no model to ask: let it return {"predict": predict}'):
         mounted("membership_lira", System("silent", silent))
 
     def one_way(task, record, seed):
         record.sent(0, 1, 0, "embeddings", task.features[0][:, :3] * task.labels[:, None], range(task.records))
 
-    with one_line(r"sends a client nothing about records; record\.cut where embeddings leave"):
+    with refused(r"sends a client nothing about records; record\.cut where embeddings leave"):
         mounted("membership_lira", System("one_way", one_way), "client")
-    with one_line(r"predict answers int64 of shape .*, must answer scores"):
+    with refused(r"predict answers int64 of shape .*, must answer scores"):
         mounted(
             "membership_loss",
             System(

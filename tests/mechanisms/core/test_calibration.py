@@ -17,7 +17,7 @@ from mechanisms.core.channel import SERVER, Channel
 from mechanisms.core.context import Deployment
 
 from ...helpers.built_in import train
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import MessageLog, random_dataset, same_models, training_data
 
 RECORDS, CLIENTS = 24, 3
@@ -101,7 +101,7 @@ def test_gradients_are_protected_soundly_where_the_server_has_no_parameters():
 )
 def test_what_the_messages_do_not_cover_is_named(method, options, gap):
     assert guarantee(method, **options, epsilon=1.0)[2] == (gap,)
-    with one_line(rf"^calibration is 'sound' with dp .*{gap}"):
+    with refused(rf"^calibration is 'sound' with dp .*{gap}"):
         calibrated(configure(method, **options, epsilon=1.0, calibration="sound"), Deployment(**SHAPE))
 
 
@@ -120,7 +120,7 @@ def test_float_noise_leaves_a_sound_bound_without_soundness():
     assert tightest_sound(bounds[1]) is None
     beside = next(b for b in bounds[1] if b.accountant == best.accountant)
     assert (beside.epsilon, beside.gap) == (best.epsilon, "floating-point")
-    with one_line(r"^calibration is 'sound' with dp gradient.*floating-point"):
+    with refused(r"^calibration is 'sound' with dp gradient.*floating-point"):
         calibrated(configure("vafl", **options, noise="float", calibration="sound"), Deployment(**SHAPE))
 
 
@@ -231,7 +231,7 @@ def test_training_uses_the_calibrated_noise(method):
     ],
 )
 def test_wrong_targets_are_one_line(method, options, words):
-    with one_line(words):
+    with refused(words):
         configure(method, **options)
 
 

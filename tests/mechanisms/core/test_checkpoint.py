@@ -9,7 +9,7 @@ from mechanisms.core.checkpoints import FileCheckpoints, run_key
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import train
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import training_data
 
 SMALL = {"batch_size": 5, "epochs": 4, "embedding": 4, "hidden": 6, "dtype": "float64"}
@@ -125,10 +125,10 @@ def test_foreign_and_damaged_checkpoints_are_one_line(data, tmp_path):
     cut_off(data, config, FileCheckpoints(tmp_path, "k", resume=True), 1, seed=0)
     content = (tmp_path / "k.safetensors").read_bytes()
     (tmp_path / "other.safetensors").write_bytes(content)
-    with one_line("belongs to another run"):
+    with refused("belongs to another run"):
         train(data, config, seed=0, checkpoints=FileCheckpoints(tmp_path, "other", resume=True))
     wider = config.model_copy(update={"embedding": 5})
-    with one_line("belongs to another run"):
+    with refused("belongs to another run"):
         train(data, wider, seed=0, checkpoints=FileCheckpoints(tmp_path, "k", resume=True))
     for damaged, says in (
         (b"", "a header of 0 bytes does not fit the 0 bytes there are"),

@@ -15,7 +15,7 @@ from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
 from mechanisms.methods.vafl import VAFLConfig
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import training_data
 
 WRONG = {
@@ -92,27 +92,27 @@ def test_a_switch_is_no_number_anywhere():
                     assert getattr(method.configure(**{key: value}), key) is value, (name, key)
                     switches += 1
                     continue
-                with one_line(f"^{key} is {value}: is no switch, must not be true or false$"):
+                with refused(f"^{key} is {value}: is no switch, must not be true or false$"):
                     method.configure(**{key: value})
         assert switches >= 4
-    with one_line(r"compute_times is .*True.*: is no switch"):
+    with refused(r"compute_times is .*True.*: is no switch"):
         method_named("dpzv").configure(compute_times=[True, 2.0])
 
 
 @pytest.mark.parametrize(("options", "rule"), TOGETHER)
 def test_options_that_do_not_go_together_are_one_line(options, rule):
-    with one_line(rule):
+    with refused(rule):
         build_config(DPZVConfig, options)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_unknown_option_suggests_the_nearest(method):
-    with one_line(rf"option of method {method} is 'batchsize': did you mean 'batch_size'"):
+    with refused(rf"option of method {method} is 'batchsize': did you mean 'batch_size'"):
         method_named(method).configure(batchsize=3)
 
 
 def test_an_unknown_method_suggests_the_nearest():
-    with one_line(r"method is 'dpvz': did you mean 'dpzv'"):
+    with refused(r"method is 'dpvz': did you mean 'dpzv'"):
         method_named("dpvz")
 
 

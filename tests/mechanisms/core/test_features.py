@@ -9,7 +9,7 @@ from mechanisms.core.features import fitted
 from mechanisms.core.models import feature_model
 from mechanisms.core.patches import SIDE
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 
 
 def images(count=60, shape=(1, 4, 20), seed=0):
@@ -67,7 +67,7 @@ def test_constant_images_have_features_of_zero():
 
 
 def test_what_cannot_be_is_one_line():
-    with one_line("features of shape \\(7,\\) are no images"):
+    with refused("features of shape \\(7,\\) are no images"):
         feature_model("patches", (7,), 8)
-    with one_line("embedding is 3, must be at least 4 for patches of 4 x 20"):
+    with refused("embedding is 3, must be at least 4 for patches of 4 x 20"):
         feature_model("auto", (1, 4, 20), 3)

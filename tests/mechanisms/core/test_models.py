@@ -17,7 +17,7 @@ from mechanisms.core.models import (
 )
 
 from ...helpers.built_in import architectures
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 
 ARCHITECTURES = [
     MLP((5, 7, 3)),
@@ -89,7 +89,7 @@ def test_strip_cnn_is_two_convolutions_and_a_linear_layer():
 
 @pytest.mark.parametrize(("height", "width"), [(3, 28), (28, 3)])
 def test_a_strip_too_small_is_one_clear_line(height, width):
-    with one_line(rf"{height} x {width}.*at least 4 x 4"):
+    with refused(rf"{height} x {width}.*at least 4 x 4"):
         conv_net(*STRIP, (1, height, width), 10)
 
 

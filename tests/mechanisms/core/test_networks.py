@@ -25,7 +25,7 @@ from mechanisms.core.replicas import ParameterStack
 from mechanisms.core.streams import Streams
 
 from ...helpers.built_in import architectures, evaluator_by, module_of, train
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import training_data
 
 CASES = {
@@ -83,7 +83,7 @@ def test_maps_lie_side_by_side_in_002s_split_resnet():
     ],
 )
 def test_a_split_resnet_that_does_not_fit_is_one_line(shapes, options, words):
-    with one_line(words):
+    with refused(words):
         architectures(shapes, 10, **{"hidden": 4, "top_model": True, "client_model": "resnet18-stem", **options})
 
 
@@ -173,7 +173,7 @@ def test_client_models_fit_the_features_or_say_so():
     assert kinds((3, 16, 16), client_model="resnet18") == Network(resnet, (3, 4))
     assert isinstance(kinds((3, 16, 16), client_model="mlp"), MLP)
     assert kinds((11,), vocabulary=30) == Network(TokenBag, (30, 4))
-    with one_line("client_model is 'resnet18', must be mlp"):
+    with refused("client_model is 'resnet18', must be mlp"):
         kinds((16,), client_model="resnet18")
-    with one_line("the features are not token ids"):
+    with refused("the features are not token ids"):
         kinds((16,), client_model="tokens")

@@ -20,7 +20,7 @@ from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile
 from mechanisms.core.noise import SecretBits
 
 from ...helpers.built_in import train
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import same_models, training_data
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -221,12 +221,12 @@ def test_a_key_that_is_gone_or_of_later_rounds_is_refused(file):
     checkpoint = file.path.with_name("k.safetensors")
     checkpoint.write_bytes(b"the state after 7 rounds")
     begun(file)
-    with one_line("would be released a second time with other noise; start without resume"):
+    with refused("would be released a second time with other noise; start without resume"):
         file.key_from(7, "cpu")
     checkpoint.unlink()
     begun(file)
     file.key_from(14, "cpu")
-    with one_line("is gone"):
+    with refused("is gone"):
         file.key_from(7, "cpu")
 
 
@@ -235,7 +235,7 @@ def test_a_damaged_key_is_one_line(content, file):
     begun(file)
     whole = file.path.read_bytes()
     file.path.write_bytes(whole.replace(b'"round": 0', b'"round": 7') if content is None else content)
-    with one_line("is damaged"):
+    with refused("is damaged"):
         begun(file)
 
 
@@ -243,7 +243,7 @@ def test_the_same_noise_is_not_used_where_arithmetic_differs(file, monkeypatch):
     begun(file)
     here = checkpoints.arithmetic("cpu")
     monkeypatch.setattr(checkpoints, "arithmetic", lambda device: here | {"threads": 64, "torch": "9.9"})
-    with one_line(r"was interrupted with .*threads.*, here it is threads 64, torch 9\.9"):
+    with refused(r"was interrupted with .*threads.*, here it is threads 64, torch 9\.9"):
         file.key_from(0, "cpu")
     assert file.key_from(7, "cpu") == file.key_from(7, "cpu")  # the next rounds have not been run anywhere
 
@@ -263,7 +263,7 @@ def test_arithmetic_is_that_of_this_tool_and_on_cuda_of_its_libraries(file, monk
             switches.allow_tf32 = before
     ours = {"dpzv-audit": "0.0.0"}
     monkeypatch.setattr(checkpoints, "version_of", lambda package: ours.get(package) or version_of(package))
-    with one_line(r"was interrupted with dpzv-audit .*, here it is dpzv-audit 0\.0\.0"):
+    with refused(r"was interrupted with dpzv-audit .*, here it is dpzv-audit 0\.0\.0"):
         file.key_from(0, "cpu")
 
 

@@ -13,7 +13,7 @@ from mechanisms.core.scalars import plan_run, scalar_release
 from mechanisms.core.streams import BatchStream, Streams, by_compute_times, random_activation
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 
 
 def made(config=None, *, records=24, clients=3, seed=0, **options):
@@ -74,9 +74,9 @@ def test_participations_are_exact_after_whole_passes():
 def test_random_participations_are_unknown(sampler):
     config = DPZVConfig(batch_size=6, sampler=sampler, sigma=1.0)
     assert made(config).participations is None
-    with one_line(f"sampler is '{sampler}', must be shuffled"):
+    with refused(f"sampler is '{sampler}', must be shuffled"):
         made(config, repeats={1: 2})
-    with one_line("calibration is 'sound'"):
+    with refused("calibration is 'sound'"):
         made(DPZVConfig(batch_size=6, sampler=sampler, calibration="sound"))
 
 
@@ -146,7 +146,7 @@ def test_dp_sgds_own_release_is_accounted():
     ],
 )
 def test_a_configuration_that_does_not_fit_the_data_is_one_line(options, message):
-    with one_line(message):
+    with refused(message):
         made(DPZVConfig(**{"batch_size": 6, **options}))
 
 
@@ -158,7 +158,7 @@ def test_sound_noise_counts_the_updates_of_a_server_by_dp_sgd():
     best = tightest_sound(upper_bounds(release, delta=1e-5, adversaries=["client"], neighbours=["replace-label"]))
     assert best.epsilon.upper == pytest.approx(1.0, rel=1e-9)
     less = DPZVConfig(**sizes, server_update="dp-sgd", server_noise_multiplier=2.0)
-    with one_line(r"server_noise_multiplier is 2\.0, must be above "):
+    with refused(r"server_noise_multiplier is 2\.0, must be above "):
         plan_run(less, Deployment(records=40, clients=2))
 
 
@@ -204,10 +204,10 @@ def test_the_hidden_batches_of_a_training_amplify_only_where_no_table_keeps_them
 
 def test_a_public_rate_needs_poisson_batches():
     for sampler in ("shuffled", "uniform"):
-        with one_line(f"sample_rate is 0.1 with sampler {sampler}, must be left out"):
+        with refused(f"sample_rate is 0.1 with sampler {sampler}, must be left out"):
             build_config(DPZVConfig, {"sampler": sampler, "sample_rate": 0.1})
     for rate in (0.0, 1.5, -0.1, "often"):
-        with one_line("sample_rate"):
+        with refused("sample_rate"):
             build_config(DPZVConfig, {"sampler": "poisson", "sample_rate": rate})
 
 

@@ -156,11 +156,11 @@ def test_models_that_memory_cannot_hold_are_refused_before_they_are_drawn(monkey
 
 def test_parameters_that_are_given_take_their_own_memory_and_no_draw(monkeypatch):
     layout = (("0.weight", (10, 16)), ("0.bias", (10,)))
-    given = {"0.weight": torch.zeros(10, 16)}
+    pretrained = {"0.weight": torch.zeros(10, 16)}
     needed = 3 * (2 * 8 * 10 + 4 * 170)
     for free in (needed, needed - 1):
         monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda free=free: free)
         with nullcontext() if free == needed else pytest.raises(MemoryError):
             ParameterStack.initial(
-                layout, Streams(seed=0, replicas=(0, 1, 2), dtype=torch.float32), party=1, pretrained=given
+                layout, Streams(seed=0, replicas=(0, 1, 2), dtype=torch.float32), party=1, pretrained=pretrained
             )

@@ -10,7 +10,7 @@ from mechanisms.core.context import RunContext
 from mechanisms.core.federation import moved
 
 from ...helpers.built_in import new_run, train
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import steps, training_data
 
 RESPONSE = {"name": "label-rr", "epsilon": 4.0}
@@ -108,5 +108,5 @@ def test_only_pictures_of_one_width_move(data):
     if data == "pictures of two widths":
         tensors = pictures()
         tensors.features[1].data = tensors.features[1][..., :3]
-    with one_line("shift is 2, must be 0 where clients hold other than pictures of one width"):
+    with refused("shift is 2, must be 0 where clients hold other than pictures of one width"):
         new_run(tensors, configured(shift=2), seed=0)

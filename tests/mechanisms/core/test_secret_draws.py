@@ -112,7 +112,7 @@ def found_by(run, seeds, *, most=2):
     """Seeds that the models show which leave, of so many parties, and seeds that give a batch that was drawn."""
     rounds = len({message.round for message in run.messages if message.round >= 0})
     stacks = {"server": run.models.server, "client-1": run.models.clients[0]}
-    tensors = {f"{name}/{part}": view[0] for name, stack in stacks.items() for part, view in stack.views.items()}
+    tensors = {f"{name}/{layer}": view[0] for name, stack in stacks.items() for layer, view in stack.views.items()}
     shown = shown_by(list(parties_of(run.data, run.config, tensors))[:most], seeds, rounds=rounds)
     batches = [set(ids[0][ids[0] >= 0].tolist()) for ids in run.ids]
     return shown, {seed for seed in seeds if first_batch(run, seed) in batches}
@@ -167,9 +167,9 @@ def test_a_renewed_key_is_that_of_every_batch_and_direction_after_it(sampler, at
     second = [(drawn.next().members, along.at(t)) for t in range(at, 150)]
     streams = [Streams(SecretBits(key, SAMPLING), (0, 2)) for key in KEYS]
     by_first, by_second = (BatchStream(sampler, of_key, **batches) for of_key in streams)
-    assert all(torch.equal(one, by_first.next().members) for one, _ in first)
+    assert all(torch.equal(members, by_first.next().members) for members, _ in first)
     by_second.skip_to(at)
-    assert all(torch.equal(one, by_second.next().members) for one, _ in second)
+    assert all(torch.equal(members, by_second.next().members) for members, _ in second)
     apart = [Directions("sphere", 5, of_key, party=1) for of_key in streams]
     assert all(torch.equal(u, apart[0].at(t)) for t, (_, u) in enumerate(first))
     assert all(torch.equal(u, apart[1].at(t)) for t, (_, u) in enumerate(second, at))
@@ -219,26 +219,26 @@ def test_noise_in_a_training_has_the_size_that_is_stated(case, kind):
     unit = config.batch_size if kind in ("scalar", "gradient") else 1
     steps = sigma * (config.batch_size if kind == "scalar" else 1) * 2**20 / clip
     sent = [[m.payload[0].numpy() for m in run.messages if m.kind == kind] for run in runs]
-    asked = len({m.round for m in runs[0].messages if m.kind == kind and m.sender == SERVER})
+    rounds_asked = len({m.round for m in runs[0].messages if m.kind == kind and m.sender == SERVER})
     if kind == "scalar":
-        by_hand = [secret_normals(steps, 256, key, 0, 0)[:asked] for key in KEYS]
+        by_hand = [secret_normals(steps, 256, key, 0, 0)[:rounds_asked] for key in KEYS]
         rounds = {m.round: m.payload[0] for m in runs[0].messages if m.kind == kind}
         others = {m.round: m.payload[0] for m in runs[1].messages if m.kind == kind}
-        found = np.array([float(rounds[t] - others[t]) for t in sorted(rounds)])
+        measured = np.array([float(rounds[t] - others[t]) for t in sorted(rounds)])
     else:
         tables = 0 if kind == "gradient" else len(runs[0].data.features)  # filled first
         draws = [(number, values) for number, values in enumerate(sent[0])]
         each = 2 if kind == "embeddings" else 1  # h and h moved are two messages
-        found, by_hand = [], [[], []]
+        measured, by_hand = [], [[], []]
         for number, values in draws:
             parts = values if each == 2 else values[None]
             others = sent[1][number] if each == 2 else sent[1][number][None]
-            for place, (one, other) in enumerate(zip(parts, others, strict=True)):
-                found.append((one - other).ravel())
+            for place, (mine, its) in enumerate(zip(parts, others, strict=True)):
+                measured.append((mine - its).ravel())
                 draw = tables + each * number + place
                 for side, key in zip(by_hand, KEYS, strict=True):
-                    side.append(secret_normals(steps, one.size, key, 0, draw))
-        found, by_hand = np.concatenate(found), [np.concatenate(side) for side in by_hand]
+                    side.append(secret_normals(steps, mine.size, key, 0, draw))
+        measured, by_hand = np.concatenate(measured), [np.concatenate(side) for side in by_hand]
     expected = (by_hand[0] - by_hand[1]) * clip / 2**20 / unit
-    assert len(found) >= 8
-    assert np.allclose(found, expected, rtol=1e-6, atol=1e-9)
+    assert len(measured) >= 8
+    assert np.allclose(measured, expected, rtol=1e-6, atol=1e-9)

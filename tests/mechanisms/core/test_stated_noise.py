@@ -19,7 +19,7 @@ from mechanisms.core.method import MethodSpec, Protection, no_noise
 from mechanisms.core.noise import gaussian
 from mechanisms.methods.vafl import SPEC
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import random_dataset
 
 DEPLOYMENT = Deployment(records=100, clients=3)
@@ -45,21 +45,21 @@ SAYS_SO = replace(PLANTED, protection=lambda config: Protection(words="the serve
 
 @pytest.mark.parametrize("method", [PLANTED, SAYS_SO], ids=["silent", "says that it draws"])
 def test_noise_without_a_release_is_an_error_that_names_the_method(method):
-    with one_line("which draws noise and states no release") as error:
+    with refused("which draws noise and states no release") as error:
         method.releases(method.configure(), DEPLOYMENT)
     assert "planted" in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_train_does_not_call_it_a_method_without_noise():
-    with one_line("'planted', which draws noise and states no release"):
+    with refused("'planted', which draws noise and states no release"):
         train_result(PLANTED, PLANTED.configure(batch_size=4, epochs=1), random_dataset(), controls=False)
 
 
 def test_verify_refuses_the_claim_in_place_of_a_verdict(monkeypatch):
     planted = Registry("dpzv_audit.methods", MethodSpec, [*METHODS.values(), PLANTED])
     monkeypatch.setattr(method_claims, "METHODS", planted)
-    with one_line(r"planted.*draws noise and states no release"):
+    with refused(r"planted.*draws noise and states no release"):
         verify_claim(method="planted", epsilon=1.0, delta=1e-5, records=1000, clients=2)
 
 
@@ -81,7 +81,7 @@ def test_built_in_methods_say_what_they_draw(method):
 def test_activation_that_is_set_by_client_is_no_obstacle():
     config = SPEC.configure(compute_times=(1.0, 2.0, 3.0, 4.0, 5.0))
     SPEC.check_noise(config, clients=5)
-    with one_line("draws noise"):
+    with refused("draws noise"):
         PLANTED.check_noise(config, clients=5)
 
 
@@ -98,7 +98,7 @@ def test_whether_noise_is_drawn_is_seen_in_as_many_rounds_as_there_are(options, 
 def test_more_releases_than_every_command_accounts_are_an_error():
     config = SPEC.configure(dp="embedding", dp_sigma=1.0)
     twice = replace(SPEC, name="twice", released=lambda *arguments: SPEC.released(*arguments) * 2)
-    with one_line("method is 'twice', which states 2 releases, must state one"):
+    with refused("method is 'twice', which states 2 releases, must state one"):
         twice.releases(config, DEPLOYMENT)
 
 
@@ -118,5 +118,5 @@ def test_a_method_on_scalars_that_states_another_release_is_accounted_by_what_it
         return min(bound.epsilon.upper for bound in privacy.bounds if bound.epsilon is not None)
 
     assert upper(mine) < 0.5 * upper(dpzv)
-    with one_line("method is 'mine', must be another: it states a release of its own"):
+    with refused("method is 'mine', must be another: it states a release of its own"):
         noised(mine, config)

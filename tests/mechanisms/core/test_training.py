@@ -16,7 +16,7 @@ from mechanisms.core.models import dimension, layout_of
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import architectures, train
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import MessageLog, random_dataset, training_data
 
 TOLERANCE = 1e-10
@@ -232,8 +232,7 @@ def test_a_round_has_one_client_or_all_of_them_on_one_batch(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_progress_and_history(method):
     done = []
-    data = training_data()
-    trained = train(data, configure(method), seed=0, progress=done.append, evaluate_epochs=True)
+    trained = train(training_data(), configure(method), seed=0, progress=done.append, evaluate_epochs=True)
     assert done == [4, 8, 12]
     assert [epoch for epoch, _, _ in trained.history] == [1, 2, 3]
     assert trained.history[-1][1:] == pytest.approx((trained.accuracy.mean(), trained.loss.mean()))
@@ -283,7 +282,7 @@ def test_a_diverging_training_ends_with_a_result(method, options):
 
 def test_a_confidence_out_of_range_is_named_before_anything_is_trained(monkeypatch):
     monkeypatch.setattr("dpzv_audit.evidence.training.train_in_stacks", None)
-    with one_line(r"confidence is 1\.5, must lie strictly between 0 and 1"):
+    with refused(r"confidence is 1\.5, must lie strictly between 0 and 1"):
         train_result(METHODS["split"], configure("split"), random_dataset(), confidence=1.5)
 
 
@@ -342,9 +341,9 @@ def test_wrong_options_are_one_line(method, options, message):
 @pytest.mark.parametrize("method", [m for m in METHODS if issubclass(METHODS[m].config, AsyncConfig)])
 def test_a_schedule_for_another_number_of_clients_is_one_line(method):
     if accepted(method, {"compute_times": (1.0, 2.0)}):
-        with one_line("compute_times has 2 entries, must have one for each of the 3 clients"):
+        with refused("compute_times has 2 entries, must have one for each of the 3 clients"):
             run(method, compute_times=(1.0, 2.0))
-    with one_line("batch_size is 25, must be at most the 24 training records"):
+    with refused("batch_size is 25, must be at most the 24 training records"):
         run(method, batch_size=25)
 
 
@@ -377,27 +376,25 @@ class Silent:
 def test_a_configuration_of_another_method_is_one_line(kind):
     data = training_data()
     config = kind(batch_size=5, epochs=1)
-    with one_line(rf"^config is a {kind.__name__}, must be a VAFLConfig for method vafl"):
+    with refused(rf"^config is a {kind.__name__}, must be a VAFLConfig for method vafl"):
         METHODS["vafl"].start(data, config, RunContext(seed=0))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_behaviours_are_followed_or_refused_in_one_line(method):
     """Clients that deviate choose the two uploads of a zeroth-order client; methods with one upload refuse them."""
-    data = training_data()
-    config = configure(method)
+    data, config = training_data(), configure(method)
     if METHODS[method].deviation == "uploads":
         client = Silent()
         trained = train(data, config, seed=0, behaviours={1: client})
         assert client.asked == trained.rounds_by_client[0] > 0
         return
-    with one_line(r"^behaviours are given for client 1 of a \w+, must be left out"):
+    with refused(r"^behaviours are given for client 1 of a \w+, must be left out"):
         train(data, config, seed=0, behaviours={1: Silent()})
 
 
 @pytest.mark.parametrize("method", ["dpzv", "zoo-vfl"])
 @pytest.mark.parametrize("number", [0, 4])
 def test_behaviours_of_a_client_that_is_not_there_are_one_line(method, number):
-    data = training_data()
-    with one_line(f"^behaviours are given for client {number}, must be for clients 1 to 3"):
-        train(data, configure(method), seed=0, behaviours={number: Silent()})
+    with refused(f"^behaviours are given for client {number}, must be for clients 1 to 3"):
+        train(training_data(), configure(method), seed=0, behaviours={number: Silent()})

@@ -24,7 +24,7 @@ from mechanisms.presets import dataset_defaults
 
 from ...helpers.built_in import architectures, module_of, train
 from ...helpers.pretended import pretended_cuda
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import same_models, training_data
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]
@@ -196,10 +196,10 @@ def test_what_does_not_fit_is_one_line(folder, dataset, tmp_path):
         ({"vocabulary": None}, shapes, "the features are not token ids"),
     ]
     for options, lengths, words in cases:
-        with one_line(words):
+        with refused(words):
             architectures(lengths, 2, **common, **options)
     for source in (str(tmp_path), str(tmp_path / "nothing")):
-        with one_line(r"^transformer is "):
+        with refused(r"^transformer is "):
             TransformerModel.for_tokens(source, 4, vocabulary=13, length=4)
 
 
@@ -208,13 +208,13 @@ def test_a_pickle_is_not_read(folder, tmp_path):
     for name in ("config.json", "vocab.txt", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((type(tmp_path)(folder) / name).read_bytes())
     torch.save({"embeddings.word_embeddings.weight": torch.zeros(13, 8)}, tmp_path / "pytorch_model.bin")
-    with one_line("safetensors"):
+    with refused("safetensors"):
         TransformerModel.for_tokens(str(tmp_path), 4, vocabulary=13, length=4)
 
 
 def test_without_the_extra_a_line_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with one_line(r"^transformer is '.*', which needs the extra \[text\]: pip install"):
+    with refused(r"^transformer is '.*', which needs the extra \[text\]: pip install"):
         read_pretrained("AutoModel", str(tmp_path))
 
 
@@ -227,13 +227,13 @@ def test_without_the_extra_a_line_says_how_to_get_it(monkeypatch, tmp_path):
     ],
 )
 def test_a_transformer_is_named_and_used(options, words):
-    with one_line(words):
+    with refused(words):
         METHODS["vafl"].configure(**options)
 
 
 def test_the_command_line_reads_text_with_the_transformers_own_tokenizer():
     flags = DataFlags(dataset="imdb", data_options=["vocabulary=100"])
-    with one_line("vocabulary=100 does not apply: the tokenizer of bert has its own"):
+    with refused("vocabulary=100 does not apply: the tokenizer of bert has its own"):
         choose(TrainingFlags(method="vafl", settings=["transformer=bert"]), flags)
     # The model and the rates of a bag of embeddings are not a transformer's.
     spec = METHODS["vafl"]

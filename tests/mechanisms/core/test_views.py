@@ -7,8 +7,8 @@ from mechanisms.core.channel import SERVER, Adversary, BatchLog, Shelf, ViewReco
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import ledger_of, train
-from ...helpers.refusals import one_line
-from ..conftest import random_dataset, training_data
+from ...helpers.refusals import refused
+from ..conftest import training_data
 
 CLIENT = Adversary("client", (2,))
 COLLUDING = Adversary("colluding-clients", (1, 2, 3))
@@ -72,9 +72,9 @@ def test_an_eavesdropper_sees_scalars_without_ids_and_no_notes(recorded):
     scalars = [m.payload for m in everything.messages if m.kind == "scalar"]
     assert torch.equal(view.scalars(), torch.stack(scalars))
     assert view.scalars().shape == (12, 2)
-    with one_line(r"eavesdropper.*no batch ids"):
+    with refused(r"eavesdropper.*no batch ids"):
         view.batches()
-    with one_line("no 'direction' of party 1"):
+    with refused("no 'direction' of party 1"):
         view.noted(1, "direction")
 
 
@@ -138,7 +138,7 @@ def test_accessors_agree_with_the_log(recorded):
     assert len(view.sent("table")) == 1
     directions = [value for party, name, value in everything.notes if (party, name) == (2, "direction")]
     assert torch.equal(view.noted(2, "direction"), torch.stack(directions))
-    with one_line("party 1"):
+    with refused("party 1"):
         view.noted(1, "direction")
 
 
@@ -155,8 +155,7 @@ def test_poisson_batches_show_who_took_part_and_no_one_else():
     """Batches of different blocks differ in width; places that are padding hold -1 in every view and log."""
     recorder, log = ViewRecorder(Adversary("client", (1,))), BatchLog("scalar", (1,))
     config = DPZVConfig(batch_size=4, epochs=70, embedding=2, hidden=3, sigma=0.1, sampler="poisson", top_model=False)
-    dataset = random_dataset(clients=1)
-    data = training_data(dataset, dtype=torch.float32)
+    data = training_data(clients=1, dtype=torch.float32)
     train(data, config, seed=0, replicas=(0, 1), observers=(recorder, log))
     ids = recorder.view.batches()
     assert torch.equal(ids, log.stacked())
@@ -179,7 +178,7 @@ def test_batch_log_keeps_the_logged_clients_alone(recorded):
 
 
 def test_an_unknown_adversary_is_one_line():
-    with one_line(r"adversary is 'spy', must be one of client, "):
+    with refused(r"adversary is 'spy', must be one of client, "):
         Adversary("spy")
     assert {a.kind for a in EVERYBODY} == set(ADVERSARIES)
 

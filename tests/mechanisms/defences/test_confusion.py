@@ -14,7 +14,7 @@ from mechanisms.core.defence import defended
 from mechanisms.defences import confusion, defence_of
 from mechanisms.defences.confusion import autoencoder
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import training_data
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 6}
@@ -92,11 +92,11 @@ def test_it_promises_nothing_and_leaves_a_method_its_noise():
 
 def test_what_cannot_be_is_one_line(data, monkeypatch):
     monkeypatch.setattr(confusion, "STEPS", 100)
-    with one_line(f"entropy of defence {NAME} is 10000.0, which leaves soft labels that cannot"):
+    with refused(f"entropy of defence {NAME} is 10000.0, which leaves soft labels that cannot"):
         autoencoder(10, 1e4, generators(1))
-    with one_line(f"{NAME} and label-rr both privatise labels"):
+    with refused(f"{NAME} and label-rr both privatise labels"):
         METHODS["split"].configure(defences=[{"name": NAME}, {"name": "label-rr"}])
     system = replace(METHODS["split"], capabilities=Capabilities(simulated=False))
     config = system.configure(**SMALL, defences={"name": NAME})
-    with one_line(f"defence is '{NAME}', must be left out.*a system gets classes alone"):
+    with refused(f"defence is '{NAME}', must be left out.*a system gets classes alone"):
         system.start(data, config, RunContext(seed=0))

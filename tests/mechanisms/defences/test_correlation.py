@@ -12,7 +12,7 @@ from mechanisms.core.defence import penalised
 from mechanisms.defences import defence_of
 from mechanisms.defences.correlation import distance_correlation
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import training_data
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 6}
@@ -104,14 +104,14 @@ def test_embeddings_correlate_less_and_the_first_that_were_sent_still_give_featu
     ],
 )
 def test_where_it_cannot_stand_is_one_line(method, options, message):
-    with one_line(message):
+    with refused(message):
         METHODS[method].configure(**options, defences={"name": "dcor"})
 
 
 def test_token_ids_and_a_weight_of_nothing_are_refused():
-    with one_line("dcor needs numbers to correlate"):
+    with refused("dcor needs numbers to correlate"):
         defence_of("dcor").on_embeddings(torch.zeros(1, 4, 3, dtype=torch.int64), torch.zeros(1, 4, 2))
-    with one_line("option weight of defence dcor is 0: must be above 0"):
+    with refused("option weight of defence dcor is 0: must be above 0"):
         defence_of("dcor", weight=0)
 
 

@@ -16,7 +16,7 @@ from mechanisms.core.defence import Draws, defended, label_release
 from mechanisms.defences import defence_of
 from mechanisms.defences.marvell import Problem, optimal, sum_kl
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import training_data
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 6}
@@ -52,16 +52,16 @@ def gradients_seen(method, data, *, replicas=(0,), **options):
 def test_max_norm_gives_all_gradients_the_second_moment_of_the_largest():
     """Mean squares of 20,000 draws lie within 6 standard deviations of theirs: a false alarm in 1e-8."""
     rows = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 1.0]], dtype=torch.float64).repeat_interleave(20_000, 0)[None]
-    found = defence_of("max-norm").on_gradients(rows, torch.zeros(1, 60_000), rows[..., 0] > -1, draws())
-    squares = found.square().sum(2).view(3, 20_000)
+    noised = defence_of("max-norm").on_gradients(rows, torch.zeros(1, 60_000), rows[..., 0] > -1, draws())
+    squares = noised.square().sum(2).view(3, 20_000)
     norms = torch.tensor([5.0, 0.5, 1.0], dtype=torch.float64)
     spread = (25 - norms**2).sqrt()
     # (|g| + s n)^2 has the variance 4 |g|^2 s^2 + 2 s^4.
     deviation = (4 * norms**2 * spread**2 + 2 * spread**4).sqrt() / math.sqrt(20_000)
     assert ((squares.mean(1) - 25.0).abs() <= 6 * deviation + 1e-12).all()
-    assert torch.equal(found[0, :20_000], rows[0, :20_000])
+    assert torch.equal(noised[0, :20_000], rows[0, :20_000])
     # Noise is along the gradient: what is across stays 0.
-    across = found[0, 20_000:40_000] @ torch.tensor([-4.0, 3.0], dtype=torch.float64)
+    across = noised[0, 20_000:40_000] @ torch.tensor([-4.0, 3.0], dtype=torch.float64)
     assert across.abs().max() < 1e-12
 
 
@@ -90,8 +90,8 @@ def test_discretise_rounds_to_multiples_of_a_bin():
 def test_discretise_ends_two_standard_deviations_from_the_mean():
     rows = np.random.default_rng(0).normal(0.3, 1.0, (2, 50, 3))
     rows[1] *= 10.0
-    found = sent("discretise", rows.tolist(), bins=6)
-    for row, original in zip(found.numpy(), rows, strict=True):
+    rounded = sent("discretise", rows.tolist(), bins=6)
+    for row, original in zip(rounded.numpy(), rows, strict=True):
         end = abs(original.mean()) + 2 * original.std()
         assert row.max() == pytest.approx(end)
         steps = row / (end / 3)
@@ -109,8 +109,8 @@ def test_marvells_covariance_is_the_best_for_its_power(seed):
     u, v, gap, share, scale = np.random.default_rng(seed).uniform([0.01, 0.01, 0.1, 0.05, 0.05], [1, 1, 1, 0.95, 6])
     width = seed + 1
     power = scale * gap
-    given = problem(u, v, gap, share, width)
-    found = optimal(given, torch.tensor([power], dtype=torch.float64))
+    program = problem(u, v, gap, share, width)
+    covariance = optimal(program, torch.tensor([power], dtype=torch.float64))
 
     def objective(x):
         of = 0.5 * (width - 1) * ((x[1] + u) / (x[3] + v) + (x[3] + v) / (x[1] + u))
@@ -131,9 +131,9 @@ def test_marvells_covariance_is_the_best_for_its_power(seed):
         )
         for start in np.random.default_rng(1).dirichlet(np.ones(4), 5)
     ]
-    assert float(found.sum_kl) == pytest.approx(min(one.fun for one in others if one.success), abs=1e-9)
-    assert float(power_of(given, found)) == pytest.approx(power)
-    assert float(found.sum_kl) == pytest.approx(objective([float(one) for one in found[:4]]))
+    assert float(covariance.sum_kl) == pytest.approx(min(result.fun for result in others if result.success), abs=1e-9)
+    assert float(power_of(program, covariance)) == pytest.approx(power)
+    assert float(covariance.sum_kl) == pytest.approx(objective([float(result) for result in covariance[:4]]))
 
 
 def power_of(given, noise):
@@ -144,14 +144,14 @@ def power_of(given, noise):
 
 @pytest.mark.parametrize("u", [0.0, 0.2, 0.7])
 def test_marvell_hides_better_than_isotropic_noise_of_the_same_power(u):
-    given = problem(u, 0.3, 1.0, 0.3, 5)
+    program = problem(u, 0.3, 1.0, 0.3, 5)
     power = torch.tensor([2.0], dtype=torch.float64)
     equal = power / 5
-    isotropic = sum_kl(given.u + equal, given.u + equal, given.v + equal, given.v + equal, given.gap, 5)
-    found = optimal(given, power)
-    assert float(found.sum_kl) < float(isotropic)
-    more = optimal(given, 2 * power)
-    assert float(more.sum_kl) < float(found.sum_kl)
+    isotropic = sum_kl(program.u + equal, program.u + equal, program.v + equal, program.v + equal, program.gap, 5)
+    covariance = optimal(program, power)
+    assert float(covariance.sum_kl) < float(isotropic)
+    more = optimal(program, 2 * power)
+    assert float(more.sum_kl) < float(covariance.sum_kl)
 
 
 def test_two_points_have_the_papers_closed_form():
@@ -169,8 +169,8 @@ def test_marvells_noise_has_the_covariance_of_its_class():
     spread = np.where(labels[0].numpy()[:, None] == 1, 0.3, 0.9)
     base = spread * generator.standard_normal((2 * count, 3)) + labels[0].numpy()[:, None] * np.array([2.0, 0.0, 0.0])
     rows = torch.from_numpy(base)[None]
-    found = defence_of("marvell", power=2.0).on_gradients(rows, labels, labels >= 0, draws())
-    added = (found - rows)[0]
+    noised = defence_of("marvell", power=2.0).on_gradients(rows, labels, labels >= 0, draws())
+    added = (noised - rows)[0]
     apart = rows[0, labels[0] == 1].mean(0) - rows[0, labels[0] == 0].mean(0)
     variance = [float((rows[0, labels[0] == c] - rows[0, labels[0] == c].mean(0)).square().mean()) for c in (0, 1)]
     noise = optimal(problem(*variance, float(apart.square().sum()), 0.5, 3), 2.0 * apart.square().sum()[None])
@@ -185,11 +185,11 @@ def test_marvells_noise_has_the_covariance_of_its_class():
 
 def test_the_largest_divergence_is_met_by_more_power():
     defence = defence_of("marvell", power=1.0, sum_kl=0.05)
-    given = problem(0.1, 0.2, 1.0, 0.3, 4)
-    found = defence._noise(given)
-    assert float(optimal(given, torch.tensor([1.0], dtype=torch.float64)).sum_kl) > 0.05
-    assert float(found.sum_kl) <= 0.05
-    assert float(power_of(given, found)) < 100
+    program = problem(0.1, 0.2, 1.0, 0.3, 4)
+    covariance = defence._noise(program)
+    assert float(optimal(program, torch.tensor([1.0], dtype=torch.float64)).sum_kl) > 0.05
+    assert float(covariance.sum_kl) <= 0.05
+    assert float(power_of(program, covariance)) < 100
 
 
 def test_a_batch_of_one_class_has_nowhere_to_hide_and_is_not_sent():
@@ -225,11 +225,11 @@ def test_a_replica_is_what_it_is_alone(name, data):
 
 def test_defences_stand_in_turn(data):
     """What is compressed last is sparse, and what is compressed first is noised all over."""
-    found = {}
+    payloads = {}
     for order in (("max-norm", "sparsify"), ("sparsify", "max-norm")):
-        found[order[0]] = gradients_seen("split", data, defences=[{"name": name} for name in order])[0].payload
-    assert (found["max-norm"] != 0).sum() == 8 * 4 // 4
-    assert not torch.equal(found["max-norm"], found["sparsify"])
+        payloads[order[0]] = gradients_seen("split", data, defences=[{"name": name} for name in order])[0].payload
+    assert (payloads["max-norm"] != 0).sum() == 8 * 4 // 4
+    assert not torch.equal(payloads["max-norm"], payloads["sparsify"])
 
 
 def test_noise_of_the_methods_own_comes_before(data):
@@ -237,7 +237,7 @@ def test_noise_of_the_methods_own_comes_before(data):
     noised = {"dp": "gradient", "dp_sigma": 1.0, "dp_clip": 0.5}
     values = gradients_seen("split", data, **noised, defences={"name": "discretise", "bins": 2})[0].payload
     assert len(values.abs().unique()) == 2
-    with one_line("dp gradient has a bound that defence marvell, which reads labels, would"):
+    with refused("dp gradient has a bound that defence marvell, which reads labels, would"):
         METHODS["split"].configure(**SMALL, **noised, defences={"name": "marvell"})
 
 
@@ -247,14 +247,14 @@ def test_noise_of_the_methods_own_comes_before(data):
     ids=str,
 )
 def test_methods_without_gradients_refuse_in_one_line(method, options):
-    with one_line("defence sparsify stands at each gradient of a first-order round, which"):
+    with refused("defence sparsify stands at each gradient of a first-order round, which"):
         METHODS[method].configure(**options, defences={"name": "sparsify"})
 
 
 @pytest.mark.parametrize("name", ["max-norm", "marvell"])
 def test_more_classes_than_two_are_refused(name):
     digits = training_data(load("digits"), dtype=torch.float32)
-    with one_line(f"defence is '{name}', must be left out: it is for 2 classes, and there are"):
+    with refused(f"defence is '{name}', must be left out: it is for 2 classes, and there are"):
         defended(digits, [defence_of(name)], RunContext(seed=0))
 
 
@@ -268,7 +268,7 @@ def test_more_classes_than_two_are_refused(name):
     ],
 )
 def test_wrong_settings_are_one_line(settings, message):
-    with one_line(message):
+    with refused(message):
         METHODS["split"].configure(defences=settings)
 
 
@@ -289,5 +289,5 @@ def test_labels_that_are_private_are_those_a_defence_reads(data):
     spec = METHODS["split"]
     config = spec.configure(**SMALL, defences={"name": "marvell"})
     flipped = replace(data, labels=1 - data.labels)
-    one, other = (train(spec, some, config, RunContext(seed=0)).server.flat for some in (data, flipped))
-    assert not torch.equal(one, other)
+    first, second = (train(spec, some, config, RunContext(seed=0)).server.flat for some in (data, flipped))
+    assert not torch.equal(first, second)

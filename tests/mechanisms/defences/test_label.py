@@ -20,7 +20,7 @@ from mechanisms.core.defence import defended, label_release
 from mechanisms.core.noise import SecretBits
 from mechanisms.defences import DEFENCES, defence_of
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import same_models, training_data
 
 AT_LABELS = [name for name in DEFENCES if name.startswith("label-")]
@@ -43,17 +43,17 @@ def context(replicas=(0,), **more):
 @pytest.mark.parametrize("name", AT_LABELS)
 def test_labels_are_private_for_each_replica_by_its_own_draws(name, data):
     defence = defence_of(name, epsilon=0.02)
-    found = defended(data, [defence], context((0, 1, 2)))
-    assert found.labels.shape == (3, 64)
-    assert (found.labels != data.labels).any(1).all()
-    assert not torch.equal(found.labels[0], found.labels[1])
-    assert found.features is data.features
-    assert torch.equal(found.test_labels, data.test_labels)
+    private = defended(data, [defence], context((0, 1, 2)))
+    assert private.labels.shape == (3, 64)
+    assert (private.labels != data.labels).any(1).all()
+    assert not torch.equal(private.labels[0], private.labels[1])
+    assert private.features is data.features
+    assert torch.equal(private.test_labels, data.test_labels)
     alone = defended(data, [defence], context((1,)))
-    assert torch.equal(alone.labels[0], found.labels[1])
-    if found.soft is not None:
-        assert torch.allclose(alone.soft.rows[0], found.soft.rows[1])
-        assert found.soft.rows.shape == (3, 64, data.classes)
+    assert torch.equal(alone.labels[0], private.labels[1])
+    if private.soft is not None:
+        assert torch.allclose(alone.soft.rows[0], private.soft.rows[1])
+        assert private.soft.rows.shape == (3, 64, data.classes)
 
 
 @pytest.mark.parametrize("name", AT_LABELS)
@@ -64,9 +64,9 @@ def test_every_method_trains_on_private_labels_alone(name, method, data):
     private = defended(data, config.defences, context())
     same = {**SMALL, "rate_schedule": "linear"}  # as it is by default where labels are privatised
     bare = METHODS[method].configure(**same, **({"calibration": "none", "epsilon": None} if method == "dpzv" else {}))
-    one = train(METHODS[method], data, config, RunContext(seed=0))
-    other = train(METHODS[method], private, bare, RunContext(seed=0))
-    assert same_models(one, other)
+    first = train(METHODS[method], data, config, RunContext(seed=0))
+    second = train(METHODS[method], private, bare, RunContext(seed=0))
+    assert same_models(first, second)
 
 
 def test_votes_of_groups_that_features_tell_are_the_labels(data):
@@ -81,17 +81,17 @@ def test_groups_follow_the_records_that_are_selected(data):
     selection = torch.stack((torch.arange(64), order))
     labels = torch.stack((data.labels, data.labels[order]))
     defence = defence_of("label-cluster", epsilon=5.0, grouping="k-means", groups=data.classes, components=1)
-    found = defended(replace(data, selection=selection, labels=labels), [defence], context((0, 1)))
-    assert (found.labels == labels).float().mean() > 0.9
+    private = defended(replace(data, selection=selection, labels=labels), [defence], context((0, 1)))
+    assert (private.labels == labels).float().mean() > 0.9
 
 
 def test_draws_come_from_secret_bits_where_the_noise_does(data):
     defence = defence_of("label-rr")
     secret = SecretBits()
-    found = defended(data, [defence], context(origin=secret))
+    private = defended(data, [defence], context(origin=secret))
     assert secret.drawn
-    assert torch.equal(found.labels, defended(data, [defence], context(origin=SecretBits(secret.key))).labels)
-    assert not torch.equal(found.labels, defended(data, [defence], context()).labels)
+    assert torch.equal(private.labels, defended(data, [defence], context(origin=SecretBits(secret.key))).labels)
+    assert not torch.equal(private.labels, defended(data, [defence], context()).labels)
 
 
 def test_a_method_adds_no_noise_of_its_own_unless_it_is_asked_to():
@@ -128,15 +128,15 @@ def test_settings_are_kept_as_they_were_given():
     ],
 )
 def test_what_cannot_be_is_one_line(defences, message):
-    with one_line(message):
+    with refused(message):
         METHODS["split"].configure(defences=defences)
 
 
 def test_more_groups_than_records_and_token_ids_are_refused(data):
-    with one_line("groups of label-cluster is 65, must be at most the 64 records"):
+    with refused("groups of label-cluster is 65, must be at most the 64 records"):
         defended(data, [defence_of("label-cluster", groups=65)], context())
     tokens = replace(data, features=tuple(torch.ones_like(block, dtype=torch.int64) for block in data.features))
-    with one_line("label-cluster needs numbers to group records by"):
+    with refused("label-cluster needs numbers to group records by"):
         defended(tokens, [defence_of("label-cluster")], context())
     assert defended(tokens, [defence_of("label-rr", correction=True)], context()).soft.rows.dtype == torch.float32
 
@@ -245,5 +245,5 @@ def test_groups_are_of_what_arrived(data):
         send = Channel.send
         patch.setattr(Channel, "send", lambda channel, message: torch.ones_like(send(channel, message)).cumsum(1))
         other = replace(data, features=tuple(block.flip(0) for block in data.features))
-        one, two = (train(METHODS["label-private"], some, config, RunContext(seed=0)) for some in (data, other))
-    assert torch.equal(one.server.flat, two.server.flat)
+        first, second = (train(METHODS["label-private"], some, config, RunContext(seed=0)) for some in (data, other))
+    assert torch.equal(first.server.flat, second.server.flat)

@@ -8,7 +8,7 @@ from mechanisms.core.channel import SERVER
 from mechanisms.methods.compressed import CompressedConfig
 
 from ...helpers.built_in import train
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import Parties, agree, random_dataset, received, same_models, start_run, steps, training_data
 
 SMALL = {
@@ -194,7 +194,7 @@ def test_recomputed_gradients_cost_embeddings_the_model_and_once_the_labels():
 
 def test_noise_does_not_go_with_recomputed_gradients():
     for dp in ("embedding", "gradient"):
-        with one_line("dp must be none with local_gradient recomputed"):
+        with refused("dp must be none with local_gradient recomputed"):
             METHODS["compressed"].configure(dp=dp, local_gradient="recomputed")
 
 
@@ -208,13 +208,6 @@ def test_split_learning_is_compressed_vfl_without_compression():
     assert same_models(split, compressed)
     assert METHODS["compressed"].configure().forward_bits == 8
     assert METHODS["split"].configure().forward_bits is None
-
-
-def test_local_steps_send_nothing():
-    data = training_data()
-    one, five = (train(data, CompressedConfig(**SMALL, local_steps=q), seed=0) for q in (1, 5))
-    assert one.ledger == five.ledger
-    assert not torch.isclose(one.clients[0].flat, five.clients[0].flat).all()
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8, None])

@@ -16,7 +16,7 @@ from mechanisms.core.channel import SERVER
 from mechanisms.core.context import Deployment
 from mechanisms.core.streams import Directions
 
-from ...helpers.refusals import one_line
+from ...helpers.refusals import refused
 from ..conftest import random_dataset, start_run, steps, training_data
 
 SPEC = METHODS["dp-zo"]
@@ -135,7 +135,7 @@ def test_a_poisson_rate_that_is_public_gives_add_remove_a_meaning():
     ],
 )
 def test_a_wrong_setting_is_one_line(options, says):
-    with one_line(says):
+    with refused(says):
         SPEC.configure(**options)
 
 
