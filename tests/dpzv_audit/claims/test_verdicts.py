@@ -12,7 +12,7 @@ from scipy.stats import binom
 from dpzv_audit.base.findings import Void
 from dpzv_audit.claims.file import ClaimsFile, one_claim
 from dpzv_audit.claims.gate import ClaimRun
-from dpzv_audit.evidence.gathering import Gathering, Subject
+from dpzv_audit.evidence.gathering import Gathering, Stage, Subject, Success
 from dpzv_audit.evidence.verdict import VERDICTS, decide, fails
 from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.fixed import FixedTest, fixed_test
@@ -205,4 +205,6 @@ def test_a_claim_on_an_attack_that_finds_cosines_bets_on_cosines():
         placed = one_claim({**keys, "attack": attack})
         gate = gate_of(ClaimsFile(Path("claims.toml"), 1e-3, (placed,)))
         asked = gate.question(ClaimRun(placed, "", seed=0))
-        assert Gathering(Subject(), asked, rates=(-0.05, *[0.95] * 15)).p_value < 1e-3
+        block = Success(rates=(-0.05, *[0.95] * 15), baselines={}, controls={})
+        subject = Subject(stages=(Stage(name="trainings", pool="trainings", blocks=1),))
+        assert Gathering(subject, asked, pools={"trainings": [block]}).p_value < 1e-3

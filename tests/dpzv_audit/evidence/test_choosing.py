@@ -170,7 +170,7 @@ def test_a_true_claim_about_the_strongest_is_refuted_no_more_often_than_any(sett
         found = gather(subject, Question(alpha=0.05, stop=0.05, success_at_most=0.55, max_trials=64))
         refuted += found.p_value <= 0.05
         false = gather(subject, Question(alpha=0.05, stop=0.05, success_at_most=0.55 - 1e-6, max_trials=64))
-        upper = false.success_upper(0.05)
+        upper = false.attack.success_upper(0.05)
         held += upper is not None and upper <= 0.55 - 1e-6
     assert refuted <= binom.ppf(1 - 1e-4, files, 0.05)
     assert held <= binom.ppf(1 - 1e-4, files, 0.05)

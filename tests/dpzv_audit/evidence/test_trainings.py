@@ -147,6 +147,6 @@ def test_few_files_err_at_the_limit(files):
         options = {"alpha": 0.05, "stop": 0.05, "max_trials": 60}
         subject = attacked(lambda number, rates=rates: rates[number])
         refuted += gather(subject, question(0.9, **options)).p_value <= 0.05
-        held += gather(subject, question(0.9 - 1e-6, **options)).success_upper(0.05) <= 0.9 - 1e-6
+        held += gather(subject, question(0.9 - 1e-6, **options)).attack.success_upper(0.05) <= 0.9 - 1e-6
     assert refuted <= most
     assert held <= most
