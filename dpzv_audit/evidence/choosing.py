@@ -87,7 +87,7 @@ def worst_client(
         AuditError: A training of a system failed.
     """
     settings = possible(spec, setting)
-    if len(settings) == 1 or recorded(setting):
+    if len(settings) == 1 or not setting.method.capabilities.repeatable:
         return settings[0], []
     tried = [_piloted(spec, alone, reporter, store) for alone in settings]
     best, _ = max(zip(settings, tried, strict=True), key=lambda pair: pair[1].success or 0.0)
@@ -157,11 +157,6 @@ def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
                 unlock = f"a {manifest} whose server does so states {key} = {needed}"
             return f"{key} is {value}, must be {needed}: {spec.needs.requires_because}; {unlock}"
     return None
-
-
-def recorded(setting: AttackSetting) -> bool:
-    """Return whether what is attacked is one recorded training, which has no pilot."""
-    return not setting.method.capabilities.repeatable
 
 
 def once(store: Store | None, name: str, kind: type[T], work: Callable[[], T], *, again: str) -> T:

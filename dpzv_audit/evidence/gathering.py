@@ -345,11 +345,15 @@ class Gathering:
         if not share or not blocks:
             return
         name = f"sequential, {stage.pool}"
+        scores = scores_in(blocks)
         if pool.coins:
-            looks = [coin_look(scores_in(blocks), self.question, stage=name, share=share)]
+            # Bets on the coins of trainings, each a block.
+            error = self.question.alpha * share
+            test = coin_test([block.sides for block in scores], delta=self.question.delta, design_error=error)
+            looks = [Look(stage=name, weight=share, test=test, p_value=test.p_value(self.question.epsilon))]
         else:
             looks = sequential_looks(
-                scores_in(blocks),
+                scores,
                 self.question,
                 stage=name,
                 share=share,
@@ -392,13 +396,6 @@ def sequential_looks(
 
 def _sequential_panel(share: float, *, gaussian: bool) -> Panel:
     return Panel(SEQUENTIAL_TESTS if gaussian else SEQUENTIAL_TESTS[:1], share)
-
-
-def coin_look(blocks: Sequence[GameScores], question: Question, *, stage: str, share: float) -> Look:
-    """Return the look of the bets on the coins of trainings, each a block, which spends `share` of alpha."""
-    sides = [block.sides for block in blocks]
-    test = coin_test(sides, delta=question.delta, design_error=question.alpha * share)
-    return Look(stage=stage, weight=share, test=test, p_value=test.p_value(question.epsilon))
 
 
 def full_looks(

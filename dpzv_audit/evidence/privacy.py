@@ -1,7 +1,7 @@
 """The privacy section of a result: the claim, upper bounds, lower bounds and trade-off curves against an adversary."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from mechanisms import MethodSpec, Training, TrainingConfig
@@ -19,7 +19,7 @@ from ..games.real import RealTrials
 from ..results import Privacy, Tradeoff
 from ..statistics.tradeoff import empirical_tradeoff
 from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded_by
-from .games import account, unaccounted, voids_of, voids_of_release
+from .games import account, theory_of, unaccounted, voids_of, voids_of_release
 from .sentences import said
 from .verdict import (
     NO_PROMISE,
@@ -257,12 +257,11 @@ def _of_channel(
     noise = method.protection(config)
     relation = noise.neighbours
     claim = Claimed(noise.epsilon if epsilon is None else epsilon, noise.delta, adversary, relation)
-    releases = method.releases(config, deployment)
-    if not releases:
-        return section(unaccounted(method, config), claim, bounded, warnings=warnings)
-    (release,) = releases
+    theory = theory_of(method, config, deployment, adversary=adversary, neighbours=relation, delta=noise.delta)
+    if theory.unaccounted:
+        return section(theory, claim, bounded, warnings=warnings)
+    (release,) = method.releases(config, deployment)
     gaps = gaps_of(release, adversary, relation)
-    theory = replace(account(release, adversary, relation, noise.delta), stated=not method.capabilities.simulated)
     gap = None
     if theory.tightest is None:
         gap = ", ".join(gaps) or next((bound.gap for bound in theory.bounds if bound.gap), None)

@@ -36,7 +36,7 @@ from ..systems.run import prepared
 from ..systems.stated import data_of, system_of
 from ..systems.task import dataset_of
 from .bounding import AuditPlan, Reporter, silent
-from .choosing import possible, recorded, worst_client
+from .choosing import possible, worst_client
 from .games import voids_of
 from .mounting import mounted
 from .privacy import privacy_sections
@@ -206,7 +206,7 @@ def attack_result(
         InputError: The attack does not apply, or the configuration does not fit the data.
     """
     settings = possible(spec, setting)
-    if len(settings) > 1 and recorded(setting):
+    if len(settings) > 1 and not setting.method.capabilities.repeatable:
         each = Panel(settings).confidence(setting.confidence)
 
         def success(of: AttackSetting) -> float:
