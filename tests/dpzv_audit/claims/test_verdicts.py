@@ -1,12 +1,10 @@
-"""Verdicts are pure functions of p-values and upper bounds; Holm's method holds the error rate of the file."""
+"""Verdicts are pure functions of p-values and upper bounds."""
 
 import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import binom
 
 from dpzv_audit.base.findings import Void
@@ -16,52 +14,8 @@ from dpzv_audit.evidence.gathering import Gathering, Stage, Subject, Success
 from dpzv_audit.evidence.verdict import VERDICTS, decide, fails
 from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.fixed import FixedTest, fixed_test
-from dpzv_audit.statistics.panel import adjusted_p_values, combined_p_value, holm, stopping_level
 
 from ...helpers.gates import gate_of
-
-P_VALUES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
-
-
-def step_down(p_values, alpha):
-    """Holm's method as he wrote it: from the smallest p-value up, until one is not below its level."""
-    refuted = [False] * len(p_values)
-    for rank, index in enumerate(np.argsort(p_values, kind="stable")):
-        if p_values[index] > alpha / (len(p_values) - rank):
-            break
-        refuted[index] = True
-    return tuple(refuted)
-
-
-@given(P_VALUES, st.sampled_from([1e-3, 0.05, 0.3]))
-def test_holm_is_the_step_down_procedure(p_values, alpha):
-    # Products such as 3 * (0.05 / 3) round: thresholds a hair away decide nothing.
-    if all(abs(p * (len(p_values) - k) - alpha) > 1e-12 for p in p_values for k in range(len(p_values))):
-        assert holm(p_values, alpha) == step_down(p_values, alpha)
-
-
-@given(P_VALUES)
-def test_adjusted_p_values_never_fall_below_the_raw_ones_and_keep_their_order(p_values):
-    adjusted = adjusted_p_values(p_values)
-    for p, a in zip(p_values, adjusted, strict=True):
-        assert p <= a <= 1.0
-    for (p, a), (q, b) in itertools.combinations(zip(p_values, adjusted, strict=True), 2):
-        if p < q:
-            assert a <= b
-
-
-def test_holm_refutes_what_bonferroni_does_and_sometimes_more():
-    assert holm([0.004, 0.012], 0.02) == (True, True)  # Bonferroni alone would ask for 0.01 twice
-    assert holm([0.011, 0.001, 0.9], 0.03) == (True, True, False)
-    assert holm([0.016, 0.011], 0.02) == (False, False)
-    assert holm([], 0.05) == ()
-
-
-def test_looks_share_one_alpha():
-    assert combined_p_value([]) == 1.0
-    assert combined_p_value([(0.01, 0.2), (0.01, 0.7)]) == pytest.approx(0.01 / 0.7)
-    assert combined_p_value([(0.9, 0.2)]) == 1.0
-
 
 VOID = Void(reason="failed-control", words="the positive control of label_norm failed")
 NEGATIVE = Void(reason="failed-control", words="the negative control of label_norm is off chance", refutations=True)
@@ -102,11 +56,6 @@ def test_what_fails_is_as_specified(verdict, audited, allow, strict):
     by_default = {"refuted": True, "overclaimed": "overclaimed" not in allow, "not-tested": "not-tested" not in allow}
     expected = by_default.get(verdict, False) or (strict and (verdict == "inconclusive" or not audited))
     assert fails(verdict, audited=audited, allow=allow, strict=strict) is expected
-
-
-def test_the_stopping_level_moves_only_with_files_of_more_than_a_thousand_claims():
-    assert stopping_level(1e-3, 1) == stopping_level(1e-3, 1000) == 1e-6
-    assert stopping_level(1e-3, 5000) == pytest.approx(1e-7)
 
 
 def exact_test(**changes):
