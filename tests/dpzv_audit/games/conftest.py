@@ -34,11 +34,11 @@ def dataset():
 
 
 @pytest.fixture(scope="session")
-def play():
+def play(dataset):
     """A function that plays `runs` pairs of a game, `chunk` trainings at a time, and returns their scores."""
 
-    def played(game, data, *, runs, seed=0, chunk=128, progress=None):
-        trials = RealTrials(game, data, seed)
+    def played(game, data=None, *, runs, seed=0, chunk=128, progress=None):
+        trials = RealTrials(game, data or dataset(), seed)
         return trials.scored(collect(trials, runs, Effort(chunk=max(1, chunk // 2), progress=progress)).arrays)
 
     return played

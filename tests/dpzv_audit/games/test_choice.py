@@ -209,8 +209,7 @@ def test_all_scores_are_tested_where_other_runs_choose_the_rule():
 
 
 @pytest.mark.parametrize("step", [2.0**-9, 2.0**-20, 3.7 * 2.0**-12, 0.1 / 3])
-def test_the_step_of_a_grid_is_found(step):
-    rng = np.random.default_rng(0)
+def test_the_step_of_a_grid_is_found(step, rng):
     values = 0.3 + step * rng.integers(-5000, 5000, size=200)
     least = 2.0**12 * np.spacing(np.abs(values).max())
     assert common_step(values, least) == pytest.approx(step, rel=1e-12)

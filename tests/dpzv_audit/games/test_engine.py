@@ -26,14 +26,16 @@ from ...helpers.refusals import refused
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
+class Trials:
+    def facts(self):
+        return {}
+
+
 @dataclass(frozen=True)
-class Numbers:
+class Numbers(Trials):
     """Pair k scores k and -k; `calls` counts chunks in this process."""
 
     calls: list = field(default_factory=list)
-
-    def facts(self):
-        return {}
 
     def __call__(self, first, last):
         self.calls.append((first, last))
@@ -42,28 +44,33 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Dies:
+class Dies(Trials):
     """Takes its process down once, the first time that a chunk starts at `at`."""
 
     mark: str
     at: int
     always: bool = False
 
-    def facts(self):
-        return {}
-
     def __call__(self, first, last):
         if first == self.at and (self.always or not os.path.exists(self.mark)):
             Path(self.mark).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        rows = np.arange(first, last, dtype=np.float64)
-        return {"in_scores": rows, "out_scores": -rows}
+        return Numbers()(first, last)
+
+
+def failed(first, last, kind="failed"):
+    """The pairs from `first` to `last`, and that the next one failed."""
+    return {**Numbers()(first, last), "failure": np.array([kind, "it broke"])}
+
+
+def check_all(arrays, number):
+    assert (arrays["in_scores"] == np.arange(number)).all()
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 7, 100])
 def test_chunks_join_in_order(chunk):
     got = collect(Numbers(), 20, Effort(chunk=chunk))
-    assert (got.arrays["in_scores"] == np.arange(20)).all()
+    check_all(got.arrays, 20)
     assert (got.pairs, got.stopped, got.fitted) == (20, None, None)
 
 
@@ -83,7 +90,7 @@ def test_stored_chunks_are_not_run_again_and_damaged_ones_are(tmp_path):
     again = Numbers()
     got = collect(again, 10, Effort(chunk=4, store=ChunkStore(store.folder, resume=True)))
     assert again.calls == [(4, 8), (8, 10)]
-    assert (got.arrays["in_scores"] == np.arange(10)).all()
+    check_all(got.arrays, 10)
     fresh = Numbers()
     collect(fresh, 10, Effort(chunk=4, store=ChunkStore(store.folder, resume=False)))
     assert len(fresh.calls) == 3
@@ -108,7 +115,7 @@ def test_a_time_limit_ends_it_with_the_evidence_so_far():
     got = collect(slow, 1000, Effort(chunk=10, max_seconds=0.5))
     assert got.stopped == "max-minutes"
     assert 0 < got.pairs < 1000
-    assert (got.arrays["in_scores"] == np.arange(got.pairs)).all()
+    check_all(got.arrays, got.pairs)
     with refused("over before one chunk", AuditError):
         collect(slow, 10, Effort(chunk=10, max_seconds=1e-9))
 
@@ -126,24 +133,21 @@ OUT_OF_MEMORY = [
 def test_where_memory_runs_out_the_rest_is_done_in_half_as_many_at_a_time(error):
     got = collect(Greedy(error), 40, Effort(chunk=10))
     assert got.fitted == 2
-    assert (got.arrays["in_scores"] == np.arange(40)).all()
+    check_all(got.arrays, 40)
 
 
 def test_memory_that_runs_out_in_a_worker_process_is_no_death():
     got = collect(Greedy(OUT_OF_MEMORY[-1]), 20, Effort(chunk=10, workers=Workers(kind="loky", jobs=1)))
     assert got.fitted == 2
-    assert (got.arrays["in_scores"] == np.arange(20)).all()
+    check_all(got.arrays, 20)
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(Trials):
     """Memory suffices for three pairs; `asked` counts the pairs asked for at a time."""
 
     error: Exception
     asked: list = field(default_factory=list)
-
-    def facts(self):
-        return {}
 
     def __call__(self, first, last):
         self.asked.append(last - first)
@@ -171,12 +175,11 @@ def test_a_failure_within_a_halved_chunk_keeps_the_pairs_before_it():
     def fails(first, last):
         if last - first > 5:
             raise MemoryError
-        arrays = Numbers()(first, min(last, 3))
-        return arrays if last <= 3 else {**arrays, "failure": np.array(["failed", "it broke"])}
+        return Numbers()(first, last) if last <= 3 else failed(first, 3)
 
     arrays, fitted = run_chunk(fails, 0, 10)
     assert fitted == 5
-    assert (arrays["in_scores"] == np.arange(3)).all()
+    check_all(arrays, 3)
     assert list(arrays.pop("failure")) == ["failed", "it broke"]
 
 
@@ -191,8 +194,7 @@ def test_other_errors_go_on():
 @pytest.mark.parametrize(("kind", "error"), [("failed", MechanismFailed), ("input", InputError)])
 def test_a_failure_keeps_the_pairs_before_it(tmp_path, kind, error):
     def fails(first, last):
-        arrays = Numbers()(first, min(last, 13))
-        return arrays if last <= 13 else {**arrays, "failure": np.array([kind, "it broke"])}
+        return Numbers()(first, last) if last <= 13 else failed(first, 13, kind)
 
     store = ChunkStore(tmp_path / "key", resume=False)
     with pytest.raises(error, match="it broke; the 13 pairs of runs before it are kept"):
@@ -201,34 +203,27 @@ def test_a_failure_keeps_the_pairs_before_it(tmp_path, kind, error):
     again = Numbers()
     got = collect(again, 20, Effort(chunk=5, store=ChunkStore(store.folder, resume=True)))
     assert again.calls == [(13, 15), (15, 20)]
-    assert (got.arrays["in_scores"] == np.arange(20)).all()
+    check_all(got.arrays, 20)
 
 
 def test_a_chunk_that_fails_again_and_again_is_taken_up_where_it_ended_last(tmp_path):
-    def failing_at(pair):
-        def fails(first, last):
-            return {**Numbers()(first, min(last, pair)), "failure": np.array(["failed", "it broke"])}
-
-        return fails
-
     for at in (3, 7, 8):
         with refused(f"the {at} pairs of runs before it are kept", MechanismFailed):
-            collect(failing_at(at), 20, Effort(chunk=10, store=ChunkStore(tmp_path / "key", resume=True)))
+            collect(
+                lambda first, last, at=at: failed(first, at),
+                20,
+                Effort(chunk=10, store=ChunkStore(tmp_path / "key", resume=True)),
+            )
     again = Numbers()
     got = collect(again, 20, Effort(chunk=10, store=ChunkStore(tmp_path / "key", resume=True)))
     assert again.calls == [(8, 10), (10, 20)]
-    assert (got.arrays["in_scores"] == np.arange(20)).all()
-
-
-def test_processes_give_the_same_numbers():
-    got = collect(Numbers(), 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=2)))
-    assert (got.arrays["in_scores"] == np.arange(20)).all()
+    check_all(got.arrays, 20)
 
 
 def test_a_worker_that_dies_costs_its_chunk_alone(tmp_path):
     got = collect(Dies(f"{tmp_path}/died", 6), 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=2)))
     assert (tmp_path / "died").exists()
-    assert (got.arrays["in_scores"] == np.arange(20)).all()
+    check_all(got.arrays, 20)
 
 
 class Cluster:
@@ -259,11 +254,12 @@ class Cluster:
 
 def test_a_chunk_that_is_cancelled_is_done_again(monkeypatch):
     monkeypatch.setattr(executor, "lanes_of", lambda workers, job: Cluster(gone=2))
-    got = collect(Numbers(), 10, Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here")))
-    assert (got.arrays["in_scores"] == np.arange(10)).all()
+    effort = Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here"))
+    got = collect(Numbers(), 10, effort)
+    check_all(got.arrays, 10)
     monkeypatch.setattr(executor, "lanes_of", lambda workers, job: Cluster(gone=1000))
     with refused("a worker died 3 times on runs 1 to 4", AuditError):
-        collect(Numbers(), 10, Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here")))
+        collect(Numbers(), 10, effort)
 
 
 def test_a_chunk_on_which_workers_always_die_is_one_line(tmp_path):

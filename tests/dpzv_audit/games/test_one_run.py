@@ -7,13 +7,12 @@ from scipy import stats
 from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials, coin_scores, play_one_run
 from mechanisms.core.context import TrainingData
-from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.refusals import refused
+from .small import small
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
-SMALL = {"batch_size": 4, "epochs": 6, "embedding": 16, "hidden": 32, "dtype": "float64", "sigma": 0.5, "clip": 2.0}
 
 
 def test_scores_are_the_best_linear_guesses():
@@ -42,7 +41,7 @@ def test_labels_follow_the_coins_and_the_scores_tell_them(dataset, monkeypatch):
 
     monkeypatch.setattr(TrainingData, "of", classmethod(spy))
     data = dataset(records=40)
-    config = DPZVConfig(**{**SMALL, "sigma": 0.001})
+    config = small(sigma=0.001)
     played = one_run(config, data, canaries=30, adversary="colluding-clients", seed=3)
     assert played.saturated
     assert ((played.scores > 0) == played.coins).all()
@@ -55,7 +54,7 @@ def test_labels_follow_the_coins_and_the_scores_tell_them(dataset, monkeypatch):
 
 
 def test_coins_are_fair_and_differ_by_seed(dataset):
-    data, config = dataset(records=40), DPZVConfig(**{**SMALL, "epochs": 1})
+    data, config = dataset(records=40), small(epochs=1)
     coins = [one_run(config, data, canaries=40, adversary="client", seed=seed).coins for seed in range(10)]
     assert len({tuple(row) for row in coins}) == 10
     assert stats.binomtest(int(np.sum(coins)), 400).pvalue > LEVEL
@@ -63,7 +62,7 @@ def test_coins_are_fair_and_differ_by_seed(dataset):
 
 def test_noise_that_drowns_everything_leaves_guesses_of_a_coin(dataset):
     """Right in half of the cases: binomial test at 1e-4 over 400 guesses."""
-    data, config = dataset(records=40), DPZVConfig(**{**SMALL, "sigma": 1e4})
+    data, config = dataset(records=40), small(sigma=1e4)
     right = [
         (played.scores > 0) == played.coins
         for seed in range(10)
@@ -81,4 +80,4 @@ def test_noise_that_drowns_everything_leaves_guesses_of_a_coin(dataset):
 )
 def test_what_cannot_be_played_is_one_line(canaries, adversary, words, dataset):
     with refused(words):
-        one_run(DPZVConfig(**SMALL), dataset(), canaries=canaries, adversary=adversary)
+        one_run(small(), dataset(), canaries=canaries, adversary=adversary)

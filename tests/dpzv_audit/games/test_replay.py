@@ -9,9 +9,9 @@ from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials
 from mechanisms.core.channel import Adversary, ViewRecorder
 from mechanisms.core.context import RunContext, TrainingData, dtype_of
-from mechanisms.methods.dpzv import DPZVConfig, DPZVRun
+from mechanisms.methods.dpzv import DPZVRun
 
-SMALL = {"batch_size": 4, "epochs": 6, "embedding": 16, "hidden": 32, "dtype": "float64", "sigma": 0.5, "clip": 2.0}
+from .small import small
 
 
 def transcript_of(trials, world, replica):
@@ -39,7 +39,7 @@ def test_what_is_sent_is_what_a_plain_training_sends(update, dataset, monkeypatc
         return out
 
     monkeypatch.setattr(real.Twins, "__call__", spy)
-    config = DPZVConfig(**SMALL, server_update=update)
+    config = small(server_update=update)
     trials = RealTrials(Game(config=config, canary="mislabelled", adversary="colluding-clients"), dataset())
     trials(1, 2)  # replicas 2 ("out") and 3 ("in"), each as a pair of hypotheses
     rows = torch.stack(sent).numpy() * config.clip / 2**20 / config.batch_size  # sums are whole steps of the grid
@@ -55,7 +55,7 @@ def test_the_score_is_a_likelihood_ratio(canary, update, dataset):
 
     A score of another scale fails: at twice its size the mean is near e^I, with I the information.
     """
-    config = DPZVConfig(**{**SMALL, "sigma": 1.5}, server_update=update, server_rate=0.05)
+    config = small(sigma=1.5, server_update=update, server_rate=0.05)
     game = Game(config=config, canary=canary, adversary="colluding-clients", norm=300.0)
     arrays = RealTrials(game, dataset())(0, 150)
     assert arrays["in_information"].mean() > 0.3
@@ -66,28 +66,28 @@ def test_the_score_is_a_likelihood_ratio(canary, update, dataset):
 
 def test_joint_zo_keeps_its_full_power_where_every_scalar_is_seen(dataset, play, exactly_gaussian):
     """Others' contributions are known to who plays it again: information (2C/(B s))^2 a participation, exactly."""
-    config = DPZVConfig(**SMALL, server_update="joint-zo", server_rate=1e-4)
+    config = small(server_update="joint-zo", server_rate=1e-4)
     arrays = RealTrials(Game(config=config, adversary="colluding-clients"), dataset())(0, 6)
     each = (2 * config.clip / (config.batch_size * config.sigma)) ** 2
     for side in ("in", "out"):
         assert np.allclose(arrays[f"{side}_information"], each * arrays[f"{side}_counts"])
-    scores = play(Game(config=config, adversary="colluding-clients"), dataset(), runs=6)
+    scores = play(Game(config=config, adversary="colluding-clients"), runs=6)
     assert scores.kind == "replay"
     assert exactly_gaussian(scores)
 
 
-def test_rounds_without_the_canary_say_nothing_under_joint_zo_and_something_under_sgd(dataset, play):
+def test_rounds_without_the_canary_say_nothing_under_joint_zo_and_something_under_sgd(play):
     """The server's state is a function of released values there: the score is 0 exactly, not nearly."""
     game = {"canary": "state", "adversary": "colluding-clients", "norm": 100.0}
     rates = {"server_rate": 0.05, "client_rate": 0.01}
-    quiet = play(Game(config=DPZVConfig(**SMALL, **rates, server_update="joint-zo"), **game), dataset(), runs=3)
+    quiet = play(Game(config=small(**rates, server_update="joint-zo"), **game), runs=3)
     assert (quiet.in_scores == 0.0).all()
     assert (quiet.out_scores == 0.0).all()
-    assert (play(Game(config=DPZVConfig(**SMALL, **rates), **game), dataset(), runs=3).in_scores != 0.0).all()
+    assert (play(Game(config=small(**rates), **game), runs=3).in_scores != 0.0).all()
 
 
 def test_dp_sgd_draws_noise_that_nobody_sees_and_is_scored_by_a_fit(dataset):
-    config = DPZVConfig(**SMALL, server_update="dp-sgd", server_noise_multiplier=1.0)
+    config = small(server_update="dp-sgd", server_noise_multiplier=1.0)
     trials = RealTrials(Game(config=config, canary="random", adversary="colluding-clients"), dataset())
     assert trials.kind == "fitted"
     assert trials(0, 2)["in_features"].shape == (2, 24)
@@ -96,7 +96,7 @@ def test_dp_sgd_draws_noise_that_nobody_sees_and_is_scored_by_a_fit(dataset):
 @pytest.mark.parametrize("canary", ["worst-case", "mislabelled", "random", "state"])
 def test_a_client_that_holds_every_block_sees_a_replaced_record_by_its_label(canary, dataset):
     """All of the record is held fixed but its label: both relations are one game, whose scores are not 0."""
-    config = DPZVConfig(**SMALL, server_update="joint-zo")
+    config = small(server_update="joint-zo")
     by_label, by_record = (
         RealTrials(Game(config=config, neighbours=neighbours, canary=canary, norm=100.0), dataset(clients=1))
         for neighbours in ("replace-label", "replace-record")

@@ -20,7 +20,6 @@ from dpzv_audit.evidence.auditing import system_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.games.messages import PublicLabels, heard_in, turns
 from dpzv_audit.games.system import SystemGame, fitted_score, play, public_labels, system_game
-from dpzv_audit.statistics.estimators import audit_scores
 from dpzv_audit.systems.rehearsal import SystemCapabilities
 from dpzv_audit.systems.run import SystemConfig, method_of
 from dpzv_audit.systems.system import System
@@ -29,6 +28,8 @@ from mechanisms import Training
 from mechanisms.core.channel import Adversary, Message, View
 
 from ...helpers.refusals import refused
+from ...helpers.scores import bound_of
+from ...helpers.trainings import RELEASE, send
 
 RECORDS = 160
 ALPHA = 0.05
@@ -59,21 +60,16 @@ def gaussian(task, record, seed, *, sigma=2.0, rounds=1, width=4):
     rng = np.random.default_rng(seed)
     top = rng.standard_normal(width)
     sign = 2.0 * task.labels[:, None] - 1.0
-    ids = np.arange(task.records)
     for number in range(rounds):
-        record.sent(number, 1, 0, "embeddings", task.features[0], ids)
         rows = sign * top / np.linalg.norm(top) + sigma * rng.standard_normal((task.records, width))
-        record.sent(number, 0, 1, "gradient", rows, ids)
+        send(task, record, rows, number=number)
         top = top + rows.mean(0)
 
 
 def randomised_response(task, record, seed, *, epsilon=1.0):
     """Each label as it is with probability e^epsilon / (1 + e^epsilon): for its guesses the bound is tight."""
-    rng = np.random.default_rng(seed)
-    ids = np.arange(task.records)
-    lie = rng.random(task.records) < 1.0 / (1.0 + np.exp(epsilon))
-    record.sent(0, 1, 0, "embeddings", task.features[0], ids)
-    record.sent(0, 0, 1, "gradient", (2.0 * (task.labels ^ lie) - 1.0)[:, None], ids)
+    lie = np.random.default_rng(seed).random(task.records) < 1.0 / (1.0 + np.exp(epsilon))
+    send(task, record, (2.0 * (task.labels ^ lie) - 1.0)[:, None])
 
 
 KNOWN = {
@@ -90,8 +86,7 @@ def score_for(name):
 
 
 def certified(played):
-    (bound,) = audit_scores(*played.sides, delta=DELTA, estimators=("one-run",), coin_flips=True, seed=3)
-    return bound
+    return bound_of(*played.sides, "one-run", delta=DELTA, coin_flips=True, seed=3)
 
 
 def times_above(name, games, score):
@@ -184,9 +179,7 @@ def test_given_labels_are_no_coins():
 
 def logits(task, record, seed):
     """A server that sums: a record's gradient is softmax - one-hot, which names its label."""
-    ids = np.arange(task.records)
-    record.sent(0, 1, 0, "embeddings", task.features[0], ids)
-    record.sent(0, 0, 1, "gradient", 1.0 / task.classes - np.eye(task.classes)[task.labels], ids)
+    send(task, record, 1.0 / task.classes - np.eye(task.classes)[task.labels])
 
 
 @pytest.mark.parametrize(
@@ -202,10 +195,8 @@ def test_without_noise_the_bound_reaches_its_ceiling(train, classes):
 
 def test_whom_a_message_is_about_may_tell_labels():
     def presence(task, record, seed):
-        rng = np.random.default_rng(seed)
         who = np.flatnonzero(task.labels)
-        record.sent(0, 1, 0, "embeddings", task.features[0][who], who)
-        record.sent(0, 0, 1, "gradient", rng.standard_normal((len(who), 4)), who)
+        send(task, record, np.random.default_rng(seed).standard_normal((len(who), 4)), ids=who)
 
     bound = certified(system_game(game_of(presence), trainings=1, fit_trainings=2))
     assert bound.ceiling > 3.0
@@ -223,8 +214,7 @@ def message(rows, *, kind="gradient", ids=None, round_=0):
     return Message(round_, *ends, kind, rows, ids[None])
 
 
-def test_numbers_of_a_record_do_not_turn_with_the_model():
-    rng = np.random.default_rng(0)
+def test_numbers_of_a_record_do_not_turn_with_the_model(rng):
     public = public_labels(60, 2, rng)
     rows = [rng.standard_normal((60, 5)) for _ in range(6)]
     turn, _ = np.linalg.qr(rng.standard_normal((5, 5)))
@@ -250,8 +240,7 @@ def test_padding_is_about_no_record_and_one_row_is_about_all_of_its_batch():
     assert loss.raw[:, 0].tolist() == [1.0, 0.0, 1.0, 0.0]
 
 
-def test_a_score_that_is_blind_says_so():
-    rng = np.random.default_rng(0)
+def test_a_score_that_is_blind_says_so(rng):
     public = public_labels(20, 2, rng)
     same = rng.standard_normal((20, 3))
 
@@ -304,17 +293,7 @@ def test_what_cannot_be_scored_is_one_line():
 
 
 def test_the_stated_release_gets_its_bound_beside_the_game():
-    stated = {
-        "channel": "gradient",
-        "clip": 1.0,
-        "clip_scope": "record",
-        "sigma": 2.0,
-        "batch_size": RECORDS,
-        "rounds": 1,
-        "sampler": "shuffled",
-        "server_update": "frozen",
-        "noise": "grid",
-    }
+    stated = {**RELEASE, "batch_size": RECORDS, "noise": "grid"}
     game = game_of(gaussian, stated=lambda task: stated)
     (release,) = game.training.method.releases(game.training.config, game.training.deployment())
     assert release.sigma == 2.0
@@ -334,9 +313,7 @@ def test_the_stated_release_gets_its_bound_beside_the_game():
 
 def test_all_clients_together_read_what_each_is_sent():
     def to_the_second(task, record, seed):
-        ids = np.arange(task.records)
-        record.sent(0, 2, 0, "embeddings", task.features[1], ids)
-        record.sent(0, 0, 2, "gradient", np.array([1.0, -2.0])[task.labels][:, None], ids)
+        send(task, record, np.array([1.0, -2.0])[task.labels][:, None], client=2)
 
     data = load("breast-cancer", clients=2)
     with refused("no message that the client sees has ids"):

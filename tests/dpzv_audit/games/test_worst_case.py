@@ -21,10 +21,10 @@ from mechanisms.methods.dpzv import DPZV, DPZVConfig, DPZVRun
 
 from ...helpers.built_in import module_of
 from ...helpers.refusals import refused
+from .small import small
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
-SMALL = {"batch_size": 4, "epochs": 6, "embedding": 16, "hidden": 32, "dtype": "float64", "sigma": 0.5, "clip": 2.0}
 VARIANTS = {
     "sgd": {},
     "sgd, long": {"epochs": 60},
@@ -78,7 +78,7 @@ def both_worlds(play):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_canary_saturates_through_the_real_path(name, others, both_worlds, dataset):
     """In each round with the canary the worlds differ by exactly 2C/B, in others by nothing; other records as said."""
-    config = DPZVConfig(**{**SMALL, **VARIANTS[name]})
+    config = small(**VARIANTS[name])
     game = Game(config=config, others=others)
     for replica in range(3):
         scalars, held, sizes, _ = both_worlds(game, dataset(), replica=replica)
@@ -98,15 +98,15 @@ def test_the_canary_saturates_through_the_real_path(name, others, both_worlds, d
 
 def test_joint_zo_with_zero_others_is_a_mixture_and_says_so(both_worlds, dataset, play, exactly_gaussian):
     """The perturbed server makes records that send zeros contribute: why such scores are not called Gaussian."""
-    config = DPZVConfig(**SMALL, server_update="joint-zo")
+    config = small(server_update="joint-zo")
     scalars, held, _, _ = both_worlds(Game(config=config), dataset())
     assert (scalars.mean(1)[held].abs() > 1e-6).any()
-    assert not exactly_gaussian(play(Game(config=config), dataset(), runs=2))
+    assert not exactly_gaussian(play(Game(config=config), runs=2))
 
 
 def test_the_worlds_differ_in_the_canarys_label_alone(both_worlds, dataset):
     """Everything sent up is the same in both worlds, and so is every scalar before the first round with the canary."""
-    scalars, held, _, messages = both_worlds(Game(config=DPZVConfig(**SMALL)), dataset())
+    scalars, held, _, messages = both_worlds(Game(config=small()), dataset())
     for message in messages:
         if message.kind != "scalar":
             assert torch.equal(message.payload[0], message.payload[1])
@@ -117,7 +117,7 @@ def test_the_worlds_differ_in_the_canarys_label_alone(both_worlds, dataset):
 
 def test_stored_chunks_are_those_of_the_arrays_that_were_trained_on(dataset):
     """Files and the way features are cut do not tell a table that is read with other scales or classes."""
-    game, data = Game(config=DPZVConfig(**SMALL)), dataset()
+    game, data = Game(config=small()), dataset()
     scaled = replace(data.train, features=tuple(block * np.float32(2) for block in data.train.features))
     turned = replace(data.train, labels=2 - data.train.labels)
     others = [replace(data, train=part) for part in (scaled, turned)]
@@ -135,7 +135,7 @@ def test_play_changes_the_canarys_label_alone(monkeypatch, dataset, play):
 
     monkeypatch.setattr(TrainingData, "of", classmethod(spy))
     data = dataset()
-    play(Game(config=DPZVConfig(**SMALL)), data, runs=3, chunk=3)
+    play(Game(config=small()), data, runs=3, chunk=3)
     labels = np.concatenate(given_labels)
     assert labels.shape == (6, 12)
     assert labels[:, CANARY].tolist() == [0, 1] * 3
@@ -144,20 +144,20 @@ def test_play_changes_the_canarys_label_alone(monkeypatch, dataset, play):
 
 @settings(derandomize=True, deadline=None, max_examples=5)
 @given(chunk=st.integers(1, 9), adversary=st.sampled_from(["client", "colluding-clients"]))
-def test_scores_do_not_depend_on_the_chunk(chunk, adversary, dataset, play):
-    game = Game(config=DPZVConfig(**SMALL), adversary=adversary)
-    whole = play(game, dataset(), runs=4, seed=3)
-    parts = play(game, dataset(), runs=4, seed=3, chunk=chunk)
+def test_scores_do_not_depend_on_the_chunk(chunk, adversary, play):
+    game = Game(config=small(), adversary=adversary)
+    whole = play(game, runs=4, seed=3)
+    parts = play(game, runs=4, seed=3, chunk=chunk)
     assert np.allclose(whole.in_scores, parts.in_scores, rtol=0, atol=1e-10)
     assert np.allclose(whole.out_scores, parts.out_scores, rtol=0, atol=1e-10)
     assert whole.participations == parts.participations
-    assert np.allclose(play(game, dataset(), runs=6, seed=3).in_scores[:4], whole.in_scores, rtol=0, atol=1e-10)
+    assert np.allclose(play(game, runs=6, seed=3).in_scores[:4], whole.in_scores, rtol=0, atol=1e-10)
 
 
-def test_seeds_decide_and_progress_counts(dataset, play):
-    game, done = Game(config=DPZVConfig(**SMALL)), []
-    first = play(game, dataset(), runs=5, seed=1, chunk=4, progress=lambda pairs, _: done.append(2 * pairs))
-    again, other = (play(game, dataset(), runs=5, seed=seed) for seed in (1, 2))
+def test_seeds_decide_and_progress_counts(play):
+    game, done = Game(config=small()), []
+    first = play(game, runs=5, seed=1, chunk=4, progress=lambda pairs, _: done.append(2 * pairs))
+    again, other = (play(game, runs=5, seed=seed) for seed in (1, 2))
     assert done == [4, 8, 10]
     assert np.allclose(first.in_scores, again.in_scores, rtol=0, atol=1e-10)
     assert not np.isclose(first.in_scores, other.in_scores).any()
@@ -173,12 +173,10 @@ def test_seeds_decide_and_progress_counts(dataset, play):
         ("client", 3, {"top_model": False}),
     ],
 )
-def test_scores_are_the_gaussians_of_theory(
-    adversary, participations, options, others, dataset, play, exactly_gaussian
-):
+def test_scores_are_the_gaussians_of_theory(adversary, participations, options, others, play, exactly_gaussian):
     """N(-+n C/B, n sigma^2), so mu = sqrt(n)/z: mean and variance of 250 + 250 scores, level 1e-4 each, and K-S."""
-    config = DPZVConfig(**{**SMALL, **options})
-    scores = play(Game(config=config, adversary=adversary, others=others), dataset(), runs=250, seed=11)
+    config = small(**options)
+    scores = play(Game(config=config, adversary=adversary, others=others), runs=250, seed=11)
     assert scores.participations == (participations, participations)
     assert exactly_gaussian(scores)
     shift = participations * config.clip / config.batch_size
@@ -193,24 +191,24 @@ def test_scores_are_the_gaussians_of_theory(
     assert 2 * shift / std == pytest.approx(math.sqrt(participations) / z)
 
 
-def test_repeats_of_the_first_pass_count(dataset, play, exactly_gaussian):
-    config = DPZVConfig(**SMALL)  # nine rounds of client 1: batches of its first pass serve four, the rest one
-    scores = play(Game(config=config, first_pass_repeats=4), dataset(), runs=20)
+def test_repeats_of_the_first_pass_count(play, exactly_gaussian):
+    config = small()  # nine rounds of client 1: batches of its first pass serve four, the rest one
+    scores = play(Game(config=config, first_pass_repeats=4), runs=20)
     low, high = scores.participations
     assert low < high == 4
     assert not exactly_gaussian(scores)
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "poisson"])
-def test_random_counts_are_no_gaussian(sampler, dataset, play, exactly_gaussian):
+def test_random_counts_are_no_gaussian(sampler, play, exactly_gaussian):
     """Participations of the canary in client 1's nine rounds are Binomial(9, 1/3): level 1e-4 on their sum."""
-    config = DPZVConfig(**SMALL, sampler=sampler)
-    scores = play(Game(config=config), dataset(), runs=150)
+    config = small(sampler=sampler)
+    scores = play(Game(config=config), runs=150)
     assert not exactly_gaussian(scores)
     low, high = scores.participations
     assert 0 <= low < high <= 9
     # Without noise the score is the count times -+C/B, padding of Poisson batches included nowhere.
-    exact = play(Game(config=config.model_copy(update={"sigma": 0.0})), dataset(), runs=150)
+    exact = play(Game(config=config.model_copy(update={"sigma": 0.0})), runs=150)
     counts = np.abs(np.concatenate([exact.in_scores, exact.out_scores])) / (config.clip / config.batch_size)
     assert np.allclose(counts, counts.round(), atol=1e-9)
     assert (counts.min().round(), counts.max().round()) == exact.participations
@@ -219,22 +217,22 @@ def test_random_counts_are_no_gaussian(sampler, dataset, play, exactly_gaussian)
 
 
 @pytest.mark.parametrize("options", [{"sigma": 0.0}, {"clip_rule": "paper-one-sided"}, {"participation_cap": 2}])
-def test_what_is_not_exactly_gaussian_says_so(options, dataset, play, exactly_gaussian):
-    assert not exactly_gaussian(play(Game(config=DPZVConfig(**{**SMALL, **options})), dataset(), runs=2))
+def test_what_is_not_exactly_gaussian_says_so(options, play, exactly_gaussian):
+    assert not exactly_gaussian(play(Game(config=small(**options)), runs=2))
 
 
-def test_the_one_sided_clip_separates_the_worlds_without_bound(dataset, play):
-    config = DPZVConfig(**SMALL, clip_rule="paper-one-sided")
-    scores = play(Game(config=config), dataset(), runs=4)
+def test_the_one_sided_clip_separates_the_worlds_without_bound(play):
+    config = small(clip_rule="paper-one-sided")
+    scores = play(Game(config=config), runs=4)
     shift = scores.participations[1] * config.clip / config.batch_size
     assert scores.out_scores.max() < -10 * shift
 
 
 @pytest.mark.parametrize("others", ["zero", "saturated"])
-def test_padding_counts_neither_as_the_canary_nor_as_others(others, dataset, play):
+def test_padding_counts_neither_as_the_canary_nor_as_others(others, play):
     """Without noise a score is the count of the canary's rounds times +-C/B exactly, whatever the batches' sizes."""
-    config = DPZVConfig(**{**SMALL, "sampler": "poisson", "sigma": 0.0})
-    scores = play(Game(config=config, others=others, adversary="colluding-clients"), dataset(), runs=40)
+    config = small(sampler="poisson", sigma=0.0)
+    scores = play(Game(config=config, others=others, adversary="colluding-clients"), runs=40)
     unit = config.clip / config.batch_size
     counts = scores.in_scores / unit
     assert np.allclose(counts, counts.round(), atol=1e-9)
@@ -257,11 +255,11 @@ def test_logit_directions_are_gradients():
         assert torch.allclose(got[k], jacobian[:, 0], atol=1e-6)
 
 
-def test_a_canary_that_cannot_saturate_is_an_error_and_not_a_blind_audit(dataset, play):
+def test_a_canary_that_cannot_saturate_is_an_error_and_not_a_blind_audit(play):
     """One hidden unit is dead at the start in about half of all replicas: no embedding direction to send."""
-    config = DPZVConfig(**{**SMALL, "hidden": 1})
+    config = small(hidden=1)
     with refused(r"worst-case canary makes a loss difference of .* more hidden units"):
-        play(Game(config=config), dataset(), runs=8)
+        play(Game(config=config), runs=8)
 
 
 @pytest.mark.parametrize(
@@ -271,21 +269,21 @@ def test_a_canary_that_cannot_saturate_is_an_error_and_not_a_blind_audit(dataset
         ({"config": DPZVConfig(batch_size=13)}, 3, "batch_size is 13"),
     ],
 )
-def test_what_cannot_be_played_is_one_line(game, runs, message, dataset, play):
-    game = Game(**{"config": DPZVConfig(**SMALL), **game})
+def test_what_cannot_be_played_is_one_line(game, runs, message, play):
+    game = Game(**{"config": small(), **game})
     with refused(message):
-        play(game, dataset(), runs=runs)
+        play(game, runs=runs)
 
 
 def test_a_chunk_of_nothing_is_one_line(dataset):
     with refused("chunk is 0, must be a whole number of at least 1"):
-        collect(RealTrials(Game(config=DPZVConfig(**SMALL)), dataset()), 2, Effort(chunk=0))
+        collect(RealTrials(Game(config=small()), dataset()), 2, Effort(chunk=0))
 
 
-def test_a_client_that_is_never_active_cannot_be_scored(dataset, play):
-    config = DPZVConfig(**{**SMALL, "epochs": 1, "compute_times": (100.0, 1.0)})
+def test_a_client_that_is_never_active_cannot_be_scored(play):
+    config = small(epochs=1, compute_times=(100.0, 1.0))
     with refused("client 1 is never active"):
-        play(Game(config=config), dataset(), runs=2)
+        play(Game(config=config), runs=2)
 
 
 def test_canary_clients_act_through_uploads_alone():
@@ -295,11 +293,11 @@ def test_canary_clients_act_through_uploads_alone():
     assert all(isinstance(value, torch.Tensor | tuple | str | int) for value in vars(canary).values())
 
 
-def test_a_server_that_undoes_the_canary_is_noticed(dataset, play, exactly_gaussian):
+def test_a_server_that_undoes_the_canary_is_noticed(play, exactly_gaussian):
     """At a hundred times the default rate the top model turns so far that the embeddings no longer saturate."""
-    far = play(Game(config=DPZVConfig(**{**SMALL, "server_rate": 0.5, "epochs": 40})), dataset(), runs=4)
+    far = play(Game(config=small(server_rate=0.5, epochs=40)), runs=4)
     assert not far.saturated
     assert not exactly_gaussian(far)
-    near = play(Game(config=DPZVConfig(**SMALL)), dataset(), runs=4)
+    near = play(Game(config=small()), runs=4)
     assert near.saturated
     assert exactly_gaussian(near)

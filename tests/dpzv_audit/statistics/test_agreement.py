@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dpzv_audit import audit_scores, verify_claim
+from dpzv_audit import verify_claim
 from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon
 from dpzv_audit.cli import main
 from dpzv_audit.evidence.auditing import mechanism_outcome
@@ -20,20 +20,20 @@ from dpzv_audit.statistics.panel import GAUSSIAN_TESTS
 from dpzv_audit.statistics.sequential import bet_on, likelihood_of
 
 from ...helpers.refusals import refused
+from ...helpers.scores import bound_of, gaussian
 
 DELTA = 1e-5
 
 
 @pytest.fixture(scope="module")
 def scores():
-    rng = np.random.default_rng(4)
-    return rng.normal(2.0, 1.0, 1200), rng.normal(0.0, 1.0, 1000)
+    return gaussian(4, 2.0, 1200, 1000)
 
 
 @pytest.mark.parametrize("name", ["joint", "clopper-pearson", "gaussian", "curve"])
 @pytest.mark.parametrize("error", [0.05, 1e-3])
 def test_a_fixed_test_is_the_estimator_of_its_name(scores, name, error):
-    (bound,) = audit_scores(*scores, delta=DELTA, confidence=1.0 - error, estimators=(name,), seed=7)
+    bound = bound_of(*scores, name, confidence=1.0 - error, seed=7)
     # What the settings hold is 1 - confidence, which is the error but for its last digit.
     spent = 1.0 - (1.0 - error)
     test = fixed_test(*scores, name=name, delta=DELTA, design_error=spent, seed=7)
@@ -45,7 +45,7 @@ def test_a_fixed_test_is_the_estimator_of_its_name(scores, name, error):
 @pytest.mark.parametrize(("name", "follow"), [("sequential", bet_on), ("sequential-gaussian", likelihood_of)])
 @pytest.mark.parametrize("error", [0.05, 1e-3])
 def test_a_sequential_test_is_the_estimator_of_its_name(scores, name, follow, error):
-    (bound,) = audit_scores(*scores, delta=DELTA, confidence=1.0 - error, estimators=(name,), seed=7)
+    bound = bound_of(*scores, name, confidence=1.0 - error, seed=7)
     spent = 1.0 - (1.0 - error)
     test = follow(*permuted(*scores, 7), delta=DELTA)
     assert bound.epsilon_lower == test.epsilon_lower(spent) > 0.0

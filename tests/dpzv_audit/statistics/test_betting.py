@@ -2,9 +2,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import bdtrc
+from scipy.stats import binom
 
-from dpzv_audit.statistics.estimators import audit_scores, can_refute
+from dpzv_audit.statistics.estimators import can_refute
 from dpzv_audit.statistics.sequential import (
     FIRST,
     _Bet,
@@ -17,14 +17,10 @@ from dpzv_audit.statistics.sequential import (
 )
 
 from ...helpers.refusals import refused
+from ...helpers.scores import bound_of, gaussian
 
 DELTA = 1e-5
 ONE = np.ones(1)
-
-
-def gaussian_pairs(seed, mu, n):
-    rng = np.random.default_rng(seed)
-    return rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n)
 
 
 def test_pairs_needed_at_best():
@@ -67,7 +63,7 @@ def path_of(x, y, *epsilons, delta=DELTA):
 
 @pytest.mark.parametrize("cut", [1, 2, 15, 16, 17, 300])
 def test_what_comes_later_changes_nothing(cut):
-    x, y = gaussian_pairs(0, 2.0, 700)
+    x, y = gaussian(0, 2.0, 700)
     best, path = wealth_against(np.array([1.0, 2.0, 3.0]), x, y, delta=DELTA)
     assert np.array_equal(path_of(x[:cut], y[:cut], 1.0, 2.0, 3.0), path[:cut])
     assert path.shape == (700, 3)
@@ -76,7 +72,7 @@ def test_what_comes_later_changes_nothing(cut):
 
 
 def test_each_claim_is_bet_against_by_itself():
-    x, y = gaussian_pairs(0, 2.0, 700)
+    x, y = gaussian(0, 2.0, 700)
     whole = path_of(x, y, 3.0, 1.0, 2.0)
     assert [np.array_equal(path_of(x, y, one)[:, 0], whole[:, g]) for g, one in enumerate((3.0, 1.0, 2.0))] == [
         True
@@ -85,7 +81,7 @@ def test_each_claim_is_bet_against_by_itself():
 
 def test_a_bet_is_fixed_before_its_pair_is_seen():
     # Changing the last pair must not change the wealth before it.
-    x, y = gaussian_pairs(1, 2.0, 200)
+    x, y = gaussian(1, 2.0, 200)
     first = path_of(x, y, 1.0)
     x[-1], y[-1] = 9.0, -9.0
     assert np.array_equal(first[:-1], path_of(x, y, 1.0)[:-1])
@@ -97,10 +93,10 @@ def test_a_bet_is_fixed_before_its_pair_is_seen():
 )
 def test_looking_after_every_pair_keeps_the_error(kind):
     # 100 audits: more than `allowed` reach 20 at any of 600 looks with probability at most 2e-5 if each may with 5%.
-    allowed, exceeded = next(k for k in range(100) if bdtrc(k, 100, 0.05) < 2e-5), 0
+    allowed, exceeded = binom.isf(2e-5, 100, 0.05), 0
     truth = 4.377
     for seed in range(100):
-        x, y = gaussian_pairs(seed, 1.0, 600)
+        x, y = gaussian(seed, 1.0, 600)
         if kind == "swapped":
             x, y = y, x
         elif kind == "rounded":
@@ -111,14 +107,14 @@ def test_looking_after_every_pair_keeps_the_error(kind):
 
 
 def test_power_and_early_stopping():
-    reached = path_of(*gaussian_pairs(2, 3.0, 3000), 0.5, 1.0, 2.0) >= math.log(20.0)
+    reached = path_of(*gaussian(2, 3.0, 3000), 0.5, 1.0, 2.0) >= math.log(20.0)
     assert reached.any(axis=0).all()
     first = np.argmax(reached, axis=0)
     assert first[0] < first[1] < first[2] < 1000
 
 
 def test_separated_worlds_come_near_the_best_there_is():
-    bound = audit_scores([1.0] * 3000, [0.0] * 3000, delta=DELTA, estimators=["sequential"])[0]
+    bound = bound_of([1.0] * 3000, [0.0] * 3000, "sequential")
     assert claims(3000, DELTA, 0.95)[-1] - 0.8 < bound.epsilon_lower <= bound.ceiling
     assert bound.looks == 3000
     assert can_refute(bound)
@@ -169,7 +165,7 @@ def test_pairs_needed_stake_all_and_win_every_time(epsilon, delta):
 def test_wealth_is_the_product_over_every_pair(mu):
     # By definition: W = 1[pays] - e^epsilon 1[costs] - delta, of pairs without an event too; delta is large to be seen.
     epsilons, delta = np.array([0.05, 0.3]), 0.1
-    x, y = gaussian_pairs(5, mu, 70)
+    x, y = gaussian(5, mu, 70)
     best, path = wealth_against(epsilons, x, y, delta=delta)
     assert wealth_against(epsilons, x, y, delta=delta, confidence=1.0 - 1e-12)[0] == pytest.approx(best, abs=1e-9)
     wealth, idle, bets, again = np.full((2, 2), 0.5), 0, [], FIRST

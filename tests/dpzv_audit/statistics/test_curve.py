@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
-from scipy.special import bdtrc
+from scipy.stats import binom
 
-from dpzv_audit.accounting.prv import prv_epsilon
 from dpzv_audit.accounting.sampled import SampledGaussian
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.families import GAUSSIAN, composed_corners, sampled_family
 
 from ...helpers.refusals import refused
+from ...helpers.releases import composed
+from ...helpers.scores import bound_of, gaussian
 
 DELTA = 1e-5
 
@@ -24,7 +25,7 @@ def test_composed_curves_lie_just_below_the_accountants(pair, rate, noise, round
     assert np.all(np.diff(alpha) >= 0.0)
     assert np.all(np.diff(beta) <= 1e-15)
     for delta in (1e-5, 1e-2):
-        truth = prv_epsilon(kind=pair, rate=rate, noise=noise, rounds=rounds, delta=delta).epsilon
+        truth = composed(pair, rate, noise, rounds, delta).epsilon
         found = float(np.max(1.0 - beta - np.exp(truth.estimate) * alpha))
         assert delta * 0.9999 <= found <= delta * 1.003
 
@@ -46,11 +47,8 @@ def test_the_bound_of_a_sampled_mechanism():
     worlds = ((rng.random((5, n)) < 0.3) + rng.normal(size=(5, n)), rng.normal(size=(5, n)))
     scores = [pair.loss(world).sum(axis=0) for world in worlds]
     family = sampled_family(rate=0.3, rounds=5)
-    bound = audit_scores(*scores, delta=DELTA, estimators=["curve"], family=family)[0]
-    truth = max(
-        prv_epsilon(kind=kind, rate=0.3, noise=1.0, rounds=5, delta=DELTA).epsilon.estimate
-        for kind in ("remove", "add")
-    )
+    bound = bound_of(*scores, "curve", family=family)
+    truth = max(composed(kind, 0.3, 1.0, 5, DELTA).epsilon.estimate for kind in ("remove", "add"))
     assert 0.6 * truth < bound.epsilon_lower <= truth
     assert bound.mu_lower is None
     assert "sampled-gaussian(rate=0.3, rounds=5, pair=remove)" in bound.assumes
@@ -62,27 +60,26 @@ def test_the_curve_sees_more_than_one_threshold_with_two_limits():
     rng = np.random.default_rng(5)
     rows = []
     for seed in range(20):
-        scores = rng.normal(1, 1, 2000), rng.normal(0, 1, 2000)
-        rows.append(audit_scores(*scores, delta=DELTA, estimators=["curve", "gaussian"], seed=seed))
-    curve, gaussian = (np.mean([row[i].epsilon_lower for row in rows]) for i in (0, 1))
-    assert curve > gaussian + 0.1
+        rows.append(audit_scores(*gaussian(rng, 1.0, 2000), delta=DELTA, estimators=["curve", "gaussian"], seed=seed))
+    curve, counts = (np.mean([row[i].epsilon_lower for row in rows]) for i in (0, 1))
+    assert curve > counts + 0.1
 
 
 @pytest.mark.parametrize("kind", ["plain", "swapped", "rounded", "heavy"])
 @pytest.mark.parametrize("audits", [30, pytest.param(100, marks=pytest.mark.slow)])
 def test_coverage_whatever_the_scores_look_like(kind, audits):
     # Audits at 95%: more than `allowed` with probability at most 2e-5 each, four cells.
-    rng, allowed = np.random.default_rng(6), next(k for k in range(audits) if bdtrc(k, audits, 0.05) < 2e-5)
+    rng, allowed = np.random.default_rng(6), binom.isf(2e-5, audits, 0.05)
     exceeded = 0
     for seed in range(audits):
-        inside, outside = rng.normal(1, 1, 300), rng.normal(0, 1, 300)
+        inside, outside = gaussian(rng, 1.0, 300)
         if kind == "swapped":
             inside, outside = outside, inside
         elif kind == "rounded":
             inside, outside = np.round(inside), np.round(outside)
         elif kind == "heavy":
             inside, outside = inside**9, outside**9
-        exceeded += audit_scores(inside, outside, delta=DELTA, estimators=["curve"], seed=seed)[0].mu_lower > 1.0
+        exceeded += bound_of(inside, outside, "curve", seed=seed).mu_lower > 1.0
     assert exceeded <= allowed
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.special import bdtrc
+from scipy.stats import binom
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
 from dpzv_audit.statistics.binomial import upper_limit
@@ -22,17 +22,13 @@ from dpzv_audit.statistics.thresholds import (
 )
 
 from ...helpers.refusals import refused
+from ...helpers.scores import bound_of, gaussian
 
 DELTA = 1e-5
 
 
-def gaussian_scores(seed, mu, n=500):
-    rng = np.random.default_rng(seed)
-    return rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n)
-
-
 def rounded_scores(seed, mu):
-    inside, outside = gaussian_scores(seed, mu)
+    inside, outside = gaussian(seed, mu)
     return np.round(inside), np.round(outside)
 
 
@@ -52,23 +48,13 @@ def randomised_response(seed, epsilon):
     return (rng.random(500) < truth) * 1.0, (rng.random(500) >= truth) * 1.0
 
 
-def most_exceedances(audits, chance=0.05, false_alarm=1e-5):
-    """The least count that a valid bound passes with probability at most `false_alarm`."""
-    return next(k for k in range(audits + 1) if bdtrc(k, audits, chance) <= false_alarm)
-
-
-def test_allowed_count_is_the_exact_binomial_tail():
-    # 1,000 audits at nominal 5%: 73 is what a false-alarm rate of 1e-3 allows.
-    assert most_exceedances(1000, false_alarm=1e-3) == 73
-
-
 @pytest.mark.parametrize(
     ("scores", "parameter", "epsilon", "names"),
     [
-        (gaussian_scores, 0.388, epsilon_from_mu(0.388, DELTA), ("joint", "clopper-pearson", "gaussian")),
-        (gaussian_scores, 1.0, epsilon_from_mu(1.0, DELTA), ("joint", "clopper-pearson", "gaussian")),
-        (gaussian_scores, 3.0, epsilon_from_mu(3.0, DELTA), ("joint", "clopper-pearson", "gaussian")),
-        (gaussian_scores, 0.0, 0.0, ("joint", "clopper-pearson", "gaussian")),
+        (gaussian, 0.388, epsilon_from_mu(0.388, DELTA), ("joint", "clopper-pearson", "gaussian")),
+        (gaussian, 1.0, epsilon_from_mu(1.0, DELTA), ("joint", "clopper-pearson", "gaussian")),
+        (gaussian, 3.0, epsilon_from_mu(3.0, DELTA), ("joint", "clopper-pearson", "gaussian")),
+        (gaussian, 0.0, 0.0, ("joint", "clopper-pearson", "gaussian")),
         (paired_scores, 1.0, epsilon_from_mu(1.0, DELTA), ("clopper-pearson", "gaussian")),
         (rounded_scores, 1.0, epsilon_from_mu(1.0, DELTA), ("joint", "clopper-pearson", "gaussian")),
         (laplace_scores, 1.0, 1.0, ("joint", "clopper-pearson")),
@@ -82,7 +68,7 @@ def test_coverage_of_mechanisms_with_known_epsilon(scores, parameter, epsilon, n
     bounds = [audit_scores(*scores(seed, parameter), delta=DELTA, estimators=names) for seed in range(audits)]
     for place in range(len(names)):
         exceeded = sum(bound[place].epsilon_lower > epsilon + 1e-12 for bound in bounds)
-        assert exceeded <= most_exceedances(audits), names[place]
+        assert exceeded <= binom.isf(1e-5, audits, 0.05), names[place]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +78,7 @@ def test_coverage_of_mechanisms_with_known_epsilon(scores, parameter, epsilon, n
 def test_power_on_gaussian_scores(mu, n, audits, least):
     # The floors lie at least four standard errors below the means (1.60, 3.53), (4.57, 14.9), (0.75, 1.27),
     # so a build with this power fails one of the six cells with probability below 2e-4.
-    bounds = [audit_scores(*gaussian_scores(seed, mu, n), delta=DELTA) for seed in range(audits)]
+    bounds = [audit_scores(*gaussian(seed, mu, n), delta=DELTA) for seed in range(audits)]
     for place, floor in enumerate(least):
         assert np.mean([bound[place].epsilon_lower for bound in bounds]) >= floor
 
@@ -149,7 +135,7 @@ def test_perfect_separation_reaches_the_ceiling_which_has_a_closed_form():
 
 
 def test_the_bound_is_what_the_counts_of_the_rule_prove():
-    inside, outside = gaussian_scores(3, 1.5, 1500)
+    inside, outside = gaussian(3, 1.5, 1500)
     rule = Rule(threshold=2.0, in_is_high=True, strict_on_fpr=True, share=0.8, fitted=True)
     found = error_counts(inside, outside, rule)
     false_positives, false_negatives = found.false_positives, found.false_negatives
@@ -205,7 +191,7 @@ def test_any_finite_scores_give_a_bound_between_nothing_and_the_ceiling(inside, 
 @settings(max_examples=25, deadline=None)
 def test_invariance_under_scale_and_sign(seed, mu, scale):
     # Worlds that a pilot can tell apart: where it promises nothing all rules tie, and their order decides.
-    inside, outside = gaussian_scores(seed, mu, 300)
+    inside, outside = gaussian(seed, mu, 300)
     expected = [bound.epsilon_lower for bound in audit_scores(inside, outside, delta=DELTA)]
     for changed in ((scale * inside, scale * outside), (-inside, -outside)):
         found = [bound.epsilon_lower for bound in audit_scores(*changed, delta=DELTA)]
@@ -216,7 +202,7 @@ def test_invariance_under_scale_and_sign(seed, mu, scale):
 @settings(max_examples=25, deadline=None)
 def test_invariance_under_shift(seed, shift):
     # Multiples of 2^-20 shifted by whole numbers are exact, so no two scores change their order.
-    inside, outside = (np.round(x * 2.0**20) / 2.0**20 for x in gaussian_scores(seed, 1.0, 300))
+    inside, outside = (np.round(x * 2.0**20) / 2.0**20 for x in gaussian(seed, 1.0, 300))
     expected = [bound.epsilon_lower for bound in audit_scores(inside, outside, delta=DELTA)]
     found = [bound.epsilon_lower for bound in audit_scores(inside + shift, outside + shift, delta=DELTA)]
     assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
@@ -227,7 +213,7 @@ def test_swapping_the_sides_changes_the_tail_at_most():
     # the mean of 40 differences has a standard error of about 0.04.
     differences = []
     for seed in range(40):
-        inside, outside = gaussian_scores(seed, 1.0, 1000)
+        inside, outside = gaussian(seed, 1.0, 1000)
         one, other = (audit_scores(*pair, delta=DELTA)[0] for pair in ((inside, outside), (outside, inside)))
         assert one.ceiling == other.ceiling
         differences.append(one.epsilon_lower - other.epsilon_lower)
@@ -235,7 +221,7 @@ def test_swapping_the_sides_changes_the_tail_at_most():
 
 
 def test_the_answer_follows_from_the_seed_alone_and_leaves_its_input_be():
-    inside, outside = gaussian_scores(1, 1.0)
+    inside, outside = gaussian(1, 1.0)
     before = inside.copy()
     first = audit_scores(inside, outside, delta=DELTA, seed=5)
     assert audit_scores(inside.tolist(), outside.tolist(), delta=DELTA, seed=5) == first
@@ -244,7 +230,7 @@ def test_the_answer_follows_from_the_seed_alone_and_leaves_its_input_be():
 
 
 def test_more_confidence_never_proves_more_at_one_rule():
-    inside, outside = gaussian_scores(2, 2.0, 2000)
+    inside, outside = gaussian(2, 2.0, 2000)
     values = [
         [b.epsilon_lower for b in audit_scores(inside, outside, delta=DELTA, confidence=c)] for c in (0.5, 0.95, 0.999)
     ]
@@ -275,8 +261,7 @@ def test_the_pilot_is_random_complete_and_pairs_stay_together():
     assert np.array_equal(other_pilot, pilot + 0.5)
 
 
-def test_a_rule_finds_the_direction_and_the_tail():
-    rng = np.random.default_rng(0)
+def test_a_rule_finds_the_direction_and_the_tail(rng):
 
     def objective(strict, other):
         return np.log(np.maximum(1.0 - other, 1e-12)) - np.log(strict)
@@ -297,7 +282,7 @@ def test_fewer_scores_than_a_pilot_needs_prove_nothing_and_say_so():
 
 
 def test_every_registered_estimator_fills_in_its_bound():
-    inside, outside = gaussian_scores(0, 1.0)
+    inside, outside = gaussian(0, 1.0)
     bounds = audit_scores(inside, outside, delta=1e-3, confidence=0.9, estimators=tuple(ESTIMATORS))
     for (name, entry), bound in zip(ESTIMATORS.items(), bounds, strict=True):
         assert (bound.name, bound.claim_kind) == (name, entry.claim_kind)
@@ -318,17 +303,16 @@ def test_every_registered_estimator_fills_in_its_bound():
 
 
 def test_mu_converts_by_the_gaussian_curve():
-    curve = audit_scores(*gaussian_scores(0, 2.0), delta=1e-6, estimators=["gaussian"])[0]
+    curve = bound_of(*gaussian(0, 2.0), "gaussian", delta=1e-6)
     assert curve.mu_lower > 1.0
     assert curve.epsilon_lower == epsilon_from_mu(curve.mu_lower, 1e-6)
 
 
-def test_a_gaussian_bound_gates_only_where_told_and_not_contradicted():
-    gaussian_view = gaussian_scores(0, 1.0, 2000)
+def test_a_gaussian_bound_gates_only_where_told_and_not_contradicted(rng):
+    gaussian_view = gaussian(0, 1.0, 2000)
     for told, gates in ((False, False), (True, True)):
         bounds = audit_scores(*gaussian_view, delta=DELTA, exactly_gaussian=told)
         assert [can_refute(bound) for bound in bounds] == [True, gates]
-    rng = np.random.default_rng(0)
     laplace = rng.laplace(1, 1, 10_000), rng.laplace(0, 1, 10_000)
     bound, curve = audit_scores(*laplace, delta=DELTA, exactly_gaussian=True)
     assert bound.epsilon_lower <= 1.0
@@ -340,7 +324,7 @@ def test_a_gaussian_bound_gates_only_where_told_and_not_contradicted():
 @pytest.mark.parametrize(("n_in", "n_out"), [(7, 200), (200, 7)])
 def test_too_few_scores_to_test_gate_nothing(n_in, n_out):
     scores = np.linspace(4.0, 5.0, n_in), np.linspace(0.0, 1.0, n_out)
-    curve = audit_scores(*scores, delta=DELTA, estimators=["gaussian"], exactly_gaussian=True)[0]
+    curve = bound_of(*scores, "gaussian", exactly_gaussian=True)
     assert "too few scores" in curve.assumes
     assert not can_refute(curve)
 

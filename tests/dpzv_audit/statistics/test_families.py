@@ -6,6 +6,8 @@ from scipy.special import ndtr
 
 from dpzv_audit.statistics.families import FAMILIES, GAUSSIAN, LAPLACE, PURE
 
+from ...helpers.scores import gaussian
+
 ALPHA = np.concatenate([[0.0, 1e-12, 1e-6], np.linspace(1e-3, 1.0, 400)])
 THETAS = (0.05, 1.0, 4.0)
 
@@ -49,7 +51,7 @@ def test_curves_of_simulated_mechanisms():
     # 200,000 draws a side: a rate strays by 5 standard errors of at most 0.0012 with probability below 1e-6.
     rng, n = np.random.default_rng(0), 200_000
     worlds = {
-        GAUSSIAN: (rng.normal(1.3, 1, n), rng.normal(0, 1, n)),
+        GAUSSIAN: gaussian(rng, 1.3, n),
         LAPLACE: (rng.laplace(1.3, 1, n), rng.laplace(0, 1, n)),
         PURE: (rng.random(n) < 1 / (1 + np.exp(-1.3)), rng.random(n) >= 1 / (1 + np.exp(-1.3))),
     }

@@ -3,23 +3,19 @@ from bisect import bisect_left
 
 import numpy as np
 import pytest
-from scipy.special import bdtrc
+from scipy.stats import binom
 
 from dpzv_audit.statistics.assumptions import permuted
-from dpzv_audit.statistics.estimators import audit_scores, can_refute
+from dpzv_audit.statistics.estimators import can_refute
 from dpzv_audit.statistics.sequential import ESTIMATED, _largest, evidence_against, likelihood_of
 
 from ...helpers.refusals import refused
-
-
-def pairs(seed, mu, n):
-    rng = np.random.default_rng(seed)
-    return rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n)
+from ...helpers.scores import bound_of, gaussian
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.5, 1.5, 6.0])
 def test_the_largest_likelihood_by_brute_force(mu):
-    x, y = pairs(0, 2.0, 30)
+    x, y = gaussian(0, 2.0, 30)
     best = -np.inf
     for s in np.linspace(0.6, 3.0, 601):
         for d in np.linspace(0.0, mu * s, 41):
@@ -31,7 +27,7 @@ def test_the_largest_likelihood_by_brute_force(mu):
 
 
 def test_shift_and_scale_drop_out_and_the_first_pairs_only_estimate():
-    x, y = pairs(1, 2.0, 500)
+    x, y = gaussian(1, 2.0, 500)
     mus = np.array([0.5, 1.0])
     for n in (3, 9, ESTIMATED, ESTIMATED + 1, 13, 100, 500):
         whole = evidence_against(mus, x[:n], y[:n])
@@ -42,7 +38,7 @@ def test_shift_and_scale_drop_out_and_the_first_pairs_only_estimate():
 
 
 def test_the_result_does_not_depend_on_the_blocks(monkeypatch):
-    x, y = pairs(1, 2.0, 500)
+    x, y = gaussian(1, 2.0, 500)
     whole = evidence_against(np.array([0.5, 1.0]), x, y)
     monkeypatch.setattr("dpzv_audit.statistics.sequential._BLOCK", 7)
     assert evidence_against(np.array([0.5, 1.0]), x, y) == pytest.approx(whole, abs=1e-8)
@@ -51,9 +47,9 @@ def test_the_result_does_not_depend_on_the_blocks(monkeypatch):
 @pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
 def test_looking_after_every_pair_keeps_the_error(mu):
     # 300 audits of 500 pairs: more than `allowed` with probability at most 3e-5 if each errs with 5%.
-    allowed, exceeded = next(k for k in range(300) if bdtrc(k, 300, 0.05) < 3e-5), 0
+    allowed, exceeded = binom.isf(3e-5, 300, 0.05), 0
     for seed in range(300):
-        exceeded += bool(evidence_against(np.array([mu]), *pairs(seed, mu, 500))[0] >= math.log(20.0))
+        exceeded += bool(evidence_against(np.array([mu]), *gaussian(seed, mu, 500))[0] >= math.log(20.0))
     assert exceeded <= allowed
 
 
@@ -81,15 +77,15 @@ def test_power_is_what_information_promises():
     # Mean of 30 first times; their standard error is a tenth of the promised number.
     times = []
     for seed in range(30):
-        x, y = pairs(seed, 1.0, 3000)
+        x, y = gaussian(seed, 1.0, 3000)
         # The largest ratio so far never falls, so the first time is bisected for.
         times.append(bisect_left(range(3000), True, key=lambda n: refutes(x[:n], y[:n], 0.5)))
     assert np.mean(times) == pytest.approx(expected_pairs(0.5, 1.0), rel=0.5)
 
 
 def test_the_estimator_searches_the_largest():
-    x, y = pairs(2, 1.0, 4000)
-    bound = audit_scores(x, y, delta=1e-5, estimators=["sequential-gaussian"], exactly_gaussian=True)[0]
+    x, y = gaussian(2, 1.0, 4000)
+    bound = bound_of(x, y, "sequential-gaussian", exactly_gaussian=True)
     assert [refutes(*permuted(x, y, 0), bound.mu_lower * factor) for factor in (0.9999, 1.01)] == [True, False]
     assert 0.75 < bound.mu_lower < 1.0
     assert can_refute(bound)
@@ -98,7 +94,7 @@ def test_the_estimator_searches_the_largest():
 
 def test_constant_and_few_scores_prove_nothing():
     for inside, outside in (([1.0] * 100, [0.0] * 100), ([1.0, 2.0], [0.0, 0.5])):
-        bound = audit_scores(inside, outside, delta=1e-5, estimators=["sequential-gaussian"])[0]
+        bound = bound_of(inside, outside, "sequential-gaussian")
         assert bound.epsilon_lower == bound.mu_lower == 0.0
 
 
@@ -118,8 +114,7 @@ def test_wrong_input_is_named(make, words):
 
 @pytest.mark.parametrize("scale", [1e-120, 1e-3, 1e120])
 def test_units_of_the_scores_do_not_matter(scale):
-    rng = np.random.default_rng(4)
-    x, y = rng.normal(3.0, 1.0, 120), rng.normal(0.0, 1.0, 120)
+    x, y = gaussian(4, 3.0, 120)
     plain, scaled = (evidence_against(np.array([0.3, 1.0, 2.0]), unit * x, unit * y) for unit in (1.0, scale))
     assert plain[0] > 5.0
     assert scaled == pytest.approx(plain, rel=1e-6)

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import bdtr, bdtrc
-from scipy.stats import nct
+from scipy.stats import binom, nct
 from scipy.stats import t as student
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
@@ -14,15 +13,11 @@ from dpzv_audit.statistics.fixed import ON_MEANS, MeansTest, fixed_test, unseen
 from dpzv_audit.statistics.means import chance_of_means, mu_of_means, standard_errors_apart
 
 from ...helpers.places import ROOT
+from ...helpers.scores import bound_of, gaussian
 
 DELTA = 1e-5
 CELL = 0.02
 WORD = {"exactly_gaussian": True}
-
-
-def sides(seed, mu, n=500, m=None):
-    rng = np.random.default_rng(seed)
-    return rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, m or n)
 
 
 def told(scores, error=0.05, assumes=""):
@@ -54,13 +49,13 @@ def test_the_bound_by_means_is_wrong_as_often_as_it_says(mu, n):
     unit = np.sqrt(2.0 / n)
     apart = np.abs(mu / unit + rng.normal(size=draws)) / np.sqrt(rng.chisquare(2 * n - 2, draws) / (2 * n - 2))
     exceeded = sum(chance_of_means(t, mu, n, n) <= error for t in apart)
-    assert exceeded <= next(k for k in range(draws) if bdtrc(k, draws, error) <= 4e-6)
-    assert exceeded >= next(k for k in range(draws) if bdtr(k, draws, 0.9 * error) > 4e-6)
+    assert exceeded <= binom.isf(4e-6, draws, error)
+    assert exceeded >= binom.ppf(4e-6, draws, 0.9 * error)
 
 
 @pytest.mark.parametrize(("mu", "n", "m"), [(0.2, 4000, 1000), (3.0, 20, 60), (24.0, 10_000, 10_000)])
 def test_the_bound_inverts_the_chance(mu, n, m):
-    t = standard_errors_apart(*sides(1, mu, n, m))
+    t = standard_errors_apart(*gaussian(1, mu, n, m))
     for error in (0.025, 1e-6, 1e-30):
         found = mu_of_means(t, n, m, error)
         assert found == 0.0 or chance_of_means(t, found, n, m) <= error
@@ -70,7 +65,7 @@ def test_the_bound_inverts_the_chance(mu, n, m):
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, -1.0, 2.0**60, 1e300])
 def test_distance_of_means_by_the_textbook(scale):
-    x, y = sides(5, 1.5, 40, 25)
+    x, y = gaussian(5, 1.5, 40, 25)
     squares = 39 * np.var(x, ddof=1) + 24 * np.var(y, ddof=1)
     expected = abs(x.mean() - y.mean()) / np.sqrt(squares / 63 * (1 / 40 + 1 / 25))
     assert standard_errors_apart(scale * x, scale * y) == pytest.approx(expected, rel=1e-9)
@@ -80,15 +75,15 @@ def test_distance_of_means_by_the_textbook(scale):
 @pytest.mark.parametrize(("mu", "n", "most"), [(24.0, 2000, 22.0), (1.0, 60, 0.3)])
 def test_gaussian_proves_what_counts_cannot(mu, n, most):
     """Of 2,000 scores a side counts prove a mu of 5.9 at most, and of 60 with a true 1 half as much as the means."""
-    found = told(sides(3, mu, n))
-    counts = fixed_test(*sides(3, mu, n), name="gaussian", delta=DELTA, design_error=0.05)
+    found = told(gaussian(3, mu, n))
+    counts = fixed_test(*gaussian(3, mu, n), name="gaussian", delta=DELTA, design_error=0.05)
     assert max(most, 1.5 * counts.proved(0.05)) < found.proved(0.05) < mu
     assert found.epsilon_lower(0.05) == epsilon_from_mu(found.proved(0.05), DELTA)
 
 
 def test_the_error_is_shared_and_the_p_value_is_that_of_the_bound():
     for seed, mu in ((0, 0.3), (1, 1.0), (2, 9.0)):
-        test = told(sides(seed, mu))
+        test = told(gaussian(seed, mu))
         counts = replace(test, apart=None)
         for error in (0.05, 1e-4):
             by_means = mu_of_means(test.apart, 500, 500, ON_MEANS * error)
@@ -103,7 +98,7 @@ def test_the_error_is_shared_and_the_p_value_is_that_of_the_bound():
 
 
 def test_what_is_as_good_as_without_noise_proves_the_largest_mu_that_is_looked_for():
-    test = told(sides(0, 1e6))
+    test = told(gaussian(0, 1e6))
     assert test.proved(0.05) == test.provable(0.05) == 100.0
     assert test.epsilon_lower(0.05) == test.ceiling(0.05)
     assert test.ceiling(0.05) == unseen(500, 500, name="gaussian", delta=DELTA).ceiling(0.05)
@@ -141,7 +136,7 @@ def test_means_take_no_part_where_scores_contradict_the_word(make, built):
 
 
 def test_nobody_s_word_no_means_and_with_it_the_rule_says_how_the_error_is_spent():
-    scores = sides(0, 24.0)
+    scores = gaussian(0, 24.0)
     given = {"delta": DELTA, "estimators": ["gaussian"]}
     (alone,) = audit_scores(*scores, **given)
     (bound,) = audit_scores(*scores, exactly_gaussian=True, **given)
@@ -175,7 +170,7 @@ def test_no_score_has_seen_the_tails_at_an_ordinary_distance_either(shift, truth
     for seed in range(60):
         rng = np.random.default_rng([seed, int(shift)])
         scores = rng.standard_t(60, 500) + shift, rng.standard_t(60, 500)
-        (bound,) = audit_scores(*scores, delta=DELTA, estimators=["gaussian"], **WORD)
+        bound = bound_of(*scores, "gaussian", **WORD)
         wrong += can_refute(bound) and bound.epsilon_lower > truth
     assert abs(wrong - said) <= 14
     page = (ROOT / "docs" / "guide" / "statistics.md").read_text()

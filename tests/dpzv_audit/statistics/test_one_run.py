@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import bdtr, bdtrc, ndtr
+from scipy.special import bdtr, ndtr
 from scipy.stats import binom
 
 from dpzv_audit.statistics import one_run
@@ -23,6 +23,7 @@ from dpzv_audit.statistics.one_run import (
 from dpzv_audit.statistics.settings import AuditSettings
 
 from ...helpers.refusals import refused
+from ...helpers.scores import bound_of, gaussian
 
 DELTA = 1e-5
 
@@ -74,8 +75,7 @@ def test_what_delta_allows_is_found_however_far_the_bulk_is_below(r, v):
 
 
 @pytest.mark.parametrize("family", [GAUSSIAN, LAPLACE, PURE], ids=lambda f: f.name)
-def test_the_recursion_by_the_letter(family):
-    rng = np.random.default_rng(0)
+def test_the_recursion_by_the_letter(family, rng):
     answers = []
     for _ in range(40):
         m = int(rng.integers(5, 400))
@@ -175,8 +175,7 @@ def test_a_score_between_the_thresholds_is_no_guess_and_none_is_two():
 
 
 def test_a_slow_promise_is_asked_seldom_and_finds_the_best():
-    rng = np.random.default_rng(2)
-    canaries = draw_canaries(rng.normal(2, 1, 2000), rng.normal(0, 1, 2000), AuditSettings(delta=DELTA))
+    canaries = draw_canaries(*gaussian(2, 2.0, 2000), AuditSettings(delta=DELTA))
     asked = []
 
     def promise(made, right):
@@ -206,26 +205,23 @@ def test_bounds_of_both_kinds_and_directions(coin_flips, high):
 
 
 @pytest.mark.parametrize("high", [1.0, -1.0])
-def test_of_sides_far_apart_nearly_every_canary_is_guessed(high):
+def test_of_sides_far_apart_nearly_every_canary_is_guessed(high, rng):
     """Gaussian sides a thousand deviations apart: no guess is wrong, and those beyond the pilot's scores are few."""
-    rng = np.random.default_rng(0)
     inside, outside = (high * (side * 1000.0 + rng.standard_normal(300)) for side in (1.0, 0.0))
-    (bound,) = audit_scores(inside, outside, delta=DELTA, estimators=("one-run",), coin_flips=True)
+    bound = bound_of(inside, outside, "one-run", coin_flips=True)
     assert bound.ceiling > bound.epsilon_lower > bound.ceiling - 0.1 > 4.0
 
 
 def test_canaries_of_one_training_that_share_their_noise():
     # All scores shifted by one common draw: canaries of one training are no independent runs.
     # 60 audits at 95%; more than `allowed` exceed the truth with probability below 1e-5.
-    allowed = next(k for k in range(60) if bdtrc(k, 60, 0.05) < 1e-5)
+    allowed = binom.isf(1e-5, 60, 0.05)
     exceeded = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
         bits, common = rng.random(1500) < 0.5, rng.normal() * 3.0
         scores = bits * 1.0 + rng.normal(size=1500) + common
-        bound = audit_scores(
-            scores[bits], scores[~bits], delta=DELTA, estimators=["one-run"], coin_flips=True, seed=seed
-        )[0]
+        bound = bound_of(scores[bits], scores[~bits], "one-run", coin_flips=True, seed=seed)
         exceeded += bound.epsilon_lower > 4.377
     assert exceeded <= allowed
 

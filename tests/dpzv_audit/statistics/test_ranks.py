@@ -10,6 +10,7 @@ from dpzv_audit.statistics.one_run import coin_test
 from dpzv_audit.statistics.thresholds import candidate_rates, rounding_of
 
 from ...helpers.refusals import refused
+from ...helpers.scores import bound_of, gaussian
 
 DELTA = 1e-5
 THRESHOLDS = ("joint", "clopper-pearson", "gaussian", "one-run")
@@ -89,7 +90,7 @@ def test_strictly_increasing_maps_leave_all_threshold_bounds_as_they_are(laws_dr
 
 def test_maps_leave_bets_on_coins_of_many_trainings_as_they_are():
     rng = np.random.default_rng(4)
-    inside, outside = rng.normal(2.0, 1.0, 200), rng.normal(size=200)
+    inside, outside = gaussian(rng, 2.0, 200)
 
     def tested(one, other):
         trainings = [(one[k : k + 40], other[k : k + 40]) for k in range(0, 200, 40)]
@@ -103,8 +104,7 @@ def test_maps_leave_bets_on_coins_of_many_trainings_as_they_are():
 
 @pytest.mark.parametrize("big", [1e12, 1e30, np.finfo(float).max, np.inf])
 def test_one_huge_score_in_a_hundred_takes_nothing_from_a_bound(big):
-    rng = np.random.default_rng(0)
-    inside, outside = rng.normal(3.0, 1.0, 1000), rng.normal(size=1000)
+    inside, outside = gaussian(0, 3.0, 1000)
     for side in (inside, outside):
         side[::100] = -big
     low = [np.where(side == -big, -50.0, side) for side in (inside, outside)]
@@ -117,7 +117,7 @@ def test_one_huge_score_in_a_hundred_takes_nothing_from_a_bound(big):
 def test_rounding_that_differs_by_side_proves_nothing_and_is_said(name, kind):
     value = kind(0.6)
     inside, outside = np.full(300, value), np.full(300, np.nextafter(value, kind(1.0)))
-    (bound,) = audit_scores(inside, outside, delta=DELTA, estimators=[name])
+    bound = bound_of(inside, outside, name)
     assert bound.epsilon_lower == 0.0
     assert f"within 4 units in the last place of {np.dtype(kind)} of the next one" in bound.threshold_rule
 
@@ -163,15 +163,14 @@ def test_whole_numbers_that_no_double_holds_are_refused(scores):
 
 
 def test_infinite_scores_are_ordered_and_what_needs_finite_ones_says_so():
-    rng = np.random.default_rng(5)
-    inside, outside = rng.normal(1.0, 1.0, 600), rng.normal(size=600)
+    inside, outside = gaussian(5, 1.0, 600)
     inside[:30] = np.inf
-    gaussian, ratio = audit_scores(
+    bound, ratio = audit_scores(
         inside, outside, delta=DELTA, estimators=["gaussian", "sequential-gaussian"], exactly_gaussian=True
     )
-    assert "30 of them are infinite" in gaussian.assumes
-    assert gaussian.mu_lower > 0.0
-    assert "standard errors apart" not in gaussian.threshold_rule
+    assert "30 of them are infinite" in bound.assumes
+    assert bound.mu_lower > 0.0
+    assert "standard errors apart" not in bound.threshold_rule
     assert (ratio.epsilon_lower, ratio.ceiling) == (0.0, 0.0)
     assert "30 scores are infinite" in ratio.threshold_rule
     found = verify_claim(scores=(inside, outside), epsilon=0.1, delta=DELTA, exactly_gaussian=True)

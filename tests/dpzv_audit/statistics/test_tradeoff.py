@@ -1,17 +1,19 @@
 import json
-import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.special import bdtr, bdtrc, ndtr, ndtri
+from scipy.special import bdtr, ndtr, ndtri
+from scipy.stats import binom
 
 from dpzv_audit.base.findings import to_jsonable
 from dpzv_audit.statistics.tradeoff import empirical_tradeoff
 
+from ...helpers.memory import memory_below
 from ...helpers.refusals import refused
+from ...helpers.scores import gaussian
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -31,10 +33,10 @@ def brute_force(inside, outside, alpha):
 def test_the_band_holds_the_whole_true_curve(n_in, n_out):
     # 400 bands at 90%: more misses than `allowed` have probability below 1e-5 if each misses with 10%.
     rng = np.random.default_rng(7)
-    allowed = next(k for k in range(400) if bdtrc(k, 400, 0.1) < 1e-5)
+    allowed = binom.isf(1e-5, 400, 0.1)
     misses = 0
     for _ in range(400):
-        band = empirical_tradeoff(rng.normal(1.2, 1, n_in), rng.normal(0, 1, n_out), confidence=0.9)
+        band = empirical_tradeoff(*gaussian(rng, 1.2, n_in, n_out), confidence=0.9)
         truth = gaussian_truth(np.array(band.alpha), 1.2)
         misses += bool(np.any(truth < np.array(band.empirical_low)) or np.any(truth > np.array(band.empirical_high)))
     assert misses <= allowed
@@ -47,7 +49,7 @@ def test_the_band_holds_with_ties():
     k = np.arange(-1, 5)
     above_out, below_in = 1.0 - np.where(k < 0, 0.0, bdtr(k, 4, 0.3)), np.where(k < 0, 0.0, bdtr(k, 4, 0.6))
     truth = np.array([below_in[above_out <= a + 1e-15].min() for a in grid])
-    allowed = next(c for c in range(300) if bdtrc(c, 300, 0.1) < 1e-5)
+    allowed = binom.isf(1e-5, 300, 0.1)
     misses = 0
     for _ in range(300):
         band = empirical_tradeoff(rng.binomial(4, 0.6, 200), rng.binomial(4, 0.3, 150), confidence=0.9)
@@ -59,7 +61,7 @@ def test_the_band_narrows_and_the_curve_nears_the_truth():
     rng = np.random.default_rng(1)
     widths = []
     for n in (100, 1000, 50_000):
-        band = empirical_tradeoff(rng.normal(1, 1, n), rng.normal(0, 1, n))
+        band = empirical_tradeoff(*gaussian(rng, 1.0, n))
         widths.append(np.max(np.subtract(band.empirical_high, band.empirical_low)[5:-5]))
     assert widths[0] > widths[1] > widths[2]
     assert widths[2] < 0.12
@@ -99,8 +101,7 @@ def test_the_band_of_one_score_a_side_by_hand(confidence):
 
 
 def test_direction_and_monotone_maps():
-    rng = np.random.default_rng(2)
-    inside, outside = rng.normal(1, 1, 200), rng.normal(0, 1, 200)
+    inside, outside = gaussian(2, 1.0, 200)
     curve = empirical_tradeoff(inside, outside)
     assert empirical_tradeoff(np.exp(inside), np.exp(outside)) == curve
     assert empirical_tradeoff(-inside, -outside, in_is_high=False) == curve
@@ -127,11 +128,7 @@ def test_wrong_input_is_named(arguments, options, words):
 
 
 def test_a_curve_of_many_scores_takes_a_few_times_their_memory():
-    rng = np.random.default_rng(0)
-    inside, outside = rng.normal(1.0, 1.0, 200_000), rng.normal(0.0, 1.0, 200_000)
+    inside, outside = gaussian(0, 1.0, 200_000)
     empirical_tradeoff(inside[:9], outside[:9])  # what is loaded once
-    tracemalloc.start()
-    empirical_tradeoff(inside, outside)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 3 * (inside.nbytes + outside.nbytes), "rates of every threshold took 9 times the scores"
+    with memory_below(3 * (inside.nbytes + outside.nbytes)):  # rates of every threshold took 9 times the scores
+        empirical_tradeoff(inside, outside)

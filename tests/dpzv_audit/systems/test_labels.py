@@ -1,9 +1,10 @@
 """Labels of a transcript are read from CSV, lines or an array, and what is wrong is one line that names its place."""
 
+import re
+
 import numpy as np
 import pytest
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.systems.labels import read_labels
 
 from ...helpers.refusals import refused
@@ -52,11 +53,9 @@ def test_labels_are_read_from_an_array(tmp_path):
 def test_wrong_text_is_one_line(tmp_path, text, words):
     path = tmp_path / "labels.csv"
     path.write_text(text)
-    with pytest.raises(InputError) as caught:
+    with refused(re.escape(words)) as caught:
         read_labels(path, 3, 3)
-    assert words in str(caught.value)
     assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("values", [np.zeros(3), np.zeros((3, 1), int), np.zeros((), int), np.array(["a"] * 3)])

@@ -27,86 +27,94 @@ def of(record, kind):
     return [record.tensors[one.tensor] for one in record.messages if one.kind == kind]
 
 
-def layers():
+@pytest.fixture
+def bottom():
     torch.manual_seed(0)
-    return nn.Linear(5, 3), nn.Linear(3, 2), torch.randn(4, 5), torch.tensor([0, 1, 1, 0])
+    return nn.Linear(5, 3)
 
 
-def loss_of(top, h, y):
+@pytest.fixture
+def top(bottom):
+    return nn.Linear(3, 2)
+
+
+X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+Y = torch.tensor([0, 1, 1, 0])
+
+
+def loss_of(top, h, y=Y):
     return nn.functional.cross_entropy(top(h), y)
 
 
-def true_gradient(bottom, top, x, y, after=lambda h: h):
+def back(top, h, y=Y):
+    loss_of(top, h, y).backward()
+
+
+def true_gradient(bottom, top, x=X, y=Y, after=lambda h: h):
     """The gradient at the embeddings, by autograd alone."""
     h = bottom(x).detach().requires_grad_()
-    loss_of(top, after(h), y).backward()
+    back(top, after(h), y)
     return h.grad.numpy()
 
 
-def test_both_directions_are_recorded_with_ids_and_the_training_is_as_without(record):
-    bottom, top, x, y = layers()
-    loss_of(top, record.cut(1, 0, IDS)(bottom(x)), y).backward()
+def test_both_directions_are_recorded_with_ids_and_the_training_is_as_without(record, bottom, top):
+    back(top, record.cut(1, 0, IDS)(bottom(X)))
     found = bottom.weight.grad.clone()
     bottom.zero_grad()
-    loss_of(top, bottom(x), y).backward()
+    back(top, bottom(X))
     assert torch.equal(found, bottom.weight.grad)
     assert [(m.round, m.sender, m.receiver, m.kind) for m in record.messages] == [
         (0, 1, 0, "embeddings"),
         (0, 0, 1, "gradient"),
     ]
-    assert np.array_equal(of(record, "embeddings")[0], bottom(x).detach().numpy())
-    assert np.array_equal(of(record, "gradient")[0], true_gradient(bottom, top, x, y))
+    assert np.array_equal(of(record, "embeddings")[0], bottom(X).detach().numpy())
+    assert np.array_equal(of(record, "gradient")[0], true_gradient(bottom, top))
     assert {m.ids for m in record.messages} == {"i0"}
     assert record.tensors["i0"].tolist() == IDS.tolist()
 
 
-def test_a_detached_leaf_at_the_border(record):
-    bottom, top, x, y = layers()
-    h = bottom(x)
+def test_a_detached_leaf_at_the_border(record, bottom, top):
+    h = bottom(X)
     up = h.detach().requires_grad_()
-    loss_of(top, record.cut(1, 0, IDS)(up), y).backward()
+    back(top, record.cut(1, 0, IDS)(up))
     h.backward(up.grad)
     assert np.array_equal(of(record, "gradient")[0], up.grad.numpy())
 
 
-def test_a_cut_whose_input_needs_no_gradient_is_refused(record):
-    bottom, _, x, _ = layers()
+def test_a_cut_whose_input_needs_no_gradient_is_refused(record, bottom):
     with refused("cut of client 1 in round 7 gets values that need no gradient"):
-        record.cut(1, 7, IDS)(bottom(x).detach())
+        record.cut(1, 7, IDS)(bottom(X).detach())
 
 
-def test_sent_twice_is_what_a_cut_records(record):
-    bottom, top, x, y = layers()
-    h = bottom(x)
+def test_sent_twice_is_what_a_cut_records(record, bottom, top):
+    h = bottom(X)
     up = h.detach().requires_grad_()
     record.sent(0, 1, 0, "embeddings", h, IDS)
-    loss_of(top, up, y).backward()
+    back(top, up)
     record.sent(0, 0, 1, "gradient", up.grad, IDS)
     by_cut = Recorder(records=N, clients=2)
-    loss_of(top, by_cut.cut(1, 0, IDS)(bottom(x)), y).backward()
+    back(top, by_cut.cut(1, 0, IDS)(bottom(X)))
     assert record.messages == by_cut.messages
     for one in record.messages:
         assert np.array_equal(record.tensors[one.tensor], by_cut.tensors[one.tensor])
 
 
-def test_a_hook_of_the_server_acts_before_the_record_and_one_of_the_client_after(record):
-    bottom, top, x, y = layers()
-    h = bottom(x)
+def test_a_hook_of_the_server_acts_before_the_record_and_one_of_the_client_after(record, bottom, top):
+    h = bottom(X)
     seen = []
     h.register_hook(lambda g: seen.append(g.clone()) or 10.0 * g)
     out = record.cut(1, 0, IDS)(h)
     out.register_hook(lambda g: 3.0 * g)
-    loss_of(top, out, y).backward()
-    expected = 3.0 * true_gradient(bottom, top, x, y)
+    back(top, out)
+    expected = 3.0 * true_gradient(bottom, top)
     assert np.array_equal(of(record, "gradient")[0], expected)
     assert np.array_equal(seen[0].numpy(), expected)
 
 
-def test_what_follows_may_change_its_input_in_place(record):
-    bottom, top, x, y = layers()
-    loss_of(top, torch.relu_(record.cut(1, 0, IDS)(bottom(x))), y).backward()
+def test_what_follows_may_change_its_input_in_place(record, bottom, top):
+    back(top, torch.relu_(record.cut(1, 0, IDS)(bottom(X))))
     assert (of(record, "embeddings")[0] < 0).any()
-    assert np.array_equal(of(record, "gradient")[0], true_gradient(bottom, top, x, y, torch.relu))
+    assert np.array_equal(of(record, "gradient")[0], true_gradient(bottom, top, after=torch.relu))
 
 
 def test_what_a_client_writes_to_its_embeddings_later_changes_no_record(record):
@@ -116,10 +124,9 @@ def test_what_a_client_writes_to_its_embeddings_later_changes_no_record(record):
     assert not of(record, "embeddings")[0].any()
 
 
-def test_embeddings_that_are_changed_in_place_behind_their_cut_are_refused(record):
-    bottom, top, x, y = layers()
-    h = bottom(x)
-    loss_of(top, record.cut(1, 0, IDS)(h), y).backward()
+def test_embeddings_that_are_changed_in_place_behind_their_cut_are_refused(record, bottom, top):
+    h = bottom(X)
+    back(top, record.cut(1, 0, IDS)(h))
     with torch.no_grad():
         h += 1.0
     words = "'embeddings' of round 0 from party 1 to party 0 were changed in place behind the cut"
@@ -128,47 +135,42 @@ def test_embeddings_that_are_changed_in_place_behind_their_cut_are_refused(recor
 
 
 @pytest.mark.parametrize("part", [lambda table: table, lambda table: table[:4]])
-def test_embeddings_that_are_parameters_are_recorded_as_they_passed(record, part):
-    _, top, _, y = layers()
+def test_embeddings_that_are_parameters_are_recorded_as_they_passed(record, part, top):
     table = nn.Parameter(torch.randn(4, 3))
     before = table.detach().numpy().copy()
-    loss_of(top, record.cut(1, 0, IDS)(part(table)), y).backward()
+    back(top, record.cut(1, 0, IDS)(part(table)))
     torch.optim.SGD([table], lr=1.0).step()
     assert np.array_equal(of(record, "embeddings")[0], before)
     assert not np.array_equal(table.detach().numpy(), before)
 
 
-def test_a_client_may_clip_its_gradient_in_place(record):
-    bottom, top, x, y = layers()
-    h = bottom(x)
+def test_a_client_may_clip_its_gradient_in_place(record, bottom, top):
+    h = bottom(X)
     h.register_hook(lambda gradient: gradient.zero_())
-    loss_of(top, record.cut(1, 0, IDS)(h), y).backward()
+    back(top, record.cut(1, 0, IDS)(h))
     assert not bottom.weight.grad.any()
-    assert np.array_equal(of(record, "gradient")[0], true_gradient(bottom, top, x, y))
+    assert np.array_equal(of(record, "gradient")[0], true_gradient(bottom, top))
 
 
-def test_one_tensor_of_ids_may_serve_all_batches(record):
-    bottom, top, x, y = layers()
+def test_one_tensor_of_ids_may_serve_all_batches(record, bottom, top):
     ids = torch.zeros(4, dtype=torch.int64)
     for number in range(3):
         ids.copy_(torch.arange(4) + number)
         for client in (1, 2):
-            loss_of(top, record.cut(client, number, ids)(bottom(x)), y).backward()
+            back(top, record.cut(client, number, ids)(bottom(X)))
     assert [record.tensors[m.ids].tolist() for m in record.messages[::4]] == [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]]
     assert [record.tensors[m.ids][0] for m in record.messages] == [0] * 4 + [1] * 4 + [2] * 4
 
 
-def test_accumulated_batches_of_one_round_are_messages_of_their_own(record):
-    bottom, top, x, y = layers()
+def test_accumulated_batches_of_one_round_are_messages_of_their_own(record, bottom, top):
     for half in (slice(0, 2), slice(2, 4)):
-        loss_of(top, record.cut(1, 0, IDS[half])(bottom(x[half])), y[half]).backward()
+        back(top, record.cut(1, 0, IDS[half])(bottom(X[half])), Y[half])
     assert [m.kind for m in record.messages] == ["embeddings", "gradient"] * 2
     assert [record.tensors[m.ids].tolist() for m in record.messages] == [[3, 1], [3, 1], [4, 0], [4, 0]]
 
 
-def test_a_second_backward_pass_is_a_second_message(record):
-    bottom, top, x, y = layers()
-    loss = loss_of(top, record.cut(1, 0, IDS)(bottom(x)), y)
+def test_a_second_backward_pass_is_a_second_message(record, bottom, top):
+    loss = loss_of(top, record.cut(1, 0, IDS)(bottom(X)))
     loss.backward(retain_graph=True)
     (2.0 * loss).backward()
     first, second = of(record, "gradient")
@@ -176,38 +178,35 @@ def test_a_second_backward_pass_is_a_second_message(record):
     assert len(of(record, "embeddings")) == 1
 
 
-def test_mixed_precision_is_recorded_unscaled(record):
-    bottom, top, x, y = layers()
+def test_mixed_precision_is_recorded_unscaled(record, bottom, top):
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = loss_of(top, record.cut(1, 0, IDS, scaler=scaler)(bottom(x)), y)
+        loss = loss_of(top, record.cut(1, 0, IDS, scaler=scaler)(bottom(X)))
     scaler.scale(loss).backward()
     (embeddings,), (gradient,) = of(record, "embeddings"), of(record, "gradient")
     assert embeddings.dtype == gradient.dtype == np.float32
-    expected = true_gradient(bottom, top, x, y)
+    expected = true_gradient(bottom, top)
     assert np.abs(gradient - expected).max() < 0.05 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_checkpoint_that_computes_again_sends_nothing_twice(record, reentrant):
-    bottom, top, x, y = layers()
+def test_a_checkpoint_that_computes_again_sends_nothing_twice(record, reentrant, bottom, top):
 
     def part(rows):
         return record.cut(1, 0, IDS)(torch.tanh(bottom(rows)))
 
-    loss_of(top, checkpoint(part, x.clone().requires_grad_(), use_reentrant=reentrant), y).backward()
+    back(top, checkpoint(part, X.clone().requires_grad_(), use_reentrant=reentrant))
     assert [m.kind for m in record.messages] == ["embeddings", "gradient"]
-    expected = true_gradient(lambda rows: torch.tanh(bottom(rows)), top, x, y)
+    expected = true_gradient(lambda rows: torch.tanh(bottom(rows)), top)
     assert np.allclose(of(record, "gradient")[0], expected, rtol=1e-6)
 
 
-def test_evaluation_is_no_message_of_training_and_a_prediction_where_that_is_said(record):
-    bottom, _, x, _ = layers()
+def test_evaluation_is_no_message_of_training_and_a_prediction_where_that_is_said(record, bottom):
     with torch.no_grad():
-        record.cut(1, 0, IDS)(bottom(x))
+        record.cut(1, 0, IDS)(bottom(X))
         assert record.messages == []
         with record.evaluation():
-            record.cut(1, 1, IDS)(bottom(x))
+            record.cut(1, 1, IDS)(bottom(X))
     record.sent(2, 0, 2, "prediction", np.ones((4, 2)), IDS)
     assert [(m.kind, m.sender, m.receiver) for m in record.messages] == [("prediction", 1, 0), ("prediction", 0, 2)]
 
@@ -268,50 +267,46 @@ def test_past_the_stated_memory_tensors_lie_on_disk_and_read_the_same(sizes, mem
         assert record.tensors[one.tensor].tolist() == [float(number)] * sizes[number]
 
 
-def test_gradients_that_add_up_over_backward_passes_are_recorded_each_for_itself(record):
-    bottom, top, x, y = layers()
+def test_gradients_that_add_up_over_backward_passes_are_recorded_each_for_itself(record, bottom, top):
     optimizer = torch.optim.SGD([*bottom.parameters(), *top.parameters()], lr=0.1)
     expected = []
     for half in (slice(0, 2), slice(2, 4)):
-        expected.append(true_gradient(bottom, top, x[half], y[half]))
+        expected.append(true_gradient(bottom, top, X[half], Y[half]))
         top.zero_grad()
     for number, half in enumerate((slice(0, 2), slice(2, 4))):
-        loss_of(top, record.cut(1, number, IDS[half])(bottom(x[half])), y[half]).backward()
+        back(top, record.cut(1, number, IDS[half])(bottom(X[half])), Y[half])
     optimizer.step()
     assert all(np.array_equal(a, b) for a, b in zip(of(record, "gradient"), expected, strict=True))
 
 
-def test_one_bottom_serves_two_clients(record):
-    bottom, _, x, y = layers()
+def test_one_bottom_serves_two_clients(record, bottom):
     top = nn.Linear(6, 2)
-    h = [record.cut(m, 0, IDS)(part) for m, part in ((1, bottom(x)), (2, bottom(-x)))]
-    loss_of(top, torch.cat(h, 1), y).backward()
-    both = torch.cat([bottom(x), bottom(-x)], 1).detach().requires_grad_()
-    loss_of(top, both, y).backward()
+    h = [record.cut(m, 0, IDS)(part) for m, part in ((1, bottom(X)), (2, bottom(-X)))]
+    back(top, torch.cat(h, 1))
+    both = torch.cat([bottom(X), bottom(-X)], 1).detach().requires_grad_()
+    back(top, both)
     found = {m.receiver: record.tensors[m.tensor] for m in record.messages if m.kind == "gradient"}
     assert np.array_equal(np.hstack([found[1], found[2]]), both.grad.numpy())
 
 
-def test_a_compiled_bottom(record):
-    bottom, top, x, y = layers()
-    expected = true_gradient(bottom, top, x, y)
+def test_a_compiled_bottom(record, bottom, top):
+    expected = true_gradient(bottom, top)
     compiled = torch.compile(bottom, backend="eager")
     for _ in range(2):
-        loss_of(top, record.cut(1, 0, IDS)(compiled(x)), y).backward()
+        back(top, record.cut(1, 0, IDS)(compiled(X)))
     assert [m.kind for m in record.messages] == ["embeddings", "gradient"] * 2
     assert all(np.array_equal(found, expected) for found in of(record, "gradient"))
     with refused(r"the cut of client 1 stands in code that torch\.compile compiles"):
-        torch.compile(lambda rows: record.cut(1, 0, IDS)(bottom(rows)), backend="eager")(x)
+        torch.compile(lambda rows: record.cut(1, 0, IDS)(bottom(rows)), backend="eager")(X)
 
 
 @pytest.mark.parametrize("transform", ["call", "grad", "vjp"])
-def test_a_bottom_as_a_function_of_its_parameters(record, transform):
-    bottom, top, x, y = layers()
+def test_a_bottom_as_a_function_of_its_parameters(record, transform, bottom, top):
     parameters = {name: value.detach().requires_grad_() for name, value in bottom.named_parameters()}
-    expected = true_gradient(bottom, top, x, y)
+    expected = true_gradient(bottom, top)
 
     def loss(values):
-        return loss_of(top, record.cut(1, 0, IDS)(torch.func.functional_call(bottom, values, x)), y)
+        return loss_of(top, record.cut(1, 0, IDS)(torch.func.functional_call(bottom, values, X)))
 
     if transform == "call":
         loss(parameters).backward()
@@ -324,23 +319,22 @@ def test_a_bottom_as_a_function_of_its_parameters(record, transform):
     assert np.allclose(of(record, "gradient")[0], expected, rtol=1e-6)
 
 
-def test_a_scaler_that_changes_its_factor(record):
+def test_a_scaler_that_changes_its_factor(record, bottom, top):
     """In 16 bits: where the scaled gradient overflows its step is skipped, and nothing usable travels."""
-    bottom, top, x, y = layers()
     top = top.half()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=1, backoff_factor=2.0**-8)
     optimizer = torch.optim.SGD(bottom.parameters(), lr=0.0)
     scales = []
     for number in range(4):
-        h = record.cut(1, number, IDS, scaler=scaler)(bottom(x).half())
+        h = record.cut(1, number, IDS, scaler=scaler)(bottom(X).half())
         scales.append(scaler.get_scale())
-        scaler.scale(loss_of(top, h, y).float()).backward()
+        scaler.scale(loss_of(top, h).float()).backward()
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
     assert scales == [2.0**24, 2.0**16, 2.0**8, 2.0**9]
     assert [m.round for m in record.messages if m.kind == "gradient"] == [2, 3]
-    expected = true_gradient(bottom, top.float(), x, y)
+    expected = true_gradient(bottom, top.float())
     for found in of(record, "gradient"):
         assert found.dtype == np.float32
         assert np.abs(found - expected).max() < 0.01 * np.abs(expected).max()

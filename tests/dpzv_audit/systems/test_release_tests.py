@@ -16,6 +16,9 @@ from dpzv_audit.systems.run import method_of, setting_of
 from dpzv_audit.systems.stated import release_of
 from dpzv_audit.systems.system import System
 
+from ...helpers import trainings
+from ...helpers.trainings import send
+
 CLIP, SIGMA, BATCH, EPOCHS, WIDTH = 0.01, 0.07, 64, 5, 8
 STEP = 2.0**-20
 """Grid of clipped gradients and of noise, both of which it holds exactly."""
@@ -80,17 +83,7 @@ def noise_of(rng, fault, number, client):
     return SIGMA * z
 
 
-RELEASE = {
-    "channel": "gradient",
-    "clip": CLIP,
-    "clip_scope": "record",
-    "sigma": SIGMA,
-    "batch_size": BATCH,
-    "clients": 2,
-    "sampler": "shuffled",
-    "server_update": "frozen",
-    "noise": "grid",
-}
+RELEASE = trainings.RELEASE | {"clip": CLIP, "sigma": SIGMA, "batch_size": BATCH, "clients": 2, "noise": "grid"}
 
 
 def data():
@@ -248,8 +241,7 @@ def labelled_noise(task, record, seed):
     for number in range(22):
         ids = np.arange(number * BATCH, (number + 1) * BATCH)
         rows = np.repeat(0.003 * (2.0 * task.labels[ids, None] - 1.0), WIDTH, 1)
-        record.sent(number, 1, 0, "embeddings", task.features[0][ids], ids)
-        record.sent(number, 0, 1, "gradient", rows + SIGMA * rng.normal(size=rows.shape), ids)
+        send(task, record, rows + SIGMA * rng.normal(size=rows.shape), ids=ids, number=number)
 
 
 def test_a_random_system_is_tested_by_its_energy_alone():

@@ -18,12 +18,13 @@ from dpzv_audit.statistics.assumptions import gaussian_assumption
 from dpzv_audit.statistics.panel import GAUSSIAN_TESTS
 from dpzv_audit.statistics.sequential import bet_on, evidence_against, likelihood_of
 
+from ...helpers.scores import gaussian
+
 DELTA = 1e-5
 
 
-def gaussian(mu, pairs, seed=0):
-    rng = np.random.default_rng(seed)
-    return GameScores(rng.normal(mu, 1.0, pairs), rng.normal(0.0, 1.0, pairs), given=GaussianGiven())
+def gaussian_game(mu, pairs, seed=0):
+    return GameScores(*gaussian(seed, mu, pairs), given=GaussianGiven())
 
 
 def bet(sides, **options):
@@ -40,7 +41,7 @@ def claim(epsilon):
 
 @pytest.mark.parametrize("bound", [True, False])
 def test_the_p_value_is_the_same_with_and_without_other_claims_beside_it(bound):
-    sides = gaussian(1.5, 1500)
+    sides = gaussian_game(1.5, 1500)
     bets = bet(sides, epsilon=1.23, delta=DELTA, most_pairs=1500, bound=bound)
     ratio = likelihood(sides, epsilon=1.23, delta=DELTA, bound=bound)
     assert bets.least_p_value == bet(sides, epsilon=1.23, delta=DELTA, most_pairs=1500).least_p_value < 1e-3
@@ -48,7 +49,7 @@ def test_the_p_value_is_the_same_with_and_without_other_claims_beside_it(bound):
 
 
 def test_bounds_fall_with_the_error_and_lie_below_the_truth():
-    sides = gaussian(1.5, 4000)
+    sides = gaussian_game(1.5, 4000)
     truth = float(epsilon_from_mu(1.5, DELTA))
     for test in (
         bet(sides, epsilon=1.0, delta=DELTA, most_pairs=4000),
@@ -62,7 +63,7 @@ def test_bounds_fall_with_the_error_and_lie_below_the_truth():
 
 
 def test_a_claim_that_no_planned_number_of_pairs_could_refute_is_not_bet_on():
-    sides = gaussian(3.0, 100)
+    sides = gaussian_game(3.0, 100)
     assert bet(sides, epsilon=10.0, delta=DELTA, most_pairs=2000) is None
     assert bet(sides, epsilon=1e5, delta=DELTA, most_pairs=10**9) is None
     assert bet(sides, epsilon=3.0, delta=DELTA, most_pairs=2000) is not None
@@ -74,7 +75,7 @@ def test_looks_over_time_err_no_more_than_one_look():
     truth = float(epsilon_from_mu(0.5, DELTA))
     wrong = 0
     for seed in range(50):
-        sides = gaussian(0.5, 1000, seed)
+        sides = gaussian_game(0.5, 1000, seed)
         blocks = [sides.rows(slice(k, k + 125), slice(k, k + 125)) for k in range(0, 1000, 125)]
         options = {"stage": "s", "share": 1.0, "gaussian": True, "most_pairs": 1000, "bound": False}
         p_values = [
@@ -85,8 +86,7 @@ def test_looks_over_time_err_no_more_than_one_look():
     assert wrong <= binom.isf(1e-5, 50, 0.1)
 
 
-def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it():
-    rng = np.random.default_rng(0)
+def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it(rng):
     counts = rng.integers(1, 3, (2, 400))
     inside, outside = counts[0] + rng.normal(size=400), -counts[1] + rng.normal(size=400)
     block = GameScores(inside, outside, counts=(counts[0], counts[1]), given=GaussianGiven(probability=0.5, count=2))
@@ -111,7 +111,7 @@ def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it()
 
 
 def test_evidence_with_both_kinds_of_test_reads_back_from_the_cache(tmp_path):
-    sides = gaussian(2.0, 300)
+    sides = gaussian_game(2.0, 300)
     looks = [
         *sequential_looks([sides], claim(1.0), stage="a", share=0.3, gaussian=True, most_pairs=300),
         *full_looks(sides, claim(1.0), stage="b", share=0.6, on_gaussian=GAUSSIAN_TESTS),
@@ -126,7 +126,7 @@ def test_evidence_with_both_kinds_of_test_reads_back_from_the_cache(tmp_path):
 
 
 def test_a_likelihood_ratio_agrees_with_the_test_that_it_wraps():
-    sides = gaussian(0.8, 500)
+    sides = gaussian_game(0.8, 500)
     found = likelihood(sides, epsilon=2.0, delta=DELTA)
     assert (
         list(found.evidence) == evidence_against(np.asarray(found.claims), sides.in_scores, sides.out_scores).tolist()
