@@ -1,6 +1,6 @@
 """Says before anything runs what each claim of a file could be refuted at: formulas alone, no data and no training."""
 
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from ..base.rounding import down, percent_down
 from ..evidence.gathering import Question, Subject, reach_of
@@ -64,7 +64,6 @@ def reach_in_words(reach: Reach) -> str:
     return f"{trials} can refute an epsilon below {down(reach.most)}"
 
 
-@cache
 def least_success(attack: str, adversary: str) -> float:
     """Return the least success that an attack can have."""
     from ..evidence.choosing import named
