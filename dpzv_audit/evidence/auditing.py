@@ -32,7 +32,7 @@ from .sentences import said
 from .verdict import Theory, decide, largest_gating
 
 WHOEVER = "whoever sees the view"
-"""Against whom a bound on a mechanism holds, which names no party: who sees what a run answers."""
+"""The adversary of a bound on a mechanism, which names no party: it sees the answer of each run."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Mounts what shows where an attack that noise stops stands: the strongest other attack, and no noise.
+"""Mounts two comparisons for an attack that noise stops: the strongest other attack, and the same one without noise.
 
 What `label_direct` finds of a system that sends noised scalars says little by itself: another attack may find more of
 the same system, trained with the same seeds, and without noise `label_direct` finds every label.

@@ -1,4 +1,4 @@
-"""Says how many trainings a claim about an attack's success takes: planned from its limit, carried on while it helps.
+"""Decides how many trainings a claim about an attack's success takes, by its limit and the success so far.
 
 The rule reads nothing but the success of the trainings so far, so that the same trainings stop at the same one. Both
 tests that it looks at may be looked at after every training (`dpzv_audit.statistics.success`).

@@ -1,4 +1,4 @@
-"""Looks for the worlds of a mechanism that tell most: on pilots, so that one pair alone is left to be tested.
+"""Searches the variants of a mechanism for the one whose pilots show most, so that only that one is tested.
 
 A mechanism has variants where `variants()` says so: itself on other pairs of neighbouring data, by name, each with a
 claim of its own. Pilots of each choose a score (see `games.fitting`), and the variant whose score certifies most beyond

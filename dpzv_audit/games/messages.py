@@ -1,4 +1,4 @@
-"""What a training's messages say of each record, in numbers that mean the same in trainings that start elsewhere.
+"""Numbers about each record from a training's messages, which mean the same in trainings that start elsewhere.
 
 The coordinates of a gradient or of an embedding turn with the model, which each training draws anew. Lengths, inner
 products and projections do not: rows are compared with those of records whose labels are given, of the same message and

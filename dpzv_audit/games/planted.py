@@ -1,4 +1,4 @@
-"""Mechanisms that are wrong on purpose, and right ones: what an audit is worth is that it tells them apart.
+"""Mechanisms that are wrong on purpose, and right ones, which an audit must tell apart.
 
 Most are of one scalar channel: noise, sensitivity and clip of Delta = (1/B) sum_i clip_C(delta_i) + N(0, s^2). The
 design they all claim: B = 32 of D = 256 records, C = 1, one client, four passes (32 rounds), labels replaced, noise for
