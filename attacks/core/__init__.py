@@ -1,1 +1,1 @@
-"""What all attacks share: their contract, how they are mounted, controls, metrics and intervals."""
+"""The shared part of all attacks: settings, knowledge, specs, runs, controls, metrics and intervals."""

@@ -1,4 +1,4 @@
-"""What the threat model lets an adversary know beside its view.
+"""The knowledge that a threat model grants an adversary beside its view.
 
 Nothing here holds a training label, a membership or another party's feature that the threat model does not grant: the
 truth is used by the metric alone (attacks.md, rules 1 to 5).
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OwnParty:
-    """What a client has of its own: its feature block, its model before and after training, and how to run it.
+    """The property of a client: its feature block, its model before and after training, and how to run it.
 
     `initial` makes the model before training when it is first asked for: few attacks do; None where nobody knows it.
     """
@@ -64,7 +64,7 @@ class SomeFeatures:
 
 @dataclass(frozen=True)
 class Population:
-    """What an adversary that asks about membership may know of the data: records that may have been trained on.
+    """The knowledge of an adversary that asks about membership, of records that may have been trained on.
 
     `confidence` is what the released models of the targets say of each, log(p / (1 - p)) of its label's probability
     p, (targets, P); `shadows` the same of the adversary's own shadow models, (S, P), of which `members` (S, P) says
@@ -83,7 +83,7 @@ class Population:
 
 @dataclass(frozen=True)
 class AllButOne:
-    """What one has who lacks a single label of each training, and which two labels it may be.
+    """The knowledge of all labels but one of each training, and of the two labels that this one may be.
 
     Of training k that is the label of record `records[k]`, which is `candidates[k, 0]` or `candidates[k, 1]`; the
     others are those of `dataset`. `unit` is what a step of noise stands for where it comes in whole steps whatever the

@@ -1,4 +1,4 @@
-"""How well an attack did: rates, areas and errors, with intervals by records and over further trainings.
+"""Measures of success: rates, areas and errors, with intervals by records and over further trainings.
 
 By records: a training's records are taken as drawn one by one from all that it might have had, given the trained model
 and whatever else they share. Over trainings: the mean of a bounded number over independent trainings, of any law, by

@@ -1,4 +1,4 @@
-"""What an attack may need of a setting: each says in one line why it is not there, or None where it is."""
+"""Conditions of attacks on a setting: each returns in one line why it is not met, or None where it is."""
 
 from .setting import COLLUDING, AttackSetting
 from .spec import Condition

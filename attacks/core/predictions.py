@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
 
 LEAST = 1e-30
-"""What a probability of 0 is taken for."""
+"""Stands for a probability of 0."""
 
 
 def log_probabilities(served: Tensor, real: Tensor, classes: int) -> Tensor | None:
@@ -18,7 +18,7 @@ def log_probabilities(served: Tensor, real: Tensor, classes: int) -> Tensor | No
     Args:
         served: (..., width), what was served of each record.
         real: Booleans (...): which rows are of records; the others fill up batches.
-        classes: How many classes there are.
+        classes: Number of classes.
     """
     width = served.shape[-1]
     values = served.double()

@@ -101,7 +101,7 @@ class Answers:
     Attributes:
         values: (T, K), or (T, K, q) or (T, K, q, B) of q directions that the server shares; of two losses the second
             less the first.
-        unit: What `values` are divided by to be a measurement of the gradient.
+        unit: Divisor by which `values` become measurements of the gradient.
         ids: Records (T, K, B) that the answers are about; None for who does not know.
     """
 

@@ -78,7 +78,7 @@ def attacked_run(
 
     Args:
         spec: The attack, which may play a client.
-        setting: What is attacked, and how.
+        setting: Its setting.
         labels: (trials, N) training labels in place of the true ones: labels permuted before training.
         granted: Labels that the threat model grants; by default drawn from those that are trained on.
         watch: Makes one more observer of a stack, which keeps the truth for scoring, of its setting and the labels

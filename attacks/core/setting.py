@@ -1,4 +1,4 @@
-"""What is attacked and how: one method on one data set, who looks, and all else that a result depends on."""
+"""The setting of an attack: a training, who looks at it, and all else that a result depends on."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -133,7 +133,7 @@ class AttackSetting(Training):
         Args:
             work: Gets the setting of a stack, whose progress goes from 0 to `rounds`, and the places of its trainings.
             rounds: Rounds that the work on a stack counts.
-            whole: Whether they must be one stack, whatever memory there is.
+            whole: All must be one stack, whatever memory there is.
 
         Returns:
             What `work` gave for each stack, and how many at a time memory sufficed for, None where for all.

@@ -73,7 +73,7 @@ class LabelGuesses:
 SECOND = (
     "a score is how much likelier the second is. Nothing is assumed of how scores of one training depend on each other"
 )
-"""What scores of pairs say, in the words of a game."""
+"""Describes scores of pairs, in the sentence of a game."""
 
 
 @dataclass(frozen=True)
@@ -110,20 +110,20 @@ class AttackOutcome:
     """Success beside what it must be compared with, and the training that was attacked.
 
     Attributes:
-        success: What `metric` says in words.
+        success: The success, in the unit of `metric`.
         baselines: Success of guesses, and of the same attacker with less to go by.
         controls: Runs whose result is known.
         trained: The trainings that were attacked.
         plan: Schedule and noise of the attacked training; None for methods without a scalar channel.
-        metric: What `success` is a measure of.
+        metric: The measure of success, in words.
         chance: Success without any information.
         measures: Further numbers beside it.
         by_trial: Rates of each trial by name: `success`, controls and baselines, which can be compared trial by trial.
         curves: Rows of numbers for a figure or a table, by name.
         game: Scores that it gave to what fair coins decided.
-        no_game: Why there are none.
-        pictures: What it made out, beside what it was.
-        at_once: How many trainings memory sufficed for at a time, where not for all.
+        no_game: The reason where there are none.
+        pictures: Reconstructions beside the originals.
+        at_once: Largest stack of trainings that fitted into memory; None where all did.
     """
 
     success: Interval
@@ -148,14 +148,14 @@ Condition = Callable[[AttackSetting], str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What an attack needs of the method, its configuration, the data set and the view.
+    """The needs of an attack: of the method, its configuration, the data set and the view.
 
     Attributes:
         requires: Method options that the attack needs; training is set up with them, and says so.
-        requires_because: Why.
+        requires_because: The reason.
         suggests: Method options that suit the attack where the user gives none.
-        conditions: What must hold of a setting; the first that does not is reported.
-        one_view: Whether the view of one training suffices, so that it can be mounted on one that was recorded.
+        conditions: Conditions on a setting; the first that it does not meet is reported.
+        one_view: The view of one training suffices, so that a recorded training can be attacked.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
         reads_of: Parties whose messages it reads, to keep no others; None: everybody's.
         answers: The kind of answers that its guesses are about where it cannot name records; None: the method's own.
@@ -211,18 +211,18 @@ def rounds_with_control(spec: "AttackSpec", setting: AttackSetting) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How an attack is mounted: its own options, the clients that it plays, and what it is granted.
+    """The way an attack is mounted: its own options, the clients that it plays, and what it is granted.
 
     Attributes:
         options: The attack's own options with their defaults.
         choices: The words that an option may be.
         behave: Clients that the adversary plays in training.
-        queries: How often a curious client asks about each batch where the user does not say.
-        trials: Trainings where the user does not say.
+        queries: Queries of a curious client about each batch, unless the user gives a number.
+        trials: Trainings, unless the user gives a number.
         trains_on: The data set that one replica trains on: accountants and controls of accuracy take it.
-        few_labels: Whether the threat model grants `labels_per_class` training labels of each class.
+        few_labels: The threat model grants `labels_per_class` training labels of each class.
         granted_among: Records (K, n) of each training among which these are drawn; by default all.
-        grants: What else the threat model grants, of the data as trainings take them and a setting.
+        grants: Makes all else that the threat model grants, of the data of a training and its setting.
         rounds: Rounds that its progress counts to.
         in_pilot: Options of its own with which a pilot takes less time.
     """
@@ -256,13 +256,13 @@ def no_baselines(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
 
 @dataclass(frozen=True)
 class Goal:
-    """What an attack finds out, and what its success is compared with.
+    """The aim of an attack, and what its success is compared with.
 
     Attributes:
-        positive: Where it must succeed.
-        reveals: What it finds out; `gradients` are about no record.
+        positive: The setting in which it must succeed.
+        reveals: The private thing that it finds out; `gradients` are about no record.
         baselines: The same attacker with less to go by, for attacks on labels; see also `LabelGuesses.less`.
-        unsupervised: Whether features alone may give labels away to it, trained on or not: the control's truth is then
+        unsupervised: Features alone may give labels away to it, trained on or not: the control's truth is then
             permuted too, and what it finds after training on permuted labels is a baseline, which says how much
             features alone do.
         least_success: The least success that there is, which claims may name: -1 where success is a correlation.
@@ -282,12 +282,12 @@ class AttackSpec:
     Attributes:
         name: The name on the command line.
         summary: One line about it.
-        adversaries: Who can mount it; the first where the user names none.
-        infer: What it makes of a view and the knowledge beside it.
+        adversaries: Adversaries that can mount it; the first where the user names none.
+        infer: Makes guesses or scores of a view and the knowledge beside it.
         mounted_by: Trains with the adversary in place, scores, and adds controls: one such function for each goal.
-        goal: What it finds out, and where it must succeed.
-        needs: What it needs of the method, its configuration, the data set and the view.
-        setup: How it is mounted.
+        goal: Its aim, and the setting in which it must succeed.
+        needs: Its needs of the method, its configuration, the data set and the view.
+        setup: The way it is mounted.
     """
 
     name: str

@@ -111,7 +111,7 @@ SPEC = AttackSpec(
 
 
 READINGS = ("gradient", "scaled", "velocity")
-"""What a malicious optimiser scales and compares with: gradients, with what was last stepped by, and with momentum."""
+"""Readings of the published optimiser: it compares with the last gradient, the last step, or the velocity."""
 
 
 @dataclass

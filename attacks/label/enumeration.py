@@ -167,7 +167,7 @@ def clusters(units: Floats, ids: Ints, known: Knowledge, replica: int) -> Floats
     Args:
         units: Directions of one training, (rounds, B, width).
         ids: Their records, (rounds, B), -1 for padding.
-        known: What is public.
+        known: Public parameters.
         replica: The training's number, for random starts.
     """
     windows = windows_of(units, ids, known.classes)
@@ -250,7 +250,7 @@ def by_start(places: Tensor, records: Tensor, units: Tensor, ids: Tensor, known:
 
     Args:
         places: Cluster of each of `records`, (K, n).
-        records: Which records those are, (K, n).
+        records: Their ids, (K, n).
         units: Directions of the gradients of the first pass, (rounds, K, B, width).
         ids: Their records, (rounds, K, B).
         known: Holds the server's model and the own one before training.

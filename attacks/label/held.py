@@ -115,7 +115,7 @@ def least_squares(design: Floats, scalars: Floats, *, noise: float, prior: float
     """Return the linear estimate of least mean squared error of z (K, n) in `scalars` (K, T) = z `design`' + noise.
 
     Args:
-        design: What each unknown counts for in each scalar, (T, n).
+        design: Weights of the unknowns in each scalar, (T, n).
         scalars: (K, T).
         noise: Standard deviation of a scalar's error, at least 0.
         prior: Variance of an unknown about 0, above 0.

@@ -67,7 +67,7 @@ def _attacked(
 
     Args:
         spec: The attack.
-        setting: What is attacked.
+        setting: Its setting.
         at_chance_of: Makes the control of guesses after training on labels that were dealt.
         success: Returns the success (n,) of one training's guesses with each of n orders of the labels (n, N).
 

@@ -166,10 +166,10 @@ def likeliest_means(
 
 @dataclass(frozen=True)
 class Design:
-    """Of which gradients about their mean each scalar is a sum, whatever the kernel.
+    """The gradients about their mean of which each scalar is a sum, whatever the kernel.
 
     Attributes:
-        parts: What each scalar takes of each record's gradient, (T, B, c).
+        parts: Weights of each record's gradient in each scalar, (T, B, c).
         ids: (T, B), -1 where a place is padding, whose part is 0.
         own: The same as a matrix (T, N * c).
         gram: `own` times its transpose, (T, T).
@@ -210,12 +210,12 @@ class Design:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What scalars of one `design` say of gradients about their mean: a Gaussian process.
+    """The posterior of gradients about their mean, given scalars of one `design`: a Gaussian process.
 
     Attributes:
-        design: Of which gradients each scalar is a sum.
+        design: The gradients of which each scalar is a sum.
         features: (N, f), whose products are the kernel.
-        shared: What each scalar takes of what records with like features share, (T, f * c).
+        shared: Weights in each scalar of what records with like features share, (T, f * c).
         factor: The Cholesky factor of the scalars' covariance, as scipy has it.
     """
 

@@ -103,7 +103,7 @@ def explained(
     Args:
         rows: Signatures (B, blocks).
         blocks: Signs (rounds, B) and scalars (rounds,) of each.
-        places: Which records have known labels, (n,).
+        places: The records with known labels, (n,).
         known: Those labels, one-hot (n, classes); a class of which none is known is nobody's.
         noise: Standard deviation of a scalar's error, in units of what a record is worth.
     """
@@ -117,9 +117,9 @@ def mixture(rows: Floats, places: Floats, known: Floats, iterations: int = ITERA
 
     Args:
         rows: Signatures (B, blocks).
-        places: Which of them have known labels, (n,).
+        places: Those with known labels, (n,).
         known: Those labels, one-hot (n, classes); a class of which none is known is nobody's.
-        iterations: How often; once is by distances to known signatures.
+        iterations: Number of steps; the first goes by distances to known signatures.
     """
     present = known.any(0)
     shares = np.zeros((len(rows), known.shape[1]))
