@@ -410,7 +410,7 @@ def ledger_lock(path: Path) -> Iterator[None]:
 
 
 def _lock_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.lock")
+    return path.parent / f".{path.name}.lock"
 
 
 @contextmanager

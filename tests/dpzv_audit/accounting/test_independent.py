@@ -17,8 +17,9 @@ from scipy.stats import binom, norm
 
 from dpzv_audit.accounting import Release, tightest_sound, upper_bounds
 from dpzv_audit.accounting.gaussian import Participation, participations_epsilon
-from dpzv_audit.accounting.prv import prv_epsilon
 from dpzv_audit.base.findings import to_jsonable
+
+from ...helpers.releases import composed
 
 DELTAS = (1e-5, 1e-3, 1e-8)
 # rate, noise multiplier against one contribution, rounds
@@ -50,7 +51,7 @@ GRID = [
 
 def ours(rate, noise, rounds, delta, replace):
     kinds = ("replace",) if replace else ("remove", "add")
-    found = [prv_epsilon(kind=k, rate=rate, noise=noise, rounds=rounds, delta=delta).epsilon for k in kinds]
+    found = [composed(k, rate, noise, rounds, delta).epsilon for k in kinds]
     return max(e.lower for e in found), max(e.estimate for e in found), max(e.upper for e in found)
 
 
@@ -142,7 +143,7 @@ def fixed_size_delta(epsilon, rounds, rate, z, step):
 @pytest.mark.parametrize(("rate", "z", "delta"), [(0.01, 0.5, 1e-4), (0.2, 1.0, 1e-3), (0.5, 2.0, 1e-5)])
 def test_fixed_size_rounds_are_the_convolution_of_their_profile(rate, z, delta, rounds):
     step = 2e-4
-    found = prv_epsilon(kind="fixed-size", rate=rate, noise=z, rounds=rounds, delta=delta).epsilon
+    found = composed("fixed-size", rate, z, rounds, delta).epsilon
     # The grid moves each round's loss by less than a step: between these two lies the truth.
     assert fixed_size_delta(found.upper + rounds * step, rounds, rate, z, step) <= delta * (1 + 1e-6)
     assert fixed_size_delta(found.lower, rounds, rate, z, step) >= delta * (1 - 1e-3)
@@ -154,10 +155,10 @@ def test_fixed_size_rounds_are_the_convolution_of_their_profile(rate, z, delta, 
     [(128, 46_900, 1.190, 1.659, 0.012), (128, 46_900, 8.041, 0.107, 0.003), (64, 93_750, 0.8409, 2.269, 0.018)],
 )
 def test_fixed_size_rounds_at_the_size_of_the_papers(batch, rounds, z, value, error):
-    found = prv_epsilon(kind="fixed-size", rate=batch / 60_000, noise=z, rounds=rounds, delta=1e-3).epsilon
+    found = composed("fixed-size", batch / 60_000, z, rounds, 1e-3).epsilon
     assert found.estimate == pytest.approx(value, abs=error)
     # Poisson's symmetric pair says less: the two samplings must not be taken for each other.
-    poisson = prv_epsilon(kind="replace", rate=batch / 60_000, noise=2.0 * z, rounds=rounds, delta=1e-3).epsilon
+    poisson = composed("replace", batch / 60_000, 2.0 * z, rounds, 1e-3).epsilon
     assert poisson.upper < found.lower
 
 

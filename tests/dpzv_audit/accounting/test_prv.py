@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from dpzv_audit.accounting import epsilon_from_mu
 from dpzv_audit.accounting.gaussian import Participation, participations_epsilon
-from dpzv_audit.accounting.prv import Rounds, prv_composition, prv_directions, prv_epsilon
+from dpzv_audit.accounting.prv import Rounds, prv_composition, prv_directions
 from dpzv_audit.accounting.sampled import SampledGaussian, certified_lower, composed_moments, loss_moments
 
 from ...helpers.refusals import refused
+from ...helpers.releases import composed
 
 KINDS = ("remove", "add", "replace")
 
@@ -83,7 +84,7 @@ def one_round_epsilon(pair, delta):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rate", "noise"), [(0.3, 0.7), (0.01, 2.0), (0.9, 1.5), (0.002, 0.4)])
 def test_one_round_is_the_integral(kind, rate, noise):
-    answer = prv_epsilon(kind=kind, rate=rate, noise=noise, rounds=1, delta=1e-5).epsilon
+    answer = composed(kind, rate, noise, 1).epsilon
     exact = one_round_epsilon(SampledGaussian(kind=kind, rate=rate, noise=noise), 1e-5)
     assert answer.lower <= exact + 1e-9
     assert exact <= answer.upper + 1e-9
@@ -92,11 +93,11 @@ def test_one_round_is_the_integral(kind, rate, noise):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_record_in_every_batch_is_gaussian(kind):
-    answer = prv_epsilon(kind=kind, rate=1.0, noise=3.0, rounds=7, delta=1e-6).epsilon
+    answer = composed(kind, 1.0, 3.0, 7, 1e-6).epsilon
     shift = 2.0 if kind == "replace" else 1.0
-    assert "composed, error" not in prv_epsilon(kind=kind, rate=1.0, noise=3.0, rounds=7, delta=1e-6).note
+    assert "composed, error" not in composed(kind, 1.0, 3.0, 7, 1e-6).note
     assert answer.lower == answer.upper == epsilon_from_mu(math.sqrt(7) * shift / 3.0, 1e-6)
-    nearly = prv_epsilon(kind=kind, rate=1 - 1e-9, noise=3.0, rounds=7, delta=1e-6).epsilon
+    nearly = composed(kind, 1 - 1e-9, 3.0, 7, 1e-6).epsilon
     assert nearly.lower <= answer.upper <= nearly.upper * (1 + 1e-8)
 
 
@@ -159,10 +160,7 @@ SLOW_RELEASES = [
 )
 def test_agrees_with_an_independent_accountant(release, replace):
     rate, noise, rounds, delta, interval = release
-    answers = [
-        prv_epsilon(kind=kind, rate=rate, noise=noise, rounds=rounds, delta=delta)
-        for kind in (("replace",) if replace else ("remove", "add"))
-    ]
+    answers = [composed(kind, rate, noise, rounds, delta) for kind in (("replace",) if replace else ("remove", "add"))]
     assert all("composed, error" in answer.note for answer in answers)
     independent = pld_epsilon(replace, rate, noise, rounds, delta, interval)
     assert max(a.epsilon.lower for a in answers) <= independent
@@ -180,7 +178,7 @@ def test_agrees_with_an_independent_accountant(release, replace):
 )
 @pytest.mark.slow
 def test_range_is_ordered_and_below_known_ids(kind, rate, noise, rounds, delta):
-    answer = prv_epsilon(kind=kind, rate=rate, noise=noise, rounds=rounds, delta=delta).epsilon
+    answer = composed(kind, rate, noise, rounds, delta).epsilon
     assert 0.0 <= answer.lower <= answer.estimate <= answer.upper < math.inf
     step = (2.0 if kind == "replace" else 1.0) / noise
     known = participations_epsilon([Participation(mu=step, rounds=rounds, rate=rate, fixed=None)], delta=delta)
@@ -190,7 +188,7 @@ def test_range_is_ordered_and_below_known_ids(kind, rate, noise, rounds, delta):
 def test_certified_bounds_hold_where_the_answer_is_known():
     for kind in KINDS:
         pair = SampledGaussian(kind=kind, rate=0.02, noise=1.5)
-        answer = prv_epsilon(kind=kind, rate=0.02, noise=1.5, rounds=2000, delta=1e-5)
+        answer = composed(kind, 0.02, 1.5, 2000)
         certified = composed_moments([(loss_moments(pair, log_outside=math.log(1e-13)), 2000)]).epsilon(1e-5)
         assert "composed, error" in answer.note
         assert answer.epsilon.lower <= certified < 1.3 * answer.epsilon.upper
@@ -204,13 +202,13 @@ def test_agrees_with_the_package_used_directly():
         mechanism = PoissonSubsampledGaussianMechanism(sampling_probability=0.01, noise_multiplier=1.0)
         package = PRVAccountant(mechanism, max_self_compositions=1000, eps_error=0.02, delta_error=1e-8)
         low, middle, high = package.compute_epsilon(1e-5, [1000])
-    ours = prv_epsilon(kind="remove", rate=0.01, noise=1.0, rounds=1000, delta=1e-5).epsilon
+    ours = composed("remove", 0.01, 1.0, 1000).epsilon
     assert low <= ours.estimate <= high
     assert ours.estimate == pytest.approx(middle, rel=1e-4)
 
 
 def test_past_one_hundred_is_vacuous_and_nothing_is_composed():
-    answer = prv_epsilon(kind="remove", rate=0.001, noise=0.1, rounds=100_000, delta=1e-5)
+    answer = composed("remove", 0.001, 0.1, 100_000)
     assert "vacuous (> 100)" in answer.note
     assert "composed, error" not in answer.note
     assert answer.epsilon.upper > 100
@@ -218,17 +216,15 @@ def test_past_one_hundred_is_vacuous_and_nothing_is_composed():
 
 def test_a_loose_certified_bound_does_not_coarsen_the_answer():
     # one round in the add direction: at most -ln(1 - r), where the certified bound is hundreds of times that
-    answer = prv_epsilon(kind="add", rate=0.002, noise=0.4, rounds=1, delta=1e-5).epsilon
+    answer = composed("add", 0.002, 0.4, 1).epsilon
     assert answer.upper - answer.lower < 0.03 * answer.estimate
-    nothing = prv_epsilon(kind="add", rate=1e-6, noise=0.4, rounds=1, delta=0.9e-6).epsilon
+    nothing = composed("add", 1e-6, 0.4, 1, 0.9e-6).epsilon
     assert nothing.lower == 0.0
     assert nothing.upper < 1e-5
 
 
 def test_small_delta_is_within_reach():
-    ranges = [
-        prv_epsilon(kind="replace", rate=0.001, noise=20.0, rounds=100_000, delta=delta) for delta in (1e-12, 1e-7)
-    ]
+    ranges = [composed("replace", 0.001, 20.0, 100_000, delta) for delta in (1e-12, 1e-7)]
     assert all("composed, error" in answer.note for answer in ranges)
     small, loose = (answer.epsilon for answer in ranges)
     assert small.upper - small.lower < 0.02 * small.upper
@@ -240,7 +236,7 @@ def test_small_delta_is_within_reach():
 
 @pytest.mark.slow
 def test_beyond_double_precision_the_certified_bound_answers_and_says_so():
-    answer = prv_epsilon(kind="remove", rate=1e-7, noise=0.5, rounds=10**7, delta=1e-12)
+    answer = composed("remove", 1e-7, 0.5, 10**7, 1e-12)
     assert "composed, error" not in answer.note
     assert "certified bound alone" in answer.note
     assert 0.0 <= answer.epsilon.lower < answer.epsilon.upper < 3.0
@@ -257,7 +253,7 @@ def test_losses_that_saturate_keep_their_mass(kind):
 def test_a_delta_that_equals_a_probability_is_no_contradiction():
     # one round at r = delta: the record takes part with probability delta, so epsilon is 0, up to rounding
     for noise in (0.05, 0.1, 1.0):
-        answer = prv_epsilon(kind="replace", rate=0.001, noise=noise, rounds=1, delta=0.001).epsilon
+        answer = composed("replace", 0.001, noise, 1, 0.001).epsilon
         assert answer.upper == pytest.approx(0.0, abs=1e-9)
 
 
@@ -275,7 +271,7 @@ def test_what_is_certain_is_the_least_that_there_is(kind):
 def test_one_round_of_removal_has_a_closed_form(rate, noise):
     # P - e^eps Q = r (N(1) - (1 + (e^eps - 1) / r) N(0)): the Gaussian of one record at delta / r, also at 1e-10.
     exact = math.log1p(rate * math.expm1(epsilon_from_mu(1.0 / noise, 1e-3)))
-    answer = prv_epsilon(kind="remove", rate=rate, noise=noise, rounds=1, delta=1e-3 * rate).epsilon
+    answer = composed("remove", rate, noise, 1, 1e-3 * rate).epsilon
     assert answer.lower <= exact <= answer.upper
     assert answer.estimate == pytest.approx(exact, rel=1e-4)
 
@@ -283,7 +279,7 @@ def test_one_round_of_removal_has_a_closed_form(rate, noise):
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0 + 1e-9, math.nan])
 def test_a_rate_that_is_no_probability_is_refused(rate):
     with refused("rate is"):
-        prv_epsilon(kind="remove", rate=rate, noise=1.0, rounds=10, delta=1e-5)
+        composed("remove", rate, 1.0, 10)
 
 
 def test_several_parts_compose():

@@ -53,7 +53,7 @@ from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile, run_key
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.dpzv import DPZVRun
 
-from ...helpers.places import read_json, sparse
+from ...helpers.places import read_json, sparse, toml_beside
 from ...helpers.refusals import refused
 
 SECONDS = 20
@@ -71,8 +71,8 @@ MANIFEST = {
 }
 
 
-def attack(*, run="run", labels="labels.csv"):
-    return f"attack --transcript {run} --labels {labels} --attack label_norm"
+def attack(labels="labels.csv"):
+    return f"attack --transcript run --labels {labels} --attack label_norm"
 
 
 ACCOUNT = "account --batch-size 2 --dataset-size 4 --rounds 2 --clip 1 --sigma 1"
@@ -165,7 +165,7 @@ PLACES = {
     "manifest": commanded("run/manifest.json", attack()),
     "tensors": commanded("run/t.safetensors", attack()),
     "labels": commanded("labels.csv", attack()),
-    "npy labels": commanded("labels.npy", attack(labels="labels.npy")),
+    "npy labels": commanded("labels.npy", attack("labels.npy")),
     "table": commanded("t.csv", "train --csv t.csv --label y"),
     "index": read_by(".git/index", lambda path: tracked_at(path.parent.parent / "book")),
     "evidence": read_by("ab/ab12/evidence.json", lambda path: Cache(path.parents[2]).evidence("ab12")),
@@ -584,55 +584,18 @@ def _few(names):
 
 
 VERIFY = "verify claims.toml --no-cache"
-LONG_NAME = "x" * 250
-TOO_LONG = "x" * 5000
 OUTPUTS = {
-    "junit and sarif": (f"{VERIFY} --junit x --sarif ./x", "--sarif is x, which is also"),
-    "junit by a link": (f"{VERIFY} --junit link --sarif out.csv", "which is also"),
-    "the claims file": (f"{VERIFY} --junit claims.toml", "which is also the claims file"),
-    "a score file": (f"{VERIFY} --sarif in.csv", "which is also scores.in of claim 'c'"),
-    "the ledger": (f"{VERIFY} --ledger book --junit book", "which is also"),
-    "the claims file as ledger": (f"{VERIFY} --ledger claims.toml", "which is also the claims file"),
-    "the summary": (f"{VERIFY} --junit summary", "GITHUB_STEP_SUMMARY is summary, which is also"),
-    "a summary that is a folder": (VERIFY, "GITHUB_STEP_SUMMARY is run, a folder"),
-    "a summary nowhere": (VERIFY, "GITHUB_STEP_SUMMARY is nowhere/x, must be in a folder that exists"),
-    "a summary that is a FIFO": (VERIFY, "GITHUB_STEP_SUMMARY is fifo, a FIFO"),
-    "junit to a FIFO": (f"{VERIFY} --junit fifo", "--junit is fifo, a FIFO; must be a file to write to"),
-    "junit to a device": (f"{VERIFY} --junit /dev/null", "--junit is /dev/null, a device"),
-    "sarif below a loop": (f"{VERIFY} --sarif loop/x", "--sarif is loop/x, must be in a folder that exists"),
-    "junit of a long name": (f"{VERIFY} --junit {LONG_NAME}", "must have a name of 200 bytes at most"),
-    "junit of a name too long": (f"{VERIFY} --junit {TOO_LONG}", "must have a name of 200 bytes at most"),
-    "sarif in the kernel": (f"{VERIFY} --sarif /proc/self/x", "must be in a folder that exists"),
-    "a ledger of a long name": (f"{VERIFY} --ledger {LONG_NAME}", "must have a name of 200 bytes at most"),
-    "out is a loop": (f"{VERIFY} --out loop", "--out is 'loop', which cannot be followed"),
-    "out is below a loop": (f"{VERIFY} --out loop/x", "--out is 'loop/x', which cannot be followed"),
-    "out of a name too long": (f"{VERIFY} --out {TOO_LONG}", "which cannot be followed"),
     "out of a long part": (f"{VERIFY} --out {'x' * 300}", "which cannot be followed"),
-    "out in the kernel": (f"{VERIFY} --out /proc/self/x", "is a folder of the kernel's"),
-    "out is a FIFO": (f"{VERIFY} --out fifo", "is not a folder; give a folder"),
-    "root is a loop": (f"{VERIFY} --root loop", "--root is 'loop', which is nothing, must be a folder"),
-    "claims of a name too long": (f"verify {TOO_LONG}", "cannot be read (File name too long)"),
-    "config of a name too long": (f"train --config {TOO_LONG}", "cannot be read (File name too long)"),
-    "a run of a name too long": (f"report {TOO_LONG}", "no such file"),
-    "scores of a name too long": (f"audit scores {TOO_LONG}.csv in.csv", "File name too long"),
-    "a table of a name too long": (f"train --csv {TOO_LONG} --label y", "File name too long"),
-    "a transcript of a name too long": (attack(run=TOO_LONG), "File name too long"),
-    "labels of a name too long": (attack(labels=TOO_LONG), "File name too long"),
-    "data in a name too long": (f"train --dataset mnist --data-dir {TOO_LONG}", "File name too long"),
-    "a module of a name too long": (f"audit mechanism {TOO_LONG}:f", "nor on the import path"),
-    "a module that is a FIFO": ("audit mechanism fifo:f", "neither in the folder"),
-    "a module that is a folder": ("audit mechanism run:f", "run has no callable f"),
-    "a module of no text": ("audit mechanism noise:f", "importing noise failed"),
-    "a system of no text": ("train --system noise:f", "importing noise failed"),
     "trials without end": (f"attack --trials 1{'0' * 300}", "at least 1, at most 1,000,000,000"),
     "runs without end": (f"audit mechanism noise:f --runs {'9' * 4000}", "a whole number of at least 1"),
-    "a module with a loop": ("audit mechanism round:f", "importing round failed"),
+    **toml_beside(__file__, "hostile_paths.toml"),
 }
 
 
 @pytest.mark.parametrize("what", _few(OUTPUTS))
 def test_a_hostile_path_is_one_line(folder, what, capsys, caplog, monkeypatch):
     arguments, says = OUTPUTS[what]
+    arguments = arguments.replace("LONG_NAME", "x" * 250).replace("TOO_LONG", "x" * 5000)
     (folder / "loop").symlink_to("loop")
     (folder / "link").symlink_to("out.csv")
     (folder / "round.py").symlink_to("round.py")

@@ -17,6 +17,7 @@ from dpzv_audit.cli import _report, main
 from dpzv_audit.runs import load_run
 
 from ...helpers.places import read_json
+from ...helpers.scores import score_files
 
 HOSTILE = '<script>alert("x")</script> & | `rm`'
 FILE = f"""
@@ -102,12 +103,8 @@ records = 1000
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    np.savetxt(tmp_path / "in.csv", rng.normal(1.0, 1.0, 4000))
-    np.savetxt(tmp_path / "out.csv", rng.normal(0.0, 1.0, 4000))
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
-    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+def folder(tmp_path, monkeypatch, own_cache):
+    score_files(tmp_path, 4000)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
