@@ -6,18 +6,11 @@ from functools import partial
 import pytest
 
 from dpzv_audit.accounting.bounds import AccountantQuery, Refusal, fixed_participations
-from dpzv_audit.accounting.release import Composition, Release
+from dpzv_audit.accounting.release import Composition
 
-release = partial(
-    Release,
-    batch_size=20,
-    dataset_size=1000,
-    rounds=300,
-    clip=2.0,
-    sigma=0.3,
-    sampler="poisson",
-    server_update="frozen",
-)
+from ...helpers import releases
+
+release = partial(releases.release, batch_size=20, rounds=300, clip=2.0, sigma=0.3, server_update="frozen")
 
 
 def sampled_view(release, adversary, neighbours):

@@ -1,8 +1,6 @@
-import tomllib
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,24 +10,17 @@ from scipy.stats import binom, norm
 from dpzv_audit.accounting import GAPS, Composition, gaps_of, upper_bounds
 from dpzv_audit.accounting.accountants import gdp_exact, prv, rdp, tightest_sound
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, NO_NUMBER, treatment
-from dpzv_audit.accounting.release import CHANNELS, NEIGHBOURS, SAMPLERS, Release
+from dpzv_audit.accounting.release import CHANNELS, NEIGHBOURS, SAMPLERS
 from dpzv_audit.base.findings import ADVERSARIES
 
+from ...helpers import releases
+from ...helpers.places import toml_beside
 from ...helpers.refusals import refused
 from ...helpers.releases import row
 
 TABLE = {cell: treatment(*cell) for cell in product(ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS)}
 
-release = partial(
-    Release,
-    batch_size=64,
-    dataset_size=1000,
-    rounds=300,
-    clip=10.0,
-    sigma=0.5,
-    sampler="shuffled",
-    server_update="joint-zo",
-)
+release = partial(releases.release, batch_size=64, rounds=300, sampler="shuffled")
 
 
 def test_table_has_every_cell_with_a_reason():
@@ -73,7 +64,7 @@ def test_public_ids_make_the_eavesdropper_a_client():
             assert treatment("release", relation, sampler, ids="public") == TABLE["release", relation, sampler]
 
 
-CASES = tomllib.loads(Path(__file__).with_name("gaps.toml").read_text())
+CASES = toml_beside(__file__, "gaps.toml")
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,13 @@ import mpmath
 import pytest
 
 from dpzv_audit.accounting.accountants import gdp_clt, gdp_exact, gdp_paper, log_clt_mu, paper_mu
-from dpzv_audit.accounting.release import Composition, Release
+from dpzv_audit.accounting.release import Composition
 
+from ...helpers import releases
 from ...helpers.refusals import refused
 
 release = partial(
-    Release,
-    batch_size=20,
-    dataset_size=1000,
-    rounds=300,
-    clip=2.0,
-    sigma=0.3,
-    sampler="poisson",
-    server_update="frozen",
-    directions=3,
+    releases.release, batch_size=20, rounds=300, clip=2.0, sigma=0.3, server_update="frozen", directions=3
 )
 public = partial(release, dataset_size=None, sample_rate=0.02)
 

@@ -1,30 +1,21 @@
 import math
-import tomllib
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpzv_audit.accounting import Composition, Release
+from dpzv_audit.accounting import Composition
 from dpzv_audit.accounting.release import NEIGHBOURS, parts_of, relevant_parts
 
+from ...helpers import releases
+from ...helpers.places import toml_beside
 from ...helpers.refusals import refused
 
-release = partial(
-    Release,
-    batch_size=64,
-    dataset_size=1000,
-    rounds=300,
-    clip=10.0,
-    sigma=0.5,
-    sampler="shuffled",
-    server_update="joint-zo",
-)
+release = partial(releases.release, batch_size=64, rounds=300, sampler="shuffled")
 
-REFUSED = tomllib.loads(Path(__file__).with_name("releases.toml").read_text())["refused"]
+REFUSED = toml_beside(__file__, "releases.toml")["refused"]
 
 
 @pytest.mark.parametrize(

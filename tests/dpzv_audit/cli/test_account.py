@@ -11,7 +11,7 @@ from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.findings import ADVERSARIES
 from dpzv_audit.cli import account as command
 
-from ...helpers.places import ROOT, read_json
+from ...helpers.places import ROOT, read_json, toml_beside
 
 BASE = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10"
 CLAIM = BASE + " --epsilon 1 --delta 1e-3"
@@ -279,38 +279,12 @@ def test_example_of_the_help_runs_as_printed(run):
     assert run(shlex.join([*arguments, "--neighbours", "replace-label"])).code == 0
 
 
+WRONG = toml_beside(__file__, "wrong_account_flags.toml")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [
-        (BASE, "no noise is given, must be exactly one of --sigma, --epsilon and --noise-multiplier"),
-        (CLAIM + " --sigma 1", "--sigma and --epsilon are given, must be exactly one of --sigma"),
-        (BASE + " --sigma 1 --adversary clent", "--adversary is 'clent': did you mean 'client'"),
-        (BASE + " --sigma 1 --neighbours replace", "--neighbours is 'replace'"),
-        (BASE + " --sigma 1 --sampler poison", "--sampler is 'poison': did you mean 'poisson'"),
-        (BASE + " --sigma 1 --server-update adam", "--server-update is 'adam'"),
-        (BASE + " --sigma 1 --clip-rule x", "must be one of symmetric, paper-one-sided"),
-        (BASE + " --sigma 1 --ids x", "must be one of secret, public"),
-        (BASE + " --sigma 1 --delta 0", "--delta is 0.0, must lie strictly between 0 and 1; for pure DP"),
-        (BASE + " --sigma -1", "--sigma is -1"),
-        (BASE + " --epsilon -1", "--epsilon is -1"),
-        (BASE + " --sigma 1 --rounds 0", "--rounds is 0"),
-        (BASE + " --sigma 1 --batch-size 70000", "--batch-size is 70000"),
-        (BASE + " --sigma nan", "--sigma is nan"),
-        (BASE + " --sigma 1 --channel x", "--channel is 'x'"),
-        (BASE + " --sigma 1 --server-mu 1 --server-noise-multiplier 1", "must be one of the two"),
-        (BASE + " --noise-multiplier -1 --neighbours replace-label", "--noise-multiplier is -1.0, must be"),
-        (BASE + " --sigma 1 --epochs 3", "--epochs is 3, which goes with --method alone"),
-        ("--batch-size 3 --dataset-size 9 --rounds 3 --sigma 1", "--clip is missing"),
-        ("--batch-size 3 --clip 1 --sigma 1 --rounds 3", "--dataset-size is missing"),
-        ("--sample-rate 0.1 --rounds 3 --noise-multiplier 1", "--sample-rate is 0.1 with sampler 'shuffled'"),
-        ("--sample-rate 1.5 --rounds 3 --sampler poisson --clip 1 --sigma 1", "--sample-rate is 1.5, must lie in"),
-        ("--sample-rate 0.1 --sampler poisson --clip 1 --sigma 1", "--rounds is missing"),
-        ("--method dpzv --sample-rate 0.1", "--sample-rate is 0.1, but --method decides it"),
-        ("--method dpzv --rounds 3", "--rounds is 3, but --method decides it"),
-        ("--method dpvz", "--method is 'dpvz': did you mean 'dpzv'"),
-        ("--method split --dataset-size 100", "adds no noise"),
-        ("--method dpzv --dataset-size 100 --sigma 0", "the noise is 0"),
-    ],
+    [(f"{sizes} {flags}", says) for sizes, wrong in WRONG.items() for flags, says in wrong.items()],
 )
 def test_wrong_flags_are_one_line(arguments, says, refusal):
     assert says in refusal(arguments)

@@ -6,13 +6,14 @@ from typing import get_args
 import pytest
 
 from dpzv_audit.base.findings import Preset
-from dpzv_audit.cli.flags import flag
 from dpzv_audit.cli.options import DataFlags, load_data
 from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.spec import DATA_VARIABLE
 from mechanisms import METHODS
 from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.presets import DATASET_DEFAULTS, GRADIENT_DEFAULTS, LEARNED_DEFAULTS, dataset_defaults
+
+from ...helpers.places import toml_beside
 
 ROWS = "a,b,kind,y\n" + "".join(f"{i},{2 * i},{'xyz'[i % 3]},{i % 2}\n" for i in range(100))
 WORDS = {"categories": ["kind"]}
@@ -24,20 +25,6 @@ def table(tmp_path, monkeypatch):
     path = tmp_path / "own.csv"
     path.write_text(ROWS)
     return path
-
-
-@pytest.fixture
-def refusal(cli):
-    """What `train` says of these flags, each a field of `DataFlags`."""
-
-    def said(**flags):
-        words = []
-        for name, value in flags.items():
-            for item in value if isinstance(value, list) else [value]:
-                words += [] if item in (None, False) else [flag(name)] if item is True else [flag(name), item]
-        return cli.refusal("train", *words)
-
-    return said
 
 
 def test_a_table_of_ones_own(table):
@@ -88,102 +75,46 @@ def test_a_tab_has_a_name(name, table):
     assert len(load_data(DataFlags(csv=table, label="y", separator=name, **WORDS)).train) > 0
 
 
-def test_a_header_that_another_separator_cuts_names_it(table, refusal):
+def test_a_header_that_another_separator_cuts_names_it(table, cli):
     table.write_text(ROWS.replace(",", ";"))
-    assert "--separator is ',', but line 1 of" in refusal(csv=table, label="y", **WORDS)
-    assert "is cut into columns by ';'" in refusal(csv=table, label="y", **WORDS)
+    text = cli.refusal(f"train --csv {table} --label y --categories kind")
+    assert "--separator is ',', but line 1 of" in text
+    assert "is cut into columns by ';'" in text
 
 
-CSV_MISTAKES = [
-    ({"label": None}, ["--label COLUMN is missing"]),
-    ({"label": "yy"}, ["--label is 'yy'", "did you mean 'y'", "own.csv"]),
-    ({"clients": 9}, ["--clients is 9", "at most the 3 columns"]),
-    ({"clients": 3, "columns": ["a,b", "kind"]}, ["--clients is 3", "must be 2"]),
-    ({"columns": ["a", "a,b,kind"]}, ["--columns", "'a' is in several groups"]),
-    ({"columns": ["a", "kind"]}, ["--columns", "'b' is in no client's group"]),
-    ({"columns": ["a,,b", "kind"]}, ["--columns is 'a,,b'", "commas"]),
-    ({"columns": ["a,bb", "kind"]}, ["--columns is 'bb'", "did you mean 'b'"]),
-    ({"columns": ["a,y", "b,kind"]}, ["--columns is 'y'"]),
-    (
-        {"categories": []},
-        ["column 'kind': 'x' is not a number, must be one", "--categories is for text columns, --drop"],
-    ),
-    ({"categories": ["kin"]}, ["--categories is 'kin'", "did you mean 'kind'"]),
-    ({"drop": ["y"]}, ["--drop is 'y', the label"]),
-    ({"drop": ["a,b,kind"], "categories": []}, ["own.csv: has no column but"]),
-    ({"scales": ["a=0"]}, ["--scales is 'a=0'", "above 0"]),
-    ({"scales": [f"a=1{'0' * 400}"]}, ["--scales is 'a=1000", "above 0"]),
-    ({"scales": ["a"]}, ["--scales is 'a'", "COLUMN=X"]),
-    ({"scales": ["q=1"]}, ["--scales is 'q'"]),
-    ({"scales": ["kind=2"]}, ["--scales", "'kind' is in categories and in scales"]),
-    ({"separator": "ab"}, ["--separator is 'ab'", "one character"]),
-    ({"dataset": "digits"}, ["--dataset does not go with --csv"]),
-    ({"partition": "columns"}, ["--partition does not go with --csv"]),
-    ({"subset": True}, ["--subset does not go with --csv"]),
-    ({"download": True}, ["--download does not go with --csv"]),
-    ({"data_options": ["size=2"]}, ["--data-option does not go with --csv"]),
-]
+WRONG = toml_beside(__file__, "wrong_data_flags.toml")
+WRONG["beside --label y --categories kind of a table"][f"--scales a=1{'0' * 400}"] = ["--scales is 'a=1000", "above 0"]
 
 
-@pytest.mark.parametrize(("flags", "words"), CSV_MISTAKES, ids=str)
-def test_a_wrong_flag_beside_a_table(flags, words, table, refusal):
-    text = refusal(**{"csv": table, "label": "y", **WORDS, **flags})
-    for word in words:
+@pytest.mark.parametrize(("kind", "flags"), [(kind, flags) for kind, wrong in WRONG.items() for flags in wrong])
+def test_a_wrong_flag_says_what_is_wrong_with_it(kind, flags, table, cli):
+    beside = f"--csv {table} " if "table" in kind else ""
+    beside += "--label y --categories kind" if "beside" in kind else ""
+    text = cli.refusal(f"train {beside} {flags}")
+    for word in WRONG[kind][flags]:
         assert word in text
 
 
-NAMED_MISTAKES = [
-    ({"label": "y"}, ["--label goes with --csv", "digits"]),
-    ({"columns": ["a"]}, ["--columns goes with --csv"]),
-    ({"separator": ""}, ["--separator goes with --csv"]),
-    ({"dataset": ""}, ["--dataset is ''", "digits, mnist"]),
-    ({"dataset": "minst"}, ["--dataset is 'minst'", "did you mean 'mnist'"]),
-    ({"partition": "rows"}, ["--partition is 'rows'", "columns"]),
-    ({"clients": 3}, ["--clients is 3", "1, 2, 4, 8"]),
-    ({"subset": True}, ["--subset does not apply to digits"]),
-    ({"data_options": ["size=2"]}, ["--data-option size=2", "digits has no options"]),
-    ({"data_dir": "."}, ["--data-dir does not apply to digits"]),
-    ({"download": True}, ["--download does not apply to digits"]),
-    ({"dataset": "eth80", "data_options": ["size"]}, ["--data-option is 'size'", "KEY=VALUE"]),
-    ({"dataset": "eth80", "data_options": ["siz=2"]}, ["--data-option of eth80 is 'siz'", "did you mean 'size'"]),
-    ({"dataset": "eth80", "data_options": ["size=2", "size=4"]}, ["size twice"]),
-    ({"dataset": "eth80", "data_options": ["size=7"]}, ["--data-option size is 7", "must divide"]),
-    ({"dataset": "eth80", "data_options": ["size=big"]}, ["--data-option size is 'big'", "whole number"]),
-    ({"dataset": "imdb", "data_options": ["tokenizer=x"]}, ["--data-option of imdb is 'tokenizer'"]),
-    ({"dataset": "eth80", "download": True}, ["--download cannot fetch eth80", "make eth80_16views_64x64.npz"]),
-    ({"dataset": "mnist", "download": True}, ["--download needs --data-dir DIR"]),
-    ({"dataset": "mnist"}, ["--data-dir", DATA_VARIABLE, "--download"]),
-]
-
-
-@pytest.mark.parametrize(("flags", "words"), NAMED_MISTAKES, ids=str)
-def test_a_wrong_flag_beside_a_data_set(flags, words, monkeypatch, refusal):
-    monkeypatch.delenv(DATA_VARIABLE, raising=False)
-    text = refusal(**flags)
-    for word in words:
-        assert word in text
-
-
-def test_one_class_alone_is_nothing_to_learn(tmp_path, refusal):
+def test_one_class_alone_is_nothing_to_learn(tmp_path, cli):
     folder = tmp_path / "amazon_polarity"
     folder.mkdir()
     (folder / "train.ft.txt").write_text("__label__1 bad: very bad\n" * 100)
-    text = refusal(dataset="amazon-polarity", subset=True, data_dir=tmp_path)
+    text = cli.refusal(f"train --dataset amazon-polarity --subset --data-dir {tmp_path}")
     assert "all 64 training records are of class 0" in text
 
 
-def test_subset_and_options_reach_the_loader(tmp_path, refusal):
+def test_subset_and_options_reach_the_loader(tmp_path, cli):
     folder = tmp_path / "amazon_polarity"
     folder.mkdir()
     (folder / "train.ft.txt").write_text("__label__1 bad: very bad\n__label__2 good: so good\n" * 50)
-    assert "give --subset" in refusal(dataset="amazon-polarity", data_dir=tmp_path)
+    assert "give --subset" in cli.refusal(f"train --dataset amazon-polarity --data-dir {tmp_path}")
     flags = DataFlags(dataset="amazon-polarity", subset=True, data_dir=tmp_path, data_options=["length=6"], clients=2)
     data = load_data(flags)
     assert data.shapes == ((3,), (3,))
     assert data.notes == ("a subset: 100 of 4,000,000 reviews",)
 
 
-def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypatch, refusal):
+def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypatch, cli):
     fetched = []
 
     def fetch(name, data_dir, progress):
@@ -191,11 +122,11 @@ def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypa
         fetched.append((name, data_dir))
 
     monkeypatch.setattr("dpzv_audit.cli.options.download", fetch)
-    text = refusal(dataset="adult", download=True, data_dir=tmp_path)
+    text = cli.refusal(f"train --dataset adult --download --data-dir {tmp_path}")
     assert fetched == [("adult", tmp_path)]
     assert "adult.data: no such file" in text
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-    refusal(dataset="adult", download=True)
+    cli.refusal("train --dataset adult --download")
     assert fetched[1:] == [("adult", tmp_path)]
 
 

@@ -1,12 +1,13 @@
 import io
 import re
 
-import numpy as np
 import pytest
 from rich.console import Console
 from rich.table import Table
 
 from dpzv_audit.cli.output import FOLDED_WIDTH, Output, print_table
+
+from ...helpers.scores import score_files
 
 
 def printed(width, *rows, no_wrap=("number",)):
@@ -47,9 +48,7 @@ def test_a_table_that_fits_is_as_wide_as_its_content():
 @pytest.fixture
 def scores(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    for name, mean in (("in", 1.0), ("out", 0.0)):
-        np.savetxt(f"{name}.csv", rng.normal(mean, 1.0, 2000))
+    score_files(tmp_path, 2000)
     claims = '[[claim]]\nname = "a claim of our own system"\nscores = { in = "in.csv", out = "out.csv" }\n'
     (tmp_path / "claims.toml").write_text(claims + "epsilon = 0.5\n")
 

@@ -144,16 +144,6 @@ def test_files_with_other_counts_are_refused(tmp_path):
     assert "bank.csv: has [1, 0] rows by class, the original has [4000, 521]" in refused("bank", tmp_path, subset=True)
 
 
-def test_missing_files_and_other_options_are_told(tmp_path):
-    assert "adult.data: no such file; download adult.data and adult.test from https://" in refused("adult", tmp_path)
-    assert "bank-full.csv: no such file; download bank.zip from https://" in refused("bank", tmp_path)
-    assert "bank.csv: no such file" in refused("bank", tmp_path, subset=True)
-    absent = tmp_path / "absent"
-    assert "clients is 3, must be 4 for groups (person, " in refused("adult", absent, clients=3, partition="groups")
-    assert "clients is 15, must be at most the 14 columns" in refused("adult", absent, clients=15)
-    assert "partition is 'rows', bank has: groups, columns" in refused("bank", absent, partition="rows")
-
-
 @pytest.mark.data
 @pytest.mark.parametrize("real", ["adult/adult.test"], indirect=True)
 def test_real_adult(real):

@@ -81,15 +81,13 @@ def test_malformed_lines_are_named(tmp_path, bad, message):
     assert message in text
 
 
-def test_empty_huge_and_missing_files_are_refused(tmp_path):
-    assert "train.ft.txt: no such file; get Amazon review polarity in fastText lines" in refused(tmp_path)
+def test_empty_and_huge_files_are_refused_and_a_test_file_missed(tmp_path):
     path = tmp_path / "train.ft.txt"
     path.write_bytes(b"")
     assert f"{path}: is empty, must have a line a review" in refused(tmp_path, subset=True)
     sparse(path)
     assert f"{path}: has {1 << 40} bytes" in refused(tmp_path, subset=True)
     assert "test.ft.txt: no such file" in refused(tmp_path)
-    assert "clients is 5, must divide the 96 tokens" in refused(tmp_path / "absent", clients=5)
 
 
 @pytest.mark.data

@@ -138,18 +138,8 @@ def test_a_subset_needs_a_test_batch_and_a_train_batch(folder):
     assert "test_batch.bin: no such file" in refused(folder, subset=True)
 
 
-def test_other_clients_and_partitions_are_told_before_any_file_is_read(tmp_path):
-    absent = tmp_path / "absent"
-    assert "clients is 3, patches make a k x k grid: one of 1, 4, 16, 64" in refused(absent, clients=3)
-    assert "clients is 4, must be 2 for halves" in refused(absent, clients=4, partition="halves")
-    assert "clients is 3, must divide the 32 image rows" in refused(absent, clients=3, partition="strips")
-    assert "partition is 'runs', cifar10 has: patches, halves, strips" in refused(absent, partition="runs")
-
-
-def test_nothing_there_says_what_to_download_without_offering_a_subset(tmp_path):
-    text = refused(tmp_path)
-    assert "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz" in text
-    assert "subset" not in text
+def test_batches_that_are_not_there_are_not_offered(tmp_path):
+    assert "subset" not in refused(tmp_path)
 
 
 @pytest.mark.data

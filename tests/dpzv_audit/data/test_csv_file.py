@@ -4,6 +4,7 @@ import pytest
 from dpzv_audit.base.errors import with_options
 from dpzv_audit.data import load_csv
 
+from ...helpers.places import toml_beside
 from ...helpers.refusals import refusal
 
 ROWS = 100
@@ -97,27 +98,7 @@ def test_another_separator(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"label": "z"}, "label is 'z': must be one of a, b, town, c, y"),
-        ({"categories": ["twon"]}, "categories is 'twon': did you mean 'town'? must be one of a, b, town, c, y"),
-        ({"drop": ["d"]}, "drop is 'd': must be one of"),
-        ({"scales": {"e": 2.0}}, "scales is 'e': must be one of"),
-        ({"scales": {"a": -2.0}}, "scale of column 'a' is -2.0, must be a finite number above 0"),
-        ({"scales": {"town": 2.0}}, "column 'town' is in categories and in scales"),
-        ({"buckets": 1}, "buckets of column 'town' is 1"),
-        ({"categories": []}, "line 2, column 'town': 't0' is not a number"),
-        ({"clients": 5}, "clients is 5, must be at most the 4 columns"),
-        ({"clients": 0}, "clients is 0"),
-        ({"groups": [["a"], ["b", "town"]]}, "column 'c' is in no client's group, must be in one"),
-        ({"groups": [["a", "c"], ["b", "town", "a"]]}, "column 'a' is in several groups"),
-        ({"groups": [["a", "b", "c", "town"], []]}, "a group is empty"),
-        ({"groups": [["a", "b", "c", "town", "y"]]}, "groups is 'y': must be one of a, b, town, c"),
-        ({"groups": [["a", "b"], ["c", "town"]], "clients": 3}, "clients is 3, must be 2, the number of groups"),
-        ({"drop": ["a", "b", "town", "c"]}, "must have at least one feature"),
-        ({"classes": ["n0", "n1"]}, "line 4 has label 'n2', must be one of 'n0', 'n1'"),
-        ({"classes": ["n0", "n0", "n1"]}, "has 2 distinct values"),
-        ({"test": "absent.csv"}, "absent.csv: no such file"),
-    ],
+    toml_beside(__file__, "csv_mistakes.toml")["mistakes"],
 )
 def test_mistakes_are_named(tmp_path, options, message):
     assert message in refused(write(tmp_path), **options)

@@ -45,13 +45,6 @@ def test_digests_are_those_of_the_embedded_arrays():
     }
 
 
-def test_other_clients_and_partitions_are_refused():
-    with refused(r"clients is 3, must divide the 8 image columns: one of 1, 2, 4, 8$"):
-        load("digits", clients=3)
-    with refused("partition is 'strips', digits has only one: columns"):
-        load("digits", partition="strips")
-
-
 def test_registry_loads_by_name_and_suggests_the_nearest():
     assert load("digits", clients=2, data_dir=Path("absent")).shapes == ((32,), (32,))
     with refused(r"dataset is 'digit': did you mean 'digits'\? must be one of digits, mnist"):

@@ -4,7 +4,7 @@ import pytest
 from dpzv_audit.data import load
 from dpzv_audit.data.views import ETH80_FILE, object_split, prepared
 
-from ...helpers.refusals import refusal, refused
+from ...helpers.refusals import refused
 
 LABELS = np.repeat(np.arange(8), 10)
 
@@ -72,23 +72,7 @@ def test_colour_and_size_are_fixed_arithmetic_on_each_image_alone(folder, images
     np.testing.assert_array_equal(prepared(images[:8], colour="grey", size=16)[3:4], alone)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"clients": 12}, "clients is 12, must divide the 16 views: one of 1, 2, 4, 8, 16"),
-        ({"partition": "ring"}, "partition is 'ring', eth80 has: views, rotations"),
-        ({"colour": "red"}, "colour is 'red', must be rgb or grey"),
-        ({"size": 60}, "size is 60, must divide the 64 pixels of the images' side"),
-        ({"size": 128}, "size is 128, must divide"),
-    ],
-)
-def test_other_options_are_told_before_any_file_is_read(tmp_path, options, message):
-    assert message in refusal(load, "eth80", data_dir=tmp_path / "absent", **options)
-
-
-def test_missing_and_other_files_are_refused(tmp_path, images):
-    with refused(r"no such file; make eth80_16views_64x64\.npz from the ETH-80 photographs"):
-        load("eth80", data_dir=tmp_path)
+def test_other_files_are_refused(tmp_path, images):
     path = tmp_path / ETH80_FILE
     np.savez(path, images=images[:79], labels=LABELS[:79])
     with refused(r"images has shape \(79, 16, 64, 64, 3\) of uint8, must be \(80, 16, 64, 64, 3\) of kind 'u'"):

@@ -62,12 +62,6 @@ def test_scaling_looks_at_no_other_record():
         np.testing.assert_array_equal((view / kind.divisors)[10:12], view[10:12] / kind.divisors)
 
 
-def test_other_options_and_missing_files_are_refused(tmp_path):
-    assert "clients is 4, must divide the 6 views" in refusal(tmp_path, clients=4)
-    assert "partition is 'rows', mfeat has only one: views" in refusal(tmp_path, partition="rows")
-    assert f"{tmp_path / MFEAT_FILE}: no such file; get the multiple features data (https://" in refusal(tmp_path)
-
-
 def test_other_contents_are_refused(tmp_path):
     write(tmp_path, views()[:5])
     assert "X has shape (1, 5) of object, must be a cell array of 6 views" in refusal(tmp_path)

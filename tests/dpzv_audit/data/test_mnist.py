@@ -218,15 +218,6 @@ def test_the_variable_serves_where_no_flag_is_given(folder, monkeypatch):
     assert len(load_mnist(files=FILES).test) == 5
 
 
-def test_wrong_clients_or_partition_are_told_before_any_file_is_read(tmp_path):
-    with refused("clients is 5, must divide the 28 image rows: one of 1, 2, 4, 7, 14"):
-        load("mnist", clients=5, data_dir=tmp_path / "absent")
-    with refused("clients is 6, must divide the 784 features"):
-        load("mnist", clients=6, partition="runs", data_dir=tmp_path / "absent")
-    with refused("partition is 'columns', mnist has: strips, runs"):
-        load("mnist", partition="columns", data_dir=tmp_path / "absent")
-
-
 @pytest.mark.data
 @pytest.mark.parametrize("real", ["mnist"], indirect=True)
 def test_real_mnist_is_the_published_one(real):

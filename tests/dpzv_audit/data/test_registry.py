@@ -1,11 +1,11 @@
 import inspect
-from pathlib import Path
 
 import pytest
 
 from dpzv_audit.data import DATASETS, DataSpec, Partition, load
 from dpzv_audit.data.spec import DATA_VARIABLE
 
+from ...helpers.places import toml_beside
 from ...helpers.refusals import refusal, refused
 
 EMBEDDED = {"digits", "breast-cancer"}
@@ -32,6 +32,18 @@ def test_every_set_with_files_says_what_to_download_and_where_to_put_it(name, tm
         assert "give download" in text or "download it from https://" in text
 
 
+TOLD = toml_beside(__file__, "told_without_files.toml")
+
+
+@pytest.mark.parametrize(
+    ("when", "name", "options", "words"),
+    [(when, name, *told) for when, sets in TOLD.items() for name, all_told in sets.items() for told in all_told],
+)
+def test_what_a_set_says_without_its_files(when, name, options, words, tmp_path):
+    folder = tmp_path if "empty" in when else tmp_path / "absent"
+    assert words in refusal(load, name, data_dir=folder, **options)
+
+
 @pytest.mark.parametrize("name", DATASETS)
 @pytest.mark.parametrize("clients", [0, -1])
 def test_no_set_has_no_clients(name, clients, tmp_path):
@@ -42,8 +54,6 @@ def test_no_set_has_no_clients(name, clients, tmp_path):
 def test_options_a_set_does_not_have_are_refused():
     with refused("option 'subset' is not for digits, which has no options"):
         load("digits", subset=True)
-    with refused(r"option of eth80 is 'colours': did you mean 'colour'\? must be one of colour"):
-        load("eth80", colours="grey", data_dir=Path("absent"))
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -20,6 +20,8 @@ from dpzv_audit.claims.file import (
     skeleton,
 )
 
+from ...helpers import refusals
+from ...helpers.places import toml_beside
 from ...helpers.refusals import refused
 
 FILE = """\
@@ -59,10 +61,7 @@ def parsed(text=FILE):
 
 
 def refusal(text):
-    with pytest.raises(InputError) as caught:
-        parsed(text)
-    line = str(caught.value)
-    assert "\n" not in line
+    line = refusals.refusal(parsed, text)
     assert len(line) < 600
     return line
 
@@ -100,34 +99,7 @@ def test_config_of_the_defaults_is_overridden_key_by_key():
 
 @pytest.mark.parametrize(
     ("old", "new", "line", "says"),
-    [
-        ("epsilon = 1.0", "epsilon = nan", 8, "epsilon is nan"),
-        ("epsilon = 1.0", "epsilon = -1.0", 8, "epsilon is -1.0, must be above 0"),
-        ("epsilon = 1.0", "epsilon = inf", 8, "epsilon is inf"),
-        ("epsilon = 1.0", "epsilon = true", 8, "epsilon is True"),
-        ("epsilon = 1.0", 'epsilon = "1"', 8, "epsilon is '1'"),
-        ("epsilon = 1.0", "epsilno = 1.0", 8, "did you mean 'epsilon'?"),
-        ("delta = 1e-4", "delta = 1.0", 2, "delta is 1.0"),
-        ("alpha = 0.01", "alpha = 0.0", 3, "alpha is 0.0"),
-        ("alpha = 0.01", "alfa = 0.01", 3, "did you mean 'alpha'?"),
-        ("[claim.config]", "[claim.confg]", 9, "did you mean 'config'?"),
-        ("our own mechanism", "our own system", 26, "two claims are called 'our own system' (the first in line 13)"),
-        ("our own mechanism", "a\\u202eb", 26, "U+202E"),
-        ("our own mechanism", "a\\u001b[2Jb", 26, "U+001B"),
-        ('out = "out.csv"', "out = 3", 14, "scores.out is 3"),
-        ('out = "out.csv"', 'outt = "out.csv"', 14, "did you mean 'out'?"),
-        ('"our_pkg.vfl:build"', '"our_pkg.vfl"', 27, "package.module:factory"),
-        ('kind = "attack"', 'kind = "attak"', 20, "must be epsilon or attack"),
-        ("success_at_most = 0.15", "success_at_most = 1.5", 23, "success_at_most is 1.5"),
-        ("scores = { in", "score = { in", 14, "unknown key 'score': did you mean 'scores'?"),
-        ('method = "vafl"', 'scores = "vafl"', 21, "unknown key 'scores'"),
-        ('mechanism = "our_pkg.vfl:build"\n', "", 25, "none of the keys method, system, scores and mechanism"),
-        ("scores = { in", 'method = "dpzv"\nscores = { in', 12, "has the keys method and scores"),
-        ('method = "dpzv"', 'method = "dpzv"\nadversary = "cleint"', 8, "adversary is 'cleint'"),
-        ("[defaults]", "[default]", 1, "did you mean 'defaults'?"),
-        ("[defaults]\ndelta = 1e-4\nalpha = 0.01", "defaults = 3", 1, "[defaults]: it is 3, must be a table"),
-        ('scores = { in = "in.csv", out = "out.csv" }', 'scores = "x"', 14, "scores is 'x', must be a table"),
-    ],
+    toml_beside(__file__, "file_mistakes.toml")["mistakes"],
 )
 def test_a_mistake_is_one_line_with_its_place(old, new, line, says):
     assert old in FILE
