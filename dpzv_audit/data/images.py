@@ -210,7 +210,11 @@ def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, byt
             limits = TarLimits(members=64, member_bytes=size, total_bytes=len(BATCHES) * size + (1 << 20))
             members = {f"{CIFAR_FOLDER}/{name}": name for name in BATCHES}
             unpacked = read_tar_members(request.found(archive), members.__contains__, limits)
-            return {members[member]: content for member, content in unpacked}
+            contents = {members[member]: content for member, content in unpacked}
+            for name in BATCHES:
+                if len(contents.get(name, b"")) != size:
+                    raise InputError(f"{archive}: holds no complete {CIFAR_FOLDER}/{name}; download {remote.url} again")
+            return contents
         absent = next(name for name in BATCHES if name not in there)
         hint = "; or give ‹subset› to use what is there" if there and not subset else ""
         raise request.spec.missing(request.folder / absent).placed("", hint)

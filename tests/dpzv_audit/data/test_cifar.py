@@ -82,8 +82,9 @@ def test_the_archive_reads_as_the_files_it_holds(folder):
     assert len(loose.digests) == 6
 
 
-def test_an_archive_with_another_md5_is_refused(folder):
-    packed(folder, NAMES[1:])
+def test_an_archive_with_another_md5_or_without_a_batch_is_refused(folder):
+    spec = packed(folder, NAMES[1:])
+    assert "holds no complete cifar-10-batches-bin/data_batch_1.bin" in refused(folder, spec)
     assert f"must be {CIFAR.remote[0].digest}" in refused(folder)
 
 
