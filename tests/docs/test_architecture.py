@@ -32,7 +32,11 @@ def exists(name):
         "dpzv_audit/base",
         "dpzv_audit/accounting",
         "dpzv_audit/claims",
+        "dpzv_audit/evidence",
         "dpzv_audit/games",
+        "dpzv_audit/systems",
+        "mechanisms/methods",
+        "reports",
     )
     return any((ROOT / place / name).exists() for place in places)
 
