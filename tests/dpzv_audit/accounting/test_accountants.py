@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from dpzv_audit.accounting import (
     ACCOUNTANTS,
     Composition,
-    Release,
     calibrate,
     gdp_exact,
     gdp_paper,
@@ -31,18 +30,8 @@ from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.findings import EpsilonRange, to_jsonable
 
 from ...helpers.refusals import refused
-from ...helpers.releases import row
+from ...helpers.releases import release, row
 
-release = partial(
-    Release,
-    batch_size=50,
-    dataset_size=1000,
-    rounds=400,
-    clip=10.0,
-    sigma=0.5,
-    sampler="poisson",
-    server_update="joint-zo",
-)
 public = partial(release, dataset_size=None, sample_rate=0.05)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import bdtrc
 
-from dpzv_audit.accounting import Composition, Release, epsilon_from_mu, gdp_exact, prv, tightest_sound, upper_bounds
+from dpzv_audit.accounting import Composition, epsilon_from_mu, gdp_exact, prv, tightest_sound, upper_bounds
 from dpzv_audit.accounting.accountants import (
     _most,
     advanced_composition,
@@ -21,16 +21,9 @@ from dpzv_audit.accounting.accountants import (
 from dpzv_audit.accounting.explain import explain
 from dpzv_audit.accounting.gaussian import Participation
 
-release = partial(
-    Release,
-    batch_size=50,
-    dataset_size=1000,
-    rounds=400,
-    clip=10.0,
-    sigma=0.5,
-    sampler="shuffled",
-    server_update="joint-zo",
-)
+from ...helpers import releases
+
+release = partial(releases.release, sampler="shuffled")
 
 
 @pytest.mark.parametrize(

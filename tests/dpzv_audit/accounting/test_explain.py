@@ -5,20 +5,13 @@ from functools import partial
 import pytest
 from scipy.stats import binom
 
-from dpzv_audit.accounting import ACCOUNTANTS, Composition, Release, epsilon_from_mu, upper_bounds
+from dpzv_audit.accounting import ACCOUNTANTS, Composition, epsilon_from_mu, upper_bounds
 from dpzv_audit.accounting.explain import explain
 from dpzv_audit.base.rounding import up
 
-release = partial(
-    Release,
-    batch_size=128,
-    dataset_size=60_000,
-    rounds=46_900,
-    clip=10.0,
-    sigma=0.1859,
-    sampler="poisson",
-    server_update="joint-zo",
-)
+from ...helpers import releases
+
+release = partial(releases.release, batch_size=128, dataset_size=60_000, rounds=46_900, sigma=0.1859)
 
 
 MADE = [

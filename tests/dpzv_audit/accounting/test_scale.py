@@ -9,9 +9,10 @@ from functools import partial
 
 import pytest
 
-from dpzv_audit.accounting import Release, gdp_exact, prv, tightest_sound, upper_bounds
+from dpzv_audit.accounting import gdp_exact, prv, tightest_sound, upper_bounds
 from dpzv_audit.base.findings import to_jsonable
 
+from ...helpers import releases
 from ...helpers.releases import row
 
 MEASURE = """
@@ -82,16 +83,7 @@ def test_ten_million_rounds_in_two_gigabytes(relation):
             check([(relation, z, rounds, 1e-5)], gigabytes=2.0)
 
 
-release = partial(
-    Release,
-    batch_size=10,
-    dataset_size=10_000,
-    rounds=100_000,
-    clip=10.0,
-    sigma=1.0,
-    sampler="poisson",
-    server_update="joint-zo",
-)
+release = partial(releases.release, batch_size=10, dataset_size=10_000, rounds=100_000, sigma=1.0)
 
 
 def test_fast_is_certified_and_not_composed():

@@ -14,8 +14,7 @@ def test_the_largest_count_over_records():
     assert realised_participations([[-1, -1]], dataset_size=5, rounds=1) == 1
 
 
-def test_a_shuffled_schedule_has_as_many_as_passes_begun():
-    rng = np.random.default_rng(0)
+def test_a_shuffled_schedule_has_as_many_as_passes_begun(rng):
     batches = [batch for _ in range(7) for batch in rng.permutation(100).reshape(10, 10)]
     assert realised_participations(batches[:65], dataset_size=100, rounds=65) == 7
 

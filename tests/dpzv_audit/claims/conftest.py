@@ -1,7 +1,8 @@
 """Claims files with score files beside them, and a user's package whose mechanism counts its runs."""
 
-import numpy as np
 import pytest
+
+from ...helpers.scores import score_files
 
 MECHANISM = '''
 """A Gaussian mechanism of mu = {mu}, which leaves a mark when it is imported and one for every run."""
@@ -40,9 +41,7 @@ number = 3
 @pytest.fixture
 def claims_folder(tmp_path):
     """Scores of a Gaussian mechanism of mu = 1 (epsilon 4.38 at delta 1e-5) in in.csv and out.csv."""
-    rng = np.random.default_rng(0)
-    np.savetxt(tmp_path / "in.csv", rng.normal(1.0, 1.0, 4000))
-    np.savetxt(tmp_path / "out.csv", rng.normal(0.0, 1.0, 4000))
+    score_files(tmp_path, 4000)
     return tmp_path
 
 

@@ -23,7 +23,7 @@ VERIFY = "verify claims.toml --trust-code --no-cache"
 
 
 @pytest.fixture
-def folder_of(cases, tmp_path, monkeypatch):
+def folder_of(cases, tmp_path, monkeypatch, own_cache):
     """Copy a folder of the cases, and go there; what is imported from it is forgotten afterwards."""
     before = set(sys.modules)
 
@@ -31,7 +31,6 @@ def folder_of(cases, tmp_path, monkeypatch):
         folder = tmp_path / parts[-1]
         shutil.copytree(cases.joinpath(*parts), folder)
         monkeypatch.chdir(folder)
-        monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
         return folder
 
     yield copied

@@ -176,31 +176,35 @@ def edited(text, change):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def by_rows(change):
+    return lambda text: edited(text, change)
+
+
 LOST = {
     "emptied": (lambda text: "", "is empty, which no ledger ever is"),
     "blank": (lambda text: " \n\n", "is empty, which no ledger ever is"),
     "its last line cut": (lambda text: "".join(text.splitlines(True)[:-1]), "holds 2 entries, but was left with 3"),
-    "a line within cut": (lambda text: edited(text, lambda rows: rows.pop(2)), "holds 2 entries, but was left with 3"),
+    "a line within cut": (by_rows(lambda rows: rows.pop(2)), "holds 2 entries, but was left with 3"),
     "its head alone left": (lambda text: text.splitlines(True)[0], "holds 0 entries, but was left with 3"),
     "reordered": (
-        lambda text: edited(text, lambda rows: rows.insert(1, rows.pop(2))),
+        by_rows(lambda rows: rows.insert(1, rows.pop(2))),
         "was edited or reordered: line 2 does not follow from those above it",
     ),
     "a refutation taken back": (
-        lambda text: edited(text, lambda rows: rows[2]["decisions"]["b"].update(refuted=False)),
+        by_rows(lambda rows: rows[2]["decisions"]["b"].update(refuted=False)),
         "was edited or reordered: line 4 does not follow from those above it",
     ),
     "the last decision edited": (
-        lambda text: edited(text, lambda rows: rows[3]["decisions"]["c"].update(scores="x")),
+        by_rows(lambda rows: rows[3]["decisions"]["c"].update(scores="x")),
         "was edited: its last line is not the one that it was left with",
     ),
-    "a level edited": (lambda text: edited(text, lambda rows: rows[1].update(level=1e-9)), "line 3 does not follow"),
-    "its error rate edited": (lambda text: edited(text, lambda rows: rows[0].update(alpha=0.01001)), "line 2 does not"),
+    "a level edited": (by_rows(lambda rows: rows[1].update(level=1e-9)), "line 3 does not follow"),
+    "its error rate edited": (by_rows(lambda rows: rows[0].update(alpha=0.01001)), "line 2 does not"),
     "shortened with its count": (
-        lambda text: edited(text, lambda rows: (rows.pop(), rows[0].update(entries=2))),
+        by_rows(lambda rows: (rows.pop(), rows[0].update(entries=2))),
         "was edited: its last line is not",
     ),
-    "its schema left out": (lambda text: edited(text, lambda rows: rows[0].pop("schema")), "is no ledger"),
+    "its schema left out": (by_rows(lambda rows: rows[0].pop("schema")), "is no ledger"),
     "a line of text": (lambda text: text + "x\n", "is no ledger"),
     "another version": (
         lambda text: '{"schema": "dpzv-audit/ledger/1", "alpha": 0.01}\n{"level": 0.005, "refuted": {"k": true}}\n',

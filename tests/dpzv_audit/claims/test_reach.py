@@ -102,9 +102,8 @@ def claim(name, epsilon, file):
 
 
 @pytest.fixture
-def verified(tmp_path, monkeypatch, cli):
+def verified(tmp_path, monkeypatch, cli, own_cache):
     """Verify claims on score files of 100 and of 1,000 scores a side; return the warnings, and the result."""
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
     monkeypatch.chdir(tmp_path)
     for size in (100, 1000):
         np.savetxt(tmp_path / f"{size}-in.csv", np.ones(size))

@@ -15,7 +15,9 @@ from dpzv_audit.claims.forms import form_of
 from dpzv_audit.data import load_csv
 from dpzv_audit.games.system import play
 
+from ...helpers import trainings
 from ...helpers.gates import gate_of
+from ...helpers.places import toml_beside
 from ...helpers.refusals import refused
 
 MODULE = '''
@@ -55,17 +57,7 @@ def noisy(task, record, seed):
 def broken(task, record, seed):
     raise RuntimeError("no such\\nlayer")
 '''
-RELEASE = {
-    "channel": "gradient",
-    "clip": 1.0,
-    "clip_scope": "record",
-    "sigma": 8.0,
-    "batch_size": 64,
-    "rounds": 1,
-    "sampler": "shuffled",
-    "server_update": "frozen",
-    "noise": "grid",
-}
+RELEASE = trainings.RELEASE | {"sigma": 8.0, "noise": "grid"}
 
 
 def inline(table):
@@ -82,13 +74,12 @@ def attacked(name, system, **keys):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, own_cache):
     """A folder with a module of a name of its own, so that no test sees the import of another."""
     name = f"vfl_{tmp_path.name.replace('-', '_')}"
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims" / f"{name}.py").write_text(MODULE % {"name": name})
     (tmp_path / "claims" / f"{name}_later.py").write_text("NOISE = 30.0\n")
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
     monkeypatch.chdir(tmp_path)
     yield tmp_path / "claims", name
     for module in (name, f"{name}_later"):
@@ -244,29 +235,7 @@ def test_a_wrong_release_is_one_line_at_its_key(folder, refusal, change, words):
 
 @pytest.mark.parametrize(
     ("keys", "words", "code"),
-    [
-        ({"system": "NAME:broken"}, "3: claim 'c': system NAME:broken: the rehearsal raised RuntimeError: no such", 3),
-        ({"system": "NAME:tarin"}, "3: claim 'c': system NAME:tarin: NAME has no callable tarin", 2),
-        ({"system": "nowhere_at_all:train"}, "but there is no module 'nowhere_at_all' on the import path", 2),
-        ({"attack": "label_completion"}, "5: claim 'c': attack is 'label_completion', but it does not apply to", 2),
-        ({"attack": "label_direct"}, "top_model is True, must be False", 2),
-        ({"attack": "label_nrom"}, "attack is 'label_nrom': did you mean 'label_norm'?", 2),
-        ({"adversary": "server"}, "adversary is 'server', but label_direction is mounted by client", 2),
-        ({"system": "NAME"}, "3: claim 'c': system is 'NAME', must be module:function, such as our_vfl:train", 2),
-        ({"method": "vafl"}, "has the keys method and system, must have one of them", 2),
-        ({"queries": 2}, "unknown key 'queries'", 2),
-        ({"label": "x"}, "label goes with csv alone, must be left out", 2),
-        ({"csv": "t.csv"}, "label is missing: csv needs the column to predict", 2),
-        ({"csv": "t.csv", "label": "y", "dataset": "digits"}, "dataset does not go with csv, must be left out", 2),
-        ({"csv": "../t.csv", "label": "y"}, "csv is '../t.csv', which lies elsewhere, must lie below", 2),
-        ({"csv": "link.csv", "label": "y"}, "csv is 'link.csv', which lies elsewhere, must lie below", 2),
-        ({"csv": "t.csv", "label": "y", "test_csv": "/etc/passwd"}, "test_csv is '/etc/passwd', which lies else", 2),
-        ({"csv": ".", "label": "y"}, "csv is '.', which is a folder, must be a regular file", 2),
-        ({"csv": "t.csv", "label": "z"}, "label is 'z'", 2),
-        ({"csv": "t.csv", "label": "y", "scales": {"a": 0.0}}, "scales.a is 0.0, must be above 0", 2),
-        ({"csv": "t.csv", "label": "y", "separator": "ab"}, "separator is 'ab', must be one character", 2),
-        ({"depends": ["../t.csv"]}, "depends is '../t.csv', which lies elsewhere", 2),
-    ],
+    toml_beside(__file__, "system_mistakes.toml")["mistakes"],
 )
 def test_what_is_wrong_is_one_line(folder, refusal, keys, words, code):
     here, name = folder
@@ -365,8 +334,7 @@ def test_workers_import_the_system_and_find_the_same(folder, verified):
 def leaky(task, record, seed):
     """Send the labels, as a gradient."""
     rows = (0.5 - task.labels + 0.01 * np.random.default_rng(seed).random())[:, None] * np.ones(2)
-    record.sent(0, 1, 0, "embeddings", task.features[0], range(task.records))
-    record.sent(0, 0, 1, "gradient", rows, range(task.records))
+    trainings.send(task, record, rows)
 
 
 def arrays():

@@ -4,12 +4,13 @@ import pytest
 from dpzv_audit.base.rounding import down
 from dpzv_audit.statistics.estimators import audit_scores
 
+from ...helpers.scores import gaussian
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scores [bold]")
-    rng = np.random.default_rng(0)
-    inside, outside = rng.normal(1.0, 1.0, 2000), rng.normal(0.0, 1.0, 2000)
+    inside, outside = gaussian(0, 1.0, 2000)
     np.savetxt(folder / "in.csv", inside, fmt="%.17g")
     np.save(folder / "out.npy", outside)
     return f"{folder}/in.csv", f"{folder}/out.npy", inside, outside
@@ -71,8 +72,7 @@ def test_a_trade_off_bound_refutes_no_epsilon_delta_claim_unless_told(run, answe
     assert answer("--epsilon 1 --exactly-gaussian")["claim"]["judged"]["given"] == ""
 
 
-def test_files_whose_rows_depend_on_each_other_are_said_so(tmp_path, run, answer):
-    rng = np.random.default_rng(0)
+def test_files_whose_rows_depend_on_each_other_are_said_so(tmp_path, run, answer, rng):
     for name in ("in", "out"):
         np.save(tmp_path / f"{name}.npy", np.sort(rng.normal(size=300)))
     sorted_files = (f"{tmp_path}/in.npy", f"{tmp_path}/out.npy")

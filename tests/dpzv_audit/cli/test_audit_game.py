@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from ...helpers.places import toml_beside
+
 FULL_SIZE = "method dpzv --simulate --dataset-size 60000 --batch-size 128 --rounds 46900"
 CLAIM = "--clients 7 --epsilon 1 --delta 1e-3"
 QUICK = "method dpzv --epochs 1 --runs 12 --chunk 8"
@@ -157,45 +159,7 @@ def test_a_mechanism_of_ones_own(answer, cli, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("flags", "words"),
-    [
-        ("method dpzv --adversary server", "no game for --adversary server: it owns the labels"),
-        (
-            "method dpzv --canaries 9 --adversary release",
-            "--adversary is 'release', must be one of client, colluding-clients with --canaries",
-        ),
-        (
-            "method dpzv --canaries 9 --adversary server",
-            "--adversary is 'server', must be one of client, colluding-clients with --canaries",
-        ),
-        ("method dpzv --neighbours add-remove", "no game for --neighbours add-remove"),
-        ("method dpzv --canary worse", "--canary is 'worse'"),
-        ("method dpzv --canary state --canary-norm nan", "--canary-norm is nan"),
-        ("method vafl", "adds no noise"),
-        ("method dpzv --rounds 5", "--rounds goes with --simulate"),
-        ("method dpzv --simulate --rounds 5", "--dataset-size is missing"),
-        (f"{FULL_SIZE} --epochs 2", "--epochs does not go with --simulate"),
-        (f"{FULL_SIZE} --canary state", "--canary is 'state', must be worst-case with --simulate"),
-        (f"{FULL_SIZE} --device cuda", "--device does not go with --simulate"),
-        (
-            "method dpzv --canaries 9 --runs 3",
-            "--runs goes with runs in both worlds; with --canaries",
-        ),
-        ("method dpzv --canaries 9 --resume", "--resume goes with runs in both worlds"),
-        ("method dpzv --canary-norm 3", "--canary-norm goes with --canary state, not worst-case"),
-        (f"{FULL_SIZE} 10", "unexpected extra argument"),
-        ("mechanism planted:nothing", "planted:NAME is 'nothing'"),
-        ("mechanism planted", "mechanism is 'planted', must be pkg.mod:factory or planted:NAME"),
-        ("mechanism planted:sound --epsilon 2", "--epsilon does not go with planted"),
-        ("mechanism nowhere:build", "importing nowhere failed"),
-        ("mechanism x:y --trial-seconds 0", "--trial-seconds is 0"),
-        ("method dpzv --max-minutes 0", "--max-minutes is 0"),
-        ("method dpzv --executor dask", "--executor dask needs --scheduler"),
-        ("method dpzv --fail-on always", "--fail-on is 'always'"),
-        ("method dpzv --canaries 5000", "--canaries is 5000"),
-        ("method dpzv --canaries 9 --canary random", "--canary is 'random', must be worst-case"),
-        ("method dpzv --sigma 0", "the noise is 0 (--sigma 0 or --calibration none), must be above 0"),
-        ("method dpzv --canaries 50 --adversary eavesdropper", "--adversary is 'eavesdropper'"),
-    ],
+    toml_beside(__file__, "wrong_audit_flags.toml").items(),
 )
 def test_a_wrong_flag_is_one_line(flags, words, cli, tmp_path):
     assert words in cli.refusal(f"audit {flags} --out {tmp_path}")

@@ -9,10 +9,8 @@ import pytest
 
 
 @pytest.fixture
-def folder(cases, tmp_path, monkeypatch):
+def folder(cases, tmp_path, monkeypatch, own_cache):
     """Return a function that copies a case to a folder of its own, which then is the current one."""
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
-    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
     def copied(name):
         shutil.copytree(cases / "gate" / name, tmp_path / name, copy_function=shutil.copyfile)

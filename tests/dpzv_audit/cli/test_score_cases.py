@@ -2,16 +2,16 @@
 
 import re
 import shutil
-import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ...helpers.places import toml_beside
+
 BOUND = re.compile(r"epsilon is at least ([\d.]+) with")
 HEADERS = ["cjk", "dollar", "hash", "num", "quoted", "unders", "unit", "unnamed"]
 
-CASES = tomllib.loads(Path(__file__).with_name("score_cases.toml").read_text())
+CASES = toml_beside(__file__, "score_cases.toml")
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import jsonschema
-import numpy as np
 import pytest
 
 from dpzv_audit.claims.file import claims_schema
@@ -23,6 +22,7 @@ from dpzv_audit.results import VerifyResult
 from reports.verification import word_of
 
 from ...helpers.places import ROOT, read_json
+from ...helpers.scores import score_files
 
 TEXT = {
     "type": "object",
@@ -146,9 +146,7 @@ config = {{ epochs = 2 }}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("claims")
-    rng = np.random.default_rng(0)
-    np.savetxt(folder / "in.csv", rng.normal(1.0, 1.0, 2000))
-    np.savetxt(folder / "out.csv", rng.normal(0.0, 1.0, 2000))
+    score_files(folder, 2000)
     (folder / "a b.toml").write_text(CLAIMS)
     outputs = ("--junit", folder / "junit.xml", "--sarif", folder / "claims.sarif", "--out", folder / "runs")
     assert main(["verify", *map(str, (folder / "a b.toml", "--no-cache", "--quiet", *outputs))]) == 1

@@ -5,12 +5,12 @@ import re
 import sys
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from dpzv_audit.base.toml import LARGEST_FILE
 
-from ...helpers.places import read_json
+from ...helpers.places import read_json, toml_beside
+from ...helpers.scores import score_files
 
 CLAIM = '[[claim]]\nname = "c"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 1.0\n'
 REFUSED = {
@@ -37,46 +37,7 @@ REFUSED = {
         CLAIM.replace('"c"', '"claim l"') + CLAIM.replace('"c"', '"claim 1"'),
         "the name 'claim 1' looks like 'claim l' in line 2, must have a name that a reader can tell from it",
     ),
-    "a zero-width space in a name": (CLAIM.replace('"c"', '"c\\u200B"'), "U+200B"),
-    "an epsilon that is no number": (CLAIM.replace("1.0", "nan"), "epsilon is nan"),
-    "an epsilon without end": (CLAIM.replace("1.0", "inf"), "epsilon is inf"),
-    "an epsilon past floats": (CLAIM.replace("1.0", "1e999"), "epsilon is inf"),
-    "an epsilon below 0": (CLAIM.replace("1.0", "-0.0"), "epsilon is -0.0"),
-    "a delta that is no number": (CLAIM + "delta = nan", "delta is nan"),
     "an alpha that is no number": ("[defaults]\nalpha = nan\n" + CLAIM, "alpha is nan"),
-    "a limit that is no number": (
-        '[[claim]]\nname = "c"\nkind = "attack"\nmethod = "vafl"\nattack = "label_direct"\nsuccess_at_most = nan',
-        "success_at_most is nan",
-    ),
-    "a bell in a name": (CLAIM.replace('"c"', '"c\\u0007"'), "U+0007"),
-    "an escape in a name": (CLAIM.replace('"c"', '"\\u001b]0;c\\u0007"'), "U+001B"),
-    "a name read from right to left": (CLAIM.replace('"c"', '"c\\u202Etxt.exe"'), "U+202E"),
-    "a line end in a name": (CLAIM.replace('"c"', '"c\\nd"'), "U+000A"),
-    "an escape in a source": (CLAIM + 'source = "\\u001b[2J"', "U+001B"),
-    "an escape in a key": (CLAIM + '"\\u001b[2J" = 1', "unknown key '\\x1b[2J'"),
-    "an escape in a path": (CLAIM.replace("in.csv", "\\u001b[2J"), "U+001B"),
-    "a path above": (CLAIM.replace("in.csv", "../in.csv"), "must lie below"),
-    "a path of the system": (CLAIM.replace("in.csv", "/etc/passwd"), "must lie below"),
-    "a path through a device": (CLAIM.replace("in.csv", "/proc/self/environ"), "must lie below"),
-    "a folder as scores": (CLAIM.replace("in.csv", "."), "must be a regular file"),
-    "a null byte in a path": (CLAIM.replace("in.csv", "in\\u0000.csv"), "U+0000"),
-    "code without --trust-code": (
-        '[[claim]]\nname = "c"\nmechanism = "trap:build"\nepsilon = 1.0',
-        "give --trust-code to allow it",
-    ),
-    "a system without --trust-code": (
-        '[[claim]]\nname = "c"\nsystem = "trap:train"\nepsilon = 1.0',
-        "system is 'trap:train', code that verify would import and run: give --trust-code to allow it",
-    ),
-    "an attack on a system without --trust-code": (
-        '[[claim]]\nname = "c"\nsystem = "trap:train"\nkind = "attack"\nattack = "label_norm"\nsuccess_at_most = 0.6',
-        "give --trust-code to allow it",
-    ),
-    "a system by a path": ('[[claim]]\nname = "c"\nsystem = "../trap:train"\nepsilon = 1.0', "must be module:function"),
-    "a table of the system": (
-        '[[claim]]\nname = "c"\nmethod = "dpzv"\nepsilon = 1.0\ncsv = "/etc/passwd"\nlabel = "x"',
-        "csv is '/etc/passwd', which lies elsewhere, must lie below",
-    ),
     "a release without end": (
         CLAIM.replace('scores = { in = "in.csv", out = "out.csv" }', 'system = "trap:train"')
         + "release = { "
@@ -84,14 +45,12 @@ REFUSED = {
         + " }",
         "release holds 101 settings, must hold at most 100",
     ),
-    "code by a path": ('[[claim]]\nname = "c"\nmechanism = "../trap:build"\nepsilon = 1.0', "package.module:factory"),
-    "code in another key": (CLAIM + 'source = "trap:build"\nmethod = "trap"', "has the keys method and scores"),
-    "code as a method": ('[[claim]]\nname = "c"\nmethod = "trap:build"\nepsilon = 1.0', "method is 'trap:build'"),
-    "code as a data set": (
-        '[[claim]]\nname = "c"\nmethod = "dpzv"\ndataset = "trap"\nepsilon = 1.0',
-        "dataset is 'trap'",
-    ),
 }
+WRITTEN = toml_beside(__file__, "hostile_claims.toml")
+for old, cases in WRITTEN["in place of"].items():
+    REFUSED |= {what: (CLAIM.replace(old, new), says) for what, (new, says) in cases.items()}
+REFUSED |= {what: (CLAIM + text, says) for what, (text, says) in WRITTEN["behind the claim"].items()}
+REFUSED |= {what: ('[[claim]]\nname = "c"\n' + text, says) for what, (text, says) in WRITTEN["after the name"].items()}
 COMMANDS = (
     "::error file=a.py,line=1::green",
     "::set-output name=verdict::supported",
@@ -113,15 +72,12 @@ NAMES = (
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, own_cache):
     inner = tmp_path / "inner"
     inner.mkdir()
-    rng = np.random.default_rng(0)
-    np.savetxt(inner / "in.csv", rng.normal(1.0, 1.0, 500))
-    np.savetxt(inner / "out.csv", rng.normal(0.0, 1.0, 500))
+    score_files(inner, 500)
     (tmp_path / "in.csv").write_text("1\n")
     (inner / "trap.py").write_text("import pathlib\npathlib.Path('executed').write_text('')\n")
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
     monkeypatch.chdir(inner)
     return inner
 

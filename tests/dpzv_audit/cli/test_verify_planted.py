@@ -12,20 +12,19 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Ledger, append_entry, level_of, open_ledger
 from dpzv_audit.evidence.verdict import Evidence
 
+from ...helpers.scores import score_files
+
 CLAIM = '[[claim]]\nname = "ours"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 0.5\n'
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, own_cache):
     """A repository of git's with a claim that its scores refute, and a cache beside the repository."""
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GITHUB_STEP_SUMMARY"):
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DPZV_AUDIT_CACHE", f"{tmp_path}/cache")
     root = tmp_path / "repository"
     root.mkdir()
-    rng = np.random.default_rng(0)
-    np.savetxt(root / "in.csv", rng.normal(1.0, 1.0, 1000))
-    np.savetxt(root / "out.csv", rng.normal(0.0, 1.0, 1000))
+    score_files(root, 1000)
     (root / "claims.toml").write_text(CLAIM)
     subprocess.run(["git", "init", "-q", root], check=True)
     monkeypatch.chdir(root)

@@ -52,33 +52,19 @@ def joint(inside, out):
     return next(bound.epsilon_lower for bound in bounds if bound.name == "joint")
 
 
+TINY = {"vocab_size": VOCABULARY, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+TINY["max_position_embeddings"] = LENGTH
+
+
 def bert(transformers):
     return transformers.BertForSequenceClassification(
-        transformers.BertConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=8,
-            max_position_embeddings=LENGTH,
-            hidden_dropout_prob=0.5,
-        )
+        transformers.BertConfig(**TINY, intermediate_size=8, hidden_dropout_prob=0.5)
     )
 
 
 def opt(transformers):
     return transformers.OPTForSequenceClassification(
-        transformers.OPTConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=8,
-            word_embed_proj_dim=8,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            ffn_dim=8,
-            max_position_embeddings=LENGTH,
-            pad_token_id=1,
-            dropout=0.5,
-        )
+        transformers.OPTConfig(**TINY, word_embed_proj_dim=8, ffn_dim=8, pad_token_id=1, dropout=0.5)
     )
 
 
@@ -173,14 +159,12 @@ def test_the_claim_is_amplified_where_batches_are_secret():
 def test_a_claim_that_holds_is_not_refuted_and_noise_that_is_lacking_is_seen(monkeypatch):
     """At 1 - 1e-4. Without noise both worlds separate: 200 runs of each certify far more than is claimed."""
     subject = linear(steps=4, noise_multiplier=2.0, sample_rate=0.9)
-    claimed = subject.claimed(1e-5)
     out, inside = scores(subject, 200)
-    found = joint(inside, out)
-    assert found <= claimed
+    assert joint(inside, out) <= subject.claimed(1e-5)
     monkeypatch.setattr("mechanisms.core.noise.GaussianNoise.next", lambda noise: torch.zeros(1))
-    out, inside = scores(linear(steps=4, noise_multiplier=8.0, sample_rate=0.9), 200)
-    found = joint(inside, out)
-    assert found > linear(steps=4, noise_multiplier=8.0, sample_rate=0.9).claimed(1e-5)
+    silent = linear(steps=4, noise_multiplier=8.0, sample_rate=0.9)
+    out, inside = scores(silent, 200)
+    assert joint(inside, out) > silent.claimed(1e-5)
 
 
 def test_no_record_depends_on_who_else_is_in_the_batch(text):

@@ -189,14 +189,6 @@ def test_an_attack_that_reads_the_truth(largest):
     breaks(check_attack, cheat, "it reads what its adversary may not know", setting=few(largest))
 
 
-def test_an_attack_that_guesses(largest):
-    def infer(view, known):
-        found = largest.infer(view, known)
-        return LabelGuesses(torch.zeros_like(found.labels), found.ids)
-
-    breaks(check_attack, replace(largest, infer=infer), "it misses a leak that is planted for it", setting=few(largest))
-
-
 def test_scores_in_any_layout_of_memory_are_read():
     flipped, fixed = np.arange(6.0).reshape(2, 3)[:, ::-1], np.broadcast_to(np.arange(3.0), (2, 3))
     for scores in (flipped, fixed):
@@ -211,26 +203,19 @@ def test_scores_in_any_layout_of_memory_are_read():
         (lambda found: replace(found, labels=found.labels + 10), "labels must lie in 0 .. 9"),
         (lambda found: replace(found, ids=found.ids[:1]), "ids have shape"),
         (lambda found: found.labels, "which no mount function scores"),
+        (lambda found: replace(found, labels=0 * found.labels), "it misses a leak that is planted for it"),
+        (
+            lambda found: replace(found, scores=found.scores + torch.rand(1)),
+            "draw from dpzv_audit.base.seeds.stream",
+        ),
     ],
+    ids=["a mean", "one trial", "no class", "few ids", "labels alone", "a guess", "a draw from nowhere"],
 )
-def test_answers_of_a_wrong_shape(largest, broken, said):
+def test_an_attack_with_wrong_answers(largest, broken, said):
     def infer(view, known):
         return broken(largest.infer(view, known))
 
     breaks(check_attack, replace(largest, infer=infer), said, setting=few(largest))
-
-
-def test_an_attack_that_draws_from_nowhere(largest):
-    def infer(view, known):
-        found = largest.infer(view, known)
-        return replace(found, scores=found.scores + torch.rand_like(found.scores))
-
-    breaks(
-        check_attack,
-        replace(largest, infer=infer),
-        "draw from dpzv_audit.base.seeds.stream alone",
-        setting=few(largest),
-    )
 
 
 def test_an_attack_that_writes_on_its_view(largest):

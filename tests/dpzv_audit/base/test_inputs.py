@@ -15,44 +15,12 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.games.mechanism import mechanism_from
 
 from ...helpers.gates import gate_of, gathered
+from ...helpers.places import toml_beside
 
 # The mechanisms leave files open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 OPEN = "lambda path: float(open(path).read())"
-# How a mechanism may learn its sigma, and what changes it from one that hides the world to one that does not.
-READS = {
-    "os.environ.get": ('lambda path: float(os.environ.get("DPZV_NOISE", 9.0))', "variable"),
-    "os.getenv": ('lambda path: float(os.getenv("DPZV_NOISE") or 9.0)', "variable"),
-    "os.environb": ('lambda path: float(os.environb.get(b"DPZV_NOISE", b"9.0"))', "variable"),
-    "in": ('lambda path: 0.3 if "DPZV_NOISE" in os.environ else 9.0', "variable"),
-    "dict": ('lambda path: float(dict(os.environ).get("DPZV_NOISE", 9.0))', "variable"),
-    "a loop": ('lambda path: 0.3 if any(name == "DPZV_NOISE" for name in os.environ) else 9.0', "variable"),
-    "expandvars": ('lambda path: float(os.path.expandvars("${DPZV_NOISE}").replace("${DPZV_NOISE}", "9"))', "variable"),
-    "open": (OPEN, "file"),
-    "a path": ("lambda path: float(pathlib.Path(path).read_text())", "file"),
-    "os.open": ("lambda path: float(os.read(os.open(path, os.O_RDONLY), 9))", "file"),
-    "io.open": ("lambda path: float(io.open(path).read())", "file"),
-    "loadtxt": ("lambda path: float(np.loadtxt(path))", "file"),
-    "mmap": ("lambda path: float(mmap.mmap(os.open(path, os.O_RDONLY), 0, prot=mmap.PROT_READ)[:])", "file"),
-    "sqlite": (
-        'lambda path: sqlite3.connect(path + ".db").execute("select s from t").fetchone()[0]',
-        "database",
-    ),
-    "runpy": ('lambda path: float(runpy.run_path(path)["__doc__"] or open(path).read())', "file"),
-    "a thread": (
-        "lambda path: float(ThreadPoolExecutor(1).submit(pathlib.Path(path).read_text).result())",
-        "file",
-    ),
-    "absent": ("lambda path: float(open(path).read()) if os.path.exists(path) else 9.0", "new file"),
-    "stat": ("lambda path: 9.0 if pathlib.Path(path).stat().st_size == 3 else 0.3", "longer file"),
-    "a try": (
-        "lambda path: reading(path)",
-        "new file",
-    ),
-    "listdir": ("lambda path: 9.0 - 8.7 * (len(os.listdir(os.path.dirname(path))) > 0)", "new file"),
-    "glob": ('lambda path: 9.0 - 8.7 * (len(glob.glob(os.path.dirname(path) + "/*")) > 0)', "new file"),
-    "link": (OPEN, "link"),
-}
+READS = toml_beside(__file__, "reads.toml")
 MODULE = """
 import glob, io, mmap, os, pathlib, runpy, sqlite3
 from concurrent.futures import ThreadPoolExecutor
