@@ -1,7 +1,7 @@
 """Figures with curves as SVG: trade-offs, accuracy, bounds by runs and rounds, wealth, cosines, success by epsilon."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from dpzv_audit.base.grouping import grouped
 
@@ -16,7 +16,17 @@ GRADIENTS = "gradient estimates by number of queries"
 """Name of the curve that `gradient_figure` draws."""
 Point = tuple[float, ...]
 """Place, value, and the ends of the value's interval where it has one."""
-Look = dict[str, Any]
+
+
+class Look(TypedDict, total=False):
+    """Colour, line, width and marker of a curve, by matplotlib's names."""
+
+    color: str
+    ls: object
+    lw: float
+    marker: str
+
+
 _CORNER = {"loc": "upper right", "bbox_to_anchor": None, "borderaxespad": 0.3}
 _ABOVE = {"bbox_to_anchor": (-0.14, 1.0), "ncols": 3, "columnspacing": 1.0, "handlelength": 2.0}
 _STRONG: Look = {"color": ACCENT, "lw": 2.2}

@@ -1,7 +1,11 @@
 """The forms that a claim may have: each owns the key of its evidence, its check, its plan and its subject.
 
 A new form is a model in `file.py` (its keys, `claimed`, `in_words`, `certified_in_words`, and its place in `FORMS`), a
-class here, which `form_of` returns, and its name in `dpzv_audit.results.ClaimResult.form`. All else asks these.
+class here, which `form_of` returns, and its name in `dpzv_audit.results.ClaimResult.form`.
+
+The `kind` of a claim says what is measured: an epsilon, an attack's success, or coins. A new kind touches more: its
+keys in `file.py`, the `claim.kind` that `gate.py`, `reach.py` and `result.py` ask, `Question` in
+`evidence/gathering.py`, and the words of `reports/verification.py`, `reports/head.py` and `sentences.jinja`.
 
 Nothing here loads torch: evidence that a cache knows needs none.
 """

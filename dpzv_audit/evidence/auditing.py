@@ -27,7 +27,7 @@ from ..statistics.estimators import audit_scores, can_refute
 from ..statistics.panel import Panel
 from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded_by, wealth_by_pairs
 from .privacy import Claimed, check_noise, game_of, noised, privacy_of, privacy_of_system, section, tradeoff_of
-from .sections import configured, provenance, published_simulation
+from .sections import Provenance, configured, provenance, published_simulation
 from .sentences import said
 from .verdict import Theory, decide, largest_gating
 
@@ -48,7 +48,7 @@ def _outcome(
     privacy: Privacy,
     sentence: str,
     game: Mapping[str, Plain],
-    facts: Mapping[str, Any],
+    facts: Provenance,
     **more: Any,
 ) -> AuditOutcome:
     """Return what one game proved as a result, with what of it may leave.
@@ -104,7 +104,7 @@ def simulated_outcome(
     game = game_of(method, config, adversary, audit)
     plan = method.scalar_plan(config, deployment)
     trials = SimulatedTrials.of(game, plan, deployment.records, deployment.seed)
-    facts = {
+    facts: Provenance = {
         "dataset": "simulated",
         **configured(method, config, deployment),
         "compute": {"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},
@@ -118,7 +118,7 @@ def _of_worlds(
     plan: Plan,
     deployment: Deployment,
     audit: AuditPlan,
-    facts: Mapping[str, Any],
+    facts: Provenance,
 ) -> AuditOutcome:
     check_noise(plan.sigma)
     game, config = trials.game, trials.game.config
@@ -245,7 +245,9 @@ def _of_mechanism(
     privacy = section(theory, claim, bounded, warnings=warnings)
     ceiling = max(bound.ceiling for bound in bounded.bounds if can_refute(bound))
     note = "the claimed curve is the least that an (epsilon, delta) mechanism may have"
-    compute = {"device": "cpu", "audit_chunk": audit.chunk, **({"not_kept": not_kept} if not_kept else {})}
+    compute: dict[str, Plain] = {"device": "cpu", "audit_chunk": audit.chunk}
+    if not_kept:
+        compute["not_kept"] = not_kept
     game: dict[str, Plain] = {
         "mechanism": path,
         "canary": f"{own}: the worlds are its own",
@@ -293,7 +295,7 @@ def defence_outcome(training: Training, adversary: AdversaryName, audit: AuditPl
         **bounded.scores.runs,
         **bounded.facts,
     }
-    facts = {**provenance(training, chunk=audit.chunk), "method": defence.name}
+    facts: Provenance = {**provenance(training, chunk=audit.chunk), "method": defence.name}
     return _outcome(bounded, privacy, said("privacy", privacy), game, facts, warnings=bounded.scores.warnings)
 
 

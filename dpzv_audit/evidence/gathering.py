@@ -466,10 +466,10 @@ class Stage:
 class Pool:
     """Trials of one kind, drawn block by block from streams of their own; `draw(number)` may take seconds.
 
-    A block has `pairs` pairs, and takes `trials` trainings or runs. Where its scores may be `gaussian` by construction
-    half of each share goes to a test of mu. `stored` says whether blocks cost enough to be kept for `resume`. Of scores
-    that are there already `given` counts both sides. Where a fair coin decided the side of each score a block is one
-    training with so many `coins` at most, which the sequential test bets on whole.
+    A block has `pairs` pairs, and takes `trials` trainings or runs. Where its scores may be `gaussian` by construction,
+    each share is split evenly among general tests and tests of mu (`statistics.panel`). `stored` says whether blocks
+    cost enough to be kept for `resume`. For existing scores `given` counts both sides. Where a fair coin decided the
+    side of each score, a block is one training with at most `coins` coins, on which the sequential test bets at once.
     """
 
     draw: Callable[[int], Block]

@@ -7,7 +7,7 @@ without noise, accuracies, digests of all records. It is the auditor's; what the
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from ..results import (
     Data,
     Epoch,
     Noise,
+    Plain,
     Privacy,
     Published,
     Utility,
@@ -94,9 +95,28 @@ Seeded = Literal["noise", "batches"]
 Simulated = TypeVar("Simulated", AttackResult, AuditResult)
 
 
+class Configured(TypedDict, total=False):
+    """Fields of a result that say what was configured."""
+
+    method: str
+    protects: str | None
+    noise: Noise | None
+    config: dict[str, object]
+    seed: int
+    versions: dict[str, str | None]
+
+
+class Provenance(Configured, total=False):
+    """Fields of a result that say how its training can be repeated."""
+
+    dataset: str
+    compute: dict[str, Plain]
+    data: Data
+
+
 def configured(
     method: MethodSpec, config: TrainingConfig, deployment: Deployment, noise: Noise | None = None
-) -> dict[str, Any]:
+) -> Configured:
     """Return what a result says of a configuration: what its noise protects and came from, and what a repeat needs."""
     return {
         "method": method.name,
@@ -110,7 +130,7 @@ def configured(
 
 def provenance(
     training: Training, *, chunk: int | None = None, at_once: int | None = None, noise: Noise | None = None
-) -> dict[str, Any]:
+) -> Provenance:
     """Return what a result says of its training; `at_once` is how many memory sufficed for, where not for all.
 
     A repeat needs the same threads and chunk for the same bytes. `noise` is that of a training that is no simulation.

@@ -47,12 +47,12 @@ class Panel:
 
 
 def in_two_stages(share: float) -> tuple[float, float]:
-    """Return the shares of the sequential test on the first blocks and of the full test on all, of a `share`."""
+    """Return the shares of two tests: a third for the sequential one on the first blocks, the rest for the full one."""
     return share / 3.0, 2.0 * share / 3.0
 
 
 def at_once(share: float) -> tuple[float, float]:
-    """Return the same where all blocks are drawn at once."""
+    """Return the shares of the two tests where all blocks are drawn at once: a fifth, and the rest."""
     return 0.2 * share, 0.8 * share
 
 

@@ -218,13 +218,14 @@ def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, ob
     protection = spec.protection(config)
     draws = protection.draws
     says = "states a release" if stated(config) else "says that noise protects something"
-    rule = f"{says} and draws no noise from its origin (`context.origin`)"
+    rule = f"{says} and draws no noise from its origin (`context.noise_origin`)"
     if spec.draws(config):
         require(_trained(spec, config, noise_from="os").trained.secret_noise, spec, rule)
         require(moved or not draws, spec, rule)
     if not stated(config):
         if not protection.not_released and label_release(config.defences) is None:
             rule = "draws noise and states no release: `released` must say where, and how much"
+            rule += ", or `Protection.not_released` why not"
             require(not moved, spec, rule)
             require(not draws, spec, "protection says that noise is drawn; no release is stated")
         return

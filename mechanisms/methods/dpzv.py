@@ -121,7 +121,7 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         self.plan = context.plan or plan_run(config, context.deployment(data))
         super().__init__(data, config, context, iter(self.plan.active))
         fed = self.federation
-        self._channel = NoisedScalars(config, self.plan.sigma, context)
+        self._scalars = NoisedScalars(config, self.plan.sigma, context)
         self._server = ServerTrainer(fed, config)
         self.parties = {m: ZerothOrderParty(fed, m, "sphere", count=config.directions) for m in fed.numbers}
         steps = 2.0 if config.difference == "central" else 1.0
@@ -142,19 +142,19 @@ class DPZVRun(AsyncRun[DPZVConfig]):
     def skip_to(self, rounds: int) -> None:
         """See `mechanisms.core.method.Run.skip_to`."""
         super().skip_to(rounds)
-        self._channel.noise.skip_to(rounds)
+        self._scalars.noise.skip_to(rounds)
         self._server.noise.skip_to(rounds)
 
     def step(self) -> None:
-        """Run the next round (algorithm 1, lines 3 to 10)."""
-        turn = self.next_turn()
-        pairs = self.send_up(turn, self.embeddings(turn))
-        seen, differences = self.differences(turn.batch, pairs)
-        scalar = self.noised(differences, seen.weights)
-        self._server.step(self.round, seen, scalar)
-        for number, answer in self.send_down(turn, "scalar", dict.fromkeys(turn.clients, scalar)).items():
-            self.client_step(number, turn.own_round, answer)
-        self.round += 1
+        """Run the next round: lines 3 to 10 of algorithm 1, in the paper's order."""
+        turn = self.next_turn()  # lines 3 and 4
+        pairs = self.send_up(turn, self.embeddings(turn))  # lines 5 and 6
+        seen, differences = self.differences(turn.batch, pairs)  # line 7, eq. 7
+        scalar = self.noised(differences, seen.weights)  # line 7, eq. 8
+        self._server.step(self.round, seen, scalar)  # line 7
+        for number, answer in self.send_down(turn, "scalar", dict.fromkeys(turn.clients, scalar)).items():  # line 8
+            self.client_step(number, turn.own_round, answer)  # line 9
+        self.round += 1  # line 10
 
     def embeddings(self, turn: Turn) -> dict[int, Tensor]:
         """Return h+ and h- (eq. 6) by client, (K, 2, B, width)."""
@@ -191,9 +191,9 @@ class DPZVRun(AsyncRun[DPZVConfig]):
     def noised(self, differences: Tensor, weights: Tensor | None) -> Tensor:
         """Return one clipped, noised scalar (K,), eq. 8, or what the context puts in its place."""
         context = self.federation.context
-        sums = self._channel.sums(differences, self._scale, weights)
-        sums = context.noised(sums) if context.noised else sums + self._channel.noise.next()
-        scalar = self._channel.scalars(sums)
+        sums = self._scalars.sums(differences, self._scale, weights)
+        sums = context.noised(sums) if context.noised else sums + self._scalars.noise.next()
+        scalar = self._scalars.scalars(sums)
         return context.released(scalar) if context.released else scalar
 
     def client_step(self, number: int, own_round: int, scalar: Tensor) -> None:

@@ -208,7 +208,7 @@ def test_a_check_counts_records_and_loads_none(tmp_path, monkeypatch):
         raise AssertionError("a check loads data")
 
     monkeypatch.setattr(claimed_data, "load", loads)
-    monkeypatch.setattr(claimed_data, "load_csv", loads)
+    monkeypatch.setattr(claimed_data.CsvTable, "load", loads)
     rows = [f"{row},{row % 3},{row % 2}\n" for row in range(200)]
     (tmp_path / "t.csv").write_text("a,b,y\n" + "".join(rows))
     counted = []
@@ -217,6 +217,7 @@ def test_a_check_counts_records_and_loads_none(tmp_path, monkeypatch):
     gate_on(tmp_path, text).check()
     whole = {"records": 200, "clients": 2}
     assert counted == [{"records": 1408, "clients": 4}, {"records": 128, "clients": 2}, whole]
+    monkeypatch.undo()
     assert load_csv(tmp_path / "t.csv", label="y").train.labels.shape == (128,), "as many as are loaded"
 
 
