@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .evidence.training import attack_result, attack_system, train_result
     from .statistics.estimators import audit_scores
 
+    __version__: str
+
 __all__ = [
     "AuditError",
     "ClaimVerdict",
@@ -37,6 +39,7 @@ __all__ = [
     "Interval",
     "Release",
     "UpperBound",
+    "__version__",
     "attack_result",
     "attack_system",
     "audit_result",
@@ -70,6 +73,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("dpzv-audit")
     if name in _HOME_OF:
         check_not_shadowed()
         return getattr(importlib.import_module(_HOME_OF[name]), "load" if name == "load_dataset" else name)

@@ -46,16 +46,17 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from .. import __version__
 
-        typer.echo(f"dpzv-audit {version('dpzv-audit')}")
+        typer.echo(f"dpzv-audit {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Measure how private a vertical federated learning system is.

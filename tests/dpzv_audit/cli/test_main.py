@@ -1,6 +1,9 @@
+import importlib.metadata
 import os
 
 import pytest
+
+import dpzv_audit
 
 from ...helpers.places import read_json
 
@@ -47,6 +50,13 @@ def test_summaries_of_the_commands_fit_in_eighty_columns(monkeypatch, cli):
     commands = done.out.partition("Commands:\n")[2].splitlines()
     assert len(commands) >= 8
     assert [line for line in commands if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize("flag", ["-V", "--version"])
+def test_the_version_is_that_of_the_installed_package(flag, cli):
+    done = cli(flag)
+    assert (done.code, done.out) == (0, f"dpzv-audit {dpzv_audit.__version__}\n")
+    assert dpzv_audit.__version__ == importlib.metadata.version("dpzv-audit")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA error: out of memory\nmore")])
