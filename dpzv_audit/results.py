@@ -370,7 +370,7 @@ class Repeatable(Result):
     run: str | None = None
 
 
-class Run(Repeatable):
+class RunResult(Repeatable):
     """What the results of an attack, a training and an audit share."""
 
     privacy: Privacy = Privacy()
@@ -379,7 +379,7 @@ class Run(Repeatable):
     tradeoff: Tradeoff | None = None
 
 
-class TrainingRun(Run):
+class TrainingRun(RunResult):
     """What the results of an attack and a training share."""
 
     utility: Utility = Utility()
@@ -514,7 +514,7 @@ class TrainResult(TrainingRun):
     staleness: Staleness | None = None
 
 
-class AuditResult(Run):
+class AuditResult(RunResult):
     """The result of `audit method` and `audit mechanism`."""
 
     SCHEMA = "dpzv-audit/audit/1"

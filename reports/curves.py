@@ -18,7 +18,7 @@ Point = tuple[float, ...]
 """Place, value, and the ends of the value's interval where it has one."""
 
 
-class Look(TypedDict, total=False):
+class CurveStyle(TypedDict, total=False):
     """Colour, line, width and marker of a curve, by matplotlib's names."""
 
     color: str
@@ -29,13 +29,13 @@ class Look(TypedDict, total=False):
 
 _CORNER = {"loc": "upper right", "bbox_to_anchor": None, "borderaxespad": 0.3}
 _ABOVE = {"bbox_to_anchor": (-0.14, 1.0), "ncols": 3, "columnspacing": 1.0, "handlelength": 2.0}
-_STRONG: Look = {"color": ACCENT, "lw": 2.2}
-_TRADEOFFS: dict[str, Look] = {
+_STRONG: CurveStyle = {"color": ACCENT, "lw": 2.2}
+_TRADEOFFS: dict[str, CurveStyle] = {
     "claimed": {"color": INK, "ls": DASHED},
     "recomputed": {"color": MUTED, "ls": DOTTED},
     "measured": _STRONG,
 }
-_ESTIMATORS: dict[str, Look] = {
+_ESTIMATORS: dict[str, CurveStyle] = {
     "ridge": _STRONG,
     "ridge, without the noise": {"color": INK, "ls": LINES[1]},
     "ridge, directions unknown": {"color": MUTED, "ls": LINES[2]},
@@ -207,7 +207,7 @@ def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: 
     return chart.draw("epsilon-rounds", alt, 3.2 + 0.2 * len(shown), handlelength=3.2)
 
 
-def _bound_look(index: int, strong: bool) -> Look:
+def _bound_look(index: int, strong: bool) -> CurveStyle:
     """Return the look of a line: solid in the accent colour where stressed, one of several dashes otherwise."""
     dots = (*DASHES[1:], (0, (8, 3)))
     return _STRONG if strong else {"color": INK, "lw": 1.6, "ls": dots[index % len(dots)]}
@@ -235,7 +235,7 @@ def method_of(cell: "Cell") -> str:
     return " + ".join(clean(name) for name in names if name)
 
 
-def look_of(index: int) -> Look:
+def look_of(index: int) -> CurveStyle:
     """Return colour, line and marker of the curve of that number in a figure of many."""
     turn, colour = divmod(index, len(_COLOURS))
     return {"color": _COLOURS[colour], "ls": LINES[turn % len(LINES)], "marker": "osD^vP*"[index % 7]}

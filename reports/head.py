@@ -22,7 +22,7 @@ from dpzv_audit.results import (
     Privacy,
     Reported,
     Result,
-    Run,
+    RunResult,
     ScoresResult,
     TrainResult,
     Verdict,
@@ -176,7 +176,7 @@ def _no_bound(privacy: Privacy) -> str:
     return f"theory gives no sound bound (gap {gap}{': ' + meaning if meaning else ''})"
 
 
-def _fix(result: Run) -> NextStep:
+def _fix(result: RunResult) -> NextStep:
     """Return how to make a claim true that fell: the noise that meets it, or a method that has a bound."""
     privacy = result.privacy
     words = _line(result)
@@ -212,7 +212,7 @@ def _settings(config: Mapping[str, object], line: str) -> list[str]:
     return words
 
 
-def _training(result: Run, method: str = "", flags: frozenset[str] = _OF_TRAINING) -> list[str]:
+def _training(result: RunResult, method: str = "", flags: frozenset[str] = _OF_TRAINING) -> list[str]:
     """Return those of `flags` that the command line gives and that say what was trained, or the same by a `method`."""
     words = _line(result)
     kept: list[str] = []
@@ -250,9 +250,9 @@ _OF_SCORES = " against whoever can compute these scores"
 """Scores in files name no adversary: what they show holds against everybody who could have made them."""
 
 
-def _on_claim(result: Run | ScoresResult, verdict: Verdict, step: NextStep) -> Judgement:
+def _on_claim(result: RunResult | ScoresResult, verdict: Verdict, step: NextStep) -> Judgement:
     """Return the verdict on a claim; a run's claim that fell must be mended before anything else."""
-    if isinstance(result, Run) and verdict.word in FALSE_OR_UNPROVEN:
+    if isinstance(result, RunResult) and verdict.word in FALSE_OR_UNPROVEN:
         step = _fix(result)
     return Judgement(
         word=words_of(verdict),
@@ -264,7 +264,7 @@ def _on_claim(result: Run | ScoresResult, verdict: Verdict, step: NextStep) -> J
     )
 
 
-def _no_claim(result: Run) -> str:
+def _no_claim(result: RunResult) -> str:
     """Return what there is instead of a claim, as the second half of a sentence."""
     lower, upper = result.privacy.empirical_lower, result.privacy.upper
     audit = "" if not lower else f"; an audit shows ε of at least {lower_bound(lower)}"
@@ -272,7 +272,7 @@ def _no_claim(result: Run) -> str:
     return f"{theory}{audit}"
 
 
-def _unjudged(result: Run, word: str, about: str, step: NextStep) -> Judgement:
+def _unjudged(result: RunResult, word: str, about: str, step: NextStep) -> Judgement:
     """Return what stands in the place of a verdict: there is no claim, or the result says nothing of it."""
     why = _no_claim(result)
     if result.privacy.claimed is not None:

@@ -43,7 +43,7 @@ SHARED = 0.9
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """Scalars about records: each is (1/B) sum_i <v_ti, g_i> + noise.
 
     Attributes:
@@ -74,7 +74,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     return replace(guesses, less={SAME_REORDERED: reordered})
 
 
-def measurements_of(view: View, known: Knowledge) -> Measured:
+def measurements_of(view: View, known: Knowledge) -> Measurements:
     """Return what the scalars of the first rounds of those who look tell; exactly where that is all clients."""
     tables = {m.sender: m.payload for m in view.messages if m.kind == "table"}
     measured = known.differences
@@ -87,15 +87,15 @@ def measurements_of(view: View, known: Knowledge) -> Measured:
     ids = granted(answers.ids, "batch ids")
     moves = directions_of(view, known, len(values))
     if not measured.shared:
-        return Measured(answers.scalars, moves, ids, error_of(known))
+        return Measurements(answers.scalars, moves, ids, error_of(known))
     if values.dim() == 4:
         values = values.mean(3) * batch_size
     scalars = values / (batch_size // measured.records) / answers.unit
     scalars, moves = (each.transpose(1, 2).flatten(0, 1)[:most] for each in (scalars, moves))
-    return Measured(scalars, moves, ids.repeat_interleave(values.shape[2], 0)[:most], error_of(known))
+    return Measurements(scalars, moves, ids.repeat_interleave(values.shape[2], 0)[:most], error_of(known))
 
 
-def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Measured:
+def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Measurements:
     """Return what scalars tell those who know every client's output, `tables` (K, N, c) of which started the run."""
     measured = known.differences
     kept = {m: table.double().clone() for m, table in tables.items()}
@@ -115,10 +115,10 @@ def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Measu
     if measured.clip is not None:
         under = under.clamp(-measured.clip, measured.clip)
     # The gradient about its mean is less a one-hot label.
-    return Measured(answers.scalars - under.mean((2, 3)), -under, granted(answers.ids, "batch ids"), known.sigma)
+    return Measurements(answers.scalars - under.mean((2, 3)), -under, granted(answers.ids, "batch ids"), known.sigma)
 
 
-def _guesses(measured: Measured, orders: Sequence[Tensor], known: Knowledge) -> list[LabelGuesses]:
+def _guesses(measured: Measurements, orders: Sequence[Tensor], known: Knowledge) -> list[LabelGuesses]:
     """Return guesses for each of `orders` (T, K) of the scalars that were `measured`."""
     blocks = [own.features.flatten(1).double().cpu().numpy() for own in known.all_granted(OwnParty)]
     block = np.concatenate(blocks, 1)

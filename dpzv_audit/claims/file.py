@@ -528,7 +528,7 @@ class ScoreFiles(_Strict):
         return {"in": self.in_, "out": self.out}
 
 
-class ScoresClaim(_EpsilonClaim):
+class ScoreFilesClaim(_EpsilonClaim):
     """(epsilon, delta) of any system, tested on an attack's scores that it wrote itself."""
 
     form: ClassVar = "scores"
@@ -565,10 +565,10 @@ class MechanismClaim(_EpsilonClaim):
 
 TrainedClaim = MethodClaim | MethodAttackClaim
 OwnClaim = SystemClaim | SystemAttackClaim | CoinClaim
-Claim = TrainedClaim | OwnClaim | ScoresClaim | MechanismClaim
+Claim = TrainedClaim | OwnClaim | ScoreFilesClaim | MechanismClaim
 ON_SYSTEM = "attack on a system"
 FORMS: dict[str, type[Claim]] = {
-    "scores": ScoresClaim,
+    "scores": ScoreFilesClaim,
     "mechanism": MechanismClaim,
     ON_SYSTEM: SystemAttackClaim,
     "attack": MethodAttackClaim,

@@ -24,7 +24,7 @@ from ..statistics.scores import LoadedScores, load_score_files
 from .access import Access
 from .cache import plug_in_digest
 from .data import data_digest_of
-from .file import Claim, MechanismClaim, OwnClaim, ScoresClaim, TrainedClaim
+from .file import Claim, MechanismClaim, OwnClaim, ScoreFilesClaim, TrainedClaim
 from .mechanism import mechanism_subject, run_plan
 from .scores import scores_subject
 
@@ -71,7 +71,7 @@ class Form(Protocol):
 class ScoresForm(Form):
     """A claim of an epsilon, put to the test on two files of scores."""
 
-    claim: ScoresClaim
+    claim: ScoreFilesClaim
     known_when: ClassVar[str] = "read"
 
     @property
@@ -230,7 +230,7 @@ class SystemForm(Form):
 
 def form_of(claim: Claim) -> Form:
     """Return the form of a claim."""
-    if isinstance(claim, ScoresClaim):
+    if isinstance(claim, ScoreFilesClaim):
         return ScoresForm(claim)
     if isinstance(claim, MechanismClaim):
         return MechanismForm(claim)

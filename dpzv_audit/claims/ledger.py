@@ -229,7 +229,7 @@ _ANEW = "or move it away and give ‹new_ledger›, which begins a new error rat
 
 
 @dataclass(frozen=True, kw_only=True)
-class _First:
+class _FirstLine:
     """The first line of the file; `head` is the hash of the last."""
 
     schema: Literal["dpzv-audit/ledger/2"]
@@ -246,7 +246,7 @@ class _Line(Entry):
     previous: str
 
 
-_FIRST = TypeAdapter(_First)
+_FIRST = TypeAdapter(_FirstLine)
 _LINE = TypeAdapter(_Line)
 _ENTRY = TypeAdapter(Entry)
 
@@ -340,7 +340,7 @@ def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory 
     line = _line(row)
     head = _hash(row)
     count = len(ledger.entries) + 1
-    first = _First(schema=_SCHEMA, ledger=ledger.name, alpha=ledger.alpha, entries=count, head=head)
+    first = _FirstLine(schema=_SCHEMA, ledger=ledger.name, alpha=ledger.alpha, entries=count, head=head)
     start = _line(vars(first), _WIDTH)
     try:
         if ledger.grows:

@@ -25,7 +25,7 @@ from reports.verification import Drawings
 
 from ..base.errors import InputError, Interrupted, inert_json
 from ..base.findings import to_jsonable
-from ..results import AttacksResult, MatrixResult, PlantedResult, Result, Run, TrainResult
+from ..results import AttacksResult, MatrixResult, PlantedResult, Result, RunResult, TrainResult
 from ..runs import RESULT_FILE, environment, run_name, write_run
 from .flags import GIVEN, OutFlags
 from .heartbeat import showing, shows_bars
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..evidence.bounding import ProgressStage, Reporter
 
 R = TypeVar("R", bound=Result)
-Saved = Run | PlantedResult | MatrixResult | AttacksResult
+Saved = RunResult | PlantedResult | MatrixResult | AttacksResult
 Files = Mapping[str, str | bytes]
 GO_ON = "the same command with --resume goes on from there"
 
@@ -158,7 +158,7 @@ def _verdict_of(saved: Saved) -> Iterator[str]:
     """Yield the verdict on a result's claim, what was not tested, and warnings: they stand above everything else."""
     if isinstance(saved, MatrixResult | AttacksResult):
         yield from warnings_of(not_learnt(saved.cells if isinstance(saved, MatrixResult) else saved.attacks))
-    if not isinstance(saved, Run):
+    if not isinstance(saved, RunResult):
         return
     judged = saved.privacy.judged
     if judged is not None:
@@ -175,7 +175,7 @@ def _sentences(saved: Saved) -> Iterator[str]:
         yield saved.noise.words or ""
     if isinstance(saved, TrainResult):
         yield saved.published.words or ""
-    if isinstance(saved, Run):
+    if isinstance(saved, RunResult):
         if "memory" in saved.compute:
             yield f"Memory {saved.compute['memory']}."
         if "not_kept" in saved.compute:

@@ -68,17 +68,17 @@ def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]
     What several clients hear in one round about the same records is read as sums and differences too: noise that they
     share cancels there.
     """
-    by_name: dict[str, list[_Named]] = {}
+    by_name: dict[str, list[_NamedMessage]] = {}
     for message in view.messages:
         if message.ids is not None:
             name = f"{message.kind} from {message.sender} to {message.receiver}"
-            by_name.setdefault(name, []).append(_Named(message.kind, *_rows(message)))
+            by_name.setdefault(name, []).append(_NamedMessage(message.kind, *_rows(message)))
     for name, named in _pooled(view):
         by_name.setdefault(name, []).append(named)
     return {name: _heard(messages, public, classes) for name, messages in by_name.items()}
 
 
-class _Named(NamedTuple):
+class _NamedMessage(NamedTuple):
     """A message of one training: its kind, and ids (n,) and rows (n, width) without padding."""
 
     kind: str
@@ -86,7 +86,7 @@ class _Named(NamedTuple):
     rows: Floats
 
 
-def _pooled(view: View) -> Iterator[tuple[str, _Named]]:
+def _pooled(view: View) -> Iterator[tuple[str, _NamedMessage]]:
     """Yield, by name, sums and differences of what two clients are sent in one round, and sums over all of them."""
     rounds: dict[tuple[str, int], dict[int, list[tuple[Ids, Floats]]]] = {}
     for message in view.messages:
@@ -99,13 +99,13 @@ def _pooled(view: View) -> Iterator[tuple[str, _Named]]:
                 if (joined := _matched(pair)) is not None:
                     ids, (here, there) = joined
                     of = f"{kind} to {first} and {second}"
-                    yield f"sums of {of}", _Named(f"{kind} sums", ids, here + there)
-                    yield f"differences of {of}", _Named(f"{kind} differences", ids, here - there)
+                    yield f"sums of {of}", _NamedMessage(f"{kind} sums", ids, here + there)
+                    yield f"differences of {of}", _NamedMessage(f"{kind} differences", ids, here - there)
         if len(read) > 2:
             for messages in zip(*read.values(), strict=False):
                 if (joined := _matched(messages)) is not None:
                     ids, rows = joined
-                    yield f"sums of {kind} to all", _Named(f"{kind} sums", ids, np.sum(rows, axis=0))
+                    yield f"sums of {kind} to all", _NamedMessage(f"{kind} sums", ids, np.sum(rows, axis=0))
 
 
 def _matched(messages: Sequence[tuple[Ids, Floats]]) -> tuple[Ids, list[Floats]] | None:
@@ -159,7 +159,7 @@ def _rows(message: Message) -> tuple[Ids, Floats]:
     return ids[ids >= 0], values[ids >= 0]
 
 
-def _heard(messages: Sequence[_Named], public: PublicLabels, classes: int) -> Heard:
+def _heard(messages: Sequence[_NamedMessage], public: PublicLabels, classes: int) -> Heard:
     width = max(named.rows.shape[1] for named in messages)
     ids = np.concatenate([named.ids for named in messages])
     rows = np.concatenate([np.pad(named.rows, ((0, 0), (0, width - named.rows.shape[1]))) for named in messages])

@@ -51,7 +51,7 @@ _LEAST_ROWS = 8
 
 
 @dataclass(frozen=True)
-class _First:
+class _FirstRow:
     """The first row of a CSV, a number: its row and cell, its score, and whether no other row is spelled like it."""
 
     row: int
@@ -113,12 +113,12 @@ def load_score_files(in_path: Path, out_path: Path, header: bool | None = None) 
     return LoadedScores(inside, outside, (message,))
 
 
-def _asked(path: Path, first: _First, why: str) -> InputError:
+def _asked(path: Path, first: _FirstRow, why: str) -> InputError:
     rule = f"may be a header or a score ({why}): give ‹header› yes or no (in a claims file: header = true or false)"
     return InputError(f"scores file {path}, row {first.row}: {first.cell!r} {rule}")
 
 
-def _read(path: Path, header: bool | None) -> tuple[Scores, _First | None]:
+def _read(path: Path, header: bool | None) -> tuple[Scores, _FirstRow | None]:
     """Return the scores of a file, and the first row of a CSV of which nobody said whether it is one."""
     reader = _READERS.get(path.suffix.lower())
     try:
@@ -216,9 +216,9 @@ def _cells(path: Path) -> Iterator[tuple[int, str, bool]]:
         yield row, cell, text.startswith('"')
 
 
-def _read_csv(path: Path, header: bool | None) -> tuple[NDArray[np.generic], _First | None]:
+def _read_csv(path: Path, header: bool | None) -> tuple[NDArray[np.generic], _FirstRow | None]:
     """Return the numbers of a CSV without its header, and its first row where that is a number and nobody said."""
-    first: _First | None = None
+    first: _FirstRow | None = None
     spelled = (False, False)
     unlike = False
 
@@ -234,13 +234,13 @@ def _read_csv(path: Path, header: bool | None) -> tuple[NDArray[np.generic], _Fi
                     continue
                 spelled = _is_whole(cell), quoted
                 unlike = any(spelled)
-                first = _First(row, cell, False)
+                first = _FirstRow(row, cell, False)
             yield row, cell
 
     values = _numbers(path, rows(), _csv_number)
     if first is None or header is not None:
         return values, None
-    return values, _First(first.row, first.cell, unlike and values.size > 1)
+    return values, _FirstRow(first.row, first.cell, unlike and values.size > 1)
 
 
 def _is_name(cell: str) -> bool:
@@ -330,7 +330,7 @@ def _reason(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-_READERS: dict[str, Callable[[Path, bool | None], tuple[NDArray[np.generic], _First | None]]] = {
+_READERS: dict[str, Callable[[Path, bool | None], tuple[NDArray[np.generic], _FirstRow | None]]] = {
     ".csv": _read_csv,
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,

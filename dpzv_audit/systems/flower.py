@@ -63,7 +63,7 @@ def client_mod(folder: Path | str, *, records: int, clients: int, classes: int, 
                 "flower-supernode takes it as node-config"
             )
         client = place + 1
-        log = _Log(Recorder(records, clients))
+        log = _ServerLog(Recorder(records, clients))
         if _STATE in context.state:
             log.latest[client] = np.array(context.state[_STATE][IDS], np.int64)
         log.add(message, client, reply=False)
@@ -145,7 +145,7 @@ class RecordedGrid:
     """
 
     def __init__(self, grid: Grid, record: Recorder) -> None:
-        self.log = _Log(record)
+        self.log = _ServerLog(record)
         self._grid = grid
         self._clients: dict[int, int] = {}
 
@@ -240,7 +240,7 @@ def local_grid(app: ClientApp, record: Recorder, config: Mapping[str, bool | int
 
 
 @dataclass
-class _Log:
+class _ServerLog:
     """Records messages; `latest` holds the ids that were last named to or by each client."""
 
     record: Recorder

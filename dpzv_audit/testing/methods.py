@@ -64,7 +64,7 @@ def check_method(spec: MethodSpec, **options: object) -> None:
 
 
 @dataclass
-class _Log:
+class _TrainingLog:
     """Every message of a training as it was sent, and what came of it."""
 
     trained: TrainedStack = field(init=False)
@@ -83,7 +83,7 @@ class _Log:
     def ids(self) -> list[Tensor]:
         return [message.ids for message in self.messages if message.ids is not None]
 
-    def equals(self, other: "_Log") -> bool:
+    def equals(self, other: "_TrainingLog") -> bool:
         """Return whether the same was sent, and the same models came of it."""
         return _equal([*self.payloads, *self.models], [*other.payloads, *other.models])
 
@@ -109,9 +109,9 @@ def _trained(
     seed: int = 7,
     replicas: Sequence[int] = (0, 1),
     **options: Any,
-) -> _Log:
+) -> _TrainingLog:
     """Train replicas with `options` of `train`."""
-    log = _Log()
+    log = _TrainingLog()
     context = RunContext(seed=seed, replicas=replicas, observers=(log,))
     log.trained = train(spec, data or _data(config), config, context, **options)
     return log

@@ -13,7 +13,7 @@ from dpzv_audit.claims.file import (
     AttackClaim,
     MechanismClaim,
     MethodClaim,
-    ScoresClaim,
+    ScoreFilesClaim,
     claims_schema,
     load_claims,
     parse_claims,
@@ -81,7 +81,7 @@ def test_the_four_forms_with_defaults_and_lines():
     method, scores, attack, mechanism = (placed.claim for placed in file.claims)
     assert isinstance(method, MethodClaim)
     assert (method.epsilon, method.delta, method.dataset, method.config) == (1.0, 1e-4, "digits", {"batch_size": 64})
-    assert isinstance(scores, ScoresClaim)
+    assert isinstance(scores, ScoreFilesClaim)
     assert (scores.scores.in_, scores.scores.out, scores.delta) == ("in.csv", "out.csv", 1e-5)
     assert isinstance(attack, AttackClaim)
     assert (attack.attack, attack.success_at_most, attack.adversary) == ("label_direct", 0.15, "client")
