@@ -437,7 +437,7 @@ def upper_bounds(
     bound already lies below it, a certified lower one above, or a gap leaves the number no say. Raises `InputError` for
     an unknown accountant, `AuditError` where a sound bound lies below what another accountant certifies from below.
     """
-    names = check_names("accountant", accountants, ACCOUNTANTS)
+    names = check_names("accountant", accountants, ACCOUNTANTS, "accountants")
     bounds = []
     for relation, adversary in product(neighbours, adversaries):
         query = AccountantQuery(release, adversary, relation, delta, fast=fast, enough=enough)

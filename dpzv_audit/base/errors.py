@@ -8,6 +8,12 @@ from numbers import Real
 from typing import Self
 
 LONGEST_MESSAGE = 2000
+MOST_LISTED = 8
+"""Names that an error lists at most where `dpzv-audit list` has them all."""
+NEAR = 0.6
+"""Least similarity, as `difflib` measures it, of a name that is suggested."""
+CLOSE = 0.75
+"""Least similarity of a name that is surely meant, so that an error need not list the others."""
 _LONGEST_NAME = 200
 """Characters past which no name is compared with those that are known."""
 
@@ -195,23 +201,34 @@ def plain_rule(message: str) -> str:
     return message
 
 
-def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+def check_names(field: str, names: Iterable[str], known: Iterable[str], kind: str = "") -> tuple[str, ...]:
     """Return `names` if all are among the `known` ones of `field`; raise `unknown_name` otherwise."""
     names = tuple(names)
     known = tuple(known)
     for name in names:
         if name not in known:
-            raise unknown_name(field, name, known)
+            raise unknown_name(field, name, known, kind=kind)
     return names
 
 
-def unknown_name(field: str, value: str, known: Iterable[str], of: str = "") -> InputError:
-    """Return an `InputError` for `value`, no `known` name of `field`, suggesting the nearest; `of` closes it."""
+def unknown_name(field: str, value: str, known: Iterable[str], of: str = "", kind: str = "") -> InputError:
+    """Return an `InputError` for `value`, which is not a `known` name of `field`.
+
+    The message suggests the nearest name. Unless that name is `CLOSE`, it also lists the names; if there are more than
+    `MOST_LISTED` and `dpzv-audit list` has them under `kind`, it names that command instead. `of` says where the
+    names come from.
+    """
     names = list(known)
     if not names:
         return InputError("must be left out: there is nothing to choose from", field, value)
+    close = nearest(value, names, CLOSE)
+    if close is not None:
+        return InputError(f": did you mean {close!r}{of}?", field, value)
+    choices = f"must be one of {', '.join(names)}{of}"
+    if kind and len(names) > MOST_LISTED:
+        choices = f"see dpzv-audit list {kind}"
     hint = did_you_mean(value, names)
-    return InputError(f": {hint}{' ' if hint else ''}must be one of {', '.join(names)}{of}", field, value)
+    return InputError(f": {hint}{' ' if hint else ''}{choices}", field, value)
 
 
 def did_you_mean(value: str, known: Iterable[str]) -> str:
@@ -220,13 +237,19 @@ def did_you_mean(value: str, known: Iterable[str]) -> str:
     return f"did you mean {near!r}?" if near is not None else ""
 
 
-def nearest(value: str, known: Iterable[str]) -> str | None:
-    """Return the `known` name that is nearest to `value`; None where none is near, or `value` is no name by its length.
+def nearest(value: str, known: Iterable[str], least: float = NEAR) -> str | None:
+    """Return the `known` name that is nearest to `value`, in any case of its letters; None where no name is near.
 
-    Comparing takes 100 bytes of memory for each character.
+    Near means a similarity of `least` or more. A `value` too long for a name gets None too: comparing takes 100 bytes
+    of memory for each character.
     """
-    near = difflib.get_close_matches(value, list(known), n=1) if len(value) <= _LONGEST_NAME else []
-    return near[0] if near else None
+    if len(value) > _LONGEST_NAME:
+        return None
+    spelled: dict[str, str] = {}
+    for name in known:
+        spelled.setdefault(name.casefold(), name)
+    near = difflib.get_close_matches(value.casefold(), list(spelled), n=1, cutoff=least)
+    return spelled[near[0]] if near else None
 
 
 def some(word: str) -> str:

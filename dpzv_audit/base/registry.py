@@ -94,7 +94,7 @@ class Registry(Mapping[str, T]):
     def named(self, name: str, field: str) -> T:
         """Return the object `name`; `InputError` that suggests the nearest name, as a value of `field`."""
         if name not in self:
-            raise unknown_name(field, name, self)
+            raise unknown_name(field, name, self, kind=self.group.removeprefix(GROUPS))
         return self[name]
 
     def package(self, name: str) -> str:

@@ -185,10 +185,6 @@ def _mistake(error: Any) -> str:
         # Of those that begin as the mistake does typer gives three at most, and may leave out some of them.
         known = () if error.ctx is None else [name for param in error.ctx.command.params for name in param.opts]
         return no_such_option(error.option_name, known)
-    if error.message.startswith("No such command"):
-        if "Did you mean" in error.message:
-            return str(error.message)
-        return f"{error.message} Must be one of {', '.join(error.ctx.command.list_commands(error.ctx))}."
     cause = error.__cause__
     details = cause.errors() if hasattr(cause, "errors") else []
     by_click = _NO_NUMBER.fullmatch(error.message)

@@ -31,7 +31,7 @@ from .summary import at_least, sentence_of
 """What an estimator says of a claim, the strongest first."""
 FAMILY_HELP = "gaussian, laplace, pure or sampled:rate=R,rounds=T[,pair=remove|replace]"
 CHECKED_SCORES = 1000
-Estimators = Annotated[list[str] | None, among(*ESTIMATORS)]
+Estimators = Annotated[list[str] | None, among(*ESTIMATORS, kind="estimators")]
 
 
 @takes

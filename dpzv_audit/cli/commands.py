@@ -25,7 +25,13 @@ class Command(TyperCommand):
         """Parse the command line, with the options of a file in the place of `--config FILE`."""
         if not set(args) & set(ctx.help_option_names):
             args = expanded(self, ctx, args, groups())
-        return super().parse_args(ctx, args)
+        ctx.allow_extra_args = True  # told here, with a hint
+        rest = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            from .hints import unexpected
+
+            raise InputError(unexpected(rest, [name for param in self.params for name in param.opts]))
+        return rest
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Run the command, and say now and then that it still runs."""
@@ -70,6 +76,20 @@ class Commands(TyperGroup):
         else:
             made.command(cmd_name, cls=Command)(function)
         return typer.main.get_command(made)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name, the command and the words after it; `help WORDS` stands for `WORDS --help`."""
+        word = args[0]
+        if ctx.resilient_parsing or word.startswith("-") or word in self.TABLE:
+            return super().resolve_command(ctx, args)
+        if word != "help":
+            from .hints import no_such_command
+
+            raise InputError(no_such_command(word, tuple(ctx.command_path.split()[1:]), self.TABLE))
+        if args[1:]:
+            return self.resolve_command(ctx, [*args[1:], "--help"])
+        typer.echo(ctx.get_help())
+        raise typer.Exit
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write what each command does, without loading any."""

@@ -128,9 +128,9 @@ def _writable(name: str, out: Path) -> None:
     check_out(out)
 
 
-def among(*allowed: str) -> Callable[[str, str], object]:
-    """Return a check that a word is one of `allowed`."""
-    return lambda name, given: check_names(name, [given], allowed)
+def among(*allowed: str, kind: str = "") -> Callable[[str, str], object]:
+    """Return a check that a word is one of `allowed`, which `dpzv-audit list` may have under `kind`."""
+    return lambda name, given: check_names(name, [given], allowed, kind)
 
 
 _MOST = 10**9

@@ -84,12 +84,22 @@ class Listed(TypedDict, total=False):
     files: Files | None
 
 
+def _registry(what: str) -> Mapping[str, Any]:
+    module, name = REGISTRIES[what]
+    registry: Mapping[str, Any] = getattr(importlib.import_module(module), name)
+    return registry
+
+
+def names_of(what: str) -> list[str]:
+    """Return the names in the registry `what`, one of `REGISTRIES`."""
+    return list(_registry(what))
+
+
 def listed(what: str) -> list[Listed]:
     """Return all in the registry `what`; `InputError` for an unknown one."""
     if what not in REGISTRIES:
         raise unknown_name("what", what, REGISTRIES)
-    module, name = REGISTRIES[what]
-    registry: Mapping[str, Any] = getattr(importlib.import_module(module), name)
+    registry = _registry(what)
     items = []
     for key, entry in registry.items():
         summary = entry if isinstance(entry, str) else entry.summary

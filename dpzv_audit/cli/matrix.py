@@ -81,7 +81,7 @@ def matrix(
     from .matrix_cells import CellTask
 
     systems, built_in = _methods(methods, flags.out)
-    chosen_attacks = _names("attacks", attacks, ATTACKS)
+    chosen_attacks = _names("attacks", attacks, ATTACKS, "attacks")
     claimed = _epsilons(epsilons)
     channels = [] if protect is None else _names("protect", protect, CHANNELS)
     defended = [] if defences is None else _defended(_defences(defences), claimed)
@@ -163,7 +163,7 @@ def _defences(text: str) -> list[str]:
     if text == ALL:
         return list(DEFENCES)
     defences = _split("defences", text)
-    check_names("defences", [defence.partition(":")[0] for defence in defences], DEFENCES)
+    check_names("defences", [defence.partition(":")[0] for defence in defences], DEFENCES, "defences")
     for defence in defences:
         try:
             defence_flags(CellKey(defence=defence))
@@ -199,12 +199,12 @@ def _methods(text: str, out: Path) -> tuple[dict[str, str], list[str]]:
             with importable(None):
                 systems[name] = code_of(name.removeprefix(PREFIX), [out.absolute()])
     built_in = ",".join(name for name in names if name not in systems)
-    return systems, _names("methods", built_in, METHODS) if built_in else []
+    return systems, _names("methods", built_in, METHODS, "methods") if built_in else []
 
 
-def _names(flag: str, text: str, known: Collection[str]) -> list[str]:
+def _names(flag: str, text: str, known: Collection[str], kind: str = "") -> list[str]:
     """Return names separated by commas, or all of them; `InputError` suggesting the nearest for an unknown one."""
-    return list(known) if text == ALL else list(check_names(flag, _split(flag, text), known))
+    return list(known) if text == ALL else list(check_names(flag, _split(flag, text), known, kind))
 
 
 def _split(flag: str, text: str) -> list[str]:

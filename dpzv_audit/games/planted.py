@@ -508,5 +508,5 @@ def planted_named(name: str, *, field: str = "mechanism planted:NAME", also: tup
     `field` is how the user said it, a key or a flag, and `also` what else it may be.
     """
     if name not in PLANTED:
-        raise unknown_name(field, name, (*also, *PLANTED))
+        raise unknown_name(field, name, (*also, *PLANTED), kind="planted")
     return PLANTED[name]

@@ -106,7 +106,7 @@ TABLES = {entry["name"]: _table(entry, _data(file)) for file in FILES for entry 
 
 def table_named(name: str) -> PaperTable[Row]:
     """Return the table called `name`; `InputError` suggesting the nearest known one otherwise."""
-    check_names("table", [name], TABLES)
+    check_names("table", [name], TABLES, "tables")
     return TABLES[name]
 
 

@@ -183,7 +183,7 @@ def coverage_check(
     Raises:
         InputError: a number out of range or an unknown estimator.
     """
-    names = check_names("estimator", ESTIMATORS if estimators is None else estimators, ESTIMATORS)
+    names = check_names("estimator", ESTIMATORS if estimators is None else estimators, ESTIMATORS, "estimators")
     check_count("audits", audits, least=2)
     check_count("n", n)
     check_probability("delta", delta)

@@ -126,7 +126,7 @@ def audit_scores(
         seed=check_count("seed", seed, least=0),
         pilot=None if pilot is None else (check_scores("pilot", pilot[0]), check_scores("pilot", pilot[1])),
     )
-    check_names("estimator", estimators, ESTIMATORS)
+    check_names("estimator", estimators, ESTIMATORS, "estimators")
     inside = check_scores("in_scores", in_scores)
     outside = check_scores("out_scores", out_scores)
     suffix = "".join(f"; {remark}" for remark in remarks(inside, outside))

@@ -59,6 +59,18 @@ def test_built_in_things_are_found_by_name_and_package():
     assert found.package("a") == OWN
     with refused(r"^thing is 'bb': did you mean 'b'\? must be one of a, b$"):
         found.named("bb", "thing")
+    with refused(r"^thing is 'B': did you mean 'b'\?$"):
+        found.named("B", "thing")
+    with refused("^thing is 'zz': must be one of a, b$"):
+        found.named("zz", "thing")
+
+
+def test_many_names_are_not_listed_but_where_they_are_listed_is_told():
+    nine = things(*"abcdefghi")
+    with refused(f"^thing is 'zz': see dpzv-audit list {GROUP.removeprefix('dpzv_audit.')}$"):
+        nine.named("zz", "thing")
+    with refused(r"^thing is 'B': did you mean 'b'\?$"):
+        nine.named("B", "thing")
 
 
 def test_an_installed_thing_is_found_named_and_told_from_the_built_in_ones(install):

@@ -190,7 +190,7 @@ def trained(tmp_path, cli):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--preset papers", "--preset is 'papers': did you mean 'paper'? must be one of learned, paper"),
+        ("--preset papers", "--preset is 'papers': did you mean 'paper'?"),
         ("--csv x.csv --label y --preset paper", "--preset does not go with --csv FILE"),
         ("--system mine:train --preset paper", "--preset does not apply to --system"),
     ],

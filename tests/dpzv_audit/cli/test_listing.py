@@ -72,10 +72,9 @@ def test_json_is_one_object_and_nothing_else(capsys):
     }
 
 
-def test_an_unknown_kind_lists_the_choices_and_suggests_the_nearest():
+def test_an_unknown_kind_suggests_the_nearest_or_lists_the_choices():
     with pytest.raises(InputError) as caught:
         list_what(what="attack", as_json=False)
-    choices = "methods, defences, attacks, datasets, accountants, estimators, tables, canaries, planted, adversaries"
-    assert said(caught.value) == f"WHAT is 'attack': did you mean 'attacks'? must be one of {choices}"
-    with refused(r"adversaries$"):
+    assert said(caught.value) == "WHAT is 'attack': did you mean 'attacks'?"
+    with refused("must be one of methods, defences, .*, planted, adversaries$"):
         list_what(what="zebras", as_json=False)

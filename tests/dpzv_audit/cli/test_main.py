@@ -37,6 +37,20 @@ HALVED = "Memory ran out: from then on 2 trainings at a time, to the same number
             "No such command 'nothing'. Must be one of attack, train, audit, hunt, account, calibrate, verify, "
             "matrix, reproduce, report, list.",
         ),
+        ("ATTACK", "No such command 'ATTACK'. Did you mean 'attack'?"),
+        ("dpzv", "No such command 'dpzv'. Did you mean 'attack --method dpzv'?"),
+        ("audit dpzv", "No such command 'dpzv'. Did you mean 'audit method dpzv'?"),
+        ("audit label-rr", "No such command 'label-rr'. Did you mean 'audit defence label-rr'?"),
+        ("help calibrat", "No such command 'calibrat'. Did you mean 'calibrate'?"),
+        ("attack dpzv", "Got unexpected extra argument (dpzv), did you mean --method dpzv?"),
+        ("attack label_direct", "Got unexpected extra argument (label_direct), did you mean --attack label_direct?"),
+        ("attack our:train", "Got unexpected extra argument (our:train), did you mean --system our:train?"),
+        ("train MNIST x", "Got unexpected extra arguments (MNIST x), did you mean --dataset mnist?"),
+        ("verify a.toml b.toml", "Got unexpected extra argument (b.toml)"),
+        ("attack --method DPZV", "--method is 'DPZV': did you mean 'dpzv'?"),
+        ("attack --method foo", "--method is 'foo': see dpzv-audit list methods"),
+        ("attack --attack label_dirct", "--attack is 'label_dirct': did you mean 'label_direct'?"),
+        ("attack --attack foo", "--attack is 'foo': see dpzv-audit list attacks"),
     ],
 )
 def test_a_mistake_of_form_names_what_was_given(arguments, says, cli):
@@ -50,6 +64,13 @@ def test_summaries_of_the_commands_fit_in_eighty_columns(monkeypatch, cli):
     commands = done.out.partition("Commands:\n")[2].splitlines()
     assert len(commands) >= 8
     assert [line for line in commands if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize("words", ["", "attack", "audit", "audit scores"])
+def test_help_of_a_command_is_shown_by_its_name_too(words, cli):
+    asked = cli(f"help {words}")
+    assert (asked.code, asked.out) == (0, cli(f"{words} --help").out)
+    assert asked.out.startswith(f"Usage: dpzv-audit {words}")
 
 
 @pytest.mark.parametrize("flag", ["-V", "--version"])
