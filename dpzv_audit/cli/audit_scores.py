@@ -181,6 +181,7 @@ def audit_score_files(
     family = family_of(options.family)
     files = load_score_files(*scores, header=None if options.header is None else options.header == "yes")
     sides = (files.inside, files.outside)
+    _refuse_too_few(files, options)
     bounds = _judged(files, family, options)
     dependent = dependence(*sides)
     same = same_scores(*sides, "files")
@@ -220,6 +221,15 @@ def audit_score_files(
             typer.echo(f"Warning: {warning}.")
     if claim is not None and claim.verdict == options.fail_on:
         raise typer.Exit(1)
+
+
+def _refuse_too_few(files: LoadedScores, options: ScoreFlags) -> None:
+    """Raise `InputError` if no estimator can test so few scores."""
+    inside, outside = files.inside.size, files.outside.size
+    needed = min(ESTIMATORS[name].least_a_side for name in options.estimator or DEFAULT_ESTIMATORS)
+    if min(inside, outside) < needed:
+        given = f"{inside} scores with the canary and {outside} without it"
+        raise InputError(f"the files hold {given}: give at least {needed} of each, or nothing can be tested")
 
 
 def _judged(files: LoadedScores, family: CurveFamily, options: ScoreFlags) -> tuple[JudgedBound, ...]:

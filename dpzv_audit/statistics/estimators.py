@@ -14,33 +14,39 @@ from .fixed import bayes, fixed_bound
 from .one_run import one_run, one_run_fdp
 from .sequential import sequential, sequential_gaussian
 from .settings import AuditSettings, Estimator, check_scores
+from .thresholds import LEAST_A_SIDE
 
 ESTIMATORS = {
     "joint": Estimator(
         partial(fixed_bound, "joint"),
         "epsilon-delta",
         "one exact test of both error rates; valid for every mechanism whose two sides are independent",
+        least_a_side=LEAST_A_SIDE,
     ),
     "clopper-pearson": Estimator(
         partial(fixed_bound, "clopper-pearson"),
         "epsilon-delta",
         "exact binomial limits on the two error rates; valid for every mechanism, sides that depend on each other too",
+        least_a_side=LEAST_A_SIDE,
     ),
     "bayes": Estimator(
         bayes,
         "epsilon-delta",
         "credible region of the two rates (Jeffreys prior); informs, refutes nothing",
         refutes=False,
+        least_a_side=LEAST_A_SIDE,
     ),
     "gaussian": Estimator(
         partial(fixed_bound, "gaussian"),
         "trade-off",
         "bounds mu of Gaussian DP; an epsilon only where the view is exactly Gaussian",
+        least_a_side=LEAST_A_SIDE,
     ),
     "curve": Estimator(
         partial(fixed_bound, "curve"),
         "trade-off",
         "fits the mechanism's own trade-off curve to both rates at once; only where it is known",
+        least_a_side=LEAST_A_SIDE,
     ),
     "one-run": Estimator(
         one_run, "epsilon-delta", "guesses about coin-flip canaries, of one training or many; valid for every mechanism"

@@ -72,13 +72,15 @@ class Proof:
 class Estimator:
     """A way to a lower bound: its function, the kind of claim it speaks about, and a line on what it is.
 
-    `refutes` is False for an estimator that informs only: it has no p-value.
+    `refutes` is False for an estimator that informs only: it has no p-value. With fewer than `least_a_side` scores on
+    a side, the estimator tests nothing.
     """
 
     function: Callable[[Floats, Floats, AuditSettings], Proof]
     claim_kind: ClaimKind
     summary: str
     refutes: bool = True
+    least_a_side: int = 1
 
     def bound(self, name: str, inside: Floats, outside: Floats, settings: AuditSettings) -> EmpiricalBound:
         """Return what the estimator, called `name`, proves from (n,) and (m,) finite scores."""

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from dpzv_audit.base.rounding import down
-from dpzv_audit.statistics.estimators import audit_scores
+from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
+from dpzv_audit.statistics.fixed import TOO_FEW
 
 from ...helpers.scores import gaussian
 
@@ -216,3 +217,23 @@ def test_the_group_lists_its_commands_and_each_shows_its_own_options(cli):
         assert f" {own} " in shown
         assert f" {of_others} " not in shown
     assert "No such command 'score'. Did you mean 'scores'?" in cli.refusal("audit score")
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (7, 9)])
+def test_so_few_scores_that_nothing_could_be_tested_are_refused(sizes, tmp_path, cli):
+    files = [tmp_path / f"{side}.npy" for side in ("in", "out")]
+    for file, size in zip(files, sizes, strict=True):
+        np.save(file, np.arange(float(size)))
+    assert cli.refusal("audit scores", *files, "--epsilon", "1") == (
+        f"dpzv-audit: error: the files hold {sizes[0]} scores with the canary and {sizes[1]} without it: "
+        "give at least 8 of each, or nothing can be tested"
+    )
+    assert cli("audit scores", *files, "--estimator", "sequential").code == 0
+
+
+def test_too_few_scores_are_those_of_which_an_estimator_tests_nothing():
+    for name, estimator in ESTIMATORS.items():
+        for size in (7, 8):
+            scores = np.arange(float(size))
+            (bound,) = audit_scores(scores + 100, scores, delta=1e-5, estimators=(name,))
+            assert bound.threshold_rule.startswith(TOO_FEW) == (size < estimator.least_a_side), name
