@@ -197,7 +197,11 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
             method, config = configure(training)
             records = self.dataset_size
             clients = self.clients or 1
-            config.steps_per_pass(records)
+            try:
+                config.steps_per_pass(records)
+            except InputError as error:
+                cure = "give --batch-size B, or a larger --dataset-size"
+                raise InputError(f"{error.rule}; {cure}", error.field, error.value) from error
         return method, config, Deployment(records=records, clients=clients, seed=self.seed)
 
     @property

@@ -296,6 +296,8 @@ class Federation:
 
 def moved(pictures: Tensor, by: int) -> Tensor:
     """Return pictures (..., width) moved to the right by so many pixels, to the left where negative; 0 comes in."""
+    width = pictures.shape[-1]
+    by = max(-width, min(by, width))
     return pad(pictures, (by, -by)) if by else pictures
 
 

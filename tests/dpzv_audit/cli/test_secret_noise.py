@@ -107,7 +107,7 @@ def test_stacks_that_memory_made_smaller_leave_no_key(tmp_path, monkeypatch, cli
     original = training.train
 
     def too_small(*arguments, **options):
-        if len(options["replicas"]) > 2:
+        if len(arguments[3].replicas) > 2:
             options["checkpoints"].first_noise_key("cpu")  # what an attempt leaves that memory cut off
             raise MemoryError
         assert len(list((tmp_path / "runs" / "checkpoints").glob("*.noise-key"))) >= 1
