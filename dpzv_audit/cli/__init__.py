@@ -24,6 +24,11 @@ CHECK = "--check"
 """The flag of `verify` that checks what others may have written."""
 (USAGE_ERROR,) = (kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """The exception for what the user mistyped, by its name: typer's own, or click's before typer 0.26."""
+COMPLETION = {
+    "install_completion": "Install completion for your shell.",
+    "show_completion": "Print what completion installs.",
+}
+"""Help of typer's flags for completion, each on one line."""
 LEFT_OUT = {
     "sklearn": "scikit-learn",
     "prv_accountant": "prv-accountant",
@@ -37,7 +42,6 @@ _NO_NUMBER = re.compile(r"(.+) is not a valid (float|int)(?:eger)?\.")
 app = typer.Typer(
     name="dpzv-audit",
     cls=Commands,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -137,7 +141,16 @@ def _run(arguments: list[str]) -> int:
             raise InputError(error) from None
         GIVEN.set(tuple(arguments))
         command = typer.main.get_command(app)
-        code = command.main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
+        for param in command.params:
+            param.help = COMPLETION.get(param.name or "", getattr(param, "help", None))  # type: ignore[attr-defined]
+        try:
+            code = command.main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
+        except SystemExit as ended:  # typer ends the process when completion is done, but so may a training
+            if RUNNING.get() is not None or isinstance(ended.__context__, BrokenPipeError):
+                raise
+            code = ended.code
+    if code == 1 and RUNNING.get() is None:  # no completion for this shell: 1 would say that a claim is refuted
+        return 2
     if code == INTERRUPTED:  # typer answers an interrupt with this code instead of raising it
         print("dpzv-audit: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else 0

@@ -23,7 +23,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Parse the command line, with the options of a file in the place of `--config FILE`."""
-        if not set(args) & set(ctx.help_option_names):
+        if not ctx.resilient_parsing and not set(args) & set(ctx.help_option_names):
             args = expanded(self, ctx, args, groups())
         ctx.allow_extra_args = True  # told here, with a hint
         rest = super().parse_args(ctx, args)
@@ -119,6 +119,8 @@ class Audits(Commands):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line, which names the command first."""
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
             follows = args[0] if args else "nothing"
             right = f"must be followed by a command: {', '.join(self.TABLE)}"

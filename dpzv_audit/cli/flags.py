@@ -94,8 +94,16 @@ def _option(name: str, hint: Any, default: object, texts: Said) -> inspect.Param
         spelled = [rule for rule in rules if isinstance(rule, str)] or [flag(name)]
         metavar, words = texts.get(name, (None, ""))
         checks = [partial(rule, option_of(spelled[0])) for rule in rules if callable(rule)]
-        hint = Annotated[kind, typer.Option(*spelled, metavar=metavar, help=words), *checks]
+        complete = _data_sets if spelled[0] == "--dataset" else None
+        hint = Annotated[kind, typer.Option(*spelled, metavar=metavar, help=words, autocompletion=complete), *checks]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _data_sets(begun: str) -> list[str]:
+    """Return the names of data sets that begin so, for completion; names of methods and attacks would load torch."""
+    from ..data import DATASETS
+
+    return [name for name in DATASETS if name.startswith(begun)]
 
 
 def _check(parameter: inspect.Parameter, value: Any) -> None:

@@ -1,0 +1,48 @@
+"""Completion in a shell: commands, flags and data sets, without torch."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = (
+    "import sys; from dpzv_audit.cli import main; code = main(sys.argv[1:]); "
+    "sys.exit('torch was loaded' if 'torch' in sys.modules else code)"
+)
+
+
+def ended(*arguments, **environment):
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("dpzv-audit at", "attack"),
+        ("dpzv-audit audit sco", "scores"),
+        ("dpzv-audit train --dataset mni", "mnist"),
+        ("dpzv-audit account --sampl", "--sampler"),
+    ],
+)
+def test_the_last_word_is_completed(line, completed):
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_DPZV_AUDIT_COMPLETE": "complete_bash"}
+    done = ended(**words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert completed in done.stdout.split()
+
+
+def test_nothing_after_audit_completes_to_its_commands():
+    words = {"COMP_WORDS": "dpzv-audit audit ", "COMP_CWORD": "2", "_DPZV_AUDIT_COMPLETE": "complete_bash"}
+    assert "coverage" in ended(**words).stdout.split()
+
+
+def test_a_shell_without_completion_is_no_refuted_claim():
+    done = ended(_DPZV_AUDIT_COMPLETE="complete_abc", COMP_WORDS="dpzv-audit at", COMP_CWORD="1")
+    assert (done.returncode, done.stderr.strip()) == (2, "Shell abc not supported.")
+
+
+def test_help_says_each_flag_of_completion_on_one_line(cli):
+    lines = [line for line in cli("--help").out.splitlines() if "completion" in line]
+    assert [line.split()[0] for line in lines] == ["--install-completion", "--show-completion"]
