@@ -30,8 +30,8 @@ def test_it_gives_what_the_command_gives(monkeypatch, tmp_path, cli):
     monkeypatch.delitem(sys.modules, "noisy_vfl", raising=False)  # two examples have a module of this name
     import noisy_vfl
 
-    line = "attack --system noisy_vfl:train --attack label_norm --trials 2 --seed 3 --json --out"
-    by_command = cli.answer(line, tmp_path).json
+    line = "attack --system noisy_vfl:train --attack label_norm --trials 2 --seed 3 --out"
+    by_command = cli.answer(line, tmp_path)
     found = attack_system(noisy_vfl.train, "label_norm", trials=2, seed=3)
     assert found.method == by_command["method"] == "system:noisy_vfl:train"
     assert found.dataset == by_command["dataset"] == "noisy_vfl:data"
