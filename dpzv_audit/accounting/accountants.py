@@ -454,7 +454,7 @@ def upper_bounds(
 
 
 def certified_lower(query: AccountantQuery, bound: UpperBound) -> float:
-    """Return what `bound`, an answer to `asked`, certifies from below; 0 where it is from above alone.
+    """Return what `bound`, an answer to `query`, certifies from below; 0 where it is from above alone.
 
     prv composes the pair that sampling with secret ids releases at the worst. gdp-exact, and prv where no sampling is
     counted, are exact where the adversary knows the ids, or every record is in every batch.

@@ -107,10 +107,12 @@ class Interrupted(AuditError):
 
 def out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out, of the machine or of a device: torch says so by a class, or in words."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if isinstance(error, MemoryError):
         return True
     phrases = ("out of memory", "not enough memory", "can't allocate memory", "cublas_status_alloc_failed")
-    return isinstance(error, RuntimeError) and any(phrase in str(error).lower() for phrase in phrases)
+    return isinstance(error, RuntimeError) and (
+        type(error).__name__ == "OutOfMemoryError" or any(phrase in str(error).lower() for phrase in phrases)
+    )
 
 
 LEAST_DELTA = 1e-300

@@ -4,8 +4,9 @@ A new form is a model in `file.py` (its keys, `claimed`, `in_words`, `certified_
 class here, which `form_of` returns, and its name in `dpzv_audit.results.ClaimResult.form`.
 
 The `kind` of a claim says what is measured: an epsilon, an attack's success, or coins. A new kind touches more: its
-keys in `file.py`, the `claim.kind` that `gate.py`, `reach.py` and `result.py` ask, `Question` in
-`evidence/gathering.py`, and the words of `reports/verification.py`, `reports/head.py` and `sentences.jinja`.
+keys in `file.py`, the `claim.kind` that this file, `gate.py`, `method.py`, `reach.py`, `result.py` and `system.py`
+ask, `Question` in `evidence/gathering.py`, and the words of `reports/verification.py`, `reports/head.py` and
+`sentences.jinja`.
 
 Nothing here loads torch: evidence that a cache knows needs none.
 """

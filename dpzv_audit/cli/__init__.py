@@ -143,10 +143,12 @@ def _run(arguments: list[str]) -> int:
         command = typer.main.get_command(app)
         for param in command.params:
             param.help = COMPLETION.get(param.name or "", getattr(param, "help", None))  # type: ignore[attr-defined]
+        # A shell that completes calls without arguments.
+        completes = (arguments or [""])[0].partition("=")[0] in ("", "--install-completion", "--show-completion")
         try:
             code = command.main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
-        except SystemExit as ended:  # typer ends the process when completion is done, but so may a training
-            if RUNNING.get() is not None or isinstance(ended.__context__, BrokenPipeError):
+        except SystemExit as ended:  # typer ends the process when completion is done, but so may all that is imported
+            if not completes or RUNNING.get() is not None or isinstance(ended.__context__, BrokenPipeError):
                 raise
             code = ended.code
     if code == 1 and RUNNING.get() is None:  # no completion for this shell: 1 would say that a claim is refuted

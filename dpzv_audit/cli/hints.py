@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from ..base.errors import nearest
+from ..base.registry import importing_nothing
 from .listing import names_of
 
 FLAGS = {
@@ -29,10 +30,11 @@ def _meant(word: str, places: Mapping[str, str]) -> str | None:
 
 
 def _names(kind: str) -> list[str]:
-    """Return the names of a kind; none where a package is missing that this kind needs."""
+    """Return the built-in names of a kind; none where a package that it needs is missing or broken."""
     try:
-        return names_of(kind)
-    except ImportError:
+        with importing_nothing():
+            return names_of(kind)
+    except (ImportError, OSError):
         return []
 
 

@@ -78,7 +78,7 @@ def matrix(
     from attacks import ATTACKS
     from mechanisms.core.checkpoints import run_key
 
-    from .matrix_cells import CellTask
+    from .matrix_cells import CellTask, check_task
 
     systems, built_in = _methods(methods, flags.out)
     chosen_attacks = _names("attacks", attacks, ATTACKS, "attacks")
@@ -103,36 +103,35 @@ def matrix(
         adversary = ATTACKS[attack].adversaries[0]
         control = CellKey(attack=attack, adversary=adversary, method="dpzv", noise=None, epsilon=None)
         tasks.append(task(key=control, positive=True))
-    outcomes = _outcomes(tasks, folder, jobs, output, strongest=len(chosen_attacks) > 1, resume=resume)
+    check_task(tasks[0])
     of_systems = " (systems: their own)" if systems and not data.given else ""
-    _finish(output, folder, outcomes, f"{data.name}{of_systems}", flags)
+    with hold(folder.with_name(f".{folder.name}.lock"), f"the matrix in {folder}", shared=True):
+        outcomes = _outcomes(tasks, folder, jobs, output, strongest=len(chosen_attacks) > 1, resume=resume)
+        _finish(output, folder, outcomes, f"{data.name}{of_systems}", flags)
 
 
 def _outcomes(
     tasks: "Sequence[CellTask]", folder: Path, jobs: int, output: Output, *, strongest: bool, resume: bool
 ) -> "list[Outcome]":
     """Return what became of all cells; with `strongest` first those that are done once more, as rows of that name."""
-    from .matrix_cells import CELL_FILE, TRIALS, Cells, check_task, clear_cell, strongest_tasks
+    from .matrix_cells import CELL_FILE, TRIALS, Cells, clear_cell, strongest_tasks
 
-    check_task(tasks[0])
-    lock = folder.with_name(f".{folder.name}.lock")
-    with hold(lock, f"the matrix in {folder}", shared=True):
-        if not resume:
-            shutil.rmtree(folder / TRIALS, ignore_errors=True)
-            for task in tasks:
-                clear_cell(task)
-        with output.progress(folder, CELL_FILE) as reporter:
-            outcomes = Cells(tasks, reporter("cells", len(tasks))).carried_out(jobs)
-            rows = strongest_tasks(tasks, outcomes) if strongest else []
-            again = {task.name: task for _, task in rows}
-            for task in [] if resume else again.values():
-                clear_cell(task)
-            done = Cells([*again.values()], reporter("strongest", len(again))).carried_out(jobs) if again else []
-            by_name = dict(zip(again, done, strict=True))
-            best = [_of_strongest(by_name[task.name], adversary) for adversary, task in rows]
-        outcomes = [*best, *outcomes]
-        if all(outcome.cell.state != "failed" for outcome in outcomes):
-            shutil.rmtree(folder / TRIALS, ignore_errors=True)
+    if not resume:
+        shutil.rmtree(folder / TRIALS, ignore_errors=True)
+        for task in tasks:
+            clear_cell(task)
+    with output.progress(folder, CELL_FILE) as reporter:
+        outcomes = Cells(tasks, reporter("cells", len(tasks))).carried_out(jobs)
+        rows = strongest_tasks(tasks, outcomes) if strongest else []
+        again = {task.name: task for _, task in rows}
+        for task in [] if resume else again.values():
+            clear_cell(task)
+        done = Cells([*again.values()], reporter("strongest", len(again))).carried_out(jobs) if again else []
+        by_name = dict(zip(again, done, strict=True))
+        best = [_of_strongest(by_name[task.name], adversary) for adversary, task in rows]
+    outcomes = [*best, *outcomes]
+    if all(outcome.cell.state != "failed" for outcome in outcomes):
+        shutil.rmtree(folder / TRIALS, ignore_errors=True)
     return outcomes
 
 

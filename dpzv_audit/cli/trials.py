@@ -105,7 +105,7 @@ def training_facts(training: "Training") -> dict[str, object]:
 def kept_parts(folder: Path, kind: str, count: Callable[[], int], *, resume: bool) -> Iterator[None]:
     """Keep in `folder` what the block does there, and forget it when all is done.
 
-    With `resume` the parts of the command before stay. An interrupt or an error says how many of `what` the folder
+    With `resume` the parts of the command before stay. An interrupt or an error says how many of `kind` the folder
     holds, by `count`; where that is 0, nothing is kept.
     """
 

@@ -16,7 +16,8 @@ def measured_cell(key: CellKey, result: AttackResult, run: str, chosen: str | No
     A cell of the strongest attack says which one was `chosen`.
     """
     facts = {**key.to_json(), **summary_of(result).to_json(), **({"chosen": chosen} if chosen else {})}
-    return Cell(**facts, state="measured", clients=list(result.clients), run=run)
+    cell = Cell(**facts, state="measured", clients=list(result.clients))
+    return cell.model_copy(update={"run": run})  # not validated: a plug-in's attack may have any name
 
 
 def summary_of(result: AttackResult) -> CellSummary:

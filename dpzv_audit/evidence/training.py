@@ -120,7 +120,7 @@ def train_result(
         seeded.add("batches")
     deployment = training.deployment(**({} if own else {f"seeded_{drawn}": True for drawn in seeded}))
     faced = method.protection(config).faced
-    plan = method.plan(config, deployment)
+    plan = method.plan(config, training.deployment())  # as the training made it, which knows of no seed
     # The accuracy stands outside the privacy section, which tells of no record and may leave.
     privacy, tradeoff = privacy_sections(training, faced, plan, AuditPlan(runs=0), deployment=deployment)
     # Whoever learns the seed can draw a system's noise again, and its batches: no bound is one on these very models.

@@ -102,7 +102,7 @@ def collect(trials: Play, pairs: int, effort: Effort) -> Collected:
 
 
 class _Collection:
-    """One collection under way, as `execution.executor.Work`: a task is a chunk."""
+    """One collection under way, as `base.executor.Work`: a task is a chunk."""
 
     def __init__(self, trials: Play, pairs: int, effort: Effort) -> None:
         self._trials = trials

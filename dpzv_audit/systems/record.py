@@ -53,7 +53,8 @@ class Tensors:
     def __init__(self, memory: int = _MEMORY) -> None:
         self._memory = memory
         self._here: dict[str, NDArray[Any]] = {}
-        self._blocks: list[NDArray[Any]] = []  # the same numbers, in the same order
+        # Names, arrays and block as they were added: after a refused message a name comes again.
+        self._blocks: list[tuple[Sequence[str], Sequence[NDArray[Any]], NDArray[Any]]] = []
         self._bytes = 0
         self._written: dict[str, _Place] = {}
         self._file: IO[bytes] | None = None
@@ -68,8 +69,9 @@ class Tensors:
 
     def add_all(self, names: Sequence[str], arrays: Iterable[NDArray[Any]], block: NDArray[Any]) -> None:
         """Keep `arrays` that lie behind each other in a `block` in the order of C."""
-        self._here.update(zip(names, arrays, strict=True))
-        self._blocks.append(block)
+        views = [*arrays]
+        self._here.update(zip(names, views, strict=True))
+        self._blocks.append((names, views, block))
         self._bytes += block.nbytes
         if self._bytes > self._memory:
             self._spill()
@@ -89,11 +91,12 @@ class Tensors:
             self._file = tempfile.TemporaryFile(buffering=_BUFFER)  # noqa: SIM115
             weakref.finalize(self, _close, self._file)
         spill = self._end
-        for name, values in self._here.items():
-            self._written[name] = _Place(spill, self._end, values.dtype, values.shape)
-            self._end += values.nbytes
+        for names, views, _ in self._blocks:
+            for name, values in zip(names, views, strict=True):
+                self._written[name] = _Place(spill, self._end, values.dtype, values.shape)
+                self._end += values.nbytes
         self._file.seek(spill)
-        self._file.writelines(block.data for block in self._blocks)
+        self._file.writelines(block.data for _, _, block in self._blocks)
         self._file.flush()  # a full disk is an error of the message that fills it
         self._here = {}
         self._blocks = []

@@ -27,6 +27,10 @@ from .task import Task
 from .trials import Trial, TrialStore
 
 
+class _TooLongTraining(TooLong):
+    """The time limit of one training, not that of a block around it."""
+
+
 class SystemFailed(AuditError):
     """A training of the user's own raised, or took too long."""
 
@@ -119,7 +123,7 @@ class System:
         record = Recorder(task.records, task.clients, defend=defend, in_round=in_round)
         try:
             ends = time.monotonic() + self.seconds
-            with printing_aside(), _threads_heard(), _seeded(seed), torch.enable_grad(), until(ends, TooLong):
+            with printing_aside(), _threads_heard(), _seeded(seed), torch.enable_grad(), until(ends, _TooLongTraining):
                 answer = self.train(task, record, seed)
                 check_order(record.messages)
                 if defend is not None and all(message.kind != "gradient" for message in record.messages):
@@ -127,7 +131,7 @@ class System:
                 return _played(record, answer, queries)
         except AuditError as error:
             raise error.placed(f"{where}: ") from error
-        except TooLong:
+        except _TooLongTraining:
             raise SystemFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g}") from None
         except (KeyboardInterrupt, TimeIsUp):
             raise

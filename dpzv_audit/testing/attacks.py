@@ -134,13 +134,13 @@ def _check_shapes(spec: AttackSpec, answer: Any, known: Knowledge) -> None:
     elif isinstance(answer, np.ndarray):
         populations = [grant.confidence.shape for grant in known.grants if isinstance(grant, Population)]
         wanted = populations[0] if populations else (len(known.replicas), 2)
-        rule = f"scores have shape {answer.shape}, must be {wanted}: grant per record"
+        rule = f"scores have shape {answer.shape}, must be {wanted}: one per record"
         require(answer.shape == wanted, spec, rule)
         require(np.isfinite(answer).all(), spec, "scores must be finite")
     elif isinstance(answer, Reconstruction):
         shapes = [tuple(features.shape) for features in answer]
         ids = tuple(answer.ids.shape)
-        right = len(shapes) == len(known.replicas) and all(len(grant) == 2 and grant[:1] == ids for grant in shapes)
+        right = len(shapes) == len(known.replicas) and all(len(shape) == 2 and shape[:1] == ids for shape in shapes)
         rule = f"features and ids have shapes {shapes} and {ids}, must be K times (n, d), and (n,)"
         require(right, spec, rule)
     else:

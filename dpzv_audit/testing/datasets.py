@@ -53,7 +53,7 @@ def check_dataset(spec: DataSpec, *, data_dir: Path | None = None, **options: An
 
 
 def refuses(registered: Registered, mistake: str, call: Callable[[], object]) -> None:
-    """Check that what is `given` in `asked` raises `InputError`."""
+    """Check that a `call` with this `mistake` raises `InputError`."""
     must = f"{registered.name}: {mistake} must raise InputError"
     try:
         call()
@@ -69,7 +69,7 @@ NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 
 def require(holds: object, registered: Registered, rule: str) -> None:
-    """Raise `AssertionError` in one line that `what` breaks a `rule` unless it `holds`."""
+    """Raise `AssertionError` in one line that what is `registered` breaks a `rule` unless it `holds`."""
     if not holds:
         raise AssertionError(f"{registered.name}: {rule}")
 

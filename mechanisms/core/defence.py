@@ -141,10 +141,11 @@ class DefenceSpec:
 
 def defended(data: "TrainingData", defences: Sequence[Defence], context: "RunContext") -> "TrainingData":
     """Return what a run trains on: labels through each of the `defences` in turn."""
-    for place, defence in enumerate(defences):
+    for defence in defences:
         if defence.binary and data.classes != 2:
             rule = f"must be left out: it is for 2 classes, and there are {data.classes}"
             raise InputError(rule, "defence", defence.name)
+    for place, defence in enumerate(defences):
         draws = Draws(context.noise_origin, context.seed, context.replicas, place, context.channel)
         data = defence.on_labels(data, draws)
     return data

@@ -230,6 +230,10 @@ class MethodSpec:
             raise InputError(f"{kind}, must be a {self.config.__name__} for method {self.name}")
         if context.behaviours:
             self._check_behaviours(context.behaviours, len(data.features))
+        for defence in config.defences:
+            if defence.place not in config.defended_at:
+                rule = f"must be left out: it stands at each {defence.place} of a first-order round, which is none here"
+                raise InputError(rule, "defence", defence.name)
         if config.defences and self.capabilities.simulated:
             # What clients send for a defence is of the run: its bytes count, and its observers see it.
             context = replace(context, channel=Channel(context.observers))

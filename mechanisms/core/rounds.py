@@ -79,7 +79,7 @@ class Turn:
 
     @property
     def honest(self) -> list[int]:
-        """Return the active clients that follow the protocol."""
+        """Return the active clients that send what the protocol says."""
         return [number for number in self.clients if number not in self.deviating]
 
 
@@ -123,7 +123,7 @@ class AsyncRun(Generic[A]):
         batch = drawer.next_batch(max(self._repeats.get(m, 1) for m in numbers), fed.steps_per_pass)
         for other in numbers[1:]:
             fed.clients[other - 1].rounds += 1
-        sent = {m: fed.deviation(m, self.round, own_round, batch) for m in numbers}
+        sent = {m: fed.deviation(m, self.round, own_round, batch) for m in numbers if m in self.parties}
         turn = Turn(numbers, own_round, batch, {m: uploads for m, uploads in sent.items() if uploads is not None})
         for number in turn.honest:
             if number in self.parties:

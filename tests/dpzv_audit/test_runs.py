@@ -23,9 +23,10 @@ RESULT = {"schema": "dpzv-audit/attack/1", "success": {"value": 0.5, "n": 8}}
 
 
 def check_refused(out, words, error=AuditError):
-    """Where `out` cannot be a folder of runs the block is not run, and one line says why."""
-    with refused(words, error), write_run(out, "run"):
+    """Where `out` cannot be a folder of runs the block is not run, and one line of the right exit code says why."""
+    with refused(words, error) as caught, write_run(out, "run"):
         pytest.fail("the block ran")
+    assert caught.value.exit_code == error.exit_code
 
 
 def test_a_run_folder_appears_whole_when_the_block_ends(tmp_path):
@@ -90,8 +91,9 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, when)
             monkeypatch.setattr(*target, full)
             folder.write("result.json", RESULT)
 
-    with refused(f"under {tmp_path}: No space left on device; no run folder was left", AuditError):
+    with refused(f"under {tmp_path}: No space left on device; no run folder was left", AuditError) as caught:
         fill()
+    assert caught.value.exit_code == 3
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
 

@@ -184,3 +184,7 @@ def test_peak_signal_to_noise_ratio_has_a_range_of_one(digits):
     guess = torch.from_numpy(block[:40].reshape(40, -1) + 0.1 * np.ptp(block)).double()
     measured = score(digits, Reconstruction(ids, 1, lambda k: guess), 0.95).quality["reconstructed"]
     assert measured["PSNR, dB"].value == pytest.approx(20.0, abs=1e-4)
+
+
+def test_only_the_server_mounts_it():
+    assert SPEC.adversaries == ("server",)

@@ -239,3 +239,9 @@ def test_theory_at_its_ends():
     assert expected_cosine(100, 100, noise_to_signal=0.0) == pytest.approx(1.0)
     assert expected_cosine(300, 100, noise_to_signal=0.0) == pytest.approx(1.0)
     assert expected_cosine(10, 100, noise_to_signal=1e6) < 1e-5
+
+
+def test_a_correlation_grows_with_the_variance_of_its_directions():
+    directions, _, scalars = _problem(2, 9, 3, 4)
+    shrunk = correlation(directions / 12**0.5, scalars / 12**0.5)
+    torch.testing.assert_close(shrunk, correlation(directions, scalars) / 12)

@@ -378,3 +378,9 @@ def test_what_is_found_is_among_the_likeliest_where_scores_are_equal(levels):
     assert among > right
     if levels == 1:
         assert among == pytest.approx((data.train.labels < 3).mean())
+
+
+@pytest.mark.parametrize("method", ["zoo-vfl", "syn-zoo-vfl", "cascaded"])
+def test_too_few_rounds_for_the_queries_are_one_line(method):
+    with refused("fewer than the 100 queries of one batch"):
+        mounted(method, queries=100)

@@ -46,3 +46,11 @@ def test_a_shell_without_completion_is_no_refuted_claim():
 def test_help_says_each_flag_of_completion_on_one_line(cli):
     lines = [line for line in cli("--help").out.splitlines() if "completion" in line]
     assert [line.split()[0] for line in lines] == ["--install-completion", "--show-completion"]
+
+
+def test_a_module_that_ends_the_process_as_it_is_imported_is_no_success(tmp_path):
+    (tmp_path / "csv.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "claims.toml").write_text("[[claim]]\nname = 'a'\nmethod = 'dpzv'\nepsilon = 1.0\n")
+    command = [sys.executable, "-m", "dpzv_audit", "verify", "claims.toml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr

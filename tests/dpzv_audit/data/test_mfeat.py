@@ -56,10 +56,9 @@ def test_fewer_clients_hold_neighbouring_views(tmp_path, clients, shapes):
     np.testing.assert_array_equal(np.hstack(fewer.test.features), np.hstack(six.test.features))
 
 
-def test_scaling_looks_at_no_other_record():
+def test_each_column_has_its_divisor():
     for view, kind in zip(views(50), VIEWS, strict=True):
         assert len(kind.divisors) == view.shape[1]
-        np.testing.assert_array_equal((view / kind.divisors)[10:12], view[10:12] / kind.divisors)
 
 
 def test_other_contents_are_refused(tmp_path):

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dpzv_audit.systems import Recorder
 from dpzv_audit.systems.messages import check_order
+from dpzv_audit.systems.record import Tensors
 
 from ...helpers.refusals import refused
 
@@ -379,3 +380,10 @@ def test_a_kind_that_is_nearly_one_that_attacks_read_is_refused(kind, meant):
     record = Recorder(records=N, clients=1)
     with refused(f"no attack reads this kind, did you mean '{meant}'"):
         record.sent(0, 0, 1, kind, [[1.0]], [0])
+
+
+def test_a_name_that_comes_again_before_a_spill_has_its_last_numbers():
+    tensors = Tensors(memory=50)
+    for name, number in (("m0", 10), ("m1", 11), ("m1", 21), ("m2", 22)):
+        tensors.add(name, np.full(4, number, np.float32))
+    assert [float(tensors[name][0]) for name in ("m0", "m1", "m2")] == [10.0, 21.0, 22.0]

@@ -126,3 +126,8 @@ def test_a_rounded_zero_has_no_sign(origin):
     zeros = draws[draws == 0.0]
     assert len(zeros) > 1000
     assert not np.signbit(zeros).any()
+
+
+def test_a_one_sided_clip_is_open_below_for_infinity_too():
+    values = torch.tensor([-1e30, float("-inf")])
+    assert (clip(values, 1.0, "paper-one-sided") <= -1e30).all()
