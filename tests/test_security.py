@@ -47,7 +47,6 @@ ALLOWED = {
     ("dpzv_audit/cli/commands.py", "importlib.import_module"): "loads a command, from a fixed table",
     ("dpzv_audit/cli/listing.py", "import importlib"): "loads a registry, from a fixed table",
     ("dpzv_audit/cli/listing.py", "importlib.import_module"): "loads a registry, from a fixed table",
-    ("dpzv_audit/cli/__init__.py", "import importlib"): "reads the installed version",
     ("dpzv_audit/runs.py", "import importlib"): "reads installed versions",
     ("dpzv_audit/claims/cache.py", "import importlib"): "reads installed versions",
     ("dpzv_audit/base/inputs.py", "import importlib"): "the source of a module by its bytecode's path; imports nothing",

@@ -49,7 +49,7 @@ def test_a_table_is_attacked_and_audited(tool, table, tmp_path, command):
     [
         (("attack", "--label", "y"), "--label goes with --csv"),
         (("train", "--csv", "own.csv"), "--label COLUMN is missing"),
-        (("train", "--csv", "own.csv", "--label", "churn"), "--label is 'churn': did you mean 'churned'?"),
+        (("train", "--csv", "own.csv", "--label", "churn"), "--label is 'churn': did you mean 'churned'"),
         (("audit", "method", "dpzv", "--subset"), "--subset does not apply to digits"),
     ],
     ids=str,
