@@ -91,10 +91,10 @@ def check_not_shadowed() -> None:
     home = Path(__file__).resolve().parent.parent
     for package in ("attacks", "mechanisms", "reports"):
         spec = importlib.util.find_spec(package)
-        found = Path(spec.origin).resolve().parent if spec and spec.origin else None
-        if found != home / package:
+        folder = Path(spec.origin).resolve().parent if spec and spec.origin else None
+        if folder != home / package:
             namespace = next(iter(spec.submodule_search_locations or ()), None) if spec else None
-            where = found or namespace or "nothing"
+            where = folder or namespace or "nothing"
             raise ImportError(
                 f"dpzv-audit needs its own package {package!r}, but Python finds {where}; "
                 "set PYTHONSAFEPATH=1, or install dpzv-audit in an environment of its own"

@@ -99,7 +99,7 @@ class AllButOne:
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """What the threat model lets an adversary know beside its view: public parameters, and what it owns or is granted.
+    """Knowledge of an adversary beside its view: public parameters, and what it owns or the threat model grants.
 
     `batches` is the number of batches in a pass over the data, `sigma` the standard deviation of the noise on a
     scalar (0 for methods without), `options` the attack's own with their defaults filled in, `client` the first that

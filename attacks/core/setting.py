@@ -22,7 +22,7 @@ from .metrics import Ints
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
-# The client that looks where nobody says which.
+# The adversary's client where no other is chosen.
 ATTACKER = 1
 COLLUDING = "colluding-clients"
 ALONE = ("client", "malicious-client")

@@ -1,4 +1,4 @@
-"""Hints for words that stand where no command or argument can: what the user probably meant."""
+"""Suggests a command or a flag for a word that stands where none is expected."""
 
 from collections.abc import Collection, Mapping
 
@@ -54,5 +54,5 @@ def unexpected(words: list[str], flags: Collection[str]) -> str:
     meant = _meant(first, {kind: flag for flag, kind in FLAGS.items() if flag in flags})
     if meant is None and ":" in first and "--system" in flags:
         meant = f"--system {first}"
-    said = f"Got unexpected extra argument{'s' if len(words) > 1 else ''} ({' '.join(words)})"
-    return said if meant is None else f"{said}, did you mean {meant}?"
+    message = f"Got unexpected extra argument{'s' if len(words) > 1 else ''} ({' '.join(words)})"
+    return message if meant is None else f"{message}, did you mean {meant}?"
