@@ -15,7 +15,7 @@ from typer import Abort
 from .. import check_not_shadowed
 from ..base.errors import AuditError, InputError, Interrupted, one_line, out_of_memory
 from ..base.signals import INTERRUPTED, exit_code, stoppable
-from .commands import Commands, no_such_option
+from .commands import HELP, Commands, no_such_option
 from .failures import say_unexpected, spell_plainly, threads_watched
 from .flags import GIVEN, RUNNING, said
 
@@ -44,7 +44,7 @@ app = typer.Typer(
     cls=Commands,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": [*HELP], "max_content_width": 100},
 )
 
 
@@ -67,7 +67,7 @@ def _top(
 
     Example: dpzv-audit attack --method dpzv --attack label_direct
 
-    A process uses one thread; OMP_NUM_THREADS=N gives large models more, --jobs more processes.
+    A process uses one thread; OMP_NUM_THREADS=N gives more, and --jobs more processes.
     """
 
 

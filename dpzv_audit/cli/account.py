@@ -43,28 +43,31 @@ def account(
     out: Path | None = None,
     output: Output,
 ) -> None:
-    """Bound epsilon from above, by accountant and adversary.
+    """Compute upper bounds on epsilon, by accountant and adversary.
 
     Describe one noisy channel by its numbers, with exactly one of --sigma, --epsilon and
-    --noise-multiplier, or name a --method. A bound is sound, or rests on a named gap and says so.
+    --noise-multiplier, or name a --method. A bound is sound, or says why it is not.
 
     Example: dpzv-audit account --defence label-cluster --defence-set epsilon=1
 
     Example: dpzv-audit account --batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10
     --epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
 
-    Options:
-        noise_multiplier Z: Instead of --sigma: sigma divided by the sensitivity (2C/B if a record is replaced, else
-            C/B).
-        neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out, add-remove or all.
-        adversary NAME: Against whom: client, colluding-clients, all-but-one, malicious-client, eavesdropper, release,
-            server or all (default).
-        everything: Every adversary and every relation, as when neither is named.
-        also KEY=VALUE,...: Another release that the adversary sees too: the same except for these settings, with
-            batches of its own; may be given several times.
-        fast: Only the certified bounds, which are looser but quick.
-        explain: Print each formula with the numbers put in, source and assumptions.
-        documentation: Print what a bound can rest on in every case, as Markdown, and nothing else.
+    Basics:
+        noise_multiplier Z: Sigma over the sensitivity, instead of --sigma. The sensitivity is 2C/B if a record is
+            replaced, else C/B.
+        adversary NAME: Against whom; see `dpzv-audit list adversaries`. client, colluding-clients, all-but-one,
+            malicious-client, eavesdropper, release, server or all (default).
+        neighbours NAME: How neighbouring data sets differ. replace-label, replace-record, zero-out, add-remove or all.
+        everything: Every adversary and every relation. This is the default if neither is named.
+    Release:
+        also KEY=VALUE,...: One more release, with these settings. The adversary sees it too; all else is as in the
+            first, with batches of its own. May be given several times.
+    Execution:
+        fast: Only the certified bounds: looser, but quick.
+    Output:
+        explain: Print each formula with numbers and source.
+        documentation: Print all rules as Markdown, and nothing else. The rules say what a bound rests on in every case.
         out DIR: Folder that receives the result and its figures.
     """
     if documentation:
@@ -161,21 +164,20 @@ def calibrate(
     solve: Literal["sigma", "rounds", "batch-size"] = "sigma",
     output: Output,
 ) -> None:
-    """Find the noise, rounds or batch size that meet a target.
+    """Find the noise, rounds or batch size that meet a target epsilon.
 
-    The target is (epsilon, delta) against one adversary, under one neighbour relation. Only sound bounds count, and the
-    answer is checked by accounting for it again. For a target that cannot be reached, the answer says what stands in
-    the way.
+    Only sound bounds count, and the answer is checked by accounting for it again. For a target that cannot be reached,
+    the answer says why.
 
     Example: dpzv-audit calibrate --epsilon 1 --delta 1e-5 --adversary client --batch-size 128
     --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo
 
-    Options:
+    Basics:
         epsilon X: Target epsilon, above 0.
         delta X: Target delta, strictly between 0 and 1.
-        adversary NAME: Against whom: client, colluding-clients, all-but-one, malicious-client, eavesdropper, release,
-            server.
-        neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out or add-remove.
+        adversary NAME: Against whom; see `dpzv-audit list adversaries`. client, colluding-clients, all-but-one,
+            malicious-client, eavesdropper, release or server.
+        neighbours NAME: How neighbouring data sets differ. replace-label, replace-record, zero-out or add-remove.
         solve NAME: What to find: sigma, rounds or batch-size.
     """
     if of.defence:

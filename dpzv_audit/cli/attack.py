@@ -42,22 +42,25 @@ training of the user's own, which may take long."""
 class MountFlags:
     """How attacks are mounted; None where not given.
 
-    Options:
-        adversary NAME: Who attacks; by default the attack's first adversary (often client).
-        client M: Which client attacks; by default the one that finds most in a pilot of each. With colluding-clients it
-            is given once per client; by default all attack.
-        attack_settings KEY=VALUE: An option of the attack; may be given several times.
-        queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
-        trials N: Trainings with different seeds, run together; by default the attack's own number (often 64), or fewer
+    Basics:
+        trials N: Trainings with different seeds, run together. By default the attack's own number (often 64), or fewer
             if trainings are long.
-        self_check: Only run the controls, all together at a false-alarm rate of 1e-3; exit code 3 if one fails. With
-            --attack all or strongest those of every attack that applies.
-        alone: Leave out what is shown beside label_direct where scalars are noised: the strongest other attack on the
-            same system, and label_direct on split learning, which adds no noise.
-        runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit; by
-            default 2000, or fewer if trainings are long.
-        chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
-        confidence X: Confidence of every interval and bound, between 0 and 1.
+    Attacker:
+        adversary NAME: Who attacks; see `dpzv-audit list adversaries`. By default the attack's first adversary (often
+            client).
+        client M: Client that attacks. By default the best of all clients in a trial run. With colluding-clients, give
+            it once per client; by default all attack.
+        attack_settings KEY=VALUE: Option of the attack. May be given several times.
+        queries Q: Times that the client asks about each batch. It asks in its first pass over the data; by default as
+            often as the attack says.
+    Audit:
+        self_check: Only run the controls; exit with 3 if one fails. All together have a false-alarm rate of 1e-3. With
+            --attack all or strongest, the controls of every attack that applies.
+        alone: Leave out the attacks for comparison. For label_direct on noised scalars these are the strongest other
+            attack on the same system, and label_direct on split learning, which adds no noise.
+        runs N: Audit runs with canary, as many without; 0: none. By default 2000, or fewer if trainings are long.
+        chunk N: Audit runs done at once. Half of them have the canary; fewer need less memory.
+        confidence X: Confidence of each bound. It holds for each interval too; between 0 and 1.
     """
 
     adversary: str | None = None
@@ -110,31 +113,25 @@ def attack(
     run: RunFlags,
     output: Output,
 ) -> None:
-    """Attack a method, or a training of yours; audit its claim, and write a report.
-
-    Trains it with the adversary in place. Prints the attack's success beside its baselines and controls, the
-    claimed epsilon beside the sound upper bound and the audited lower bound against the same adversary, and what it
-    all means.
+    """Attack a training, audit its claim and write a report.
 
     Example: dpzv-audit attack --method dpzv --attack label_direct
 
-    Example: dpzv-audit attack --method dpzv --set top_model=false --adversary colluding-clients --attack strongest
-
     Example: dpzv-audit attack --system our_vfl:train --attack all
 
-    Example: dpzv-audit attack --transcript run --labels labels.csv --attack all
-
-    Options:
-        attack NAME|strongest|all: Attack to mount, see `dpzv-audit list attacks`; strongest is the one that does the
-            most harm in a pilot of all that apply; all mounts all that apply, which share one error rate. By default
+    Basics:
+        attack NAME: Attack, all or strongest (dpzv-audit list attacks). `all` mounts all that apply, which share
+            one error rate. `strongest` is the one that does the most harm in a trial run of all that apply. By default
             label_direct; with --system or --transcript, all.
-        transcript DIR: Instead of --method, with --labels: the folder of a recorded training that cannot be repeated,
-            as docs/reference/transcript.md describes it.
-        labels FILE: With --transcript: the true labels in order of the record ids, CSV with a column label, one number
-            per line, or .npy. They score the attack, which gets only those that its threat model grants.
-        resume: Go on where the same command was interrupted or failed. What is done is kept: attacks, pilots, chunks of
-            the audit, with --system every training; for one attack on a method also its trainings with its negative
-            control, the positive control, and frozen clients.
+    Data:
+        transcript DIR: Recorded training, instead of --method. It needs --labels, and cannot be repeated;
+            docs/reference/transcript.md describes the folder.
+        labels FILE: With --transcript: true labels, by record id. CSV with a column label, one number per line, or
+            .npy. They score the attack, which gets only those that its threat model grants.
+    Execution:
+        resume: Continue an interrupted or failed run. Finished attacks, trial runs and chunks of the audit are
+            kept; with --system every training. For one attack on a method also its trainings with its negative control,
+            the positive control, and frozen clients.
     """
     of_system = training.system is not None
     if attack is None:

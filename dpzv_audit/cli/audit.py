@@ -21,6 +21,7 @@ from .flags import (
     Probability,
     TrainingFlags,
     WorkerFlags,
+    completion,
     flags_set,
     refuse,
     takes,
@@ -35,11 +36,16 @@ if TYPE_CHECKING:
     from ..evidence.bounding import AuditPlan
 
 
+METHOD = typer.Argument(
+    metavar="NAME", help="Method; see `dpzv-audit list methods`.", autocompletion=completion("--method")
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AuditedFlags(TrainingFlags):
     """The method that is audited, and its settings; None where not given."""
 
-    method: Annotated[str, typer.Argument(metavar="NAME", help="Method; see `dpzv-audit list methods`.")] = "dpzv"
+    method: Annotated[str, METHOD] = "dpzv"
     delta: Delta | None = None
 
 
@@ -47,10 +53,10 @@ class AuditedFlags(TrainingFlags):
 class BoundFlags(OutFlags):
     """Confidence of an audit, and the verdicts that fail the command.
 
-    Options:
-        confidence X: Confidence of the bound: a true claim is refuted with probability 1 - X at most.
-        fail_on refuted|overclaimed: Exit with 1 when the claim is refuted; with overclaimed, also when no sound bound
-            supports it.
+    Audit:
+        confidence X: Confidence of the bound. A true claim is refuted with probability 1 - X at most.
+        fail_on VERDICT: Exit with 1 if refuted, or also if overclaimed. Overclaimed means that no sound bound supports
+            the claim.
     """
 
     confidence: Probability = 0.95
@@ -66,11 +72,13 @@ class BoundFlags(OutFlags):
 class GameFlags(BoundFlags, WorkerFlags):
     """Runs of an audit in each world, how long they go on, and where they are carried out.
 
-    Options:
-        runs N: Runs in each world; by default 2000, fewer if trainings are long, and a planted mechanism's own number.
-        chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
-        max_minutes X: Stop after X minutes and answer with the runs done by then.
-        resume: Go on where an interrupted audit with the same options stopped.
+    Basics:
+        runs N: Runs with the canary, and as many without. By default 2000, fewer if trainings are long, and a planted
+            mechanism's own number.
+    Execution:
+        chunk N: Runs done at once. Half of them have the canary; fewer need less memory.
+        max_minutes X: Stop after X minutes. The answer rests on the runs done by then.
+        resume: Continue an interrupted run of this command.
     """
 
     runs: Count | None = None
@@ -136,24 +144,28 @@ def audit_method(
     game: GameFlags,
     output: Output,
 ) -> None:
-    """Bound the epsilon of a method from below, beside every upper bound.
+    """Measure a lower bound on the epsilon of a method.
 
-    Plays a distinguishing game: a stack of trainings in each of two worlds, which differ in one record. With --simulate
-    the scalars of a training are drawn instead, at any size; with --canaries there is only one training.
+    Trains many times on each of two neighbouring data sets, which differ in one record, the canary.
 
     Example: dpzv-audit audit method dpzv --epsilon 1 --delta 1e-5 --adversary client
 
-    Options:
-        adversary client|colluding-clients|eavesdropper|release: Who tells the worlds apart; by default the one that the
-            method's noise is meant to stop: the client, or for dp-zo whoever sees what is released.
-        neighbours replace-label|replace-record|add-remove|zero-out: How the two worlds differ in the canary.
-        canary worst-case|state|mislabelled|random: The record that differs; see `dpzv-audit list canaries`.
-        canary_norm X: Factor by which the features of a state canary are multiplied.
-        canaries M: Instead of many trainings, one with M canaries, whose coin-flip labels are guessed.
-        others zero|saturated: What the records other than the canary contribute: 0 or +C.
-        simulate: Draw the scalars of a training of any size instead of training; worst-case canary.
+    Attacker:
+        adversary NAME: Who attacks; see `dpzv-audit list adversaries`. client, colluding-clients, eavesdropper or
+            release; by default the one that the method's noise is meant to stop.
+    Audit:
+        neighbours NAME: How neighbouring data sets differ. replace-label, replace-record, add-remove or
+            zero-out.
+        canary NAME: The canary; see `dpzv-audit list canaries`. The record that differs:
+            worst-case, state, mislabelled or random.
+        canary_norm X: Factor on the features of a state canary.
+        canaries M: One training with M canaries. Their coin-flip labels are guessed; this takes the place of many
+            trainings.
+        others zero|saturated: What all other records contribute: 0 or +C.
+        simulate: Draw the scalars instead of training. This works at any size, with a worst-case canary.
         dataset_size D: With --simulate: number of records.
         rounds T: With --simulate: rounds of all clients together.
+    Execution:
         device cpu|cuda|auto: Device to compute on.
     """
     from mechanisms.core.context import Deployment
@@ -190,7 +202,7 @@ def audit_method(
     carried_out(play, plan, "audit", game, output)
 
 
-SYSTEM = "A training function of yours; our_vfl:train is `train` in our_vfl.py in this folder. Runs its code."
+SYSTEM = "Your training function, such as our_vfl:train in our_vfl.py."
 
 
 @takes
@@ -207,20 +219,24 @@ def audit_system(
     bound: BoundFlags,
     output: Output,
 ) -> None:
-    """Bound the epsilon of a training of yours from below, beside what it states.
+    """Measure a lower bound on the epsilon of your training.
 
-    Gives each record one of two labels by a fair coin, trains on them, and guesses the coins from what the adversary
-    sees, by a score that is fitted on other trainings. The adversary is given the labels of one record in ten.
+    Trains with coin-flip labels, and guesses the coins from what the adversary sees, by a score fitted on other
+    trainings. The adversary knows the labels of one record in ten.
 
     Example: dpzv-audit audit system our_vfl:train
 
-    Options:
-        adversary client|colluding-clients: Who guesses: client 1, or all clients together.
+    Basics:
         epsilon X: Claimed epsilon.
-        trials N: Trainings whose coins are guessed; more coins can certify more.
+        trials N: Trainings whose coins are guessed. More coins can certify more.
+    Attacker:
+        adversary NAME: Who attacks: client 1 or colluding-clients. `client` (the default) is client 1; with
+            colluding-clients all attack together.
+    Audit:
         fit_trials N: Trainings that the score is fitted on.
-        trial_seconds X: Most seconds that one training may take.
-        resume: Go on where the same command was interrupted or failed; trainings that are done are kept.
+    Execution:
+        trial_seconds X: Longest training, in seconds.
+        resume: Continue an interrupted or failed run. Finished trainings are kept.
     """
     from ..evidence.auditing import system_outcome
     from ..evidence.bounding import AuditPlan
@@ -236,30 +252,33 @@ def audit_system(
     show(outcome, "audit", bound, output)
 
 
-DEFENCE = "Defence that privatises labels; see `dpzv-audit list defences`."
+DEFENCE = typer.Argument(
+    metavar="NAME", help="Label defence; see `dpzv-audit list defences`.", autocompletion=completion("--defence")
+)
 
 
 @takes
 def audit_defence(
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help=DEFENCE)],
+    name: Annotated[str, DEFENCE],
     defence_set: list[str] | None = None,
     data: DataFlags,
     adversary: Literal["client", "colluding-clients", "malicious-client", "eavesdropper", "release"] = "client",
     game: GameFlags,
     output: Output,
 ) -> None:
-    """Bound the epsilon of a defence that privatises labels before training from below, beside what it promises.
+    """Measure a lower bound on the epsilon of a label defence.
 
-    Releases all labels of the data set many times in each of two worlds, which differ in the label of one record: the
-    one whose released label is most in doubt. What a training makes of released labels reveals no more.
+    Releases all labels many times for each of two neighbouring data sets, which differ in the label of one record:
+    the one whose released label is most in doubt. A training on released labels reveals no more.
 
     Example: dpzv-audit audit defence label-cluster --defence-set epsilon=1
 
-    Options:
-        defence_set KEY=VALUE: A setting of the defence; may be given several times.
-        adversary client|colluding-clients|malicious-client|eavesdropper|release: Against whom the bounds hold: all but
-            the server learn only what the released labels say.
+    Basics:
+        defence_set KEY=VALUE: Setting of the defence. May be given several times.
+    Attacker:
+        adversary NAME: Who attacks; see `dpzv-audit list adversaries`. client, colluding-clients, malicious-client,
+            eavesdropper or release. All of them learn only what the released labels say; the server knows the labels.
     """
     from ..evidence.auditing import defence_outcome
 
@@ -275,7 +294,7 @@ def apart(plan: "AuditPlan") -> "AuditPlan":
     return replace(plan, workers=Workers(kind="loky", jobs=1))
 
 
-WHAT = "pkg.mod:factory, a mechanism of yours, which is imported; or planted:NAME, planted:all."
+WHAT = "Your mechanism, pkg.mod:factory; or planted:NAME. It is imported."
 
 
 @takes
@@ -289,19 +308,21 @@ def audit_mechanism(
     game: GameFlags,
     output: Output,
 ) -> None:
-    """Bound the epsilon of a Python object of yours from below.
+    """Measure a lower bound on the epsilon of your mechanism.
 
-    It is imported and run many times in both worlds. planted:all runs the mechanisms that are wrong on purpose, and
-    exits with 3 if one of them does not get the verdict that it must get.
+    Runs a Python object many times on two neighbouring inputs. planted:all runs mechanisms that are wrong on purpose,
+    and exits with 3 if one gets another verdict than it should.
 
     Example: dpzv-audit audit mechanism planted:all
 
-    Options:
-        epsilon X: Claimed epsilon; by default what the mechanism's own claimed(delta) says, if it has one.
-        delta X: Delta of the claim and of every bound, strictly between 0 and 1.
-        exactly_gaussian: The scores are Gaussian by construction, on your word: the gaussian estimator may then refute
-            the claim.
-        trial_seconds X: Most seconds that one run of the mechanism may take.
+    Basics:
+        epsilon X: Claimed epsilon. By default what the mechanism's own claimed(delta) says, if it has one.
+        delta X: Delta of the claim and of bounds. Strictly between 0 and 1.
+    Audit:
+        exactly_gaussian: Assume Gaussian scores, on your word. Use it where the construction of the mechanism makes its
+            scores Gaussian: the gaussian estimator may then refute the claim.
+    Execution:
+        trial_seconds X: Longest run, in seconds.
     """
     plan = game.plan()
     kind, colon, planted = mechanism.partition(":")

@@ -44,19 +44,19 @@ def audit_coverage(
     seed: Whole = 0,
     output: Output,
 ) -> None:
-    """Print the coverage and power of estimators on mechanisms of known epsilon.
+    """Check estimators on mechanisms of known epsilon.
 
-    Each estimator audits each mechanism many times. Fails if bounds exceed the truth more often than valid bounds
-    would.
+    Prints coverage and power. Fails if bounds exceed the truth more often than valid bounds would.
 
     Example: dpzv-audit audit coverage --estimator joint --audits 100
 
-    Options:
-        audits N: Audits of each mechanism whose epsilon is known.
-        estimator NAME: Estimator to check; may be given several times; by default all.
-        delta X: Delta of every bound, strictly between 0 and 1.
-        confidence X: Confidence of every bound, between 0 and 1.
-        seed N: Every random stream follows from this number.
+    Basics:
+        audits N: Audits of each mechanism.
+        estimator NAME: Estimator to check; by default all. May be given several times.
+        delta X: Delta of every bound. Strictly between 0 and 1.
+        confidence X: Confidence of every bound. Between 0 and 1.
+    Execution:
+        seed N: Seed of all random numbers.
     """
 
     def say(text: str) -> None:
@@ -122,21 +122,23 @@ def family_of(text: str) -> CurveFamily:
 class ScoreFlags:
     """Options of an audit of scores.
 
-    Options:
+    Basics:
         epsilon X: Claimed epsilon.
-        delta X: Delta of the claim and of every bound, strictly between 0 and 1.
-        confidence X: Confidence of the bound: a true claim is refuted with probability 1 - X at most.
-        estimator NAME: Estimator to use; may be given several times.
-        exactly_gaussian: The scores are Gaussian by construction, on your word: the gaussian estimator may then refute
-            the claim.
-        family FAMILY: Curves that curve and one-run-fdp fit: gaussian, laplace, pure or
-            sampled:rate=R,rounds=T[,pair=remove|replace].
-        coin_flips: The scores are of canaries of one training; a fair coin for each canary decided its file (bit 1:
-            IN).
-        fail_on refuted: Exit with 1 when the claim is refuted.
-        header yes|no: Whether the first row of a CSV is a header; by default a name is one, and a number only where
+        delta X: Delta of the claim and of bounds. Strictly between 0 and 1.
+        confidence X: Confidence of the bound. A true claim is refuted with probability 1 - X at most.
+        fail_on refuted: Exit with 1 if the claim is refuted.
+    Data:
+        coin_flips: Scores of canaries of one training. A fair coin for each canary decided its file (bit 1: IN).
+        header yes|no: Whether the first row of a CSV is a header. By default a name is one, and a number only where
             both files begin with it and no other row is spelled like it.
-        seed N: Every random stream follows from this number.
+    Audit:
+        estimator NAME: Estimator; see `dpzv-audit list estimators`. May be given several times.
+        exactly_gaussian: Assume Gaussian scores, on your word. Use it where the construction of the mechanism makes its
+            scores Gaussian: the gaussian estimator may then refute the claim.
+        family FAMILY: Family of trade-off curves to fit. For the estimators curve and one-run-fdp: gaussian, laplace,
+            pure or sampled:rate=R,rounds=T[,pair=remove|replace].
+    Execution:
+        seed N: Seed of all random numbers.
     """
 
     epsilon: Annotated[float | None, check_not_negative] = None
@@ -157,7 +159,7 @@ class ScoreFlags:
         return {name: getattr(self, name) for name in names}
 
 
-FILES = "Scores with the canary and without it: two files, each CSV, NPY, NPZ or JSON lines."
+FILES = "Scores with and without the canary: CSV, NPY, NPZ, JSONL."
 
 
 @takes
@@ -167,10 +169,9 @@ def audit_score_files(
     options: ScoreFlags,
     output: Output,
 ) -> None:
-    """Bound epsilon from below by the scores of any system, given as two files.
+    """Measure a lower bound on epsilon from two files of scores.
 
-    Nothing is trained: one file holds an attack's scores on runs with the canary, the other on runs without it, one
-    number per run.
+    Nothing is trained. IN holds an attack's scores on runs with the canary, OUT on runs without it, one per run.
 
     Example: dpzv-audit audit scores in.csv out.csv --epsilon 1 --delta 1e-5 --fail-on refuted
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,10 +13,42 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..base.errors import InputError
 from .config import Groups, expanded
-from .flags import RUNNING
+from .flags import GIVEN, PANELS, RUNNING
 
 # Help is plain; for rich, typer before 0.26 would write "\[default: 0]" all the same.
 typer.core.HAS_RICH = False
+HELP = ("-h", "--help", "--help-all")
+"""Flags that show help; the last shows all sentences of each option's, the others the first."""
+MOST_WIDE = 30
+"""Characters of the column of flags; a longer one has a line of its own."""
+_EXTRA = re.compile(r"  \[[^]]*\]$")
+
+
+def write_panels(formatter: Any, panels: Mapping[str, list[tuple[str, str]]]) -> None:
+    """Write panels of help, with all descriptions in one column."""
+    terms = [term for rows in panels.values() for term, _ in rows]
+    width = max((len(term) for term in terms if len(term) <= MOST_WIDE), default=MOST_WIDE)
+    for panel, rows in panels.items():
+        with formatter.section(panel):
+            formatter.write_dl([(term.ljust(width), text) for term, text in rows], col_max=width)
+
+
+def option_panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return the flags and help of a command's arguments and options by panel, in the order of `PANELS`."""
+    panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{panel: [] for panel in PANELS}}
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is None:
+            continue
+        term, text = record
+        if HELP[-1] in param.opts:  # in any order, as click keeps them
+            term, text = ", ".join(HELP), "Show this message; --help-all adds details"
+        elif HELP[-1] not in GIVEN.get():
+            default = _EXTRA.search(text)
+            text = text.partition(". ")[0].removesuffix(".") + (default[0] if default else "")
+        usual = "Arguments" if param.param_type_name == "argument" else "Output"
+        panels[getattr(param, "rich_help_panel", None) or usual].append((term, text))
+    return {panel: rows for panel, rows in panels.items() if rows}
 
 
 class Command(TyperCommand):
@@ -33,6 +66,10 @@ class Command(TyperCommand):
             raise InputError(unexpected(rest, [name for param in self.params for name in param.opts]))
         return rest
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options by panel, one line each where the terminal has 100 columns."""
+        write_panels(formatter, option_panels(self, ctx))
+
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Run the command, and say now and then that it still runs."""
         from .heartbeat import beating  # with rich, which help does without
@@ -43,20 +80,22 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """A group of the commands in `TABLE`: by name, the module and the function that each is."""
+    """A group of commands: by panel of help and name, the module and the function of each."""
 
+    SECTIONS: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "Attack and audit": {
+            "attack": "attack:attack",
+            "audit": "commands:audit",
+            "hunt": "hunt:hunt",
+            "matrix": "matrix:matrix",
+        },
+        "Account": {"account": "account:account", "calibrate": "account:calibrate"},
+        "Gate": {"verify": "verify:verify"},
+        "Train": {"train": "train:train", "reproduce": "reproduce:reproduce"},
+        "Look up": {"list": "listing:list_what", "report": "report:report"},
+    }
     TABLE: ClassVar[Mapping[str, str]] = {
-        "attack": "attack:attack",
-        "train": "train:train",
-        "audit": "commands:audit",
-        "hunt": "hunt:hunt",
-        "account": "account:account",
-        "calibrate": "account:calibrate",
-        "verify": "verify:verify",
-        "matrix": "matrix:matrix",
-        "reproduce": "reproduce:reproduce",
-        "report": "report:report",
-        "list": "listing:list_what",
+        name: place for section in SECTIONS.values() for name, place in section.items()
     }
 
     def __init__(self, **options: Any) -> None:
@@ -91,10 +130,15 @@ class Commands(TyperGroup):
         typer.echo(ctx.get_help())
         raise typer.Exit
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write what each command does, without loading any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary(place)) for name, place in self.TABLE.items()])
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write what each command does, without loading any, and the options."""
+        panels = {
+            panel: [(name, summary(place)) for name, place in section.items()]
+            for panel, section in self.SECTIONS.items()
+        }
+        (options,) = option_panels(self, ctx).values()
+        write_panels(formatter, panels)
+        write_panels(formatter, {"Options": options})
 
 
 def summary(place: str) -> str:
@@ -116,6 +160,7 @@ class Audits(Commands):
         "scores": "audit_scores:audit_score_files",
         "coverage": "audit_scores:audit_coverage",
     }
+    SECTIONS: ClassVar[Mapping[str, Mapping[str, str]]] = {"Commands": TABLE}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line, which names the command first."""
@@ -141,19 +186,11 @@ def no_such_option(given: str, known: Collection[str]) -> str:
 
 
 def audit() -> None:
-    """Bound epsilon from below, for a method, a defence, a system of yours, scores or a mechanism.
+    """Measure a lower bound on epsilon, for a system, scores and more.
 
-    Each command trains or reads what it is named after, prints the lower bound, and says whether it refutes a claim.
+    Each command prints the lower bound, and says whether it refutes a claim.
 
     Example: dpzv-audit audit method dpzv --epsilon 1 --delta 1e-5 --adversary client
 
-    Example: dpzv-audit audit system our_vfl:train
-
-    Example: dpzv-audit audit defence label-cluster --defence-set epsilon=1
-
-    Example: dpzv-audit audit mechanism planted:all
-
     Example: dpzv-audit audit scores in.csv out.csv --epsilon 1 --delta 1e-5 --fail-on refuted
-
-    Example: dpzv-audit audit coverage --estimator joint --audits 100
     """

@@ -30,19 +30,40 @@ if TYPE_CHECKING:
 
 
 Command = Callable[..., None]
-Said = Mapping[str, tuple[str | None, str]]
-"""Metavar and help of options, by name."""
-CONFIG_HELP = "Read options of this command from a TOML file; those on the command line win. See docs/guide/config.md."
+PANELS = (
+    *("Basics", "Data", "Training", "Release", "Batches", "Server and clients", "Conditions", "Attacker", "Audit"),
+    *("Execution", "Output"),
+)
+"""Panels of help in their order: headings in the docstrings below which options stand."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """Help of an option: its metavar, its text, whose first sentence `--help` shows, and its panel."""
+
+    metavar: str | None = None
+    text: str = ""
+    panel: str = "Basics"
+
+
+Said = Mapping[str, Described]
+"""Help of options, by name."""
+CONFIG = Described(
+    "FILE",
+    "Read options from a TOML file. Those on the command line win; see docs/guide/config.md.",
+    "Output",
+)
 _ENTRY = re.compile(r"(\w+)(?: (.+?))?: (.+)")
+_PANEL = re.compile(rf"\n({'|'.join(PANELS)}):\n")
 
 
 def takes(command: Command) -> Command:
     """Give a command its options: its own parameters, and the fields of each one that is a dataclass in its place.
 
     A parameter's or field's name is its flag, but where `Annotated` says the flags. A function in `Annotated` checks
-    the value, and a `Literal` allows its words alone. The section `Options:` of the docstring, of a dataclass also of
-    those it extends, holds `name METAVAR: help`; the command's own comes first. The command gets an instance of each
-    dataclass.
+    the value, and a `Literal` allows its words alone. Sections of the docstring, of a dataclass also of those it
+    extends, are called as `PANELS` and hold `name METAVAR: help`; the command's own come first. The command gets an
+    instance of each dataclass.
     """
     own = inspect.signature(command)
     hints = get_type_hints(command, include_extras=True)
@@ -52,7 +73,7 @@ def takes(command: Command) -> Command:
     for name, parameter in own.parameters.items():
         parameters += options.get(name) or [_option(name, hints[name], parameter.default, texts)]
     # Its file has been read by then: `dpzv_audit.cli.config`.
-    parameters.append(_option("config", Path | None, None, {"config": ("FILE", CONFIG_HELP)}))
+    parameters.append(_option("config", Path | None, None, {"config": CONFIG}))
 
     def bundled(**values: Any) -> None:
         values.pop("config", None)
@@ -71,7 +92,7 @@ def takes(command: Command) -> Command:
 
 def _of_fields(bundle: type, own: Said) -> list[inspect.Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
-    texts: dict[str, tuple[str | None, str]] = {}
+    texts: dict[str, Described] = {}
     for kind in reversed(bundle.__mro__):
         texts |= _described(kind.__doc__)[1]
     texts |= own
@@ -79,11 +100,14 @@ def _of_fields(bundle: type, own: Said) -> list[inspect.Parameter]:
 
 
 def _described(doc: str | None) -> tuple[str, Said]:
-    """Return a docstring without its options, and metavar and help of each option."""
-    text, _, section = inspect.cleandoc(doc or "").partition("\nOptions:\n")
-    entries = re.split(r"\n(?! {5})", section)
-    matches = [_ENTRY.fullmatch(" ".join(entry.split())) for entry in entries if entry.strip()]
-    return text, {entry[1]: (entry[2], entry[3]) for entry in matches if entry}
+    """Return a docstring without its panels, and the help of each option in them."""
+    text, *sections = _PANEL.split(inspect.cleandoc(doc or ""))
+    options = {}
+    for panel, section in zip(sections[::2], sections[1::2], strict=True):
+        for entry in re.split(r"\n(?! {5})", section):
+            if match := _ENTRY.fullmatch(" ".join(entry.split())):
+                options[match[1]] = Described(match[2], match[3], panel)
+    return text, options
 
 
 def _option(name: str, hint: Any, default: object, texts: Said) -> inspect.Parameter:
@@ -92,18 +116,46 @@ def _option(name: str, hint: Any, default: object, texts: Said) -> inspect.Param
     known = any(isinstance(rule, typer.models.ParameterInfo) for rule in rules)
     if kind is not typer.Context and not known:
         spelled = [rule for rule in rules if isinstance(rule, str)] or [flag(name)]
-        metavar, words = texts.get(name, (None, ""))
+        described = texts.get(name, Described())
         checks = [partial(rule, option_of(spelled[0])) for rule in rules if callable(rule)]
-        complete = _data_sets if spelled[0] == "--dataset" else None
-        hint = Annotated[kind, typer.Option(*spelled, metavar=metavar, help=words, autocompletion=complete), *checks]
+        option = typer.Option(
+            *spelled,
+            metavar=described.metavar,
+            help=described.text,
+            rich_help_panel=described.panel,
+            autocompletion=completion(spelled[0]),
+        )
+        hint = Annotated[kind, option, *checks]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def _data_sets(begun: str) -> list[str]:
-    """Return the names of data sets that begin so, for completion; names of methods and attacks would load torch."""
-    from ..data import DATASETS
+_CODE = {
+    "--method": "mechanisms/methods/*.py",
+    "--defence": "mechanisms/defences/*.py",
+    "--attack": "attacks/*/*.py",
+}
+"""Files with the built-in names that a flag takes."""
 
-    return [name for name in DATASETS if name.startswith(begun)]
+
+def built_in_names(flag: str) -> list[str]:
+    """Return the built-in names that a flag takes; read from the code's text, as its import would load torch."""
+    if flag == "--dataset":
+        from ..data import DATASETS
+
+        return list(DATASETS)
+    files = sorted(Path(__file__).parents[2].glob(_CODE[flag]))
+    return [name for file in files for name in re.findall(r'^    name="([\w-]+)",$', file.read_text("utf-8"), re.M)]
+
+
+def completion(flag: str) -> Callable[[str], list[str]] | None:
+    """Return what completes the value of a flag in a shell; None where no names are known."""
+    if flag != "--dataset" and flag not in _CODE:
+        return None
+
+    def complete(begun: str) -> list[str]:
+        return [name for name in built_in_names(flag) if name.startswith(begun)]
+
+    return complete
 
 
 def _check(parameter: inspect.Parameter, value: Any) -> None:
@@ -162,9 +214,10 @@ DEFAULT_DELTA = 1e-5
 class OutFlags:
     """Options of every command that runs something.
 
-    Options:
-        seed N: Every random number but secret noise follows from this one.
-        out DIR: Folder in which the run folder is made.
+    Execution:
+        seed N: Seed of everything but secret noise.
+    Output:
+        out DIR: Folder for the run folder.
     """
 
     seed: Whole = 0
@@ -175,7 +228,7 @@ class OutFlags:
 class RunFlags(OutFlags):
     """Options of every command that trains.
 
-    Options:
+    Execution:
         device cpu|cuda|auto: Device to compute on.
     """
 
@@ -186,12 +239,15 @@ class RunFlags(OutFlags):
 class CellFlags(RunFlags):
     """Options of every cell of a matrix.
 
-    Options:
-        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
-        batch_size B: Records in a batch; by default the method's own.
-        seeds N: Trainings with different seeds for each cell, run together.
-        trial_seconds X: Most seconds that one training of a system may take.
-        confidence X: Confidence of every interval and bound, between 0 and 1.
+    Basics:
+        epochs N: Epochs; each is D/B rounds of all clients. By default the method's own.
+        seeds N: Trainings with different seeds per cell.
+    Training:
+        batch_size B: Records per batch. By default the method's own.
+    Audit:
+        confidence X: Confidence of each bound. It holds for each interval too.
+    Execution:
+        trial_seconds X: Longest training, in seconds.
     """
 
     epochs: Count | None = None
@@ -213,24 +269,27 @@ _NO_SETTING = ("method", "settings", "system", "defence", "defence_settings")
 class TrainingFlags:
     """The method and its settings, as the user said them; None where not given.
 
-    Options:
-        method NAME: Training method; see `dpzv-audit list methods`.
-        system MODULE:FUNCTION: Instead of --method: a training function of yours; our_vfl:train is `train` in
-            our_vfl.py in this folder. Runs its code; docs/guide/own-system.md says what it is given.
-        epochs N: Epochs, each D/B rounds of all clients together (D records, B in a batch); by default the method's
-            own.
-        batch_size B: Records in a batch; by default the method's own.
-        epsilon X: Claimed epsilon, from which the noise follows; by default the method's own.
-        delta X: Delta of the claim and of every bound, strictly between 0 and 1.
-        calibration paper|sound|none: How the noise follows from the claim; by default the method's own.
-        sigma X: Standard deviation of the noise on the scalar; overrides --calibration, and claims nothing without
+    Basics:
+        method NAME: Method; see `dpzv-audit list methods`.
+        system MODULE:FUNCTION: Your training function, instead of --method. our_vfl:train is `train` in our_vfl.py in
+            this folder. Its code is run; docs/guide/own-system.md says which arguments it gets.
+        epochs N: Epochs; each is D/B rounds of all clients. D is the number of records, B the batch size. By default
+            the method's own.
+        epsilon X: Claimed epsilon, which sets the noise. By default the method's own.
+    Training:
+        batch_size B: Records per batch. By default the method's own.
+        delta X: Delta of the claim and of bounds. Strictly between 0 and 1.
+        calibration NAME: Rule of the noise: paper, sound or none. How the noise follows from epsilon; by default the
+            method's own.
+        sigma X: Noise on the scalar, as a standard deviation. Overrides --calibration, and claims nothing without
             --epsilon.
-        clip C: Clipping norm of one record's part in a message; by default the method's own.
-        sample_rate Q: Public probability that a record is in a batch, with --set sampler=poisson; otherwise B/D.
-        settings KEY=VALUE: Any other setting of the method; may be given several times.
-        defence NAME: Defence of the labels, see `dpzv-audit list defences`; several are applied in the order given.
-        defence_settings KEY=VALUE: A setting of the defence (NAME.KEY=VALUE with several defences); may be given
-            several times.
+        clip C: Clipping norm of a record's part in a message. By default the method's own.
+        sample_rate Q: Rate of Poisson batches, if public. A record is in a batch with this probability, with --set
+            sampler=poisson; otherwise it is B/D.
+        settings KEY=VALUE: Any other setting of the method. May be given several times.
+        defence NAME: Label defence; see `dpzv-audit list defences`. Several are applied in the order given.
+        defence_settings KEY=VALUE: Setting of the defence. NAME.KEY=VALUE with several defences; may be given several
+            times.
     """
 
     method: str | None = "dpzv"
@@ -258,10 +317,10 @@ class TrainingFlags:
 class WorkerFlags:
     """Options on where runs are carried out.
 
-    Options:
+    Execution:
         jobs N: Worker processes on this machine.
         executor loky|dask: Processes here, or a Dask cluster.
-        scheduler ADDRESS: The Dask scheduler, such as tcp://host:8786.
+        scheduler ADDRESS: Dask scheduler, such as tcp://host:8786.
     """
 
     jobs: Count | None = None

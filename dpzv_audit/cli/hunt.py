@@ -10,7 +10,7 @@ from .audit import GameFlags, apart, carried_out
 from .flags import DEFAULT_DELTA, Count, Positive, Probability, takes
 from .output import Output
 
-WHAT = "pkg.mod:factory, a mechanism of yours, which is imported."
+WHAT = "Your mechanism, pkg.mod:factory. It is imported."
 
 
 @takes
@@ -24,19 +24,22 @@ def hunt(
     game: GameFlags,
     output: Output,
 ) -> None:
-    """Look for the two worlds in which a mechanism gives the most away, and audit it there.
+    """Find the worst inputs of a mechanism, and audit it there.
 
-    A mechanism names its variants, such as other numbers of records; a training with Opacus has its own. Short pilots
-    choose a variant. Further pilots choose a score for it, as `audit mechanism` does: single numbers, fitted scores,
-    values that repeat exactly, low bits. Fresh runs test the claim there once, so that the search costs no error.
+    Short trial runs choose among the mechanism's variants, then a score. Fresh runs test the claim, so the search
+    costs no error. A training with Opacus has variants of its own.
 
     Example: dpzv-audit hunt my_training:subject
 
-    Options:
-        epsilon X: Claimed epsilon; by default what each variant's own claimed(delta) says.
-        delta X: Delta of the claim and of every bound, strictly between 0 and 1.
-        pilot N: Runs of each variant in each world, from which one variant is chosen.
-        trial_seconds X: Most seconds that one run of the mechanism may take.
+    Basics:
+        epsilon X: Claimed epsilon. By default what each variant's own claimed(delta) says.
+        delta X: Delta of the claim and of bounds. Strictly between 0 and 1.
+    Audit:
+        pilot N: Trial runs per variant and data set. From them one variant is chosen. Further trial
+            runs choose a score for it, as `audit mechanism` does: single numbers, fitted scores, values that repeat
+            exactly, low bits.
+    Execution:
+        trial_seconds X: Longest run, in seconds.
     """
     from ..evidence.auditing import hunted_outcome
 

@@ -37,15 +37,15 @@ def list_what(
     what: WhatArgument,
     as_json: Annotated[bool, "--json"] = False,
 ) -> None:
-    """List the names to choose from, one per line.
+    """List names: methods, attacks, data sets and more.
 
     A name that another installed package adds is followed by that package's name. Below each data set are its
     partitions, with the numbers of clients that they take, and its files, with their source.
 
     Example: dpzv-audit list methods
 
-    Options:
-        as_json: Print one JSON object on stdout and nothing else.
+    Output:
+        as_json: Print one JSON object and nothing else.
     """
     items = listed(what)
     Output(as_json=as_json).result({"schema": "dpzv-audit/list/1", "what": what, "items": items})

@@ -47,33 +47,35 @@ def matrix(
     no_self_check: bool = False,
     output: Output,
 ) -> None:
-    """Mount every attack on every method, as one table and heat map.
+    """Run every attack on every method, as one table and heat map.
 
-    For each adversary, the attack that does the most harm is mounted once more, on other trainings: the rows named
-    strongest. Each cell is a run folder of its own; --resume keeps the finished ones. A dash is an attack that does not
-    apply, with the reason; a cell that fails is shown as such, and the exit code is then 3. With several --epsilons the
-    report draws success against epsilon.
-
-    Methods that add no noise by themselves have one column. --protect adds one for each channel and epsilon, --defences
-    one for each defence that fits; a defence that promises an epsilon has one for each of --epsilons.
+    For each adversary, the most harmful attack runs once more on other trainings: the rows named strongest. A dash is
+    an attack that does not apply, with the reason. If a cell fails, the exit code is 3. Several --epsilons draw success
+    against epsilon. Methods without noise of their own have one column; --protect and --defences add more.
 
     Example: dpzv-audit matrix --methods split --attacks label_direct,label_norm --defences all --epsilons 0.25,1,4
 
     Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --trials 3
 
-    Options:
-        methods A,B|all: Methods, separated by commas; a training function of yours is system:module:function, such as
+    Basics:
+        methods A,B|all: Methods, separated by commas. Your training function is system:module:function, such as
             system:our_vfl:train, on the data given here or on its own.
         attacks A,B|all: Attacks, separated by commas.
-        epsilons X,Y: Claimed epsilons, separated by commas, for methods that claim one.
-        preset learned|paper: As for `attack`, but by default paper, so that all methods have settings of one kind.
-        protect A,B: Channels on which baselines get noise for every epsilon, beside a run without noise: gradient,
-            embedding, embedding-batch.
-        defences A,B|all: Defences, separated by commas, each on every method, beside a run without it; with settings as
-            NAME:KEY=VALUE, such as sparsify:keep=0.1.
-        jobs N: Worker processes on this machine, each of which takes the next cell.
-        resume: Keep the cells that the same command has finished, and do the rest.
+        epsilons X,Y: Claimed epsilons, separated by commas. For methods that claim one.
+    Data:
+        preset learned|paper: Default settings: tuned or as in the paper. `paper`, the default here, gives all methods
+            settings of one kind; `learned` is tuned to learn despite the noise.
+    Training:
+        protect A,B: Channels that get noise for every epsilon. Of methods without noise of their own, beside a run
+            without noise: gradient, embedding, embedding-batch.
+        defences A,B|all: Defences, separated by commas. Each on every method, beside a run without it; with settings as
+            NAME:KEY=VALUE, such as sparsify:keep=0.1. A defence that promises an epsilon has one column for each of
+            --epsilons.
+    Audit:
         no_self_check: Leave out the positive control of each attack.
+    Execution:
+        jobs N: Worker processes on this machine. Each takes the next cell.
+        resume: Keep finished cells, and do the rest.
     """
     from attacks import ATTACKS
     from mechanisms.core.checkpoints import run_key

@@ -34,26 +34,28 @@ if TYPE_CHECKING:
 class DataFlags:
     """Which data to train on, as the user said it: a data set by its name, or a CSV file; None where not given.
 
-    Options:
-        dataset NAME: Data set, digits by default; `dpzv-audit list datasets` says what each needs.
-        preset learned|paper: Settings that no flag gives: learned (default) takes those with which the data set is
-            learned in spite of the noise (dpzv on digits), paper the method's own, from its paper.
-        clients M: Number of clients; by default the data set's own.
-        partition NAME: How features are split among the clients; `dpzv-audit list datasets` names the ways.
-        subset: Accept files that are not the complete original, where the data set allows it.
-        data_options KEY=VALUE: An option of the data set, such as size=32 (eth80) or length=96 (imdb); may be given
-            several times.
-        data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
-        download: Fetch what is missing into the data folder, where a plain URL has it.
-        csv FILE: Instead of --dataset: a table of yours; its first line names the columns.
-        label COLUMN: With --csv: the column to predict.
-        classes A,B,...: With --csv: all possible labels; without it they are read from the file, which no noise covers.
-        columns A,B,...: With --csv: the columns of one client; given once per client, instead of --clients.
-        categories A,B,...: With --csv: text columns, which are hashed; all others are numbers.
-        scales A=X,...: With --csv: constants by which columns are divided.
+    Basics:
+        dataset NAME: Data set; see `dpzv-audit list datasets`. The default is digits.
+    Data:
+        preset learned|paper: Default settings: tuned or as in the paper. `learned`, the default, is tuned to learn
+            despite the noise (dpzv on digits); `paper` follows the paper.
+        clients M: Number of clients. By default the data set's own.
+        partition NAME: How features are split among clients. `dpzv-audit list datasets` names the ways.
+        subset: Accept files that are only a part of the original. Some data sets allow it.
+        data_options KEY=VALUE: Option of the data set, such as size=32. size belongs to eth80, length=96 to imdb. May
+            be given several times.
+        data_dir DIR: Folder with the original files. By default the one that DPZV_AUDIT_DATA names.
+        download: Download missing files into --data-dir. Files without a plain URL are not fetched.
+        csv FILE: Your table, instead of --dataset. Its first line names the columns.
+        label COLUMN: With --csv: column to predict.
+        classes A,B,...: With --csv: all possible labels. Without it they are read from the file, and no noise covers
+            that.
+        columns A,B,...: With --csv: columns of one client. Give it once per client, instead of --clients.
+        categories A,B,...: With --csv: text columns, to be hashed. All others are numbers.
+        scales A=X,...: With --csv: constants that divide columns.
         drop A,B,...: With --csv: columns to leave out.
-        test_csv FILE: With --csv: test rows, in a file of their own.
-        separator C: With --csv: the character between cells, such as ';' or tab; ',' by default.
+        test_csv FILE: With --csv: separate file of test rows.
+        separator C: With --csv: character between cells. ',' by default; others are ';' and tab.
     """
 
     dataset: str | None = None

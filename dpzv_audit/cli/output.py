@@ -78,9 +78,9 @@ def coloured(words: str) -> Text:
 class Output:
     """Output of a command: JSON alone on stdout with `--json`, readable text otherwise, progress on stderr.
 
-    Options:
-        as_json: Print one JSON object on stdout and nothing else.
-        quiet: No progress and no tables; print only the run folder, or the answer where there is none.
+    Output:
+        as_json: Print one JSON object and nothing else.
+        quiet: Print only the run folder, or the answer. No progress and no tables.
     """
 
     as_json: Annotated[bool, "--json"] = False

@@ -39,44 +39,50 @@ _Numbers: Any = make_dataclass(
 class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
     """The numbers of a release, or the method whose release is meant; None or False where not given.
 
-    Options:
-        batch_size B: Records in a batch; with --sample-rate the public constant that sums are divided by, 1 by default.
+    Basics:
+        method NAME: Method, instead of numbers.
+        batch_size B: Records per batch. With --sample-rate the public constant that sums are divided by, 1 by default.
         dataset_size D: Number of training records.
-        sample_rate Q: Probability that a record is in a Poisson batch, if it and --rounds are public constants; else
-            B/D.
-        rounds T: Training rounds of all clients together; each uses one batch.
-        clip C: Clipping norm of one record's part in a message.
-        sigma X: Standard deviation of the noise on the message.
-        epsilon X: Instead of --sigma: the claimed epsilon, from which the noise is computed, by theorem 5.1 of DPZV or
-            as the --method does it.
-        delta X: Delta of every bound, strictly between 0 and 1; by default 1e-5, or the method's.
-        method NAME: Instead of numbers: a method and its settings.
-        dataset NAME: With --method: the data set that is trained on, unless --dataset-size is given; digits by default.
-        data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
-        seed N: Every random stream follows from this number.
-        sampler NAME: How batches are drawn: shuffled (default), uniform or poisson.
+        rounds T: Rounds of all clients together. Each uses one batch.
+        clip C: Clipping norm of a record's part in a message.
+        sigma X: Noise on the message, as a standard deviation.
+        epsilon X: Claimed epsilon, instead of --sigma. The noise follows from it, by theorem 5.1 of DPZV, or as
+            the --method does it.
+        delta X: Delta of every bound. Strictly between 0 and 1; by default 1e-5, or the method's.
+        sample_rate Q: Rate of Poisson batches, if public. A record is in a batch with this probability, and --rounds is
+            public too; otherwise it is B/D.
+    Data:
+        dataset NAME: With --method: its data set. digits by default; not with --dataset-size.
+        data_dir DIR: Folder with the original files. By default the one that DPZV_AUDIT_DATA names.
+    Release:
         clients M: Number of clients, which take turns.
-        channel NAME: What carries the noise: scalar (default), gradient, embedding or zo-gradient.
+        channel NAME: What carries the noise; scalar by default. scalar, gradient, embedding or zo-gradient.
         directions Q: Messages per round about the same batch.
-        whole_data_rounds N: Messages about every record, such as those that first fill the server's table.
-        server_update NAME: How the server learns: none (default: no parameters), joint-zo, released (it moves
+        whole_data_rounds N: Messages about every record. Examples are those that first fill the server's table.
+        clip_rule NAME: symmetric (default) or paper-one-sided.
+        clip_scope NAME: What is clipped: record (default) or batch. batch is one clip over a whole tensor.
+    Batches:
+        sampler NAME: shuffled (default), uniform or poisson.
+        participations N: Most rounds that any record took part in. Use it with shuffled batches.
+        schedule FILE: Batches drawn, instead of --participations. A .npy of record numbers by round (-1: empty).
+        participation_cap N: Most rounds that the server lets a record join.
+        distinct_ids: The server refuses a batch with a record twice.
+    Server and clients:
+        server_update NAME: How the server learns; none by default. none (no parameters), joint-zo, released (it moves
             by the noised messages alone), frozen, dp-sgd, sgd or zo.
-        server_mu X: Gaussian-DP mu of all of the server's own noised updates together.
-        server_noise_multiplier X: Instead of --server-mu: dp-sgd's noise divided by its clip, on each round's batch.
-        client_update NAME: How clients step: zeroth-order (default), first-order or frozen.
-        clip_rule NAME: How a scalar is clipped: symmetric (default) or paper-one-sided.
-        clip_scope NAME: What is clipped: record (default), or batch, one clip over a whole tensor.
-        ids NAME: Whether batch ids are secret on the wire (default) or public.
-        participations N: Most rounds that any record took part in, where batches are shuffled.
-        schedule FILE: Instead of --participations: the batches drawn, a .npy of record numbers by round (-1: empty).
-        participation_cap N: Most rounds that the server lets a record take part in.
-        distinct_ids: The server refuses a batch that names a record twice.
-        batch_coupling: A layer, such as batch normalisation, mixes the records of a batch.
-        data_dependent_side: Scalers, stopping, checkpoints or logs depend on the data too.
+        server_mu X: Gaussian-DP mu of the server's own updates. It covers all noised updates together.
+        server_noise_multiplier Z: Noise over clip of dp-sgd, for each batch. Instead of --server-mu.
+        client_update NAME: zeroth-order (default), first-order or frozen.
+    Conditions:
+        ids NAME: Batch ids: secret (default) or public. Public ids can be read on the wire.
+        batch_coupling: A layer mixes the records of a batch. An example is batch normalisation.
+        data_dependent_side: Scalers, stopping or logs depend on the data. Use it for checkpoints too.
         seeded_noise: The noise follows from a seed that others learn.
-        seeded_batches: The batches follow from such a seed, or from one that others choose.
-        own_rounds_only: --rounds counts only the rounds of one of several clients.
-        padded: Messages have the same length whatever the batch's size.
+        seeded_batches: The batches follow from such a seed. Use it for a seed that others choose too.
+        own_rounds_only: --rounds counts the rounds of one client only.
+        padded: Messages have one length for all batch sizes.
+    Execution:
+        seed N: Seed of everything but secret noise.
     """
 
     method: str | None = None

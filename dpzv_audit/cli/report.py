@@ -17,18 +17,18 @@ Format = Literal["html", "md", "json", "junit", "sarif"]
 @takes
 def report(
     *,
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, each with a result.json in it.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
     formats: Annotated[list[Format] | None, "--format"] = None,
     output: Output,
 ) -> None:
-    """Render run folders again, from their result.json alone.
+    """Write the reports of finished runs again.
 
-    Writes report.html, and report.md with its figures, into each folder; nothing is trained again.
+    Writes report.html, and report.md with its figures, into each folder from its result.json; nothing is trained.
 
     Example: dpzv-audit report dpzv-runs/*-attack-*
 
-    Options:
-        formats html|md|json|junit|sarif: What to write, html and md by default; may be given several times.
+    Output:
+        formats NAME: html, md, json, junit or sarif. By default html and md. May be given several times.
     """
     wanted = tuple(dict.fromkeys(formats or ("html", "md")))
     for run in runs:  # all inputs are checked before anything is written

@@ -15,7 +15,7 @@ from .output import Output, choose_device, write_folder
 @takes
 def reproduce(
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which table; see `dpzv-audit list tables`.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Table; see `dpzv-audit list tables`.")],
     data_dir: Path | None = None,
     epochs: Count | None = None,
     seeds: Annotated[Count | None, "--trials"] = None,
@@ -25,18 +25,20 @@ def reproduce(
     run: RunFlags,
     output: Output,
 ) -> None:
-    """Reproduce a table or figure of a source paper, our numbers beside theirs.
+    """Reproduce a table of a source paper, beside the paper's numbers.
 
     Example: dpzv-audit reproduce czofo-table4 --data-dir data --epochs 20 --trials 3
 
-    Options:
-        data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
-        epochs N: Epochs as the paper counts them, for a search those of the longest training; by default the table's
+    Basics:
+        epochs N: Epochs, as the paper counts them. For a search, those of the longest training; by default the table's
             own.
-        seeds N: Trainings per row, run as one stack; by default the table's own number.
-        records N: Train on N records of each data set, the same for every seed; by default on all.
-        row TEXT: Only rows with TEXT in their label; may be given several times.
-        resume: Go on where the same command was interrupted: finished rows, then epochs, are kept.
+        seeds N: Trainings per row, run as one stack. By default the table's own number.
+    Data:
+        data_dir DIR: Folder with the original files. By default the one that DPZV_AUDIT_DATA names.
+        records N: Train on N records of each data set. The same for every seed; by default on all.
+        row TEXT: Only rows with TEXT in their label. May be given several times.
+    Execution:
+        resume: Continue an interrupted run of this command. Finished rows are kept, and epochs of the row in progress.
     """
     from mechanisms.core.checkpoints import run_key
 

@@ -35,26 +35,26 @@ def train(
     noise_seed: Whole | None = None,
     output: Output,
 ) -> None:
-    """Train a method, or a training of yours, without an attack; report its controls and costs.
+    """Train without an attack; report accuracy, controls and costs.
 
-    Prints accuracy, bytes, rounds, memory, and the claimed epsilon beside the recomputed one. The controls are frozen
-    clients at the method's own server rate, and at the best rate of a grid. Noise comes from the operating system, so
-    results vary with it from run to run; so do batches, directions and starts where a bound counts on random batches.
-    All else follows from --seed. A training of yours has only the majority class as its control, and its noise follows
-    from the seeds that it is given.
+    Noise comes from the operating system, so results vary from run to run. With --system it follows from the seeds.
 
     Example: dpzv-audit train --method dpzv --epochs 40
 
     Example: dpzv-audit train --system our_vfl:train --trials 8
 
-    Options:
+    Basics:
         trials N: Trainings with different seeds, run together.
-        no_controls: Skip the frozen-clients controls.
-        resume: Go on where the same command was interrupted; progress is saved after every epoch, with --system after
+    Audit:
+        no_controls: Skip the frozen-clients controls. They are frozen clients at the method's own server rate, and at
+            the best rate of a grid; a training of yours has only the majority class as its control.
+        confidence X: Confidence of each bound. It holds for each interval too; between 0 and 1.
+    Execution:
+        resume: Continue an interrupted run of this command. Progress is saved after every epoch, with --system after
             every training.
-        confidence X: Confidence of every interval and bound, between 0 and 1.
-        noise_seed N: Draw the noise from this seed, and all else from --seed, not from the operating system: the run
-            can be repeated, but no bound is sound.
+        noise_seed N: Draw the noise from this seed: no bound is sound. All else follows from --seed, so that the run
+            can be repeated. Without it, noise comes from the operating system; so do batches, directions and starts
+            where a bound counts on random batches.
     """
     choose_training = partial(choose, training, data, quiet=output.quiet, seed=run.seed, device=run.device)
     if training.system is not None:

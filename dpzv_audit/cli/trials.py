@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 class TrialFlags(WorkerFlags):
     """Options on how trainings of a system of the user's own are carried out.
 
-    Options:
-        jobs N: With --system: worker processes on this machine, each of which takes the next training.
-        executor loky|dask: With --system: processes here, or a Dask cluster.
-        scheduler ADDRESS: With --system: the Dask scheduler, such as tcp://host:8786.
-        trial_seconds X: With --system: most seconds that one training may take; 60 by default.
+    Execution:
+        jobs N: With --system: worker processes. Each takes the next training.
+        executor loky|dask: With --system: processes here, or a cluster.
+        scheduler ADDRESS: Dask scheduler, such as tcp://host:8786.
+        trial_seconds X: With --system: longest training, in seconds. 60 by default.
     """
 
     trial_seconds: Positive | None = None

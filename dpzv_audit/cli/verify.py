@@ -90,7 +90,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 class ReportFlags:
     """Files that the verdicts are written to beside the run folder.
 
-    Options:
+    Output:
         junit FILE: Write the verdicts as JUnit XML too.
         sarif FILE: Write the verdicts as SARIF 2.1.0 too.
     """
@@ -133,9 +133,9 @@ class ReportFlags:
 class LedgerFlags:
     """The ledger that a run enters its decisions in.
 
-    Options:
-        ledger FILE: Share one error rate among all runs that use this file, and record their decisions in it.
-        new_ledger: Begin a new ledger, with a new error rate, even if another was used at the same path.
+    Audit:
+        ledger FILE: Share one error rate among all runs with it. Their decisions are recorded in it.
+        new_ledger: Begin a new ledger, with a new error rate. Allowed even if another was used at the same path.
     """
 
     ledger: Path | None = None
@@ -162,10 +162,10 @@ class LedgerFlags:
 class CacheFlags:
     """The cache of evidence.
 
-    Options:
+    Execution:
         no_cache: Audit everything again and keep nothing.
-        cache DIR: Folder that evidence is kept in; by default dpzv-audit in the user's cache folder.
-        resume: Go on where an interrupted run stopped.
+        cache DIR: Folder of evidence from earlier runs. By default dpzv-audit in the user's cache folder.
+        resume: Continue an interrupted run of this command.
     """
 
     no_cache: bool = False
@@ -211,27 +211,29 @@ def verify(
     run: RunFlags,
     output: Output,
 ) -> None:
-    """Verify every claim of a file, with evidence; the CI gate.
+    """Check every claim of a file; the gate for CI.
 
-    Each claim is refuted, not tested, supported, overclaimed, held or inconclusive. A true claim is refuted with
-    probability at most alpha over all claims of the file together. A warning names each claim that the planned trials
-    could never refute. The exit code is 1 if a claim is refuted, not tested or overclaimed. An unchanged claim is not
-    audited again.
+    Each claim is refuted, not tested, supported, overclaimed, held or inconclusive. The exit code is 1 if one is
+    refuted, not tested or overclaimed. An unchanged claim is not audited again.
 
     Example: dpzv-audit verify examples/claims.toml --junit junit.xml --sarif claims.sarif
 
-    Options:
-        only NAME: Verify only the claim of this name; may be given several times.
-        alpha X: Largest probability that any true claim of the file is refuted; by default the file's, else 1e-3.
-        max_minutes X: Most minutes for the whole file; after them the verdicts rest on the evidence there is.
-        max_trials N: Most trainings, or runs, for each claim; by default 200 trainings for a claim of success.
-        trial_seconds X: Most seconds that one run of a mechanism, or one training of a system, may take.
-        strict: Exit with 1 for a claim that is inconclusive, was cut off or was not audited.
-        allow overclaimed|not-tested: Exit with 0 even if a claim has this verdict; may be given twice.
-        trust_code: Import and run the Python code that the file names; give it only for files that you trust.
-        root DIR: Folder that paths in the claims file must lie in; by default the file's own.
-        check: Check the whole file without running or writing anything; says what each claim could be refuted at.
-        schema: Print the JSON schema of claims files, for editors; nothing else.
+    Basics:
+        only NAME: Check only the claim of this name. May be given several times.
+        check: Check the file without running anything. Says what each claim could be refuted at; writes nothing.
+        strict: Exit with 1 if a claim is inconclusive. Also if it was cut off or not audited.
+        allow VERDICT: Exit with 0 despite overclaimed, or not-tested. May be given twice.
+        trust_code: Run the Python code that the file names. Use it only for files that you trust.
+    Audit:
+        alpha X: Error rate of all claims together. The largest probability that any true claim of the file is refuted;
+            by default the file's, else 1e-3.
+        max_trials N: Most trainings, or runs, per claim. By default 200 trainings for a claim of success.
+    Execution:
+        max_minutes X: Most minutes for the whole file. After them the verdicts rest on the evidence there is.
+        trial_seconds X: Longest run or training, in seconds. This limits mechanisms and systems.
+        root DIR: Folder that paths in the file lie in. By default the file's own.
+    Output:
+        schema: Print the JSON schema of claims files.
     """
     if schema:
         typer.echo(json.dumps(claims_schema(), indent=2))

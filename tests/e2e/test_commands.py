@@ -10,9 +10,9 @@ from dpzv_audit.cli import app
 from dpzv_audit.cli.commands import Audits, Commands, summary
 
 COMMANDS = (
-    *("attack", "train", "audit", "hunt", "account", "calibrate", "verify", "matrix", "reproduce", "report", "list"),
+    *("attack", "audit", "hunt", "matrix", "account", "calibrate", "verify", "train", "reproduce", "list", "report"),
 )
-"""Every command there is or will be, in the order in which help lists them."""
+"""Every command, in the order in which help lists them."""
 WHAT = {
     "methods": "dpzv",
     "attacks": "label_direct",
@@ -44,7 +44,7 @@ def examples(text):
 def test_help_lists_the_commands_in_order(tool):
     done = tool("--help")
     assert done.returncode == 0
-    shown = re.findall(r"^  (\w+) ", done.stdout.partition("Commands:")[2], flags=re.MULTILINE)
+    shown = re.findall(r"^  ([a-z]+)  ", done.stdout, flags=re.MULTILINE)
     assert tuple(shown) == tuple(Commands.TABLE) == COMMANDS
 
 

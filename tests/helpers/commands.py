@@ -4,7 +4,10 @@ import json
 import shlex
 from dataclasses import dataclass
 
-from dpzv_audit.cli import main
+import typer
+
+from dpzv_audit.cli import app, main
+from dpzv_audit.cli.commands import Commands
 
 
 @dataclass(frozen=True)
@@ -43,3 +46,18 @@ class Command:
         assert (done.code, done.out) == (code, ""), done
         (refusal,) = done.err.splitlines()
         return refusal
+
+
+def every_command():
+    """Yield each command by its words, with the context of those around it."""
+
+    def below(group, words, context):
+        for name in group.TABLE:
+            command = group.get_command(context, name)
+            if isinstance(command, Commands):
+                yield from below(command, (*words, name), typer.Context(command, info_name=name, parent=context))
+            else:
+                yield (*words, name), command, context
+
+    top = typer.main.get_command(app)
+    yield from below(top, (), typer.Context(top, info_name="dpzv-audit"))

@@ -1,4 +1,3 @@
-import re
 import shlex
 
 import pytest
@@ -142,15 +141,3 @@ def test_add_remove_is_solved_at_a_public_rate_alone(answer, refusal):
     assert "removing a record moves every other record's rate B/D" in follows["reason"]
     refused = refusal(f"{flags} --sample-rate 0.01 --sigma 1 --solve batch-size")
     assert refused == "dpzv-audit: error: --sample-rate is 0.01, must be left out with --solve batch-size"
-
-
-def test_help_lists_the_options_of_account_calibrate_and_attack_in_one_order(cli):
-    shown = {}
-    for name in ("account", "calibrate", "attack"):
-        options = cli(f"{name} --help").out.partition("\nOptions:\n")[2]
-        shown[name] = re.findall(r"^  (--[a-z-]+)", options, re.MULTILINE)
-    account, calibrate, attack = shown.values()
-    assert [flag for flag in account if flag in calibrate] == [flag for flag in calibrate if flag in account]
-    training = attack[: attack.index("--set") + 1]
-    assert training[0] == "--method"
-    assert account[: len(training)] == calibrate[: len(training)] == training

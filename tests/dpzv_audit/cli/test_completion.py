@@ -1,4 +1,4 @@
-"""Completion in a shell: commands, flags and data sets, without torch."""
+"""Completion in a shell: commands, flags and names, without torch."""
 
 import os
 import subprocess
@@ -24,6 +24,10 @@ def ended(*arguments, **environment):
         ("dpzv-audit audit sco", "scores"),
         ("dpzv-audit train --dataset mni", "mnist"),
         ("dpzv-audit account --sampl", "--sampler"),
+        ("dpzv-audit attack --method zoo", "zoo-vfl"),
+        ("dpzv-audit attack --attack label_sc", "label_scalar"),
+        ("dpzv-audit train --defence label-", "label-cluster"),
+        ("dpzv-audit audit defence mar", "marvell"),
     ],
 )
 def test_the_last_word_is_completed(line, completed):

@@ -1,30 +1,13 @@
 """Options of commands from a TOML file: the same run as by flags, and every mistake one line."""
 
 import pytest
-import typer
 
-from dpzv_audit.cli import app
-from dpzv_audit.cli.commands import Commands
 from dpzv_audit.cli.config import PAIR
 from dpzv_audit.cli.flags import GIVEN, option_of
 
+from ...helpers.commands import every_command
 
-def commands():
-    """Yield each command by its words, with the context of those around it."""
-
-    def below(group, words, context):
-        for name in group.TABLE:
-            command = group.get_command(context, name)
-            if isinstance(command, Commands):
-                yield from below(command, (*words, name), typer.Context(command, info_name=name, parent=context))
-            else:
-                yield (*words, name), command, context
-
-    top = typer.main.get_command(app)
-    yield from below(top, (), typer.Context(top, info_name="dpzv-audit"))
-
-
-COMMANDS = {" ".join(words): (command, context) for words, command, context in commands()}
+COMMANDS = {" ".join(words): (command, context) for words, command, context in every_command()}
 VALUES = {"integer": ("3", "3"), "float": ("1e-3", "1e-3"), "boolean": ("true", None)}
 
 

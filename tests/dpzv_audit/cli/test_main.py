@@ -34,8 +34,8 @@ HALVED = "Memory ran out: from then on 2 trainings at a time, to the same number
         ("calibrat", "No such command 'calibrat'. Did you mean 'calibrate'?"),
         (
             "nothing",
-            "No such command 'nothing'. Must be one of attack, train, audit, hunt, account, calibrate, verify, "
-            "matrix, reproduce, report, list.",
+            "No such command 'nothing'. Must be one of attack, audit, hunt, matrix, account, calibrate, verify, "
+            "train, reproduce, list, report.",
         ),
         ("ATTACK", "No such command 'ATTACK'. Did you mean 'attack'?"),
         ("dpzv", "No such command 'dpzv'. Did you mean 'attack --method dpzv'?"),
@@ -55,15 +55,6 @@ HALVED = "Memory ran out: from then on 2 trainings at a time, to the same number
 )
 def test_a_mistake_of_form_names_what_was_given(arguments, says, cli):
     assert cli.refusal(arguments) == f"dpzv-audit: error: {says}"
-
-
-def test_summaries_of_the_commands_fit_in_eighty_columns(monkeypatch, cli):
-    monkeypatch.setenv("COLUMNS", "80")
-    done = cli("--help")
-    assert done.code == 0
-    commands = done.out.partition("Commands:\n")[2].splitlines()
-    assert len(commands) >= 8
-    assert [line for line in commands if line.endswith("...")] == []
 
 
 @pytest.mark.parametrize("words", ["", "attack", "audit", "audit scores"])
