@@ -286,9 +286,14 @@ class Staleness(Part):
 
 
 class Data(Part):
-    """The data set's partition, notes on it, hints at what usually keeps it from being learnt, and digests."""
+    """The data set's partition, its training records and clients, notes on it, and digests.
+
+    `hints` say what usually keeps such data from being learnt.
+    """
 
     partition: str | None = None
+    records: Whole | None = None
+    clients: Whole | None = None
     notes: list[str] = []
     hints: list[str] = []
     digests: dict[str, str] = {}
@@ -836,7 +841,6 @@ class VerifyResult(Result):
     claims: list[ClaimResult]
     command_line: list[str] | None = None
     versions: dict[str, str | None] = {}
-    run: str | None = None
 
 
 class PlantedRow(Part):

@@ -99,6 +99,13 @@ def share(value: float, metric: str) -> str:
     return f"{100.0 * value:.1f}%" if metric == LABELS else proportion(value, 3)
 
 
+def short_metric(metric: str) -> str:
+    """Return what a table calls a metric."""
+    return {"area under the ROC curve": "AUC", LABELS: "labels", "trainings whose label is guessed": "labels"}.get(
+        metric, metric.partition(" of ")[0]
+    )
+
+
 def much(value: float, metric: str) -> str:
     """Return a success with its metric, as "98.0% of labels"."""
     return f"{share(value, metric)} {'of labels' if metric == LABELS else 'in ' + metric}"
@@ -161,12 +168,15 @@ def word_of(privacy: Privacy) -> VerdictWord | None:
 
 
 def claim_in_words(privacy: Privacy) -> str:
-    """Return the claim with its adversary, as "ε ≤ 1 against the client"."""
+    """Return the claim with its adversary, as "ε ≤ 1 (δ = 1e-05, one record with another label) against the client"."""
+    delta = "" if privacy.delta is None else f"δ = {as_claimed(privacy.delta)}"
+    scope = ", ".join(filter(None, [delta, RELATIONS.get(privacy.neighbours or "", "")]))
     against = f" against {the(privacy.adversary)}" if privacy.adversary else ""
-    return f"ε ≤ {as_claimed(privacy.claimed)}{against}"
+    return f"ε ≤ {as_claimed(privacy.claimed)}{f' ({scope})' if scope else ''}{against}"
 
 
-def _no_bound(privacy: Privacy) -> str:
+def no_bound(privacy: Privacy) -> str:
+    """Return why theory gives no upper bound, with the names of the gaps and what they mean."""
     gap = clean(privacy.gap or "")
     if not gap:
         return "no theorem covers it"
@@ -268,7 +278,7 @@ def _no_claim(result: RunResult) -> str:
     """Return what there is instead of a claim, as the second half of a sentence."""
     lower, upper = result.privacy.empirical_lower, result.privacy.upper
     audit = "" if not lower else f"; an audit shows ε of at least {lower_bound(lower)}"
-    theory = _no_bound(result.privacy) if upper is None else f"theory gives ε ≤ {upper_bound(upper)}"
+    theory = no_bound(result.privacy) if upper is None else f"theory gives ε ≤ {upper_bound(upper)}"
     return f"{theory}{audit}"
 
 

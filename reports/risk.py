@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .document import Row
-from .text import MISSING, lower_bound, percent, the, upper_bound
+from .text import MISSING, lower_bound, percent, upper_bound
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -24,10 +24,10 @@ RATES = (0.01, 0.001)
 RARE = 0.1
 """The prior of the second Bayes risk; that of the first is one half."""
 CASES = {
-    "replace-label": "Given a record with one of two equally likely labels,",
-    "replace-record": "Given two records, either of them equally likely to be in the data,",
-    "zero-out": "Given a record that is equally likely to be there or blanked out,",
-    "add-remove": "Given a record that is equally likely to be in the data or not,",
+    "replace-label": "of two possible labels of a record {} picks the right one",
+    "replace-record": "of two possible records {} picks the one in the data",
+    "zero-out": "{} tells whether a record was blanked out",
+    "add-remove": "{} tells whether a record is in the data",
 }
 """What the test decides, by the relation of neighbours."""
 
@@ -169,13 +169,22 @@ def _digits(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-def in_words(adversary: str | None, neighbours: str | None, low: Risk | None, high: Risk | None) -> str:
-    """Return the chance of a right guess as a sentence."""
-    case = CASES.get(neighbours or "", "Given two neighbouring worlds, equally likely,")
-    limits = "no theory limits how often"
-    if high is not None:
-        limits = f"at most {math.ceil(_digits(100.0 * high.right))} times in 100 (by theory)"
-    if low is not None:
-        limits = f"at least {math.floor(_digits(100.0 * low.right))} times in 100 (by the audit) and {limits}"
-    who = the(adversary or "adversary")
-    return f"{case} {who} can tell which it is {limits}. A blind guess is right 50 times in 100."
+def in_words(neighbours: str | None, low: Risk | None, high: Risk | None) -> str:
+    """Return how often the best test is right, as a sentence without capital and full stop; "" where nothing is known.
+
+    What is missing is said: the audit may show nothing, and theory may set no limit.
+    """
+    if low is None and high is None:
+        return ""
+    case = CASES.get(neighbours or "", "of two neighbouring data sets {} picks the right one")
+    least = None if low is None else math.floor(_digits(100.0 * low.right))
+    most = None if high is None else math.ceil(_digits(100.0 * high.right))
+    if least is None:
+        often = f"at most {most} times in 100"
+    elif most is None:
+        often = f"at least {least} times in 100, and no theory sets a limit"
+    elif least > most:
+        often = f"at least {least} times in 100 by the audit, at most {most} by theory"
+    else:
+        often = f"{least} to {most} times in 100"
+    return f"{case.format('the best such attacker')} {often} (a coin: 50)"

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from reports.content import report_content
+from reports.head import short_metric
 from reports.render import to_html
 
 from ..base.errors import AuditError, InputError, check_names
@@ -21,7 +22,7 @@ from ..runs import RESULT_FILE, json_text
 from ..statistics.panel import Panel
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .options import DataFlags, TranscriptFlags, asks, choose, parsed_settings
-from .output import Output, print_table, save, table_of
+from .output import Answered, print_table, save, table_of
 from .summary import at_least, refuse_failed, table_from
 from .trials import TrialFlags, kept_attacks, kept_trials
 
@@ -111,7 +112,7 @@ def attack(
     how: TrialFlags,
     resume: bool = False,
     run: RunFlags,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Attack a training, audit its claim and write a report.
 
@@ -172,7 +173,12 @@ def attack(
 
 
 def _mount_one(
-    name: str, chosen: "Callable[..., Training]", mount: MountFlags, resume: bool | None, run: RunFlags, output: Output
+    name: str,
+    chosen: "Callable[..., Training]",
+    mount: MountFlags,
+    resume: bool | None,
+    run: RunFlags,
+    output: Answered,
 ) -> None:
     """Mount an attack on a training, audit that, and report what is shown beside it; None as in `_mount_all`."""
     from attacks import AttackSetting, attack_named
@@ -239,7 +245,12 @@ def _mount_one(
 
 
 def _mount_all(
-    name: str, chosen: "Callable[..., Training]", mount: MountFlags, resume: bool | None, run: RunFlags, output: Output
+    name: str,
+    chosen: "Callable[..., Training]",
+    mount: MountFlags,
+    resume: bool | None,
+    run: RunFlags,
+    output: Answered,
 ) -> None:
     """Mount every attack that applies to the training as it is configured, or the one whose pilot does most harm.
 
@@ -304,7 +315,7 @@ def _mount_all(
     result = result.model_copy(update={"attack_setting": {k: v for k, v in settings.items() if v is not None}})
     kept = save(result, run, "attack", result.method, result.dataset, ALL, files=_files_of(each))
     reasons = {f"{cell.attack} ({cell.adversary})": cell.reason for cell in result.attacks if cell.reason}
-    output.finish(kept, _table_of_all(result), *_not_mounted(reasons))
+    output.finish(kept, _table_of_all(result), details=_not_mounted(reasons))
     refuse_failed(result.negative_controls)
 
 
@@ -315,10 +326,6 @@ def _files_of(results: Mapping[str, AttackResult]) -> dict[str, str | bytes]:
         files[f"{folder}/{RESULT_FILE}"] = json_text(result)
         files[f"{folder}/report.html"] = to_html(report_content(result))
     return files
-
-
-SHORT = {"area under the ROC curve": "AUC", "labels found": "labels"}
-"""What metrics are called in a table."""
 
 
 def _three(value: float | None) -> str:
@@ -342,7 +349,7 @@ def _table_of_all(result: AttacksResult) -> Table:
                 shown.append("none" if cell.permutation_p is None else p_value(cell.permutation_p))
             else:
                 shown += [_three(cell.control), at_least(cell.certified)]
-            table.add_row(f"{cell.attack}, {cell.adversary}", *shown, SHORT.get(metric, metric.partition(" of ")[0]))
+            table.add_row(f"{cell.attack}, {cell.adversary}", *shown, short_metric(metric))
     return table
 
 
@@ -359,7 +366,7 @@ FEWEST_TRIALS = 16
 """Trainings of a self-check: over fewer no bet could show, at its error, an attack that is right half too often."""
 
 
-def _self_check(output: Output, mounted: "Sequence[tuple[AttackSpec, AttackSetting]]") -> None:
+def _self_check(output: Answered, mounted: "Sequence[tuple[AttackSpec, AttackSetting]]") -> None:
     """Mount attacks for their controls alone, print them, and fail where one misses what it must give.
 
     All negative controls share `FALSE_ALARM`. A positive one is judged by its value, which a correct build puts far

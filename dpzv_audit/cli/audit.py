@@ -27,7 +27,7 @@ from .flags import (
     takes,
 )
 from .options import CSV_ONLY, NAMED_ONLY, DataFlags, choose, configure
-from .output import Output, save
+from .output import Answered, save
 from .summary import planted_markdown, planted_table, table_from
 from .trials import TrialFlags, kept_trials
 
@@ -102,7 +102,7 @@ class GameFlags(BoundFlags, WorkerFlags):
         )
 
 
-def show(outcome: "AuditOutcome", table: str, game: BoundFlags, output: Output) -> None:
+def show(outcome: "AuditOutcome", table: str, game: BoundFlags, output: Answered) -> None:
     """Write the run folder, print the result as the template `table` says, and exit as `--fail-on` asks."""
     result = outcome.result
     saved = save(result, game, "audit", result.method, result.dataset, files=outcome.bounded.files)
@@ -112,7 +112,7 @@ def show(outcome: "AuditOutcome", table: str, game: BoundFlags, output: Output) 
 
 
 def carried_out(
-    play: "Callable[..., AuditOutcome]", plan: "AuditPlan", table: str, game: BoundFlags, output: Output
+    play: "Callable[..., AuditOutcome]", plan: "AuditPlan", table: str, game: BoundFlags, output: Answered
 ) -> None:
     """Play a game as planned, and show its outcome as `show` does."""
     with output.progress(plan.folder) as reporter:
@@ -142,7 +142,7 @@ def audit_method(
     rounds: Count | None = None,
     device: Device = "cpu",
     game: GameFlags,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Measure a lower bound on the epsilon of a method.
 
@@ -217,7 +217,7 @@ def audit_system(
     trial_seconds: Positive = TRIAL_SECONDS,
     resume: bool = False,
     bound: BoundFlags,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Measure a lower bound on the epsilon of your training.
 
@@ -265,7 +265,7 @@ def audit_defence(
     data: DataFlags,
     adversary: Literal["client", "colluding-clients", "malicious-client", "eavesdropper", "release"] = "client",
     game: GameFlags,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Measure a lower bound on the epsilon of a label defence.
 
@@ -306,7 +306,7 @@ def audit_mechanism(
     exactly_gaussian: bool = False,
     trial_seconds: Positive = TRIAL_SECONDS,
     game: GameFlags,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Measure a lower bound on the epsilon of your mechanism.
 
@@ -349,7 +349,7 @@ def audit_mechanism(
     carried_out(play, apart(plan), "mechanism", game, output)
 
 
-def _planted(name: str, plan: "AuditPlan", game: GameFlags, output: Output) -> None:
+def _planted(name: str, plan: "AuditPlan", game: GameFlags, output: Answered) -> None:
     """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
     from ..evidence.auditing import planted_result
     from ..games.planted import PLANTED, planted_named

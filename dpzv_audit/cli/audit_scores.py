@@ -11,7 +11,6 @@ import typer
 from rich.text import Text
 
 from reports.text import percent
-from reports.verdicts import words_of
 
 from ..base.errors import AuditError, InputError, check_count, check_not_negative
 from ..base.findings import Void, to_jsonable
@@ -25,7 +24,7 @@ from ..statistics.fixed import expected_bound
 from ..statistics.panel import Panel
 from ..statistics.scores import LoadedScores, load_score_files
 from .flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
-from .output import Output, coloured, print_table, table_of
+from .output import Answered, coloured, print_table, table_of
 from .summary import at_least, sentence_of
 
 """What an estimator says of a claim, the strongest first."""
@@ -42,7 +41,7 @@ def audit_coverage(
     delta: Probability = DEFAULT_DELTA,
     confidence: Probability = 0.95,
     seed: Whole = 0,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Check estimators on mechanisms of known epsilon.
 
@@ -167,7 +166,7 @@ def audit_score_files(
     *,
     scores: Annotated[tuple[Path, Path], typer.Argument(metavar="IN OUT", help=FILES)],
     options: ScoreFlags,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Measure a lower bound on epsilon from two files of scores.
 
@@ -214,12 +213,15 @@ def audit_score_files(
     )
     output.result(result)
     if not output.as_json:
-        if claim is not None and claim.judged is not None:
-            output.say(f"{words_of(claim.judged)}: {claim.judged.claim}")
-        _print_table(bounds, output)
-        output.line(result.meaning)
-        for warning in warnings:
-            typer.echo(f"Warning: {warning}.")
+        if output.quiet:
+            output.line(result.meaning)
+            for warning in warnings:
+                typer.echo(f"Warning: {warning}.")
+        output.show(result)
+        if output.verbose:
+            output.say("")
+            _print_table(bounds, output)
+            output.line(result.meaning)
     if claim is not None and claim.verdict == options.fail_on:
         raise typer.Exit(1)
 
@@ -271,7 +273,7 @@ def _meaning(bounds: Sequence[JudgedBound], options: ScoreFlags) -> str:
     return sentence_of("scores", gates, best, ceiling, options, expected)
 
 
-def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
+def _print_table(bounds: Sequence[JudgedBound], output: Answered) -> None:
     """Print a table with a row per estimator, and below it how each threshold came about."""
     numbers = dict.fromkeys(("epsilon >=", "mu >=", "can see", "at"), "number")
     columns = {"estimator": "name", **numbers, "assumes": "text"}

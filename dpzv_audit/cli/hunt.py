@@ -8,7 +8,7 @@ import typer
 from ..base.signals import TRIAL_SECONDS
 from .audit import GameFlags, apart, carried_out
 from .flags import DEFAULT_DELTA, Count, Positive, Probability, takes
-from .output import Output
+from .output import Answered
 
 WHAT = "Your mechanism, pkg.mod:factory. It is imported."
 
@@ -22,7 +22,7 @@ def hunt(
     pilot: Count = 40,
     trial_seconds: Positive = TRIAL_SECONDS,
     game: GameFlags,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Find the worst inputs of a mechanism, and audit it there.
 

@@ -18,10 +18,10 @@ from ..base.findings import STRONGEST
 from ..base.loading import importable
 from ..base.store import hold, private_folder, write_atomically
 from ..results import Cell, CellKey
-from ..runs import json_text
+from ..runs import environment, json_text
 from .flags import CellFlags, Count, takes
 from .options import DataFlags, load_data
-from .output import Output, choose_device, environment_of_run, repeatable_command_line, table_of
+from .output import Answered, choose_device, repeatable_command_line, table_of
 from .summary import refuse_failed
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def matrix(
     jobs: Count = 1,
     resume: bool = False,
     no_self_check: bool = False,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Run every attack on every method, as one table and heat map.
 
@@ -113,7 +113,7 @@ def matrix(
 
 
 def _outcomes(
-    tasks: "Sequence[CellTask]", folder: Path, jobs: int, output: Output, *, strongest: bool, resume: bool
+    tasks: "Sequence[CellTask]", folder: Path, jobs: int, output: Answered, *, strongest: bool, resume: bool
 ) -> "list[Outcome]":
     """Return what became of all cells; with `strongest` first those that are done once more, as rows of that name."""
     from .matrix_cells import CELL_FILE, TRIALS, Cells, clear_cell, strongest_tasks
@@ -225,7 +225,7 @@ def _epsilons(text: str) -> list[float]:
     return list(dict.fromkeys(values))
 
 
-def _finish(output: Output, folder: Path, outcomes: "Sequence[Outcome]", dataset: str, flags: CellFlags) -> None:
+def _finish(output: Answered, folder: Path, outcomes: "Sequence[Outcome]", dataset: str, flags: CellFlags) -> None:
     from ..evidence.matrix import matrix_result
 
     cells = [outcome.cell for outcome in outcomes if outcome.check is None]
@@ -241,12 +241,12 @@ def _finish(output: Output, folder: Path, outcomes: "Sequence[Outcome]", dataset
     stored = result.with_command_line(repeatable_command_line())
     private_folder(folder)  # cells that failed leave no folder, and all may have
     write_atomically(folder / "result.json", json_text(stored))
-    write_atomically(folder / "environment.json", json_text(environment_of_run()))
+    write_atomically(folder / "environment.json", json_text(environment()))
     write_report(folder)
     failed = [outcome.cell for outcome in outcomes if outcome.cell.state == "failed"]
     # The report names all.
     lines = [f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}" for cell in failed[:5]]
-    output.finish(stored.model_copy(update={"run": str(folder)}), _table(output.console, cells), *lines)
+    output.finish(stored.model_copy(update={"run": str(folder)}), _table(output.console, cells), words=lines)
     if failed:
         counted = f"{len(failed)} of {len(outcomes)} cells and self-checks failed"
         raise AuditError(f"{counted}, each with its reason in {folder / 'report.html'}")

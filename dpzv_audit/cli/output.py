@@ -3,9 +3,8 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -14,19 +13,28 @@ import typer
 from rich.box import HEAVY_HEAD, SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from reports.head import not_learnt
+from reports.answer import Answer, answer_of
 from reports.render import write_report
-from reports.text import the
-from reports.verdicts import notes_on, warnings_of, words_of
 from reports.verification import Drawings
 
-from ..base.errors import InputError, Interrupted, inert_json
+from ..base.errors import InputError, Interrupted, inert_json, one_line
 from ..base.findings import to_jsonable
-from ..results import AttacksResult, MatrixResult, PlantedResult, Result, RunResult, TrainResult
+from ..results import (
+    AttackResult,
+    AttacksResult,
+    AuditResult,
+    MatrixResult,
+    PlantedResult,
+    Reported,
+    Result,
+    RunResult,
+    TrainResult,
+)
 from ..runs import RESULT_FILE, environment, run_name, write_run
 from .flags import GIVEN, OutFlags
 from .heartbeat import showing, shows_bars
@@ -35,10 +43,8 @@ if TYPE_CHECKING:
     from ..evidence.bounding import ProgressStage, Reporter
 
 R = TypeVar("R", bound=Result)
-Saved = RunResult | PlantedResult | MatrixResult | AttacksResult
+Saved = AttackResult | TrainResult | AuditResult | PlantedResult | MatrixResult | AttacksResult
 Files = Mapping[str, str | bytes]
-TAKES_RESULT: ContextVar[Callable[[object], None] | None] = ContextVar("TAKES_RESULT", default=None)
-"""Takes the result of a command that is called as a Python function, in the place of stdout (`cli.functions`)."""
 GO_ON = "the same command with --resume goes on from there"
 
 
@@ -114,27 +120,11 @@ class Output:
         if not self.as_json:
             typer.echo(str(path))
 
-    def result(self, value: Any, model: object = None) -> None:
-        """Print `value` as the one JSON object of `--json`; does nothing without it.
-
-        A Python function gets the `model` that `value` is made of instead, by default `value` itself.
-        """
-        take = TAKES_RESULT.get()
-        if take is not None:
-            take(value if model is None else model)
-        elif self.as_json:
+    def result(self, value: Any) -> None:
+        """Print `value` as the one JSON object of `--json`; does nothing without it."""
+        if self.as_json:
             text = json.dumps(to_jsonable(value), indent=2, allow_nan=False)
             sys.stdout.write(f"{inert_json(text)}\n")
-
-    def finish(self, saved: Saved, table: Table, *words: str, **measured: object) -> None:
-        """Print a `saved` result: as JSON with what was `measured`, or its table, its sentences and `words`."""
-        self.result({**saved.to_json(), **measured}, saved)
-        for text in _verdict_of(saved):
-            self.say(text)
-        print_table(self.console, table)
-        for text in (*_sentences(saved), *words):
-            self.say(text)
-        self.path(saved.run)
 
     @contextmanager
     def progress(self, folder: Path | None = None, pattern: str = "*.npz") -> "Iterator[Reporter]":
@@ -163,25 +153,59 @@ class Output:
                 raise Interrupted(f"what was done is kept in {folder}; {GO_ON}") from None
 
 
-def _verdict_of(saved: Saved) -> Iterator[str]:
-    """Yield the verdict on a result's claim, what was not tested, and warnings: they stand above everything else."""
-    if isinstance(saved, MatrixResult | AttacksResult):
-        yield from warnings_of(not_learnt(saved.cells if isinstance(saved, MatrixResult) else saved.attacks))
-    if not isinstance(saved, RunResult):
-        return
-    judged = saved.privacy.judged
-    if judged is not None:
-        yield f"{words_of(judged)}: {judged.claim}{f', against {the(judged.adversary)}' if judged.adversary else ''}"
-    yield from notes_on(judged, saved.warnings)
+@dataclass(frozen=True)
+class Answered(Output):
+    """Output of a command that judges: an answer of about 15 lines.
+
+    Options:
+        verbose: Print every table and sentence below the answer.
+    """
+
+    verbose: bool = False
+
+    def finish(
+        self,
+        saved: Saved,
+        *tables: Table,
+        words: Iterable[str] = (),
+        details: Iterable[str] = (),
+        measured: Mapping[str, object] | None = None,
+    ) -> None:
+        """Print a `saved` result: as JSON with what was `measured`, or as its answer and `words`.
+
+        With `--verbose` its `tables`, sentences and `details` follow.
+        """
+        self.result({**saved.to_json(), **(measured or {})})
+        if isinstance(saved, PlantedResult):
+            self.tell(*tables, words=[saved.sentence])
+            self.path(saved.run)
+            return
+        self.show(saved)
+        for text in (*_always(saved), *words):
+            self.say(text)
+        if self.verbose:
+            self.tell(*tables, words=(*_sentences(saved), *details))
+        self.report(saved.run)
+
+    def show(self, result: Reported) -> None:
+        """Print the answer that a result gives."""
+        _show(self.console, answer_of(result))
+
+    def tell(self, *tables: Table, words: Iterable[str] = ()) -> None:
+        """Print tables and sentences, with an empty line before them."""
+        self.say("")
+        for table in tables:
+            print_table(self.console, table)
+        for text in words:
+            self.say(text)
+
+    def report(self, folder: object) -> None:
+        """Print the path of the report, unwrapped; with `--quiet` that of its folder alone."""
+        self.path(folder if self.quiet else f"Report: {folder}/report.html")
 
 
-def _sentences(saved: Saved) -> Iterator[str]:
-    """Yield what a result says: its sentence, where noise came from, and where memory did not suffice at once."""
-    yield saved.sentence
-    if isinstance(saved, TrainResult):
-        yield f"What the noise protects: {saved.protects}."
-    if not isinstance(saved, PlantedResult) and saved.noise is not None:
-        yield saved.noise.words or ""
+def _always(saved: Saved) -> Iterator[str]:
+    """Yield what a user must know of a run whatever it says: what may leave the folder, and what memory allowed."""
     if isinstance(saved, TrainResult):
         yield saved.published.words or ""
     if isinstance(saved, RunResult):
@@ -189,6 +213,89 @@ def _sentences(saved: Saved) -> Iterator[str]:
             yield f"Memory {saved.compute['memory']}."
         if "not_kept" in saved.compute:
             yield f"Nothing was kept for --resume: {saved.compute['not_kept']}."
+
+
+def _sentences(saved: Saved) -> Iterator[str]:
+    """Yield what a result says, and where its noise came from."""
+    yield saved.sentence
+    if not isinstance(saved, PlantedResult) and saved.noise is not None:
+        yield saved.noise.words or ""
+
+
+_MOST_NOTES = 6
+"""Notes on an answer that a terminal shows; the report has all."""
+_WORDS = ("attack", "claim", "verdict", "result", "metric")
+"""Columns of an answer that hold words; the others hold numbers."""
+
+
+def _plain(text: str) -> str:
+    """Return a text as one line without Greek letters and signs, which some terminals lack."""
+    for sign, words in {"ε": "epsilon", "δ": "delta", "≤": "<=", "≥": ">="}.items():
+        text = text.replace(sign, words)
+    return one_line(text)
+
+
+def _show(console: Console, answer: Answer) -> None:
+    """Print an answer: the system, the verdict, notes, facts, attacks or claims, checks, and the next step."""
+    judgement = answer.judgement
+    if answer.subject:
+        _print_plain(console, Text(_plain(answer.subject)))
+        console.print("")
+    word, *condition = re.split(r"(?= (?:given|if) )", judgement.word, maxsplit=1)
+    style = VERDICT_STYLES.get(word.replace(" ", "-"), "bold red" if judgement.alarming else "bold")
+    _print_plain(console, Text(word.upper(), style=style) + Text(_plain(f"{''.join(condition)}: {judgement.about}")))
+    several_claims = len(answer.rows) > 1 and "claim" in answer.rows[0]  # each has notes and a sentence of its own
+    most = _MOST_NOTES // 2 if several_claims else _MOST_NOTES
+    notes = [*judgement.notes[:most]]
+    if len(judgement.notes) > most:
+        notes.append(f"{len(judgement.notes) - most} more notes stand in the report.")
+    if judgement.why and not answer.facts and not several_claims:
+        notes.append(judgement.why)
+    for note in notes:
+        _print_plain(console, Padding(Text(_plain(note)), (0, 0, 0, 2)))
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    for name, text in answer.facts.items():
+        facts.add_row(f"  {name}", Text(_plain(text)))
+    if answer.facts:
+        _print_plain(console, facts)
+    if answer.rows:
+        console.print("")
+        _print_plain(console, _rows_of(answer))
+    for line in filter(None, [answer.more and f"{answer.more}.", answer.checks and f"Checks: {answer.checks}."]):
+        _print_plain(console, Text(_plain(line)))
+    if judgement.step is not None:
+        step = judgement.step
+        console.print("")
+        _print_plain(console, Text(_plain(f"Next: {step.words.rstrip('.')}{':' if step.command else '.'}")))
+        if step.command:
+            console.print(Text(f"  {step.command}"), soft_wrap=True)
+
+
+def _print_plain(console: Console, block: Text | Padding | Table) -> None:
+    """Print a block without the spaces that fill its lines up."""
+    with console.capture() as capture:
+        if isinstance(block, Table):
+            print_table(console, block)
+        else:
+            console.print(block)
+    for line in capture.get().splitlines():
+        text = Text.from_ansi(line)
+        text.rstrip()
+        console.print(text, soft_wrap=True)
+
+
+def _rows_of(answer: Answer) -> Table:
+    """Return the rows of an answer as a table under its caption, without lines."""
+    titles = list(answer.rows[0])
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
+    for place, title in enumerate(titles):
+        shown = answer.caption if not place else "" if title == "result" else title
+        folds = title in ("attack", "claim", "verdict")
+        table.add_column(shown, justify="left" if title in _WORDS else "right", no_wrap=not folds)
+    for row in answer.rows:
+        name, *cells = (_plain(str(row[title] or "")) for title in titles)
+        table.add_row(Padding(Text(name), (0, 0, 0, 2)), *map(coloured, cells))
+    return table
 
 
 def progress_bars(*columns: ProgressColumn, quiet: bool) -> AbstractContextManager[Progress]:
@@ -215,12 +322,6 @@ def save(result: R, run: OutFlags, *words: str, files: Files | None = None, repo
     return stored.model_copy(update={"run": str(folder)})
 
 
-def environment_of_run() -> dict[str, object]:
-    """Return the environment of a run folder; that of a Python function has the command line that does the same."""
-    called = TAKES_RESULT.get() is not None
-    return environment(["dpzv-audit", *GIVEN.get()] if called else None)
-
-
 def write_folder(
     stored: object,
     run: OutFlags,
@@ -234,7 +335,7 @@ def write_folder(
     Nothing is left behind if anything fails.
     """
     with write_run(run.out, run_name(*words, seed=run.seed)) as folder:
-        written = {RESULT_FILE: stored, "environment.json": environment_of_run(), **(files or {})}
+        written = {RESULT_FILE: stored, "environment.json": environment(), **(files or {})}
         for file, content in written.items():
             folder.write(file, content)
         if report:

@@ -12,7 +12,7 @@ from ..base.store import hold
 from ..runs import MEASURED_FILE, json_text
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
 from .options import DataFlags, choose
-from .output import Output, save
+from .output import Answered, save
 from .summary import table_from
 from .trials import TrialFlags, kept_trials, saying_what_is_kept, training_facts
 
@@ -33,7 +33,7 @@ def train(
     run: RunFlags,
     how: TrialFlags,
     noise_seed: Whole | None = None,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Train without an attack; report accuracy, controls and costs.
 
@@ -88,7 +88,7 @@ def train(
 
 
 def _train(
-    output: Output,
+    output: Answered,
     run: RunFlags,
     training: "Training",
     *,
@@ -132,7 +132,7 @@ def _train(
         saved = save(result, run, "train", result.method, result.dataset, files=files)
     if checkpoints is not None:
         checkpoints.remove()
-    output.finish(saved, table_from("train", result, measured), **measured)
+    output.finish(saved, table_from("train", result, measured), measured=measured)
 
 
 def _kept_by(

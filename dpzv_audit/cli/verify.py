@@ -32,10 +32,9 @@ from .heartbeat import shows_bars
 from .output import (
     GO_ON,
     VERDICT_STYLES,
-    Output,
+    Answered,
     choose_device,
     coloured,
-    print_table,
     progress_bars,
     repeatable_command_line,
     table_of,
@@ -209,7 +208,7 @@ def verify(
     check: bool = False,
     schema: bool = False,
     run: RunFlags,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Check every claim of a file; the gate for CI.
 
@@ -274,7 +273,7 @@ def verify(
     _verify(gate, GateOptions(allow=sorted(set(allow or [])), strict=strict), ledger, reports, keeping, run, output)
 
 
-def _check(gate: "Gate", output: Output) -> None:
+def _check(gate: "Gate", output: Answered) -> None:
     """Check every claim of a file without running anything, and say what each could be refuted at."""
     gate.check()
     limits = gate.refutable_at()
@@ -293,7 +292,7 @@ def _verify(
     reports: ReportFlags,
     keeping: CacheFlags,
     run: RunFlags,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Put every claim to the test, decide on all of them together, write and show the result, and exit as it asks."""
     from ..claims.result import decided, decided_by_ledger, measured, verify_result
@@ -329,13 +328,16 @@ def _verify(
     cached = [entry.placed.name for entry in runs if entry.cached]
     unkept = {} if keeping.no_cache else {entry.placed.name: entry.unkept for entry in runs if entry.unkept}
     extra = {"measured": costs, "run": str(folder), "cached": cached, "not_cached": unkept}
-    stored = result.model_copy(update={"run": str(folder)})
-    output.result({**result.to_json(), **extra, "out_of_reach": out_of_reach}, stored)
+    output.result({**result.to_json(), **extra, "out_of_reach": out_of_reach})
     notes = dict.fromkeys(cached, "from the cache") | {name: f"not cached: {why}" for name, why in unkept.items()}
-    _show(result, notes, output)
+    output.show(result)
+    if cached:
+        output.say(f"From the cache: {len(cached)} of {len(runs)} claims.")
+    if output.verbose:
+        _show(result, notes, output)
     if begins:
         output.say(f"A new ledger begins in {path}: keep it between runs, where git does not track it.")
-    output.path(folder)
+    output.report(folder)
     if interrupted:
         left = "--no-cache kept nothing to go on from" if keeping.no_cache else f"the report is partial; {GO_ON}"
         raise Interrupted(left)
@@ -354,9 +356,9 @@ def _announce(gate: "Gate", out_of_reach: Mapping[str, str], plans: Mapping[str,
             typer.echo(f"plan: claim {one_line(repr(name))}: {words}", err=True)
 
 
-def _show(result: VerifyResult, notes: Mapping[str, str], output: Output) -> None:
-    """Print the verdicts as a table and in sentences, with notes on claims by name."""
-    print_table(output.console, verdict_table(result.claims))
+def _show(result: VerifyResult, notes: Mapping[str, str], output: Answered) -> None:
+    """Print all verdicts as a table and in sentences, with notes on claims by name."""
+    output.tell(verdict_table(result.claims))
     for entry in result.claims:
         text = Text(inert(entry.name), style="bold") + Text(": ")
         text += coloured(inert(" ".join(lines_of(entry.judged))))
@@ -396,7 +398,7 @@ def _write(named: str, path: Path, text: str, *, append: bool = False) -> None:
 
 
 @contextmanager
-def live_status(output: Output, names: Sequence[str]) -> Iterator[Callable[[int, str | None], None]]:
+def live_status(output: Answered, names: Sequence[str]) -> Iterator[Callable[[int, str | None], None]]:
     """Show what each claim that is under way is doing, on stderr while the block runs, and how many are done.
 
     A claim that does None has ended.

@@ -108,7 +108,11 @@ def simulated_outcome(
         "dataset": "simulated",
         **configured(method, config, deployment),
         "compute": {"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},
-        "data": Data(partition=f"simulated: {deployment.records:,} records, {deployment.clients} clients"),
+        "data": Data(
+            partition=f"simulated: {deployment.records:,} records, {deployment.clients} clients",
+            records=deployment.records,
+            clients=deployment.clients,
+        ),
     }
     return _of_worlds(trials, plan, deployment, audit, facts)
 

@@ -136,13 +136,16 @@ def provenance(
     A repeat needs the same threads and chunk for the same bytes. `noise` is that of a training that is no simulation.
     """
     dataset = training.dataset
+    deployment = training.deployment()
     threads = torch.get_num_threads()
     return {
-        **configured(training.method, training.config, training.deployment(), noise),
+        **configured(training.method, training.config, deployment, noise),
         "dataset": dataset.name,
         "compute": {"device": training.device, "threads": threads, "audit_chunk": chunk, **shortage(at_once)},
         "data": Data(
             partition=dataset.partition,
+            records=deployment.records,
+            clients=deployment.clients,
             notes=[*dataset.notes, *dataset.fitted],
             hints=[with_options(hint) for hint in dataset.hints],
             digests=dict(dataset.digests),

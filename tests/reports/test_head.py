@@ -39,7 +39,11 @@ def changed(result, **privacy):
 
 def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
     judgement, step = head(results["attack"])
-    assert (judgement.word, judgement.about, judgement.alarming) == ("refuted", "ε ≤ 1 against the client", True)
+    assert (judgement.word, judgement.about, judgement.alarming) == (
+        "refuted",
+        "ε ≤ 1 (δ = 1e-05, one record with another label) against the client",
+        True,
+    )
     sentence = "The audit shows epsilon of at least 2.137 at 95% confidence, which is more than the claimed 1."
     assert judgement.why == f"{sentence} Theory proves epsilon of at most 5.813, above the claim."
     assert step.command.startswith("dpzv-audit calibrate --method dpzv --batch-size 64 --set clip=1 ")
@@ -58,7 +62,10 @@ def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
 def test_a_verdict_stands_with_its_object_and_its_reason(privacy, theory, word, why, results, judge):
     section = judge({**results["audit"]["privacy"], "empirical_lower": 0.5, "upper": 5.8127, **privacy}, theory=theory)
     judgement, step = head(changed(results["audit"], **section))
-    assert (judgement.word, judgement.about) == (word, "ε ≤ 1 against the client")
+    assert (judgement.word, judgement.about) == (
+        word,
+        "ε ≤ 1 (δ = 1e-05, one record with another label) against the client",
+    )
     assert judgement.alarming == (word == "overclaimed")
     assert why in judgement.why
     assert step is not None
@@ -66,7 +73,7 @@ def test_a_verdict_stands_with_its_object_and_its_reason(privacy, theory, word, 
 
 def test_scores_speak_about_whoever_can_compute_them(results):
     against = "against whoever can compute these scores"
-    assert head(results["audit-scores"])[0].about == f"ε ≤ 1 {against}"
+    assert head(results["audit-scores"])[0].about == f"ε ≤ 1 (δ = 1e-05) {against}"
     unclaimed = {key: value for key, value in results["audit-scores"].items() if key != "claim"}
     assert head(unclaimed)[0].about == f"ε ≥ 2.137 {against}"
 
@@ -240,7 +247,7 @@ def test_an_audit_without_a_claim_asks_for_more_evidence_or_says_that_it_leaks(r
 
 def test_whoever_sees_a_view_has_no_article(results):
     claimed = changed(results["audit"], adversary="whoever sees the view")
-    assert head(claimed)[0].about == "ε ≤ 1 against whoever sees the view"
+    assert head(claimed)[0].about == "ε ≤ 1 (δ = 1e-05, one record with another label) against whoever sees the view"
     page = report_content(read({**claimed, "adversary": "whoever sees the view", "dataset": "its own"})[0])
     assert page.title == "dpzv-sound audited, against whoever sees the view"
 

@@ -66,6 +66,9 @@ class Page(HTMLParser):
         return " ".join(self.words)
 
 
+CLAIM = "ε ≤ 1 (δ = 1e-05, one record with another label) against the client"
+
+
 def render_html(result):
     return to_html(report_content(*read(result)))
 
@@ -135,12 +138,10 @@ def test_rendering_is_deterministic_and_leaves_the_result_alone(name, results):
 
 def test_verdicts_use_their_own_words(results):
     html, markdown = render_html(results["attack"]), render_markdown(results["attack"])
-    assert '<strong class="word alarming">refuted: ε ≤ 1 against the client</strong>' in html
-    assert (
-        "**Refuted: ε ≤ 1 against the client.** The audit shows epsilon of at least 2.137 at 95% confidence" in markdown
-    )
+    assert f'<strong class="word alarming">refuted: {CLAIM}</strong>' in html
+    assert f"**Refuted: {CLAIM}.** The audit shows epsilon of at least 2.137 at 95% confidence" in markdown
     html, markdown = render_html(results["audit"]), render_markdown(results["audit"])
-    assert '<strong class="word">inconclusive: ε ≤ 1 against the client</strong>' in html
+    assert f'<strong class="word">inconclusive: {CLAIM}</strong>' in html
     assert "The claim survived this test; that does not prove it." in markdown
     assert "passed" not in html + markdown
 
@@ -148,7 +149,7 @@ def test_verdicts_use_their_own_words(results):
 def test_a_verdict_that_does_not_exist_is_not_shown_as_one(results):
     results["audit"]["privacy"]["verdict"] = "passed"
     html, markdown = render_html(results["audit"]), render_markdown(results["audit"])
-    assert '<strong class="word">not judged: ε ≤ 1 against the client</strong>' in html
+    assert f'<strong class="word">not judged: {CLAIM}</strong>' in html
     assert "passed" not in markdown.partition("##")[0]
     assert "Everything else" in html
     assert "Everything else" in markdown

@@ -103,8 +103,9 @@ def test_rows_never_overstate():
     assert float(str(rare["shown by the audit"]).removeprefix("≤ ")) >= low.wrong_if_rare
     assert float(str(rare["allowed by theory"]).removeprefix("≥ ")) <= high.wrong_if_rare
     assert {str(row["allowed by theory"]) for row in risk.rows(low, None)} == {"no bound"}
-    sentence = risk.in_words("client", "replace-label", low, high)
-    assert sentence == (
-        "Given a record with one of two equally likely labels, the client can tell which it is at least 60 times in "
-        "100 (by the audit) and at most 74 times in 100 (by theory). A blind guess is right 50 times in 100."
-    )
+    often = "of two possible labels of a record the best such attacker picks the right one"
+    assert risk.in_words("replace-label", low, high) == f"{often} 60 to 74 times in 100 (a coin: 50)"
+    unlimited = f"{often} at least 60 times in 100, and no theory sets a limit (a coin: 50)"
+    assert risk.in_words("replace-label", low, None) == unlimited
+    assert risk.in_words("replace-label", None, high) == f"{often} at most 74 times in 100 (a coin: 50)"
+    assert risk.in_words("replace-label", None, None) == ""

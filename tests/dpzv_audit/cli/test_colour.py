@@ -72,7 +72,7 @@ def test_the_environment_decides_over_colour(environment, colour, monkeypatch, c
     done = cli(command)
     assert done.code == 0
     assert ("31m" in done.out) == colour
-    assert done.out.count(f"{RED}refute") == (3 if colour else 0)  # the verdict, the table and the sentence
+    assert done.out.count(f"{RED}REFUTED") == (1 if colour else 0)
     done = cli(f"{command} --json")
     assert done.code == 0
     assert "\x1b" not in done.out

@@ -46,7 +46,7 @@ def test_evidence_that_git_tracks_is_refused_and_ignored_evidence_is_not(folder,
     code, *_ = verified("--cache kept")
     assert code == 1
     assert (folder / "kept" / ".gitignore").read_text() == "*\n", "what the tool keeps no commit takes by accident"
-    assert verified("--cache kept")[1].count("[from the cache]") == 1
+    assert verified("--cache kept")[1].count("From the cache: 1 of") == 1
     (path,) = (folder / "kept").rglob("evidence.json")
     Cache(folder / "kept").keep(path.parent.name, Evidence(p_value=1.0))
     subprocess.run(["git", "add", "-f", "kept"], check=True)

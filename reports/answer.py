@@ -1,0 +1,334 @@
+"""What stands beside a verdict on every face: the system, what was measured and proven, the attacks and the checks.
+
+`answer_of` is read by the terminal, by pages and from Python, so that they cannot differ.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import singledispatch
+
+from dpzv_audit.base.findings import LEAST_TRAININGS, Control, EmpiricalBound, Interval
+from dpzv_audit.results import (
+    AttackResult,
+    AttacksResult,
+    AuditResult,
+    Cell,
+    ClaimResult,
+    MatrixResult,
+    NegativeControls,
+    Privacy,
+    Repeatable,
+    Reported,
+    RunResult,
+    ScoresResult,
+    Tradeoff,
+    TrainResult,
+    Utility,
+    VerifyResult,
+)
+
+from . import verification
+from .document import Judgement, Row
+from .head import LABELS, AttackSuccess, head_of, judged, no_bound, share, short_metric, successes
+from .matrix import column_of_cell, worst_first
+from .measured import is_sound_at
+from .risk import at_least, at_most, in_words
+from .text import clean, lower_bound, percent, upper_bound
+from .verdicts import words_of
+
+ATTACKERS: Mapping[str, str] = {
+    "client": "one curious client",
+    "colluding-clients": "all clients together",
+    "all-but-one": "one who knows everything but one label",
+    "malicious-client": "one malicious client",
+    "eavesdropper": "an eavesdropper",
+    "release": "a reader of what is released",
+    "server": "the server",
+}
+"""Adversaries as the subject of an answer names them."""
+_LIMITS = ("claimed", "measured", "proved")
+_MOST_ATTACKERS = 2
+_MOST_CLAIMS = 5
+MOST_ROWS = 8
+"""Rows of a table beside a verdict; a line says how many there are more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A verdict with what a reader needs beside it.
+
+    Attributes:
+        judgement: The verdict, its object, notes and the next step.
+        subject: The system and the attacker, in a sentence or two.
+        facts: What was measured, what is proven, and what both mean, by name.
+        caption: What the rows are, as "Attacks, 16 trainings".
+        rows: The strongest attacks, or the claims, the gravest first.
+        more: How many rows were left out, as a sentence; "" for none.
+        checks: Controls and test accuracy, as a sentence without its full stop.
+    """
+
+    judgement: Judgement
+    subject: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    caption: str = ""
+    rows: Sequence[Row] = ()
+    more: str = ""
+    checks: str = ""
+
+
+@singledispatch
+def answer_of(result: Reported) -> Answer:
+    """Return the answer that a result gives."""
+    return Answer(judgement=head_of(result))
+
+
+@answer_of.register
+def _(result: AttackResult) -> Answer:
+    attacks = sorted(successes(result), key=lambda attack: -attack.harm)
+    over = None if result.success is None else result.success.over_trainings
+    count = "" if over is None else f", {over.count} training{'s' if over.count != 1 else ''}"
+    return Answer(
+        judgement=head_of(result),
+        subject=_subject(result, result.adversary),
+        facts=_facts(result),
+        caption=f"Attacks{count}",
+        rows=_of_one_metric([_of_success(attack) for attack in attacks]),
+        checks=_joined(_controls(result), _accuracy(result.utility)),
+    )
+
+
+@answer_of.register
+def _(result: TrainResult) -> Answer:
+    return Answer(
+        judgement=head_of(result),
+        subject=_subject(result, result.privacy.adversary or ""),
+        facts=_facts(result) | ({"protects": clean(result.protects)} if result.protects else {}),
+        checks=_accuracy(result.utility),
+    )
+
+
+@answer_of.register
+def _(result: AuditResult) -> Answer:
+    return Answer(
+        judgement=head_of(result),
+        subject=_subject(result, result.adversary),
+        facts=_facts(result),
+        checks=_limit(result.privacy.estimators),
+    )
+
+
+@answer_of.register
+def _(result: ScoresResult) -> Answer:
+    counts = [result.scores.get(key) for key in ("n_in", "n_out")]
+    of = f": {counts[0]:,} with the canary, {counts[1]:,} without it" if all(isinstance(n, int) for n in counts) else ""
+    return Answer(
+        judgement=head_of(result),
+        subject=f"Scores of a system{of}. Attacker: anyone who can compute these scores.",
+        facts={"measured": clean(result.meaning).rstrip(".")} if result.meaning else {},
+    )
+
+
+@answer_of.register
+def _(result: AttacksResult) -> Answer:
+    cells = worst_first(result.attacks)
+    trainings = {cell.trainings for cell in cells if cell.trainings}
+    counts = f", {min(trainings)} to {max(trainings)} trainings" if len(trainings) > 1 else ""
+    if len(trainings) == 1:
+        (count,) = trainings
+        counts = f", {count} training{'s' if count != 1 else ''}"
+    untested = sum(cell.state == "does not apply" for cell in result.attacks)
+    left = f"{untested} pairs of attack and attacker do not apply here and were not tested" if untested else ""
+    return Answer(
+        judgement=head_of(result),
+        subject=_subject(result, *dict.fromkeys(cell.adversary for cell in cells)),
+        caption=f"Attacks{counts}",
+        rows=_of_one_metric([_of_cell(cell, _attacked(cell)) for cell in cells[:MOST_ROWS]]),
+        more=_joined(_left_out(cells[MOST_ROWS:]), left),
+        checks=_together(result.negative_controls),
+    )
+
+
+@answer_of.register
+def _(result: MatrixResult) -> Answer:
+    cells = worst_first(result.cells)
+    attacks, methods = ({getattr(cell, key) for cell in result.cells} for key in ("attack", "method"))
+    failed = sum(cell.state == "failed" for cell in result.cells)
+    failures = f"{failed} cells failed and were not tested" if failed else ""
+    return Answer(
+        judgement=head_of(result),
+        subject=f"{len(attacks)} attacks on {len(methods)} methods, data set {clean(result.dataset)}.",
+        caption="Worst cells",
+        rows=_of_one_metric(
+            [_of_cell(cell, f"{_attacked(cell)} on {column_of_cell(cell)}") for cell in cells[:MOST_ROWS]]
+        ),
+        more=_joined(_left_out(cells[MOST_ROWS:]), failures),
+        checks=_together(result.negative_controls),
+    )
+
+
+@answer_of.register
+def _(result: VerifyResult) -> Answer:
+    claims = [claim for _, claim in verification.ranked(result.claims)]
+    words = Counter(words_of(claim.judged) for claim in claims[_MOST_CLAIMS:])
+    others = ", ".join(f"{count} {word}" for word, count in words.items())
+    return Answer(
+        judgement=head_of(result),
+        subject=f"{clean(result.claims_file.rpartition('/')[2])}: {len(result.claims)} claims. "
+        f"A true claim is refuted with probability at most {result.level:g} over all of them.",
+        caption="Claims, the gravest first",
+        rows=[_of_claim(claim) for claim in claims[:_MOST_CLAIMS]],
+        more=f"{words.total()} more claims stand in the report: {others}" if others else "",
+        checks=_of_file(result),
+    )
+
+
+def _subject(result: Repeatable, *adversaries: str) -> str:
+    """Return the system, its data and the attackers as sentences."""
+    on = f" on {clean(result.dataset)}" if result.dataset not in ("", "its own") else ""
+    data = result.data
+    sizes = [
+        f"{count:,} {name}{'' if count == 1 else 's'}"
+        for name, count in {"client": data.clients, "record": data.records}.items()
+        if count is not None
+    ]
+    system = f"{clean(result.method)}{on}{': ' if sizes else ''}{', '.join(sizes)}."
+    attackers = [ATTACKERS.get(name, clean(name)) for name in adversaries if name]
+    if not attackers:
+        return system
+    if len(attackers) > _MOST_ATTACKERS:
+        return f"{system} Attackers: {len(attackers)} kinds, named below."
+    return f"{system} Attacker{'s' if len(attackers) > 1 else ''}: {'; '.join(attackers)}."
+
+
+def _facts(result: RunResult) -> dict[str, str]:
+    """Return the verdict on the claim where the head says another word, and the epsilons."""
+    verdict = judged(result.privacy)
+    claim = {}
+    if verdict is not None and verdict.word not in ("refuted", "overclaimed") and isinstance(result, AttackResult):
+        claim = {"claim": f"{clean(verdict.claim)}: {words_of(verdict)}"}
+    return claim | _epsilons(result.privacy, result.tradeoff)
+
+
+def _epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
+    """Return what was measured of epsilon, what is proven, and what both mean for one record."""
+    facts = {}
+    verdict = judged(privacy)
+    if privacy.empirical_lower is not None:
+        confidence = "" if privacy.confidence is None else f", {percent(privacy.confidence)} confidence"
+        assumed = f", {clean(privacy.given)}" if privacy.given and privacy.verdict != "refuted" else ""
+        facts["measured"] = f"ε ≥ {lower_bound(privacy.empirical_lower)}{confidence}{assumed}"
+    elif privacy.not_audited or privacy.claimed is not None:
+        facts["measured"] = f"nothing: {clean(privacy.not_audited or 'no audit was made')}"
+    if privacy.upper is not None:
+        rests_on = "" if verdict is None or verdict.proven is None else verdict.proven.rests_on
+        facts["proven"] = f"ε ≤ {upper_bound(privacy.upper)}{f', {clean(rests_on)}' if rests_on else ''}"
+    elif privacy.gap or privacy.claimed is not None or facts:
+        facts["proven"] = no_bound(privacy)
+    sound = next((bound for bound in privacy.bounds if is_sound_at(bound, privacy.upper, privacy.adversary)), None)
+    low, _ = at_least(privacy, tradeoff)
+    means = in_words(privacy.neighbours, low, at_most(sound))
+    if verdict is not None and verdict.not_tested and privacy.empirical_lower is None:
+        del facts["measured"]  # the notes say so
+    return facts | ({"meaning": means} if means else {})
+
+
+def _of_success(attack: AttackSuccess) -> Row:
+    word = _judged(leaks=attack.leaks, undecided=attack.undecided)
+    return _row(attack.attack, attack.metric, attack.value, attack.reference, word)
+
+
+def _judged(*, leaks: bool, undecided: bool) -> str:
+    return "leaks" if leaks else "undecided" if undecided else "no leak seen"
+
+
+def _of_cell(cell: Cell, name: str) -> Row:
+    few = cell.trainings is not None and cell.trainings < LEAST_TRAININGS
+    word = "a control failed" if cell.controls_hold is False else _judged(leaks=bool(cell.clear), undecided=few)
+    return _row(name, clean(cell.metric or LABELS), cell.success or 0.0, cell.reference, word)
+
+
+def _attacked(cell: Cell) -> str:
+    return f"{clean(cell.attack)} ({clean(cell.adversary)})"
+
+
+def _row(name: str, metric: str, success: float, reference: float | None, word: str) -> Row:
+    beside = "" if reference is None else share(reference, metric)
+    return {"attack": name, "success": share(success, metric), "metric": metric, "baseline": beside, "result": word}
+
+
+def _of_one_metric(rows: Sequence[Row]) -> list[Row]:
+    """Return rows whose success is headed by their metric, where all share it."""
+    metrics = {row["metric"] for row in rows}
+    if len(metrics) != 1:
+        return [{**row, "metric": short_metric(str(row["metric"]))} for row in rows]
+    (metric,) = metrics
+    titles = {"success": str(metric)}
+    return [{titles.get(key, key): value for key, value in row.items() if key != "metric"} for row in rows]
+
+
+def _of_claim(claim: ClaimResult) -> Row:
+    """Return a claim with its verdict and bare numbers, whose column says what they are."""
+    row = {**verification.row_of(claim)}
+    del row["p over the file"]
+    return {key: str(text or "").removeprefix("ε ") if key in _LIMITS else text for key, text in row.items()}
+
+
+def _left_out(cells: Sequence[Cell]) -> str:
+    if not cells:
+        return ""
+    leaks = sum(bool(cell.clear) for cell in cells)
+    return f"{len(cells)} more with less damage, {leaks} of them above the baseline"
+
+
+def _controls(result: AttackResult) -> str:
+    """Return how many controls of an attack passed, and the names of those that failed."""
+    controls = {name: value for name, value in result.controls.items() if isinstance(value, Control)}
+    failed = [clean(name).replace("_", " ") for name, control in controls.items() if not control.holds]
+    failed += [f"those of {clean(cell.attack)}" for cell in result.beside if cell.controls_hold is False]
+    if not controls:
+        return "no control was run"
+    passed = sum(control.holds for control in controls.values())
+    counted = f"{passed} of {len(controls)} controls passed"
+    return f"{counted}; FAILED: {', '.join(failed)}" if failed else counted
+
+
+def _together(controls: NegativeControls | None) -> str:
+    if controls is None:
+        return "no negative control was run"
+    if controls.hold:
+        return f"{controls.tests} negative controls passed together (p = {controls.together_p:.2g})"
+    return f"negative controls FAILED together, the worst {clean(controls.worst)}"
+
+
+def _of_file(result: VerifyResult) -> str:
+    controls = result.controls
+    if controls is None or not controls.tests:
+        return ""
+    failed = f"; FAILED: {', '.join(map(clean, controls.failed))}" if controls.failed else ""
+    return f"{controls.tests - len(controls.failed)} of {controls.tests} controls passed{failed}"
+
+
+def _accuracy(utility: Utility) -> str:
+    """Return the test accuracy beside the controls of a training."""
+    if utility.test_accuracy is None:
+        return ""
+    names = {"majority": "majority class", "frozen-clients-tuned": "tuned frozen clients"}
+    beside = [
+        f"{shown} {share(value.value if isinstance(value, Interval) else value, LABELS)}"
+        for name, shown in names.items()
+        if (value := utility.controls.get(name)) is not None
+    ]
+    controls = f" ({', '.join(beside)})" if beside else ""
+    return f"test accuracy {share(utility.test_accuracy.value, LABELS)}{controls}"
+
+
+def _limit(bounds: Sequence[EmpiricalBound]) -> str:
+    """Return the detection limit of an audit: what its evidence could show at most."""
+    sound = [bound for bound in bounds if not bound.assumes] or bounds
+    best = max(sound, key=lambda bound: bound.ceiling, default=None)
+    return "" if best is None else f"this much evidence can show ε of at most {lower_bound(best.ceiling)}"
+
+
+def _joined(*sentences: str) -> str:
+    return "; ".join(filter(None, sentences))
