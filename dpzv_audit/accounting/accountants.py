@@ -17,7 +17,6 @@ from scipy.special import ndtr
 from ..base.errors import AuditError, InputError, check_names
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
 from .bounds import LARGEST_EPSILON, NO_NOISE, Accountant, AccountantQuery, Number, Refusal, SampledView, accountant
-from .gaps import ADVERSARY_NAMES
 from .gaussian import (
     LARGEST_MU,
     Floats,
@@ -28,7 +27,7 @@ from .gaussian import (
     participations_epsilon,
 )
 from .prv import AGREE, prv_directions, prv_known, sampled_moments
-from .release import NEIGHBOURS, REPLACES, AnyRelease, Release
+from .release import REPLACES, AnyRelease, Release
 from .sampled import ORDERS, PairKind, epsilon_of_moments, log_mix
 
 
@@ -425,17 +424,30 @@ def upper_bounds(
     release: AnyRelease,
     *,
     delta: float,
-    adversaries: Iterable[AdversaryName] = ADVERSARY_NAMES,
-    neighbours: Iterable[NeighbourRelation] = NEIGHBOURS,
+    adversaries: Iterable[AdversaryName] = ("client",),
+    neighbours: Iterable[NeighbourRelation] = ("replace-label",),
     accountants: Iterable[str] = tuple(ACCOUNTANTS),
     fast: bool = False,
     enough: float | None = None,
 ) -> list[UpperBound]:
     """Return every accountant's answer for every adversary, for every relation (outermost).
 
-    `fast`: certified bounds alone, nothing is composed. `enough`: a claimed epsilon; nothing is composed where a sound
-    bound already lies below it, a certified lower one above, or a gap leaves the number no say. Raises `InputError` for
-    an unknown accountant, `AuditError` where a sound bound lies below what another accountant certifies from below.
+    Example: `tightest_sound(upper_bounds(release, delta=1e-5))` is the best sound bound against one curious client when
+    one record has another label.
+
+    Args:
+        release: What the noisy channel releases, or a `Composition` of several.
+        delta: Delta of every bound, strictly between 0 and 1.
+        adversaries: Against whom; by default one honest-but-curious client.
+        neighbours: How neighbouring data sets differ; by default one record has another label.
+        accountants: Names of accountants; by default all.
+        fast: Return certified bounds alone; nothing is composed.
+        enough: A claimed epsilon. Nothing is composed where a sound bound already lies below it, a certified lower one
+            above, or a gap leaves the number no say.
+
+    Raises:
+        InputError: An accountant or delta is wrong.
+        AuditError: A sound bound lies below what another accountant certifies from below.
     """
     names = check_names("accountant", accountants, ACCOUNTANTS, "accountants")
     bounds = []
@@ -484,11 +496,25 @@ def _check_agreement(query: AccountantQuery, row: Mapping[str, UpperBound]) -> N
 def tightest_sound(bounds: Iterable[UpperBound]) -> UpperBound | None:
     """Return the sound bound with the smallest upper epsilon, None where none is sound.
 
-    The bounds must speak of one adversary, relation and delta: bounds on different things do not compare.
+    Example:
+        >>> release = Release(batch_size=64, dataset_size=1408, rounds=176, clip=10.0, sigma=0.7, sampler="shuffled",
+        ...                   server_update="none", clients=4, participations=8)
+        >>> round(tightest_sound(upper_bounds(release, delta=1e-5)).upper, 2)
+        5.75
+
+    Args:
+        bounds: Answers of accountants about one adversary, neighbour relation and delta, as `upper_bounds` gives them
+            for its defaults.
+
+    Raises:
+        ValueError: The bounds are about several adversaries, relations or deltas, which do not compare.
     """
     candidates = list(bounds)
     about = {(bound.adversary, bound.neighbours, bound.delta) for bound in candidates}
     if len(about) > 1:
-        raise ValueError("tightest_sound compares bounds for one adversary, neighbour relation and delta only")
+        raise ValueError(
+            "tightest_sound compares bounds for one adversary, neighbour relation and delta only; "
+            "give upper_bounds one of each, such as adversaries=['client'], neighbours=['replace-label']"
+        )
     sound = (bound for bound in candidates if bound.sound)
     return min(sound, key=lambda bound: bound.upper, default=None)

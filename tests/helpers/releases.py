@@ -1,7 +1,9 @@
 """What tests of accounting ask of a release."""
 
 from dpzv_audit.accounting import Release, upper_bounds
+from dpzv_audit.accounting.gaps import ADVERSARY_NAMES
 from dpzv_audit.accounting.prv import prv_epsilon
+from dpzv_audit.accounting.release import NEIGHBOURS
 
 
 def release(**changes):
@@ -13,6 +15,11 @@ def release(**changes):
 def row(made, adversary, relation, **options):
     """The bounds of every accountant on one cell of the table, at a delta of 1e-5."""
     return upper_bounds(made, **{"delta": 1e-5, "adversaries": [adversary], "neighbours": [relation], **options})
+
+
+def every_row(made, **options):
+    """The bounds of every accountant against every adversary under every relation, at a delta of 1e-5."""
+    return upper_bounds(made, **{"delta": 1e-5, "adversaries": ADVERSARY_NAMES, "neighbours": NEIGHBOURS, **options})
 
 
 def composed(kind, rate, noise, rounds, delta=1e-5):

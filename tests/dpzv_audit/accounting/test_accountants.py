@@ -1,3 +1,4 @@
+import doctest
 import json
 import math
 import sys
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dpzv_audit
 from dpzv_audit.accounting import (
     ACCOUNTANTS,
     Composition,
@@ -30,7 +32,7 @@ from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.findings import EpsilonRange, to_jsonable
 
 from ...helpers.refusals import refused
-from ...helpers.releases import release, row
+from ...helpers.releases import every_row, release, row
 
 public = partial(release, dataset_size=None, sample_rate=0.05)
 
@@ -63,7 +65,7 @@ releases = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(made=releases, delta=st.sampled_from([1e-8, 1e-5, 1e-3]))
 def test_every_accountant_keeps_the_contract(made, delta):
-    bounds = upper_bounds(made, delta=delta)
+    bounds = every_row(made, delta=delta)
     asked = [(n, a, name) for n in NEIGHBOURS for a in ADVERSARY_NAMES for name in ACCOUNTANTS]
     assert [(b.neighbours, b.adversary, b.accountant) for b in bounds] == asked
     json.dumps(to_jsonable(bounds), allow_nan=False)
@@ -94,7 +96,7 @@ def test_every_accountant_keeps_the_contract(made, delta):
 
 
 def test_one_sided_clip_has_no_number_anywhere():
-    for bound in upper_bounds(release(clip_rule="paper-one-sided"), delta=1e-5):
+    for bound in every_row(release(clip_rule="paper-one-sided")):
         assert bound.epsilon is None
         assert not bound.sound
 
@@ -241,7 +243,7 @@ def test_both_directions_count_where_a_record_comes_or_goes():
 def test_add_remove_needs_a_public_rate():
     # The figures that such a rate gives were printed as sound where it was B/D: 2.002 at mu 20 sqrt(T) r / z = 0.5.
     made = release(batch_size=16, dataset_size=1600, rounds=10**6, clip=1.0, sigma=1.25, server_update="frozen")
-    assert not any(bound.sound for bound in upper_bounds(made, delta=1e-5, neighbours=["add-remove"]))
+    assert not any(bound.sound for bound in every_row(made, neighbours=["add-remove"]))
     for adversary in ("eavesdropper", "release"):
         assert {bound.gap for bound in row(made, adversary, "add-remove")} == {"undefined"}
     (reason,) = {bound.note for bound in row(made, "release", "add-remove")}
@@ -341,7 +343,7 @@ def test_amplification_needs_sampling_and_secret_ids():
 def test_a_delta_whose_shares_are_no_floats_is_refused(delta):
     for made in (release(), release(sampler="shuffled")):
         with refused(r"^delta is .+e-3.+, must be at least 1e-300"):
-            upper_bounds(made, delta=delta)
+            every_row(made, delta=delta)
     with refused("at least 1e-300"):
         calibrate(release(), unknown="sigma", epsilon=1.0, delta=delta, adversary="client", neighbours="zero-out")
 
@@ -361,15 +363,25 @@ def test_the_smallest_and_the_largest_deltas_have_finite_bounds(delta, rounds, s
 
 @pytest.mark.parametrize("sigma", [1e-45, 1e-10, 1e10, 1e45])
 def test_absurd_noise_gives_finite_answers_or_none(sigma):
-    json.dumps(to_jsonable(upper_bounds(release(sigma=sigma), delta=1e-5)), allow_nan=False)
+    json.dumps(to_jsonable(every_row(release(sigma=sigma))), allow_nan=False)
     exact = gdp_exact(release(sigma=sigma), "client", "replace-label", 1e-5).epsilon
     assert (exact.upper == 0.0) if sigma > 1 else (exact.lower > 1e10)
 
 
 def test_tightest_sound_refuses_to_compare_different_things():
     with pytest.raises(ValueError, match="one adversary"):
-        tightest_sound(upper_bounds(release(), delta=1e-5))
+        tightest_sound(every_row(release()))
     assert tightest_sound([]) is None
+
+
+def test_the_example_of_tightest_sound_works_as_it_reads():
+    """With public names alone; without adversaries and relations the bounds are against one client, on one label."""
+    names = {name: getattr(dpzv_audit, name) for name in ("Release", "tightest_sound", "upper_bounds")}
+    (example,) = doctest.DocTestFinder(recurse=False).find(tightest_sound, globs=names)
+    assert doctest.DocTestRunner().run(example) == (0, 2)
+    best = tightest_sound(upper_bounds(release(), delta=1e-5))
+    assert (best.adversary, best.neighbours, best.delta) == ("client", "replace-label", 1e-5)
+    assert best == tightest_sound(row(release(), "client", "replace-label"))
 
 
 def test_delta_is_checked():

@@ -48,7 +48,7 @@ def test_czofo_is_never_sound_and_speaks_of_its_estimates_alone():
     each = czofo_epsilon(zeta=20.1, sigma=1.27, records=60_000, delta=1e-3 / (2 * 93_800))
     assert known.epsilon.upper == pytest.approx(composed_epsilon(each, 93_800, 5e-4))
     assert "deltabar = T delta_0 + delta' = 93800 x 5.3304" in "".join(explain(made, known).formula)
-    others = [b for b in upper_bounds(made, delta=1e-3) if b.accountant != "czofo-theorem"]
+    others = [b for b in releases.every_row(made, delta=1e-3) if b.accountant != "czofo-theorem"]
     assert all(b.epsilon is None for b in others)
     assert czofo_theorem(release(), "client", "replace-label", 1e-3).gap == "no-accountant"
 

@@ -23,13 +23,13 @@ MADE = [
 
 
 def test_the_releases_below_have_a_number_of_every_accountant():
-    bounds = [bound for made in MADE for bound in upper_bounds(made, delta=1e-3, fast=True)]
+    bounds = [bound for made in MADE for bound in releases.every_row(made, delta=1e-3, fast=True)]
     assert {bound.accountant for bound in bounds if bound.epsilon is not None} == set(ACCOUNTANTS)
 
 
 @pytest.mark.parametrize("made", MADE)
 def test_every_number_has_a_formula_a_source_and_its_assumptions(made):
-    for bound in upper_bounds(made, delta=1e-3, fast=True):
+    for bound in releases.every_row(made, delta=1e-3, fast=True):
         found = explain(made, bound)
         assert found.source
         assert found.assumes
@@ -51,7 +51,7 @@ def test_the_papers_formula_can_be_checked_by_hand():
 
 def test_the_exact_formula_can_be_checked_by_hand():
     made = release(sampler="shuffled", participations=100)
-    bound = next(b for b in upper_bounds(made, delta=1e-3, adversaries=["client"]) if b.accountant == "gdp-exact")
+    bound = next(b for b in releases.every_row(made, delta=1e-3, adversaries=["client"]) if b.accountant == "gdp-exact")
     noise, square, _ = explain(made, bound).formula
     s, z = (float(v) for v in re.findall(r"(?:= )([\d.]+)(?= \(|$)", noise))
     assert s == pytest.approx(20 / 128)
@@ -60,7 +60,7 @@ def test_the_exact_formula_can_be_checked_by_hand():
 
 
 def test_every_accountant_has_a_source_of_its_own():
-    sources = {b.accountant: explain(release(), b).source for b in upper_bounds(release(), delta=1e-3, fast=True)}
+    sources = {b.accountant: explain(release(), b).source for b in releases.every_row(release(), delta=1e-3, fast=True)}
     assert set(sources) == set(ACCOUNTANTS)
     assert len(set(sources.values())) == len(ACCOUNTANTS)
 
