@@ -97,5 +97,5 @@ def check_not_shadowed() -> None:
             where = folder or namespace or "nothing"
             raise ImportError(
                 f"dpzv-audit needs its own package {package!r}, but Python finds {where}; "
-                "set PYTHONSAFEPATH=1, or install dpzv-audit in an environment of its own"
+                "set PYTHONSAFEPATH=1, or install dpzv-audit in a separate environment"
             )

@@ -273,7 +273,7 @@ def simulated(ids: Tensor, known: Knowledge) -> Tensor:
     own = known.granted(OwnParty)
     start = known.granted(ServerStart)
     if own.initial is None:
-        raise AssertionError("a system whose start nobody knows does not come here")
+        raise AssertionError("a system with an unknown start does not come here")
     every = embedded(own, own.initial(), own.features)
     width = every.shape[2]
     rows = every.new_zeros(*ids.shape, start.clients * width)

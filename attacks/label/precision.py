@@ -114,9 +114,9 @@ def replayable(setting: AttackSetting) -> str | None:
     if config is None:
         return "it releases no noised scalar, whose bits the attack reads"
     if label_release(config.defences) is not None:
-        return "its labels are privatised by draws that nobody else knows, so that nobody can play its state again"
+        return "its labels are privatised by secret draws, so its state cannot be computed again"
     if config.server_update == "dp-sgd" and config.top_model and config.server_rate > 0:
-        return "its server draws noise of its own (server_update dp-sgd), so that nobody can play its state again"
+        return "its server draws secret noise (server_update dp-sgd), so its state cannot be computed again"
     return None
 
 
@@ -170,7 +170,7 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     controls = {
         "other_coins": at_chance(
             rate_interval(unrelated, setting.confidence),
-            what="trained on coins of their own, scored against those of other trainings: must be at chance",
+            what="trained on one set of coins, scored against those of other trainings: must be at chance",
             expected=0.5,
             test=by_fair_coins(unrelated),
         )

@@ -118,7 +118,7 @@ class AccountantQuery:
         if any(release.channel == "zo-gradient" for release in parts):
             return NO_NOISE
         if self.adversary == "malicious-client":
-            return Refusal("a malicious client does not sample as it is told")
+            return Refusal("a malicious client need not follow the sampler")
         replaced = neighbours in REPLACES
         kinds: tuple[PairKind, ...] = ("replace",) if replaced else ("remove", "add")
         directions: dict[PairKind, list[Rounds]] = {kind: [] for kind in kinds}
@@ -137,7 +137,7 @@ class AccountantQuery:
             elif release.sampler not in amplified:
                 return _no_accountant([release.sampler])
             elif release.channel != "scalar":
-                return Refusal("a record has a row of its own in each message: no sum hides it")
+                return Refusal("each record has a separate row in each message, which no sum hides")
             elif release.participation_cap is not None and release.participation_cap < release.rounds:
                 return Refusal(f"a participation cap makes the sampling no longer {release.sampler}")
             else:

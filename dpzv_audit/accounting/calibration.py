@@ -242,8 +242,8 @@ class _Search:
         release = None if value is None else self.at(value)
         rate = (release or self.release).rate
         little = (
-            f"delta is {self.delta:g}, not below the sampling rate {rate:.6g}: publishing the records of a whole batch "
-            "would meet epsilon 0 at that delta, since a record is seldom in it; choose a delta far below the rate"
+            f"delta is {self.delta:g}, not below the sampling rate {rate:.6g}. Publishing a whole batch would meet "
+            "epsilon 0 at that delta, since a record is seldom in it. Choose a delta far below the rate"
         )
         checked: list[UpperBound] = []
         least = None

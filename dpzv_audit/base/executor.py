@@ -145,7 +145,7 @@ class Workers:
 
     def words(self) -> str:
         """Return the words of a result for where its chunks ran."""
-        loky = f"{self.jobs} processes" if self.jobs > 1 else "a process of its own"
+        loky = f"{self.jobs} processes" if self.jobs > 1 else "a separate process"
         return {"here": "this process", "loky": loky, "dask": "a Dask cluster"}[self.kind]
 
 
@@ -184,7 +184,7 @@ def in_own_process(job: Job, *arguments: Any) -> Any:
 
 @contextmanager
 def alongside(job: Job, *arguments: Any) -> Iterator[Callable[[], Any]]:
-    """Do `job` in a process of its own while the block runs; yield a function that waits for the answer.
+    """Do `job` in a separate process while the block runs; yield a function that waits for the answer.
 
     It raises the errors of the job, and `AuditError` where its process dies. Leaving the block ends the process.
     """

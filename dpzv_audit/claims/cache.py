@@ -42,7 +42,7 @@ def default_cache() -> Path:
 def check_untracked(folder: Path, field: str) -> None:
     """Raise `InputError` for a cache that git tracks: whoever proposes a change could bring evidence of their own."""
     if tracked := tracked_at(folder):
-        rule = f"where git tracks {tracked}: a change of the repository could bring evidence of its own; use a folder"
+        rule = f"where git tracks {tracked}: a change of the repository could add evidence; use a folder"
         raise InputError(
             f"{rule} outside it, or one that git ignores, and take this one out of git's index", field, str(folder)
         )

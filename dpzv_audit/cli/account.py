@@ -62,7 +62,7 @@ def account(
         everything: Every adversary and every relation. This is the default if neither is named.
     Release:
         also KEY=VALUE,...: One more release, with these settings. The adversary sees it too; all else is as in the
-            first, with batches of its own. May be given several times.
+            first, with separate batches. May be given several times.
     Execution:
         fast: Only the certified bounds: looser, but quick.
     Output:

@@ -59,7 +59,7 @@ class MountFlags:
             --attack all or strongest, the controls of every attack that applies.
         alone: Leave out the attacks for comparison. For label_direct on noised scalars these are the strongest other
             attack on the same system, and label_direct on split learning, which adds no noise.
-        runs N: Audit runs with canary, as many without; 0: none. By default 2000, or fewer if trainings are long.
+        runs N: Audit runs with canary, and as many without (0: none). By default 2000, or fewer if trainings are long.
         chunk N: Audit runs done at once. Half of them have the canary; fewer need less memory.
         confidence X: Confidence of each bound. It holds for each interval too; between 0 and 1.
     """
@@ -151,7 +151,7 @@ def attack(
     if attack in (ALL, STRONGEST):
         refuse(flags, ("runs", "chunk"), f"goes with one attack, not with --attack {attack}")
     if attack == STRONGEST:
-        refuse(flags, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training has no pilot")
+        refuse(flags, ("transcript",), f"goes with --attack {ALL}, not {STRONGEST}: one training allows no trial run")
     with kept_trials(how, training.system, run.out, resume=resume and of_system) as kept:
         chosen = partial(
             choose,
@@ -378,8 +378,8 @@ def _self_check(output: Answered, mounted: "Sequence[tuple[AttackSpec, AttackSet
 
     for _, setting in mounted:
         if setting.trials < FEWEST_TRIALS and setting.method.capabilities.repeatable:
-            rule = f"must be {FEWEST_TRIALS} or more with --self-check: with fewer trainings nothing can be told from"
-            raise InputError(f"{rule} chance", "trials", setting.trials)
+            rule = f"must be {FEWEST_TRIALS} or more with --self-check: fewer trainings cannot show a fault"
+            raise InputError(rule, "trials", setting.trials)
     several = len(mounted) > 1
     reasons = {}
     apply = []

@@ -177,7 +177,7 @@ def audit_method(
     if canary_norm is not None and canary != "state":
         raise InputError(f"--canary-norm goes with --canary state, not {canary}: no other has features to make large")
     if canaries is not None:
-        refuse(changed, _BOTH_WORLDS, "goes with runs in both worlds; with --canaries there is one training")
+        refuse(changed, _BOTH_WORLDS, "goes with many trainings; with --canaries there is only one")
     worlds = {"others": others, "neighbours": neighbours, "canary": canary}
     plan = game.plan(**worlds, **({} if canary_norm is None else {"norm": canary_norm}))
     if simulate:

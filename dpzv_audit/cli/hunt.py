@@ -27,7 +27,7 @@ def hunt(
     """Find the worst inputs of a mechanism, and audit it there.
 
     Short trial runs choose among the mechanism's variants, then a score. Fresh runs test the claim, so the search
-    costs no error. A training with Opacus has variants of its own.
+    costs no error. A training with Opacus has its own variants.
 
     Example: dpzv-audit hunt my_training:subject
 

@@ -51,7 +51,7 @@ def matrix(
 
     For each adversary, the most harmful attack runs once more on other trainings: the rows named strongest. A dash is
     an attack that does not apply, with the reason. If a cell fails, the exit code is 3. Several --epsilons draw success
-    against epsilon. Methods without noise of their own have one column; --protect and --defences add more.
+    against epsilon. Methods that add no noise have one column; --protect and --defences add more.
 
     Example: dpzv-audit matrix --methods split --attacks label_direct,label_norm --defences all --epsilons 0.25,1,4
 
@@ -66,8 +66,8 @@ def matrix(
         preset learned|paper: Default settings: tuned or as in the paper. `paper`, the default here, gives all methods
             settings of one kind; `learned` is tuned to learn despite the noise.
     Training:
-        protect A,B: Channels that get noise for every epsilon. Of methods without noise of their own, beside a run
-            without noise: gradient, embedding, embedding-batch.
+        protect A,B: Channels that get noise for every epsilon. They are gradient, embedding and embedding-batch, of
+            methods that add no noise themselves; a run without noise is shown too.
         defences A,B|all: Defences, separated by commas. Each on every method, beside a run without it; with settings as
             NAME:KEY=VALUE, such as sparsify:keep=0.1. A defence that promises an epsilon has one column for each of
             --epsilons.

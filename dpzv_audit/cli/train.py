@@ -47,7 +47,7 @@ def train(
         trials N: Trainings with different seeds, run together.
     Audit:
         no_controls: Skip the frozen-clients controls. They are frozen clients at the method's own server rate, and at
-            the best rate of a grid; a training of yours has only the majority class as its control.
+            the best rate of a grid; your training has only the majority class as its control.
         confidence X: Confidence of each bound. It holds for each interval too; between 0 and 1.
     Execution:
         resume: Continue an interrupted run of this command. Progress is saved after every epoch, with --system after

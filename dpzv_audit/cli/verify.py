@@ -110,7 +110,7 @@ class ReportFlags:
         for name, written in {"ledger": ledger, **vars(self), SUMMARY_VARIABLE: self.summary}.items():
             other = name if written is None else known.setdefault(_identity(written), name)
             if other != name:
-                raise InputError(f"which is also {other}; must be a file of its own", name, written)
+                raise InputError(f"which is also {other}; must be a separate file", name, written)
 
     @property
     def summary(self) -> Path | None:

@@ -52,8 +52,8 @@ def hints_of(identifiers: Collection[str], largest: Mapping[str, float], scaled:
         if numbers[most] >= UNLIKE * min(1.0, numbers[least]):
             between = "" if least == most else f" and {least!r} {numbers[least]:.2g}"
             hints.append(
-                f"numbers are used as they are, and {most!r} reaches {numbers[most]:.2g}{between}: on scales so far "
-                "from 1 clients often learn nothing; divide such columns by public constants (option ‹scales›, such "
+                f"numbers are used as they are, and {most!r} reaches {numbers[most]:.2g}{between}. On scales so far "
+                "from 1 clients often learn nothing: divide such columns by public constants (option ‹scales›, such "
                 f"as {most}={10.0 ** np.ceil(np.log10(numbers[most])):g})"
             )
     return tuple(hints)

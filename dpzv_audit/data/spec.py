@@ -279,7 +279,7 @@ class DataSpec:
         """
         source = self.source
         if source is None:
-            raise InputError(f"{self.name} has no folder of files of its own")
+            raise InputError(f"{self.name} has no folder of files")
         right = f"the folder that holds {source.folder}/ or {source.holds}"
         value = data_dir or os.environ.get(DATA_VARIABLE)
         if not value:

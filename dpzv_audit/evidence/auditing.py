@@ -254,7 +254,7 @@ def _of_mechanism(
         compute["not_kept"] = not_kept
     game: dict[str, Plain] = {
         "mechanism": path,
-        "canary": f"{own}: the worlds are its own",
+        "canary": f"{own}: the mechanism draws both data sets",
         "neighbours": own,
         "adversary": WHOEVER,
         "score": SCORES[scores.kind],
@@ -309,7 +309,7 @@ def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:
         trials.facts()
     except Undigested as why:
         if audit.resume:
-            raise InputError(f"‹resume›: what the mechanism depends on cannot be told: {why}") from None
+            raise InputError(f"‹resume›: the dependencies of the mechanism are not known: {why}") from None
         return replace(audit, folder=None), str(why)
     return audit, ""
 

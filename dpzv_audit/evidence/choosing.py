@@ -180,7 +180,7 @@ def _piloted(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store
             pilot=True,
         )
         who = f"client {setting.client}" if setting.adversary in ALONE else setting.adversary
-        stage = reporter(f"pilot of {spec.name}, {who}", spec.setup.rounds(spec, alone))
+        stage = reporter(f"trial run of {spec.name}, {who}", spec.setup.rounds(spec, alone))
         outcome = spec.mount(replace(alone, progress=continuous(stage)))
         return _tried(
             spec,
@@ -193,7 +193,7 @@ def _piloted(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store
 
     clients = "-".join(map(str, setting.parties))
     name = f"pilot-{spec.name}-{setting.adversary}-{clients}.json"
-    return once(store, name, Tried, pilot, again="its pilot is run again")
+    return once(store, name, Tried, pilot, again="its trial run is repeated")
 
 
 def _tried(spec: AttackSpec, setting: AttackSetting, **facts: object) -> Tried:

@@ -305,7 +305,7 @@ def noised(method: MethodSpec, config: TrainingConfig) -> ScalarConfig:
     protection = method.protection(config)
     rule = "which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound"
     if protection.draws:
-        why = method.games(config).why_not or "it states a release of its own, and games on scalars speak of DPZV's"
+        why = method.games(config).why_not or "its release is not that of DPZV, which games on scalars are about"
         missing = protection.not_released
         rule = f"states no release: {missing}" if missing else f"must be another: {why}"
     raise InputError(rule, "method", method.name)

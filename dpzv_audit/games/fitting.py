@@ -35,8 +35,8 @@ LEARNT = {
 }
 """Kinds of smooth fitted scores, the plainest first."""
 EXACT = {
-    "repeats": "values that repeat exactly, each by how often it came in either world",
-    "low bits": "what each number leaves on a coarse grid, by how often it came in either world",
+    "repeats": "values that repeat exactly, each by how often it came with and without the canary",
+    "low bits": "remainders on a coarse grid, by how often each came with and without the canary",
 }
 """Kinds of scores whose values are few: most runs say nothing, and some nearly all."""
 WORDS = {COLUMN: "one number of the view", **LEARNT, **EXACT}

@@ -123,11 +123,11 @@ def why_undefined(neighbours: str, canary: str, adversary: str, config: ScalarCo
         if config.sample_rate is None:
             return f"{RATE_FOLLOWS}: set sample_rate"
         if canary == "mislabelled":
-            return "a wrong label needs the record in both worlds"
+            return "a wrong label needs the record in both data sets"
     if neighbours == "zero-out" and canary != "worst-case":
         return "only of a worst-case canary is the contribution set to 0"
     if canary == "state" and adversary not in KNOWS_IDS:
-        return "without batch ids nobody knows which rounds do not contain the record"
+        return "without batch ids the rounds without the record are not known"
     return None
 
 

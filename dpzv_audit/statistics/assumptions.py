@@ -303,5 +303,5 @@ def dependence(inside: Floats, outside: Floats) -> str:
         return ""
     return (
         "the scores do not look independent: the same rows of both sides have a rank correlation of "
-        f"{correlation:.2f}. Of the estimators, clopper-pearson alone allows sides that depend on each other"
+        f"{correlation:.2f}. Only the estimator clopper-pearson allows sides that depend on each other"
     )

@@ -60,7 +60,7 @@ TestName = Literal["joint", "clopper-pearson", "gaussian", "curve"]
 
 ON_MEANS = 0.5
 """Share of the error of `gaussian` that goes to the means of scores which are Gaussian by construction."""
-TOO_FEW = f"none: fewer than {LEAST_A_SIDE} scores on a side leave nothing to test after a pilot"
+TOO_FEW = f"none: fewer than {LEAST_A_SIDE} scores on a side are too few to choose and test a threshold"
 _DEVIATES = np.linspace(-7.0, 7.0, 281)
 
 

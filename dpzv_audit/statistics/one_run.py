@@ -35,7 +35,7 @@ from .fixed import levels
 from .settings import AuditSettings, Proof
 from .thresholds import LEAST_A_SIDE, candidate_rates, pilot_size
 
-NONE = "none: too few scores to leave canaries after a pilot"
+NONE = "none: too few scores to choose and test a threshold"
 _SPREAD = 40.0
 _LARGEST = 700.0
 
@@ -383,7 +383,7 @@ def in_words(canaries: Canaries, rule: GuessRule, guesses: Guesses, settings: Au
     origin = "whose bits were coin flips" if settings.coin_flips else "drawn from both sides by fresh coin flips"
     return (
         f"guess {' and '.join(parts)}, chosen on a random pilot of {canaries.pilot_in.size} + "
-        f"{canaries.pilot_out.size} scores (in + out); {guesses.right} of {guesses.made} guesses right about the other "
+        f"{canaries.pilot_out.size} scores (in + out). {guesses.right} of {guesses.made} guesses right about the other "
         f"{guesses.canaries} canaries, {origin}, with the whole error {settings.error:.3g} spent on one test"
     )
 
@@ -446,7 +446,7 @@ def one_run_fdp(inside: Floats, outside: Floats, settings: AuditSettings) -> Pro
     """
     family = settings.family
     if family.blow_up is None:
-        raise InputError(f"one-run-fdp needs a curve that is its own inverse, {family.name} is none: use one-run")
+        raise InputError(f"one-run-fdp needs a curve that is its own inverse, which {family.name} is not: use one-run")
 
     def largest(guesses: Guesses, tolerance: float = _FINE) -> float:
         return largest_refuted_curve(guesses, family, settings.error, tolerance=tolerance)

@@ -140,7 +140,7 @@ def bet_on(
         claimed = [epsilon]
         rule = (
             f"bets on {inside.size:,} pairs, each side in a random order, each with a threshold and a stake chosen "
-            f"from those before it; refuting this claim at {_DESIGN_ERROR:g} takes {needed:,} pairs at least"
+            f"from those before it. Refuting this claim at {_DESIGN_ERROR:g} takes {needed:,} pairs at least"
         )
     grid = np.union1d(claims(inside.size, delta, 1.0 - errors[1]) if bound else [], claimed)
     best, _ = wealth_against(grid, inside, outside, delta=delta, confidence=1.0 - errors[0])
@@ -232,7 +232,7 @@ def sequential(inside: Floats, outside: Floats, settings: AuditSettings) -> Proo
         proved=test.proved(error),
         provable=test.provable(error),
         rule=f"bets on {test.n_in} pairs, each side in a random order, each with a threshold, direction, tail and "
-        f"stake chosen from the pairs before it; {len(test.claims)} claims from {test.claims[0]:g} to "
+        f"stake chosen from the pairs before it. {len(test.claims)} claims from {test.claims[0]:g} to "
         f"{test.claims[-1]:g}, each with the whole error {error:.3g}, the bound being the largest below which all are "
         "refuted",
         directions=2,
@@ -251,8 +251,8 @@ def sequential_gaussian(inside: Floats, outside: Floats, settings: AuditSettings
         family=GAUSSIAN,
         proved=test.proved(error),
         provable=test.provable(error),
-        rule=f"no threshold: likelihood of each of {test.n_in} pairs, each side in a random order, under what the "
-        f"pairs before it say, over the largest under the claim, with the whole error {error:.3g} on its ever "
+        rule=f"no threshold: the likelihood of each of {test.n_in} pairs, each side in a random order, over the "
+        f"largest under the claim. It is fitted on the pairs before; the whole error {error:.3g} is on its ever "
         f"reaching {1.0 / error:.3g}",
         directions=2,
         looks=max(test.n_in - ESTIMATED, 0),

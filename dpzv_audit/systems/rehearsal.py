@@ -57,8 +57,8 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
     if not system.random:
         if not _same(first.record, system.play(task, training_seed, "the rehearsal again").record):
             raise InputError(
-                f"{where} sent other messages when it was trained again with the same seed: its random numbers must "
-                "come from its seed and nothing stay of a training before, or it must state random = True"
+                f"{where} sent other messages when it was trained again with the same seed. Its random numbers must "
+                "come from its seed, and no state may stay between trainings; else state random = True"
             )
         order = stream(seed, Purpose.SYSTEM, 0, 1).permutation(task.records)
         next_class = (task.labels + 1) % task.classes
@@ -284,7 +284,7 @@ def _check_ids(first: Recording, other: Recording, changed: np.ndarray, where: s
                 late = f" in round {first.messages[start].round}" if start else ""
                 raise InputError(
                     f"{where} sent client {message.receiver} a gradient{late} that changed with labels of records "
-                    "which its ids do not name: ids must be places in task.labels, those of the batch in its order"
+                    "which its ids do not name. Use ids that are places in task.labels, those of the batch in its order"
                 )
         elif not np.array_equal(before, after):
             break

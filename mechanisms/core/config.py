@@ -116,7 +116,7 @@ class TrainingConfig(BaseModel):
         at_labels = [defence.name for defence in self.defences if defence.place == "labels"]
         yield len(at_labels) > 1, f"defences {' and '.join(at_labels)} both privatise labels, must be one of them"
         for defence in self.defences:
-            where = f"defence {defence.name} stands at each {defence.place} of a first-order round, which is none here"
+            where = f"defence {defence.name} stands at each {defence.place} of a first-order round, which it lacks"
             yield defence.place not in self.defended_at, f"{where}: the method must be split, vafl or compressed"
             if defence.place == "embedding":
                 padded = (

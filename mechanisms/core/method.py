@@ -32,7 +32,7 @@ _BLANK = {
     "transformer": None,
     "defences": (),
 }
-_NO_SCALARS = "the games are played on noised scalars, and there are none"
+_NO_SCALARS = "the games are played on noised scalars, which it does not send"
 
 
 class Stack(Protocol):
@@ -73,7 +73,7 @@ class Run(Protocol):
 def federation_of(run: Run) -> Federation:
     """Return the clients and the server of a run; `TypeError` for one whose parties are not the tool's own."""
     if not isinstance(run.federation, Federation):
-        raise TypeError(f"a {type(run).__name__} keeps no parties of its own")
+        raise TypeError(f"a {type(run).__name__} keeps no parties")
     return run.federation
 
 
@@ -232,7 +232,7 @@ class MethodSpec:
             self._check_behaviours(context.behaviours, len(data.features))
         for defence in config.defences:
             if defence.place not in config.defended_at:
-                rule = f"must be left out: it stands at each {defence.place} of a first-order round, which is none here"
+                rule = f"must be left out: it stands at each {defence.place} of a first-order round, which it lacks"
                 raise InputError(rule, "defence", defence.name)
         if config.defences and self.capabilities.simulated:
             # What clients send for a defence is of the run: its bytes count, and its observers see it.

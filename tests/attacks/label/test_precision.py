@@ -205,7 +205,7 @@ def test_rounding_after_the_sum_is_caught(seed):
     [
         ("split", {}, "it releases no noised scalar"),
         ("zoo-vfl", {}, "it releases no noised scalar"),
-        ("dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0}, "draws noise of its own"),
+        ("dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0}, "draws secret noise"),
     ],
 )
 def test_what_cannot_be_played_again_is_refused_in_one_line(method, options, reason):

@@ -166,6 +166,6 @@ def test_identifiers_and_raw_scales_get_a_hint(tmp_path):
         assert hint.endswith("leave it out (option drop)")
     (hint,) = hinted(tmp_path, {"amount": sparse, "paid": sparse // 10**5, **plain}, scales={"paid": 10.0})
     largest = f"'amount' reaches {max(sparse):.2g} and 'paid' 0.9"
-    assert hint.startswith(f"numbers are used as they are, and {largest}: on scales so far from 1 clients")
+    assert hint.startswith(f"numbers are used as they are, and {largest}. On scales so far from 1 clients")
     assert hint.endswith("(option scales, such as amount=1e+06)")
     assert hinted(tmp_path, {"amount": sparse // 10**4 - 50, **plain}) == []

@@ -260,7 +260,7 @@ def test_what_is_kept_is_not_taken_for_that_of_other_data(tmp_path, monkeypatch)
     kept = sorted((tmp_path / "audits").rglob("*"))
     assert audited(6, resume=False) == ("inconclusive", f"{tmp_path} holds more than 1 files")
     assert sorted((tmp_path / "audits").rglob("*")) == kept
-    with refused(r"resume: what the mechanism depends on cannot be told: .* more than 1 files"):
+    with refused(r"resume: the dependencies of the mechanism are not known: .* more than 1 files"):
         audited(6)
 
 

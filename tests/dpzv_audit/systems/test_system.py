@@ -334,7 +334,7 @@ def test_ids_that_name_other_records_are_refused(named):
     if named == "right":
         assert rehearsed(training).told_to([1]) == {"gradient"}
     else:
-        with refused(r"ids must be places in task\.labels, those of the batch in its order"):
+        with refused(r"Use ids that are places in task\.labels, those of the batch in its order"):
             rehearsed(training)
 
 

@@ -247,7 +247,7 @@ def test_noise_of_the_methods_own_comes_before(data):
     ids=str,
 )
 def test_methods_without_gradients_refuse_in_one_line(method, options):
-    with refused("defence sparsify stands at each gradient of a first-order round, which"):
+    with refused("defence sparsify stands at each gradient of a first-order round, which it lacks"):
         METHODS[method].configure(**options, defences={"name": "sparsify"})
 
 

@@ -170,7 +170,7 @@ def test_who_plays_a_training_again_does_not_know_its_draws():
     setting = AttackSetting(
         method=METHODS["dpzv"], config=config, dataset=load("digits"), adversary="all-but-one", trials=1
     )
-    assert "draws that nobody else knows" in attack_named("label_precision").needs.unmet(setting)
+    assert "privatised by secret draws" in attack_named("label_precision").needs.unmet(setting)
 
 
 def test_what_is_drawn_and_what_it_protects_is_said():
