@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .base.errors import AuditError, InputError
     from .base.findings import EmpiricalBound, EpsilonRange, Interval, UpperBound
     from .claims.api import ClaimVerdict, verify_claim
+    from .cli.functions import account, attack, audit, calibrate, hunt, matrix, train, verify
     from .data import load as load_dataset
     from .evidence.auditing import audit_result
     from .evidence.training import attack_result, attack_system, train_result
@@ -40,19 +41,27 @@ __all__ = [
     "Release",
     "UpperBound",
     "__version__",
+    "account",
+    "attack",
     "attack_result",
     "attack_system",
+    "audit",
     "audit_result",
     "audit_scores",
+    "calibrate",
     "delta_from_mu",
     "epsilon_from_mu",
+    "hunt",
     "load_dataset",
+    "matrix",
     "mu_from_epsilon",
     "sigma_from_paper",
     "sigma_sound",
     "tightest_sound",
+    "train",
     "train_result",
     "upper_bounds",
+    "verify",
     "verify_claim",
 ]
 
@@ -62,6 +71,7 @@ _HOMES = {
     ),
     "dpzv_audit.statistics.estimators": "audit_scores",
     "dpzv_audit.claims.api": "ClaimVerdict verify_claim",
+    "dpzv_audit.cli.functions": "account attack audit calibrate hunt matrix train verify",
     "dpzv_audit.data": "load_dataset",
     "dpzv_audit.base.errors": "AuditError InputError",
     "dpzv_audit.evidence.auditing": "audit_result",

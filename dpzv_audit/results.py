@@ -841,6 +841,7 @@ class VerifyResult(Result):
     claims: list[ClaimResult]
     command_line: list[str] | None = None
     versions: dict[str, str | None] = {}
+    run: str | None = None
 
 
 class PlantedRow(Part):

@@ -22,6 +22,7 @@ from .flags import GIVEN, RUNNING, said
 FAILED = 3
 CHECK = "--check"
 """The flag of `verify` that checks what others may have written."""
+USAGE_ERROR: type[Exception]
 (USAGE_ERROR,) = (kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """The exception for what the user mistyped, by its name: typer's own, or click's before typer 0.26."""
 COMPLETION = {
@@ -174,7 +175,7 @@ def _report(error: BaseException) -> int:
 def _explained(error: BaseException) -> tuple[int, str]:
     """Return the exit code and the message of an error; no message for an unexpected one."""
     if isinstance(error, USAGE_ERROR):
-        return 2, f"error: {one_line(_mistake(error))}"
+        return 2, f"error: {one_line(mistake(error))}"
     match error:
         case AuditError():
             kind = "interrupted; " if isinstance(error, Interrupted) else "error: "
@@ -194,7 +195,7 @@ def _explained(error: BaseException) -> tuple[int, str]:
     return FAILED, ""
 
 
-def _mistake(error: Any) -> str:
+def mistake(error: Any) -> str:
     """Return typer's message, with the value that was given where it leaves it out, and near flags alone suggested."""
     if hasattr(error, "possibilities") and hasattr(error, "option_name"):
         # Of those that begin as the mistake does typer gives three at most, and may leave out some of them.

@@ -134,7 +134,7 @@ def _show(
 ) -> None:
     """Print a release in words, its bounds as a table for each relation, what they mean, and the run folder."""
     # What is printed has never had the schema and the command line that the file begins with.
-    output.result(result.model_dump(include={"release", "bounds", "explanations", "run"}, exclude_unset=True))
+    output.result(result.model_dump(include={"release", "bounds", "explanations", "run"}, exclude_unset=True), result)
     if output.quiet and result.run is None:
         for line in view.tightest(bounds):
             output.answer(line)
@@ -194,7 +194,7 @@ def calibrate(
         if solve != "sigma" and template.participations is not None:
             raise InputError("but --method plans its rounds: solve for sigma, or give numbers", "solve", solve)
     answer = solved(template, unknown=solve, epsilon=epsilon, delta=delta, adversary=adversary, neighbours=neighbours)
-    output.result({"schema": "dpzv-audit/calibrate/1", "calibration": answer})
+    output.result({"schema": "dpzv-audit/calibrate/1", "calibration": answer}, answer)
     if answer.warning is not None:
         typer.echo(f"dpzv-audit: warning: {answer.warning}", err=True)
     target = f"epsilon = {epsilon:g}, delta = {delta:g} against the {adversary} ({neighbours})"

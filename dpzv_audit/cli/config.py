@@ -26,6 +26,8 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "boolean": (bool, "true or false"),
 }
 """Types of TOML that options take, by what typer calls the option's, and in words; all others are text."""
+_IN_PYTHON = {"a table": "a dictionary", "text in quotes": "text", "true or false": "True or False"}
+"""What Python calls things of TOML."""
 
 
 class Spelled(float):
@@ -41,12 +43,25 @@ class Spelled(float):
 
 
 @dataclass(frozen=True)
-class _Key:
-    """The value of a key, and its place in words: file and line."""
+class Key:
+    """The value of a key, and its place in words: file and line; "" for a keyword of a Python function."""
 
     name: str
     value: Any
-    place: str
+    place: str = ""
+
+    def wrong(self, right: str, name: str = "", value: object = ...) -> InputError:
+        """Return an error that shows the value, or another below the key, and says what would be right."""
+        shown = self.value if value is ... else value
+        text = _shown(shown) if self.place else _cut(repr(shown))
+        for toml, python in () if self.place else _IN_PYTHON.items():
+            right = right.replace(toml, python)
+        return InputError(f"{self.where}{name or self.name} is {text}, must be {right}")
+
+    @property
+    def where(self) -> str:
+        """Return the place as a message begins with it."""
+        return f"{self.place}: " if self.place else ""
 
 
 def _file_named(words: Sequence[str]) -> tuple[slice, str]:
@@ -82,17 +97,13 @@ def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[st
         parameter = known.get(key.name)
         if parameter is None:
             raise _unknown(key, " ".join(called), [*known, *groups[()]])
+        own: set[str] = set()
         if parameter.metavar == PAIR and isinstance(key.value, dict):
             own = set(map(key_of, parsed.get(parameter.name) or ()))
             own |= overruled if parameter.name == "settings" else set()
-            spelled = _of_pairs(parameter, key, own)
         elif _is_given(parsed.get(parameter.name)) or (parameter.name in overruled):
             continue
-        else:
-            spelled = _of_values(parameter, key)
-        for flag, words in spelled:
-            if any("\0" in word for word in words):
-                raise InputError(f"{key.place}: {key.name} holds a NUL character, which no command line can")
+        for flag, words in spelled(parameter, key, own):
             if parameter.param_type_name == "argument":
                 arguments += words
                 continue
@@ -107,7 +118,7 @@ def expanded(command: Any, ctx: Any, args: list[str], groups: Groups) -> list[st
     return [*args[: place.start], *arguments, *options, *args[place.stop :]]
 
 
-def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[_Key]:
+def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[Key]:
     """Return the keys of a file that are for a command: those outside of tables, then those of the command's own.
 
     A key of the command's table stands in the place of the same one outside; tables of KEY=VALUE options are joined.
@@ -120,7 +131,7 @@ def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[_Key]:
         ) from None
     table: Any = parsed_toml(text, str(path), parse_float=Spelled)
     lines = key_lines(text)
-    keys: dict[str, _Key] = {}
+    keys: dict[str, Key] = {}
     around: tuple[str, ...] = ()
     while isinstance(table, dict):
         here: dict[str, str] = {}
@@ -134,7 +145,7 @@ def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[_Key]:
             here[name] = spelled
             before = keys[name].value if name in keys else None
             joined = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
-            keys[name] = _Key(name, joined, place)
+            keys[name] = Key(name, joined, place)
         if around == tuple(command):
             break
         word = command[len(around)]
@@ -158,8 +169,20 @@ def _is_given(value: object) -> bool:
     return value is True or (isinstance(value, str | tuple | list) and len(value) > 0)
 
 
-def _of_values(parameter: Any, key: _Key) -> Iterator[tuple[str, list[str]]]:
-    """Yield the flag and the words that give an option, or an argument, the value of a key; a list gives several."""
+def spelled(parameter: Any, key: Key, without: Collection[str] = ()) -> Iterator[tuple[str, list[str]]]:
+    """Yield the flag and the words that give an option, or an argument, the value of a key.
+
+    For a table of KEY=VALUE options they are of each entry but of those `without` which it is.
+    """
+    pairs = parameter.metavar == PAIR and isinstance(key.value, dict)
+    for flag, words in _of_pairs(parameter, key, without) if pairs else _of_values(parameter, key):
+        if any("\0" in word for word in words):
+            raise InputError(f"{key.where}{key.name} holds a NUL character, which no command line can")
+        yield flag, words
+
+
+def _of_values(parameter: Any, key: Key) -> Iterator[tuple[str, list[str]]]:
+    """Yield the flag with the words of a value; a list gives several."""
     several = getattr(parameter, "multiple", False) or parameter.nargs != 1
     flag = parameter.opts[0]
     for value in key.value if several and isinstance(key.value, list) else [key.value]:
@@ -167,7 +190,7 @@ def _of_values(parameter: Any, key: _Key) -> Iterator[tuple[str, list[str]]]:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             words = f"a table, or text such as '{PAIR}'" if parameter.metavar == PAIR else words
             words += ", or a list of such" if several else ""
-            raise InputError(f"{key.place}: {key.name} is {_shown(value)}, must be {words}")
+            raise key.wrong(words, value=value)
         word = value.text if isinstance(value, Spelled) else str(value)
         if parameter.param_type_name == "argument":
             yield flag, [word]
@@ -177,7 +200,7 @@ def _of_values(parameter: Any, key: _Key) -> Iterator[tuple[str, list[str]]]:
             yield flag, [flag]
 
 
-def _of_pairs(parameter: Any, key: _Key, without: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+def _of_pairs(parameter: Any, key: Key, without: Collection[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield the flag with the key, and the words, of each entry of a table, but of those `without` which it is."""
     flag = parameter.opts[0]
     for name, value in _flat(key.value):
@@ -194,7 +217,7 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
             yield f"{before}{name}", value
 
 
-def _json_or_word(key: _Key, name: str, value: Any) -> str:
+def _json_or_word(key: Key, name: str, value: Any) -> str:
     """Return a value as KEY=VALUE spells it: JSON, or a word that JSON does not read as something else."""
     if isinstance(value, Spelled) and math.isfinite(value):
         return value.text
@@ -203,8 +226,7 @@ def _json_or_word(key: _Key, name: str, value: Any) -> str:
     try:
         return json.dumps(value)
     except TypeError:
-        right = "must be a number, text, true, false or a list"
-        raise InputError(f"{key.place}: {name} is {_shown(value)}, {right}") from None
+        raise key.wrong("a number, text, true, false or a list", name, value) from None
 
 
 def _is_json(text: str) -> bool:
@@ -223,11 +245,14 @@ def _shown(value: object) -> str:
         return "a table"
     if isinstance(value, bool):
         return str(value).lower()
-    text = repr(value) if isinstance(value, str | list) else str(value)
+    return _cut(repr(value) if isinstance(value, str | list) else str(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _unknown(key: _Key, command: str, known: Collection[str]) -> InputError:
+def _unknown(key: Key, command: str, known: Collection[str]) -> InputError:
     near = nearest(key.name, known)
     cure = f"did you mean {near}?" if near else f"must be an option of {command}, see dpzv-audit {command} --help"
     return InputError(f"{key.place}: unknown key {key.name}, {cure}")

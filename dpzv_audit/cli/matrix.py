@@ -18,10 +18,10 @@ from ..base.findings import STRONGEST
 from ..base.loading import importable
 from ..base.store import hold, private_folder, write_atomically
 from ..results import Cell, CellKey
-from ..runs import environment, json_text
+from ..runs import json_text
 from .flags import CellFlags, Count, takes
 from .options import DataFlags, load_data
-from .output import Answered, choose_device, repeatable_command_line, table_of
+from .output import Answered, choose_device, environment_of_run, repeatable_command_line, table_of
 from .summary import refuse_failed
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _finish(output: Answered, folder: Path, outcomes: "Sequence[Outcome]", datas
     stored = result.with_command_line(repeatable_command_line())
     private_folder(folder)  # cells that failed leave no folder, and all may have
     write_atomically(folder / "result.json", json_text(stored))
-    write_atomically(folder / "environment.json", json_text(environment()))
+    write_atomically(folder / "environment.json", json_text(environment_of_run()))
     write_report(folder)
     failed = [outcome.cell for outcome in outcomes if outcome.cell.state == "failed"]
     # The report names all.

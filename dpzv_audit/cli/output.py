@@ -3,8 +3,9 @@
 import json
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Result)
 Saved = AttackResult | TrainResult | AuditResult | PlantedResult | MatrixResult | AttacksResult
 Files = Mapping[str, str | bytes]
+TAKES_RESULT: ContextVar[Callable[[object], None] | None] = ContextVar("TAKES_RESULT", default=None)
+"""Takes the result of a command that is called as a Python function, in the place of stdout (`cli.functions`)."""
 GO_ON = "the same command with --resume goes on from there"
 
 
@@ -120,9 +123,15 @@ class Output:
         if not self.as_json:
             typer.echo(str(path))
 
-    def result(self, value: Any) -> None:
-        """Print `value` as the one JSON object of `--json`; does nothing without it."""
-        if self.as_json:
+    def result(self, value: Any, model: object = None) -> None:
+        """Print `value` as the one JSON object of `--json`; does nothing without it.
+
+        A Python function gets the `model` that `value` is made of instead, by default `value` itself.
+        """
+        take = TAKES_RESULT.get()
+        if take is not None:
+            take(value if model is None else model)
+        elif self.as_json:
             text = json.dumps(to_jsonable(value), indent=2, allow_nan=False)
             sys.stdout.write(f"{inert_json(text)}\n")
 
@@ -175,7 +184,7 @@ class Answered(Output):
 
         With `--verbose` its `tables`, sentences and `details` follow.
         """
-        self.result({**saved.to_json(), **(measured or {})})
+        self.result({**saved.to_json(), **(measured or {})}, saved)
         if isinstance(saved, PlantedResult):
             self.tell(*tables, words=[saved.sentence])
             self.path(saved.run)
@@ -322,6 +331,12 @@ def save(result: R, run: OutFlags, *words: str, files: Files | None = None, repo
     return stored.model_copy(update={"run": str(folder)})
 
 
+def environment_of_run() -> dict[str, object]:
+    """Return the environment of a run folder; that of a Python function has the command line that does the same."""
+    called = TAKES_RESULT.get() is not None
+    return environment(["dpzv-audit", *GIVEN.get()] if called else None)
+
+
 def write_folder(
     stored: object,
     run: OutFlags,
@@ -335,7 +350,7 @@ def write_folder(
     Nothing is left behind if anything fails.
     """
     with write_run(run.out, run_name(*words, seed=run.seed)) as folder:
-        written = {RESULT_FILE: stored, "environment.json": environment(), **(files or {})}
+        written = {RESULT_FILE: stored, "environment.json": environment_of_run(), **(files or {})}
         for file, content in written.items():
             folder.write(file, content)
         if report:

@@ -328,7 +328,8 @@ def _verify(
     cached = [entry.placed.name for entry in runs if entry.cached]
     unkept = {} if keeping.no_cache else {entry.placed.name: entry.unkept for entry in runs if entry.unkept}
     extra = {"measured": costs, "run": str(folder), "cached": cached, "not_cached": unkept}
-    output.result({**result.to_json(), **extra, "out_of_reach": out_of_reach})
+    stored = result.model_copy(update={"run": str(folder)})
+    output.result({**result.to_json(), **extra, "out_of_reach": out_of_reach}, stored)
     notes = dict.fromkeys(cached, "from the cache") | {name: f"not cached: {why}" for name, why in unkept.items()}
     output.show(result)
     if cached:

@@ -8,6 +8,7 @@ import pytest
 DRAWING = "torch matplotlib sklearn"
 LIGHT = {
     "import dpzv_audit; dpzv_audit.__version__": f"{DRAWING} numpy scipy pydantic",
+    "import dpzv_audit; dpzv_audit.attack; dpzv_audit.account": DRAWING,
     "import dpzv_audit.accounting": f"{DRAWING} scipy.stats prv_accountant",
     "from dpzv_audit.statistics import estimators": f"{DRAWING} scipy.stats scipy.optimize prv_accountant pydantic",
     "from dpzv_audit.statistics.estimators import ESTIMATORS as E, audit_scores\n"
