@@ -166,8 +166,8 @@ class Output:
 class Answered(Output):
     """Output of a command that judges: an answer of about 15 lines.
 
-    Options:
-        verbose: Print every table and sentence below the answer.
+    Output:
+        verbose: Print all tables and sentences too.
     """
 
     verbose: bool = False
