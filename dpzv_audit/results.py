@@ -875,34 +875,61 @@ class PlantedGame(Part):
 
 
 class PlantedResult(Result):
-    """The result of `audit mechanism planted:NAME`, which has no report."""
+    """The result of `audit mechanism planted:NAME`."""
 
     SCHEMA = "dpzv-audit/planted/1"
+    KIND = "Check of the audit on planted mechanisms"
 
-    method: str
-    rows: list[PlantedRow]
-    sentence: str
-    confidence: Number
-    seed: StrictInt
-    versions: dict[str, str | None]
+    method: str = "planted"
+    rows: list[PlantedRow] = []
+    sentence: str = ""
+    confidence: Number | None = None
+    seed: StrictInt | None = None
+    versions: dict[str, str | None] = {}
     command_line: list[str] | None = None
     run: str | None = None
+
+
+class AccountFigures(Part):
+    """Numbers of the figures of `account`: epsilon by rounds, and trade-off curves over `alpha`, by name."""
+
+    rounds: dict[str, list[tuple[Whole, Number]]] = {}
+    tradeoff: dict[str, Curve] = {}
 
 
 class AccountResult(Result):
-    """The result of `account`, which has no report: a release, what accountants say of it, and its figures' numbers."""
+    """The result of `account`: a release in numbers and in `sentences`, and what every accountant says of it.
+
+    `privacy` has the claim, where there is one, and the bounds against the adversary and under the relation that the
+    page is about: those of the claim, else the first that were asked for. `bounds` are those of all.
+    """
 
     SCHEMA = "dpzv-audit/account/1"
+    KIND = "Upper bounds on epsilon"
 
     command_line: list[str] | None = None
-    release: dict[str, object]
-    bounds: list[Upper]
+    method: str = ""
+    release: dict[str, object] = {}
+    sentences: list[str] = []
+    privacy: Privacy = Privacy()
+    bounds: list[Upper] = []
     explanations: list[str] = []
-    figures: dict[str, object] = {}
+    figures: AccountFigures = AccountFigures()
+    versions: dict[str, str | None] = {}
     run: str | None = None
 
 
-Reported = AttackResult | AttacksResult | TrainResult | AuditResult | ScoresResult | MatrixResult | VerifyResult
+Reported = (
+    AttackResult
+    | AttacksResult
+    | TrainResult
+    | AuditResult
+    | ScoresResult
+    | MatrixResult
+    | VerifyResult
+    | PlantedResult
+    | AccountResult
+)
 """The results that have a report."""
 REPORTED: Mapping[str, type[Reported]] = {model.SCHEMA: model for model in get_args(Reported)}
 """Their models by schema."""

@@ -8,7 +8,7 @@ from dpzv_audit.base import rounding
 from dpzv_audit.base.findings import ADVERSARIES
 from dpzv_audit.results import Reported
 
-from . import curves, figures, head, matrix, measured, risk, text, verdicts, verification
+from . import curves, figures, head, matrix, measured, risk, tabular, text, verdicts, verification
 from .document import Report, Tile
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for module in (curves, figures, head, matrix, measured, risk, verdicts, verification):
+    for module in (curves, figures, head, matrix, measured, risk, tabular, verdicts, verification):
         made.globals[module.__name__.rpartition(".")[2]] = module
     made.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile, "rounding": rounding}
     made.tests["sound_at"] = measured.is_sound_at

@@ -109,7 +109,7 @@ def settings_of(result: Result) -> dict[str, Row]:
     tables = {
         "The run": {key: value for key, value in run.items() if value is not None},
         "Configuration": values.get("config", {}),
-        "The release that was accounted": values.get("privacy", {}).get("release", {}),
+        "The release that was accounted": values.get("release") or values.get("privacy", {}).get("release", {}),
         "The attack's setting": values.get("attack_setting", {}),
         "Data files (SHA-256)": digests,
         "Versions": values.get("versions", {}),

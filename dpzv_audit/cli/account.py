@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -15,12 +15,16 @@ from ..accounting.release import NEIGHBOURS
 from ..base.errors import InputError
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound, to_jsonable
 from ..base.rounding import down, up
-from ..results import AccountResult
+from ..results import AccountResult, Privacy
+from ..runs import versions
 from . import account_view as view
 from .flags import DEFAULT_DELTA, OutFlags, Positive, flags_given, refuse, takes
 from .output import Output, print_table, save
 from .releases import ReleaseFlags, others
 from .summary import sentence_of
+
+if TYPE_CHECKING:
+    from mechanisms.core.method import Protection
 
 BOTH = "either holds: of labels, and of the noise on what is computed from private ones; not their sum"
 
@@ -68,7 +72,7 @@ def account(
     Output:
         explain: Print each formula with numbers and source.
         documentation: Print all rules as Markdown, and nothing else. The rules say what a bound rests on in every case.
-        out DIR: Folder that receives the result and its figures.
+        out DIR: Write a run folder with a report into DIR. Without it nothing is written.
     """
     if documentation:
         other = flags_given(ctx).keys() - {"quiet", "table"}
@@ -82,10 +86,11 @@ def account(
     if of.has_defence:
         why = "does not go with --defence, whose epsilon is of labels that are privatised once, whatever follows"
         own = () if of.method else ("sigma", "epsilon")
-        refuse(flags_given(ctx), ("noise_multiplier", *own, "also", "fast", "explain", "out"), why)
-        _account_labels(of, adversaries, relations, output)
+        refuse(flags_given(ctx), ("noise_multiplier", *own, "also", "fast", "explain"), why)
+        _account_labels(of, adversaries, relations, out, output)
         return
     of.refuse_unused()
+    protection = None
     if of.method is None:
         delta = of.delta or DEFAULT_DELTA
         claimed = of.epsilon
@@ -93,23 +98,62 @@ def account(
     else:
         if noise_multiplier is not None:
             raise InputError("but --method decides it: use --set or --sigma", "noise_multiplier", noise_multiplier)
-        release, claimed, delta = of.of_method()
+        release, claimed, protection = of.of_method()
+        delta = protection.delta
     parts = others(release, also)
     whole = Composition(parts) if also else release
     bounds = upper_bounds(whole, delta=delta, adversaries=adversaries, neighbours=relations, fast=fast)
-    result = AccountResult(release=to_jsonable(whole), bounds=bounds)
-    if explain:
-        result = result.model_copy(update={"explanations": view.explained(whole, bounds)})
-    if out is not None:
-        figures, drawings = view.figures(of.method, whole, bounds, fast=fast)
-        kept = result.model_copy(update={"figures": figures})
-        result = save(kept, OutFlags(out=out, seed=of.seed), "account", of.method or "", files=drawings, report=False)
     sentences = [sentence_of("release", release, delta, None if n else claimed) for n, release in enumerate(parts)]
-    _show(output, result, bounds, sentences, parts)
+    # What is claimed is of the one release that the flags describe.
+    epsilon = None if also else claimed if protection is None else protection.epsilon
+    result = AccountResult(
+        method=of.method or "",
+        release=to_jsonable(whole),
+        sentences=sentences,
+        privacy=_privacy(bounds, epsilon, protection),
+        bounds=bounds,
+        **({"explanations": view.explained(whole, bounds)} if explain else {}),
+        versions=versions(),
+    )
+    if out is not None:
+        drawn = result.model_copy(update={"figures": view.figures(whole, bounds, fast=fast)})
+        result = save(drawn, OutFlags(out=out, seed=of.seed), "account", result.method)
+    _show(output, result, parts)
+
+
+def _privacy(bounds: Sequence[UpperBound], claimed: float | None, protection: "Protection | None") -> Privacy:
+    """Return the bounds against the adversary that is meant, and the verdict on a claim.
+
+    That is the adversary whom a method's noise faces, or a client; the first that was asked for where it was not.
+    """
+    from ..evidence.verdict import Theory, on_privacy
+
+    adversary = "client" if protection is None else protection.faced
+    neighbours = "replace-label" if protection is None else protection.neighbours
+    meant = [bound for bound in bounds if (bound.adversary, bound.neighbours) == (adversary, neighbours)]
+    first = (meant or bounds)[0]
+    own = [bound for bound in bounds if (bound.adversary, bound.neighbours) == (first.adversary, first.neighbours)]
+    theory = Theory(applies=True, bounds=tuple(own))
+    privacy = Privacy(
+        claimed=claimed,
+        upper=theory.upper,
+        gap=theory.gap or None,
+        delta=first.delta,
+        adversary=first.adversary,
+        neighbours=first.neighbours,
+        bounds=own,
+        gap_explanations=Theory(applies=True, bounds=tuple(bounds)).explanations,
+        not_audited="the bounds are on what is stated here, and nothing was run",
+    )
+    return on_privacy(privacy, theory=True, stated=protection is None)
 
 
 def _account_labels(
-    of: ReleaseFlags, adversaries: Sequence[AdversaryName], relations: Sequence[NeighbourRelation], output: Output
+    of: ReleaseFlags,
+    adversaries: Sequence[AdversaryName],
+    relations: Sequence[NeighbourRelation],
+    out: Path | None,
+    output: Output,
 ) -> None:
     """Account for labels that a defence privatises, and for the noise on what is computed from private ones."""
     labels, noise, delta = of.of_labels()
@@ -121,25 +165,29 @@ def _account_labels(
         sentences.append(f"A private label moves with its own record's alone, so that a bound of {BOTH}.")
     elif of.epsilon is not None or of.sigma is not None:
         sentences.append(f"Noise of {of.method} is not counted: {MOVED}.")
-    result = AccountResult(release=to_jsonable(labels), bounds=bounds)
-    _show(output, result, bounds, sentences, () if noise is None else (noise,))
+    result = AccountResult(
+        method=of.method or "",
+        release=to_jsonable(labels),
+        sentences=sentences,
+        privacy=_privacy(bounds, None, None),
+        bounds=bounds,
+        versions=versions(),
+    )
+    if out is not None:
+        result = save(result, OutFlags(out=out, seed=of.seed), "account", result.method)
+    _show(output, result, () if noise is None else (noise,))
 
 
-def _show(
-    output: Output,
-    result: AccountResult,
-    bounds: Sequence[UpperBound],
-    sentences: Sequence[str],
-    parts: Sequence[Release],
-) -> None:
+def _show(output: Output, result: AccountResult, parts: Sequence[Release]) -> None:
     """Print a release in words, its bounds as a table for each relation, what they mean, and the run folder."""
     # What is printed has never had the schema and the command line that the file begins with.
     output.result(result.model_dump(include={"release", "bounds", "explanations", "run"}, exclude_unset=True), result)
+    bounds = result.bounds
     if output.quiet and result.run is None:
         for line in view.tightest(bounds):
             output.answer(line)
     console = output.console
-    for sentence in sentences:
+    for sentence in result.sentences:
         console.print(sentence, soft_wrap=True)
     for relation in dict.fromkeys(bound.neighbours for bound in bounds):
         console.print()

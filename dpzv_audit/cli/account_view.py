@@ -8,14 +8,13 @@ from typing import TypeVar
 import numpy as np
 from rich.table import Table
 
-from reports.curves import curves_figure, rounds_figure
-
 from ..accounting import Release, epsilon_delta_tradeoff, gaussian_tradeoff, tightest_sound, upper_bounds
 from ..accounting.bounds import meanings
 from ..accounting.explain import SERVER_ASSUMPTIONS, explain
 from ..accounting.release import AnyRelease
 from ..base.findings import AdversaryName, UpperBound
 from ..base.rounding import up
+from ..results import AccountFigures
 from .output import table_of
 
 K = TypeVar("K", bound=Hashable)
@@ -132,28 +131,14 @@ def explained(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
     return explanations
 
 
-def figures(
-    method: str | None, whole: AnyRelease, bounds: Sequence[UpperBound], *, fast: bool
-) -> tuple[dict[str, object], dict[str, str]]:
-    """Return the numbers of the figures on the first relation, and the drawings by file, those that show anything."""
+def figures(whole: AnyRelease, bounds: Sequence[UpperBound], *, fast: bool) -> AccountFigures:
+    """Return the numbers of the figures on the first relation: epsilon by rounds, and trade-off curves."""
     relation = bounds[0].neighbours
-    delta = bounds[0].delta
-    ask = partial(upper_bounds, delta=delta, neighbours=[relation], fast=fast)
+    ask = partial(upper_bounds, delta=bounds[0].delta, neighbours=[relation], fast=fast)
     shown = [bound for bound in bounds if bound.neighbours == relation]
     alpha = [i / 200.0 for i in range(201)]
-    by_alpha = _curves(whole, shown, alpha, ask)
     lines = _rounds_lines(whole, list(_by_adversary(bounds)), ask) if isinstance(whole, Release) else {}
-    subject = f"{method or 'one channel'}, {relation}, delta {delta:g}"
-    drawings = {
-        "epsilon-rounds.svg": rounds_figure(lines, subject=subject, strong=_strong(lines)),
-        "trade-off.svg": curves_figure(alpha, by_alpha, subject=subject, strong=_strong(by_alpha)),
-    }
-    numbers = {"rounds": lines, "tradeoff": {"alpha": alpha, **by_alpha}}
-    return numbers, {name: drawing for name, drawing in drawings.items() if drawing}
-
-
-def _strong(lines: Iterable[str]) -> str:
-    return next((name for name in lines if "client" in name), "")
+    return AccountFigures(rounds=lines, tradeoff={"alpha": alpha, **_curves(whole, shown, alpha, ask)})
 
 
 def _rounds_lines(

@@ -360,7 +360,7 @@ def _planted(name: str, plan: "AuditPlan", game: GameFlags, output: Answered) ->
         chosen = [planted_named(name, field="planted:NAME", also=("all",))]
     with output.progress(plan.folder) as reporter:
         result = planted_result(chosen, replace(plan, reporter=reporter), runs=game.runs, seed=game.seed)
-    saved = save(result, game, "audit", result.method, files={"table.md": planted_markdown(result)}, report=False)
+    saved = save(result, game, "audit", result.method, files={"table.md": planted_markdown(result)})
     output.finish(saved, planted_table(result))
     rows = result.rows
     if not all(row.as_expected for row in rows):

@@ -19,6 +19,7 @@ from .options import DataFlags, choose, configure, defences_given, parsed_settin
 if TYPE_CHECKING:
     from mechanisms import MethodSpec, TrainingConfig
     from mechanisms.core.context import Deployment
+    from mechanisms.core.method import Protection
 
 _NO_FLAG = ("noise", "secret_batches")
 """What follows from how a training of this package is made."""
@@ -164,8 +165,8 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
             )
         return multiplier * sensitivities.pop()
 
-    def of_method(self) -> tuple[Release, float | None, float]:
-        """Return a method's release, the epsilon that theorem 5.1 gave its noise for (else None), and its delta.
+    def of_method(self) -> "tuple[Release, float | None, Protection]":
+        """Return a method's release, the epsilon that theorem 5.1 gave its noise for (else None), and its protection.
 
         A `dataset_size` takes the place of the data set's, which then is not loaded. Raises `InputError` for a flag
         that the method decides itself, and for a method that adds no noise.
@@ -185,7 +186,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         scalars = scalar_config(method, config)
         protection = method.protection(config)
         by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
-        return releases[0], protection.epsilon if by_theorem else None, protection.delta
+        return releases[0], protection.epsilon if by_theorem else None, protection
 
     def _deployed(self) -> "tuple[MethodSpec, TrainingConfig, Deployment]":
         """Return the method, its configuration, and on how many records by how many clients it is trained."""

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import shlex
 from statistics import NormalDist
 from xml.etree import ElementTree
 
@@ -262,7 +263,92 @@ SCORES = {
     "meaning": MARK + "at delta = 1e-05, epsilon is at least 2.137 with 95% confidence.",
 }
 
-RESULTS = {"attack": ATTACK, "train": TRAIN, "audit": AUDIT, "audit-scores": SCORES}
+
+def planted_row(name, *, claimed, lower, upper, verdict, expected):
+    """Return a planted mechanism that was audited in one game."""
+    estimator = privacy()["estimators"][0] | {"epsilon_lower": lower, "confidence": 0.95}
+    return {
+        "name": name,
+        "bug": "noise drawn after seeding the generator with the direction's seed, which is logged",
+        "adversary": "client",
+        "neighbours": "replace-label",
+        "score": "sum of the scalars of batches with the canary",
+        "runs": 10_000,
+        "claimed": claimed,
+        "delta": 1e-5,
+        "empirical_lower": lower,
+        "upper": upper,
+        "gap": None if upper else "unbounded-participation",
+        "expected": expected,
+        "verdict": verdict,
+        "as_expected": verdict in expected,
+        "games": {"the game": {"empirical_lower": lower, "estimators": [estimator]}},
+    }
+
+
+PLANTED = {
+    "schema": "dpzv-audit/planted/1",
+    "method": "planted",
+    "rows": [
+        planted_row("noise-over-b", claimed=1.0, lower=71.482, upper=1.0, verdict="refuted", expected=["refuted"]),
+        planted_row("repeated-record", claimed=1.0, lower=8.0183, upper=None, verdict="refuted", expected=["refuted"]),
+        planted_row("joint-zo-state", claimed=0.5, lower=0.0, upper=0.5, verdict="supported", expected=["supported"]),
+        planted_row(
+            "paper-secret-ids",
+            claimed=1.0,
+            lower=0.1968,
+            upper=1.0069,
+            verdict="overclaimed",
+            expected=["overclaimed", "supported"],
+        ),
+    ],
+    "sentence": MARK + "4 of 4 mechanisms got the verdict they must get.",
+    "confidence": 0.95,
+    "seed": 0,
+    "versions": ATTACK["versions"],
+    "command_line": ["dpzv-audit", "audit", "mechanism", "planted:all"],
+}
+
+UNAUDITED = ("empirical_lower", "estimators", "confidence", "release")
+
+ACCOUNT = {
+    "schema": "dpzv-audit/account/1",
+    "command_line": shlex.split("dpzv-audit account --batch-size 128 --dataset-size 60000 --epsilon 1 --delta=1e-5"),
+    "method": "",
+    "release": {"batch_size": 128, "dataset_size": 60_000, "rounds": 46_900, "sigma": 0.18594, "ids": "secret"},
+    "sentences": [MARK + "46900 scalars, B = 128 of D = 60000 (shuffled), C = 10, sigma = 0.18594 (theorem 5.1)."],
+    "privacy": judged(
+        {key: value for key, value in privacy().items() if key not in UNAUDITED}
+        | {"bounds": privacy()["bounds"][:2], "not_audited": "nothing was run"}
+    ),
+    "bounds": [
+        *privacy()["bounds"],
+        bound("gdp-exact", "server", None, sound=False, gap="unprotected-channel"),
+        bound("gdp-exact", "client", (2.5761, 2.5765, 2.5769), neighbours="zero-out", mu=0.62911),
+    ],
+    "explanations": ["gdp-exact, replace-label, against client: epsilon <= 5.813", "    mu = 2 C sqrt(k) / (B sigma)"],
+    "figures": {
+        "rounds": {
+            "theorem 5.1, as claimed": [[1, 0.00462], [46_900, 1.0]],
+            "client, colluding-clients": [[1, 0.1171], [469, 4.021], [46_900, 5.8127]],
+        },
+        "tradeoff": {
+            "alpha": tradeoff()["alpha"],
+            "theorem 5.1, as claimed": gaussian_curve(0.2676, tradeoff()["alpha"]),
+            "client, colluding-clients": gaussian_curve(1.3268, tradeoff()["alpha"]),
+        },
+    },
+    "versions": ATTACK["versions"],
+}
+
+RESULTS = {
+    "attack": ATTACK,
+    "train": TRAIN,
+    "audit": AUDIT,
+    "audit-scores": SCORES,
+    "planted": PLANTED,
+    "account": ACCOUNT,
+}
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from reports.render import to_html, to_markdown, write_report
 
 from ..helpers.refusals import refused
 
-NAMES = ("attack", "train", "audit", "audit-scores")
+NAMES = ("attack", "train", "audit", "audit-scores", "planted", "account")
 HOSTILE = (
     '<script>alert("1")</script> \'"> <img src=x onerror=y> | \\| `code` **b** [l](http://e.x) $x$ '
     "\x1b\u202e\ud800 {{ 7*7 }}"
@@ -85,7 +85,7 @@ def both(result):
 
 def numbers_in(value, path=()):
     """Return every number of a result but those of curves and training history, which tables thin out."""
-    if isinstance(value, bool) or path in (("tradeoff",), ("utility", "history")):
+    if isinstance(value, bool) or path in (("tradeoff",), ("utility", "history"), ("figures",)):
         return [value["confidence"]] if path == ("tradeoff",) and value else []
     if isinstance(value, dict):
         return [x for k, v in value.items() for x in numbers_in(v, (*path, k))]

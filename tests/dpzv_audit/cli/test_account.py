@@ -180,12 +180,8 @@ def test_formulas_with_brackets_are_printed_as_they_are(run):
 def test_out_writes_result_and_figures_whole(tmp_path, monkeypatch, run, cli):
     flags = CLAIM + f" --server-update joint-zo --neighbours replace-label --fast --out {tmp_path}"
     folder = Path(run(flags + " --quiet").out.strip())
-    assert {p.name for p in folder.iterdir()} == {
-        "result.json",
-        "environment.json",
-        "epsilon-rounds.svg",
-        "trade-off.svg",
-    }
+    names = {"result.json", "environment.json", "report.html", "report.md", "epsilon-rounds.svg", "trade-off.svg"}
+    assert {p.name for p in folder.iterdir()} == names | {"figure-epsilon.svg"}
     stored = read_json(folder / "result.json")
     assert stored["schema"] == "dpzv-audit/account/1"
     lines = stored["figures"]["rounds"]
@@ -205,6 +201,87 @@ def test_out_writes_result_and_figures_whole(tmp_path, monkeypatch, run, cli):
     before = sorted(tmp_path.iterdir())
     assert "the disk is full" in cli.refusal(f"account {flags}", code=3)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def page(run, tmp_path, flags):
+    """Return the report in words that `account` with `flags` writes, and its result."""
+    folder = Path(run(f"{flags} --quiet --out {tmp_path}").out.strip())
+    return (folder / "report.md").read_text(), read_json(folder / "result.json")
+
+
+@pytest.mark.parametrize(
+    ("flags", "word", "not_proven", "step"),
+    [
+        (
+            f"{CLAIM} --fast --server-update joint-zo",
+            "**Overclaimed: ε ≤ 1",
+            "malicious-client and server (gaps: unbounded-participation and unprotected-channel)",
+            f"dpzv-audit calibrate {BASE} --server-update joint-zo --epsilon=1 --delta=0.001 --adversary=client "
+            "--neighbours=replace-label",
+        ),
+        (
+            f"{BASE} --fast --sigma 4.2 --delta 1e-3 --server-update joint-zo --adversary client",
+            "**Bounded: ε ≤ ",
+            None,
+            "dpzv-audit audit system our_vfl:train",
+        ),
+        (
+            f"{BASE} --fast --sigma 4.2 --adversary server --neighbours zero-out",
+            "**No sound bound: ε against the server, one record blanked out.**",
+            None,
+            None,
+        ),
+        (
+            "--method dpzv --dataset-size 1408 --clients 4 --fast",
+            "**Overclaimed: ε ≤ 1",
+            "colluding-clients",
+            "dpzv-audit account --method dpzv-sound",
+        ),
+        (
+            "--method dpzv-sound --dataset-size 1408",
+            "**Supported: ε ≤ 1",
+            "server",
+            "dpzv-audit audit method dpzv-sound",
+        ),
+    ],
+)
+def test_the_page_says_what_is_proven_what_is_not_and_what_to_do(flags, word, not_proven, step, run, tmp_path):
+    text, _ = page(run, tmp_path, flags)
+    head = text.partition("\n## ")[0]
+    assert word in head
+    assert "Not tested: " in head
+    assert ("Not proven: any ε against " in head) == (not_proven is not None)
+    assert not_proven is None or not_proven in head
+    assert ("**What to do next.**" in head) == (step is not None)
+    assert step is None or f"```sh\n{step}\n```" in head
+
+
+def test_the_step_of_an_overclaimed_page_runs_and_finds_noise(run, tmp_path, cli):
+    text, _ = page(run, tmp_path, f"{CLAIM} --fast --server-update joint-zo --explain --neighbours replace-label")
+    command = re.search(r"```sh\ndpzv-audit (calibrate .*)\n```", text)[1]
+    assert cli.answer(command)["calibration"]["reached"]
+
+
+def test_a_composition_claims_no_epsilon_of_one_of_its_channels(run, tmp_path):
+    flags = f"{CLAIM} --fast --server-update joint-zo --adversary client --neighbours replace-label --also sigma=300"
+    _, stored = page(run, tmp_path, flags)
+    assert stored["privacy"]["claimed"] is None
+    assert len(stored["sentences"]) == 2
+
+
+def test_labels_that_a_defence_privatises_have_a_page_too(run, tmp_path):
+    text, stored = page(run, tmp_path, "--defence label-rr --defence-set epsilon=2")
+    assert "**Bounded: ε ≤ 2 at δ = 1e-05 against the client, one record with another label.**" in text
+    assert "dpzv-audit audit defence label-rr" in text
+    assert stored["release"]["epsilon"] == 2.0
+
+
+def test_a_page_is_drawn_again_from_its_result(run, tmp_path, cli):
+    folder = Path(run(f"{CLAIM} --fast --quiet --out {tmp_path}").out.strip())
+    before = (folder / "report.html").read_bytes()
+    (folder / "report.html").unlink()
+    assert cli(f"report {folder}").code == 0
+    assert (folder / "report.html").read_bytes() == before
 
 
 def test_quiet_leaves_the_tightest_sound_bounds_a_line_each(run, answer):

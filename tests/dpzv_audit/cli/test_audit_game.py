@@ -126,11 +126,16 @@ def test_planted_mechanisms_by_name(answer, run):
     result = answer("mechanism planted:noise-over-b")
     assert [row["verdict"] for row in result["rows"]] == ["refuted"]
     assert result["sentence"] == "1 of 1 mechanisms got the verdict they must get."
-    assert "| noise scaled for B times the sensitivity too little |" in Path(result["run"], "table.md").read_text()
+    for file in ("table.md", "report.md"):
+        assert "| noise scaled for B times the sensitivity too little |" in Path(result["run"], file).read_text()
+    assert "**As expected: 1 of 1 planted mechanisms got" in Path(result["run"], "report.md").read_text()
     assert "noise-over-b" in run("mechanism planted:noise-over-b").out
     assert run("mechanism planted:noise-over-b --fail-on refuted").code == 1
     # With two runs a side nothing can be refuted: the verdict is wrong, and the command says so.
-    assert run("mechanism planted:noise-over-b --runs 2").code == 3
+    wrong = run("mechanism planted:noise-over-b --runs 2")
+    assert wrong.code == 3
+    said = "**Not as expected: 0 of 1 planted mechanisms got the verdict they must get.** noise-over-b got supported"
+    assert said in Path(wrong.out.splitlines()[-1], "report.md").read_text()
 
 
 @pytest.mark.ci
