@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import Progress, Task
+from rich.progress import Progress, ProgressColumn, Task
+from rich.text import Text
 
 from ..base.errors import one_line
 
@@ -75,13 +76,34 @@ class Heartbeat:
 def under_way() -> str:
     """Return what is under way in words: the stages that are not done, or the one that was last."""
     tasks = list(_shown[-1].tasks) if _shown else []
-    left = [task for task in tasks if not task.finished] or tasks[-1:]
-    return "; ".join(map(_words, left[-_MOST_TASKS:])) or "at work"
+    left = ([task for task in tasks if not task.finished] or tasks[-1:])[-_MOST_TASKS:]
+    # What stands within another stage ends long before that does.
+    return "; ".join(_words(task, time_left(task) if not place else "") for place, task in enumerate(left)) or "at work"
 
 
-def _words(task: Task) -> str:
+def _words(task: Task, left: str) -> str:
     note = str(task.fields.get("note", ""))
     counted = task.total is not None and " of " not in note
     progress = f"{task.completed:,.0f} of {task.total:,.0f}" if counted else ""
-    notes = ", ".join(filter(None, (progress, note)))
+    notes = ", ".join(filter(None, (progress, note, left)))
     return f"{task.description}: {notes}" if notes else task.description
+
+
+def time_left(task: Task) -> str:
+    """Return how long a stage still takes at its pace so far, as "about 40 s"; "" where nothing tells."""
+    if task.finished:
+        return "evaluating"
+    if not task.elapsed or not task.completed or task.total is None:
+        return ""
+    seconds = task.elapsed * (task.total - task.completed) / task.completed
+    if seconds < 1.0:
+        return ""
+    return f"about {seconds:.0f} s" if seconds < 100 else f"about {seconds / 60:.0f} min"
+
+
+class TimeLeft(ProgressColumn):
+    """How long a stage still takes, as the heartbeat says it."""
+
+    def render(self, task: Task) -> Text:
+        """Return the words for a bar."""
+        return Text(time_left(task))

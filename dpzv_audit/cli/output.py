@@ -15,7 +15,7 @@ from rich.box import HEAVY_HEAD, SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -38,7 +38,7 @@ from ..results import (
 )
 from ..runs import RESULT_FILE, environment, run_name, write_run
 from .flags import GIVEN, OutFlags
-from .heartbeat import showing, shows_bars
+from .heartbeat import TimeLeft, showing, shows_bars
 
 if TYPE_CHECKING:
     from ..evidence.bounding import ProgressStage, Reporter
@@ -141,7 +141,7 @@ class Output:
 
         An interrupt of the block says how to go on where a file like `pattern` is kept below `folder`.
         """
-        columns = (MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+        columns = (MofNCompleteColumn(), TimeLeft(), TextColumn("{task.fields[note]}"))
         with progress_bars(*columns, quiet=self.quiet) as bars:
 
             def stage(name: str, total: int) -> "ProgressStage":

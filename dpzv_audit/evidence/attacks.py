@@ -62,10 +62,12 @@ def attacks_result(
         else:
             idle.append(_without(key, why))
     each = Panel(apply).confidence(base.confidence)
-    plan = AuditPlan(runs=0, confidence=each, reporter=reporter)
     results = {}
     measured = []
-    for spec, setting, key in apply:
+    stage = reporter("attacks", len(apply))
+    for number, (spec, setting, key) in enumerate(apply, start=1):
+        stage(number - 1)
+        plan = AuditPlan(runs=0, confidence=each, reporter=_below(f"attack {number} of {len(apply)}", reporter))
         folder = folder_of(key)
         name = f"{folder}.json"
         result = None if store is None else store.load(name, _read_result, again="it is mounted again")
@@ -79,6 +81,7 @@ def attacks_result(
                 store.write(name, result.to_json(), cure="make room and go on with ‹resume›")
         results[folder] = result
         measured.append(measured_cell(key, result, f"{folder}/report.html"))
+    stage(len(apply))
     measured.sort(key=attrgetter("harm"), reverse=True)
     controls = negative_controls(measured)
     sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
@@ -97,6 +100,11 @@ def attacks_result(
         **provenance(base),
     )
     return everything, results
+
+
+def _below(heading: str, reporter: Reporter) -> Reporter:
+    """Return a reporter whose stages have a heading before their names."""
+    return lambda name, total: reporter(f"{heading}: {name}", total)
 
 
 def _read_result(path: Path) -> AttackResult:

@@ -228,7 +228,7 @@ def attacked_result(
     store: Store | None = None,
 ) -> AttackResult:
     """Do the same by the clients of the setting, which pilots that were `tried` may have chosen."""
-    done = audit.reporter(f"attack {setting.method.name} and its control", spec.setup.rounds(spec, setting))
+    done = audit.reporter(f"{spec.name} and its control", spec.setup.rounds(spec, setting))
     setting = replace(setting, progress=continuous(done))
     measured = mounted(spec, setting, store)
     if store is not None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dpzv_audit.cli import heartbeat
-from dpzv_audit.cli.heartbeat import EVERY_SECONDS, Heartbeat
+from dpzv_audit.cli.heartbeat import EVERY_SECONDS, Heartbeat, time_left
 from dpzv_audit.cli.output import Output
 from dpzv_audit.cli.verify import live_status
 
@@ -56,6 +56,13 @@ def test_a_line_every_half_minute_says_what_is_under_way():
         (line,) = said(Clock(1))
         assert line == "dpzv-audit: 0:00:30: claims: 1 of 2 done; [bold]: :error x: 300 of 500 trials"
     assert said(Clock(1)) == ["dpzv-audit: 0:00:30: at work"]
+
+
+@pytest.mark.parametrize(("completed", "words"), [(0, ""), (3, "about 3 min"), (6, "about 50 s"), (11, "evaluating")])
+def test_a_stage_takes_as_long_as_its_pace_says(completed, words):
+    """After 60 s of 11 steps."""
+    stage = SimpleNamespace(elapsed=60.0, completed=completed, total=11, finished=completed == 11)
+    assert time_left(stage) == words
 
 
 def test_hours_are_counted_and_a_reader_who_has_gone_is_no_error():
