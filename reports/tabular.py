@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dpzv_audit.base.grouping import grouped
 from dpzv_audit.results import AccountResult, PlantedResult, PlantedRow
 
+from .answer import ATTACKERS, Answer, answer_of
 from .curves import curves_figure, rounds_figure
 from .document import Judgement, NextStep
 from .figures import short
 from .head import FALSE_OR_UNPROVEN, RELATIONS, claim_in_words, head_of, judged, no_bound
 from .svg import ACCENT, INK, MUTED, Chart
-from .text import as_claimed, clean, lower_bound, the, upper_bound, within
+from .text import as_claimed, clean, lower_bound, percent, the, upper_bound, within
 from .verdicts import notes_on, words_of
 
 _LEAST_RATIO = 0.1
@@ -32,12 +33,20 @@ def _(result: PlantedResult) -> Judgement:
     wrong = [row for row in result.rows if not row.as_expected]
     right = len(result.rows) - len(wrong)
     about = f"{right} of {len(result.rows)} planted mechanisms got the verdict they must get"
+    if len(result.rows) == 1:
+        (row,) = result.rows
+        about = f"planted:{clean(row.name)} is {clean(row.verdict)}" + (
+            f", and {_expected(row)} is right" if wrong else ""
+        )
     verdicts = grouped((clean(row.verdict), row.name) for row in result.rows if row.as_expected)
     why = ", ".join(f"{len(names)} {verdict}" for verdict, names in verdicts.items())
     notes = ["Not tested: your mechanisms and trainings. This run checks the audit itself."]
     if not wrong:
         step = NextStep("Audit your mechanism the same way", command="dpzv-audit audit mechanism pkg.mod:factory")
-        why = f"The right verdicts are {why}." if why else "No mechanism was audited."
+        why = f"The right verdict is known of each: {why}." if why else "No mechanism was audited."
+        if len(result.rows) == 1:
+            lower, claimed = lower_bound(result.rows[0].empirical_lower), as_claimed(result.rows[0].claimed)
+            why = f"The audit shows ε of at least {lower} where {claimed} is claimed."
         return Judgement("as expected", about=about, why=why, notes=notes, step=step)
     why = "; ".join(
         f"{clean(row.name)} got {clean(row.verdict)}, and {_expected(row)} is right" for row in wrong[:_MOST_NAMES]
@@ -48,6 +57,47 @@ def _(result: PlantedResult) -> Judgement:
 
 def _expected(row: PlantedRow) -> str:
     return " or ".join(map(clean, row.expected))
+
+
+@answer_of.register
+def _(result: PlantedResult) -> Answer:
+    judgement = head_of(result)
+    if len(result.rows) == 1:
+        (row,) = result.rows
+        attacker = ATTACKERS.get(row.adversary, clean(row.adversary))
+        return Answer(
+            judgement=judgement,
+            subject=f"{clean(row.name)}: {clean(row.bug)}. Attacker: {attacker}.",
+            facts={
+                "claimed": f"ε ≤ {as_claimed(row.claimed)} (δ = {as_claimed(row.delta)})",
+                "measured": _measured(row, result.confidence),
+                "proven": f"ε ≤ {upper_bound(row.upper)}, of what its maker states"
+                if row.upper is not None
+                else f"theory gives no sound bound (gap {clean(row.gap)})",
+            },
+        )
+    rows = sorted(result.rows, key=lambda row: row.as_expected)
+    shown = grouped((_got(row), f"{clean(row.name)} {lower_bound(row.empirical_lower)}") for row in rows)
+    return Answer(
+        judgement=judgement,
+        caption="Verdict",
+        rows=[{"verdict": verdict, "mechanisms": ", ".join(names)} for verdict, names in shown.items()],
+        more="Each number is the ε that the audit shows at least",
+    )
+
+
+def _got(row: PlantedRow) -> str:
+    """Return the verdict on a mechanism, and the right one where it is another."""
+    verdict = clean(row.verdict)
+    return verdict if row.as_expected else f"{verdict} (right: {_expected(row)})"
+
+
+def _measured(row: PlantedRow, confidence: float | None) -> str:
+    if row.empirical_lower is None:
+        return "nothing"
+    return (
+        f"ε ≥ {lower_bound(row.empirical_lower)}{'' if confidence is None else f', {percent(confidence)} confidence'}"
+    )
 
 
 def planted_figure(rows: Sequence[PlantedRow]) -> str:

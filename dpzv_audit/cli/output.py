@@ -185,10 +185,6 @@ class Answered(Output):
         With `--verbose` its `tables`, sentences and `details` follow.
         """
         self.result({**saved.to_json(), **(measured or {})}, saved)
-        if isinstance(saved, PlantedResult):
-            self.tell(*tables, words=[saved.sentence])
-            self.path(saved.run)
-            return
         self.show(saved)
         for text in (*_always(saved), *words):
             self.say(text)
@@ -233,7 +229,7 @@ def _sentences(saved: Saved) -> Iterator[str]:
 
 _MOST_NOTES = 6
 """Notes on an answer that a terminal shows; the report has all."""
-_WORDS = ("attack", "claim", "verdict", "result", "metric")
+_WORDS = ("attack", "claim", "verdict", "result", "metric", "mechanisms")
 """Columns of an answer that hold words; the others hold numbers."""
 
 
@@ -299,7 +295,7 @@ def _rows_of(answer: Answer) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
     for place, title in enumerate(titles):
         shown = answer.caption if not place else "" if title == "result" else title
-        folds = title in ("attack", "claim", "verdict")
+        folds = title in ("attack", "claim", "verdict", "mechanisms")
         table.add_column(shown, justify="left" if title in _WORDS else "right", no_wrap=not folds)
     for row in answer.rows:
         name, *cells = (_plain(str(row[title] or "")) for title in titles)

@@ -90,16 +90,17 @@ _PLANTED_COLUMNS = ("mechanism", "what is wrong", "claim", "at least", "at most"
 
 
 def planted_table(result: PlantedResult) -> Table:
-    """Return what each planted mechanism got beside what it must get."""
+    """Return what each planted mechanism got, and what it must get where that is another verdict."""
     # The names of gaps, and of more than one verdict, fold.
     kinds = ("name", "number", "number", "text", "name", "text")
-    named = (_PLANTED_COLUMNS[0], *_PLANTED_COLUMNS[2:])
-    table = table_of(dict(zip(named, kinds, strict=True)), "Planted mechanisms", rule=True)
+    shown = 5 if all(row.as_expected for row in result.rows) else 6
+    titles = (_PLANTED_COLUMNS[0], *_PLANTED_COLUMNS[2:])[:shown]
+    table = table_of(dict(zip(titles, kinds, strict=False)), "Planted mechanisms", rule=True, pad_edge=False)
     table.columns[3].justify = "right"
     for row in result.rows:
         cells = _planted_cells(row)
         *numbers, verdict, expected = (cell.removeprefix("none: ") for cell in cells[2:])
-        table.add_row(cells[0], *numbers, coloured(verdict), expected)
+        table.add_row(cells[0], *numbers, coloured(verdict), *[expected][: shown - 5])
     return table
 
 

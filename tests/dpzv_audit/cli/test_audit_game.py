@@ -128,14 +128,15 @@ def test_planted_mechanisms_by_name(answer, run):
     assert result["sentence"] == "1 of 1 mechanisms got the verdict they must get."
     for file in ("table.md", "report.md"):
         assert "| noise scaled for B times the sensitivity too little |" in Path(result["run"], file).read_text()
-    assert "**As expected: 1 of 1 planted mechanisms got" in Path(result["run"], "report.md").read_text()
+    assert "**As expected: planted:noise-over-b is refuted.**" in Path(result["run"], "report.md").read_text()
     assert "noise-over-b" in run("mechanism planted:noise-over-b").out
     assert run("mechanism planted:noise-over-b --fail-on refuted").code == 1
     # With two runs a side nothing can be refuted: the verdict is wrong, and the command says so.
     wrong = run("mechanism planted:noise-over-b --runs 2")
     assert wrong.code == 3
-    said = "**Not as expected: 0 of 1 planted mechanisms got the verdict they must get.** noise-over-b got supported"
-    assert said in Path(wrong.out.splitlines()[-1], "report.md").read_text()
+    assert "NOT AS EXPECTED: planted:noise-over-b is supported, and refuted is right" in wrong.out
+    page = Path(wrong.out.splitlines()[-1].removeprefix("Report: ")).with_suffix(".md").read_text()
+    assert "**Not as expected: planted:noise-over-b is supported, and refuted is right.**" in page
 
 
 @pytest.mark.ci

@@ -5,7 +5,10 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from dpzv_audit.cli.output import FOLDED_WIDTH, Output, print_table
+from dpzv_audit.cli.output import FOLDED_WIDTH, Answered, Output, print_table
+from dpzv_audit.cli.summary import planted_table
+from dpzv_audit.games.planted import PLANTED
+from dpzv_audit.results import PlantedResult, PlantedRow
 
 from ...helpers.scores import score_files
 
@@ -73,34 +76,62 @@ def test_tables_keep_their_numbers_on_a_narrow_terminal(arguments, code, numbers
     assert "…" not in done.out
 
 
-def test_planted_mechanisms_keep_names_numbers_and_verdicts(scores, monkeypatch):
-    from dpzv_audit.cli.summary import planted_table
-    from dpzv_audit.results import PlantedResult, PlantedRow
-
+def planted(name, **changes):
+    """Return a row of a planted mechanism that got the verdict it must get."""
     row = PlantedRow(
-        name="sensitivity-halved",
+        name=name,
         bug="",
         adversary="client",
         neighbours="add-remove",
-        score="one",
+        score="sum",
         runs=1,
         claimed=1.0,
         delta=1e-5,
         empirical_lower=21.0434,
         upper=None,
         gap="unbounded-participation",
-        expected=["overclaimed", "a"],
-        verdict="supported",
-        as_expected=False,
+        expected=["refuted"],
+        verdict="refuted",
+        as_expected=True,
         games={},
     )
-    result = PlantedResult(method="planted:all", rows=[row], sentence="", confidence=0.95, seed=0, versions={})
+    return row.model_copy(update=changes)
+
+
+def planted_result(rows):
+    return PlantedResult(method="planted", rows=rows, sentence="", confidence=0.95, seed=0, versions={}, run="runs/x")
+
+
+def test_planted_mechanisms_keep_names_numbers_and_verdicts():
+    wrong = planted("sensitivity-halved", expected=["overclaimed", "a"], verdict="supported", as_expected=False)
     file = io.StringIO()
-    print_table(Console(file=file, width=40), planted_table(result))
+    print_table(Console(file=file, width=40), planted_table(planted_result([wrong])))
     text = file.getvalue()
-    for whole in ("sensitivity-halved", " 1 ", "21.04", "supported (!)"):
+    for whole in ("sensitivity-halved", " 1 ", "21.04", "supported (!)", "must be", "overclaimed or a"):
         assert whole in text
     assert "…" not in text
+
+
+def test_all_planted_mechanisms_are_an_answer_of_thirty_lines_and_the_wrong_one_comes_first(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    wrong = planted("theorem-5-1", verdict="supported", as_expected=False)
+    rows = [planted(name) for name in PLANTED if name != wrong.name] + [wrong]
+    table = planted_table(planted_result(rows))
+    Answered().finish(planted_result(rows), table)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith(f"NOT AS EXPECTED: {len(rows) - 1} of {len(rows)} planted mechanisms got the verdict")
+    (first,) = [number for number, line in enumerate(lines) if line.startswith("Verdict")]
+    assert lines[first + 1].split() == ["supported", "(right:", "refuted)", "theorem-5-1", "21.04"]
+    printed_names = " ".join(" ".join(lines[first:]).split())
+    assert all(f"{row.name} 21.04" in printed_names for row in rows)
+    assert lines[-1] == "Report: runs/x/report.html"
+    Answered(verbose=True).finish(planted_result(rows[:-1]), planted_table(planted_result(rows[:-1])))
+    full = capsys.readouterr().out
+    assert max(map(len, full.splitlines())) <= 80
+    assert full.count("unbounded-participation") == len(rows) - 1
+    assert "must be" not in full  # all are as expected
 
 
 def test_a_confidence_below_one_is_never_printed_as_certainty(scores, cli):
