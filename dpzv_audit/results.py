@@ -221,10 +221,10 @@ class Noise(Part):
     @classmethod
     def of_simulation(cls, seed: int, *, batches: bool = False) -> Self:
         """Return what a result says of noise that follows from `seed`, and `batches` too where bounds count on them."""
-        subject, secret = ("Noise here follows", "with secret noise")
+        subject, assumed = ("Noise", "secret noise")
         if batches:
-            subject, secret = ("Noise and batches here follow", "that draws both in secret")
-        words = f"{subject} from seed {seed}, to be repeated; bounds are on the mechanism {secret}."
+            subject, assumed = ("Noise and batches", "that both are secret")
+        words = f"{subject} came from seed {seed} so that you can repeat this run; the bounds assume {assumed}."
         return cls(source="seed", seed=seed, words=words)
 
 

@@ -40,10 +40,10 @@ from .verdicts import words_of
 ATTACKERS: Mapping[str, str] = {
     "client": "one curious client",
     "colluding-clients": "all clients together",
-    "all-but-one": "one who knows everything but one label",
+    "all-but-one": "an adversary who knows everything but one label",
     "malicious-client": "one malicious client",
     "eavesdropper": "an eavesdropper",
-    "release": "a reader of what is released",
+    "release": "anyone who reads what is released",
     "server": "the server",
 }
 """Adversaries as the subject of an answer names them."""
@@ -178,7 +178,7 @@ def _(result: VerifyResult) -> Answer:
         f"A true claim is refuted with probability at most {result.level:g} over all of them.",
         caption="Claims, the gravest first",
         rows=[_of_claim(claim) for claim in claims[:_MOST_CLAIMS]],
-        more=f"{words.total()} more claims stand in the report: {others}" if others else "",
+        more=f"{words.total()} more claims in the report: {others}" if others else "",
         checks=_of_file(result),
     )
 
@@ -278,7 +278,7 @@ def _left_out(cells: Sequence[Cell]) -> str:
     if not cells:
         return ""
     leaks = sum(bool(cell.clear) for cell in cells)
-    return f"{len(cells)} more with less damage, {leaks} of them above the baseline"
+    return f"{len(cells)} more with less damage, {leaks or 'none'} of them above the baseline"
 
 
 def _controls(result: AttackResult) -> str:
@@ -327,7 +327,7 @@ def _limit(bounds: Sequence[EmpiricalBound]) -> str:
     """Return the detection limit of an audit: what its evidence could show at most."""
     sound = [bound for bound in bounds if not bound.assumes] or bounds
     best = max(sound, key=lambda bound: bound.ceiling, default=None)
-    return "" if best is None else f"this much evidence can show ε of at most {lower_bound(best.ceiling)}"
+    return "" if best is None else f"detection limit of this evidence ε {lower_bound(best.ceiling)}"
 
 
 def _joined(*sentences: str) -> str:

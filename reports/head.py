@@ -49,9 +49,11 @@ FALSE_OR_UNPROVEN = ("refuted", "overclaimed")
 """Verdicts on which a page raises an alarm: the claim is false, or no proof supports it."""
 _MOST_NOTES = 20
 """Notes that stand at the top of a page; the others stand with their claims."""
+_MOST_ATTACKERS = 3
+"""Attackers that a headline names."""
 _TRAININGS = 2
 """Trainings whose coins `audit system` guesses by default."""
-_GATE = NextStep("Put the claim into a file, and check it with every change", command="dpzv-audit verify claims.toml")
+_GATE = NextStep("Put the claim into a file and check it on every change", command="dpzv-audit verify claims.toml")
 _SETTINGS = frozenset({"--method", "--system", "--sample-rate", "--set", "--defence", "--defence-set"})
 _OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}
 """Flags of a command line that say what was trained, as `calibrate` takes them too."""
@@ -62,10 +64,10 @@ _AS_TRAINED = _OF_TRAINING | _OF_NOISE | {"--preset", "--epochs", "--batch-size"
 
 @dataclass(frozen=True, kw_only=True)
 class AttackSuccess:
-    """The success of one attack, `value`, beside the best of what needs no attack, and a guess that sees nothing.
+    """The success of one attack, `value`, beside the best baseline, `reference`, and a blind guess, `chance`.
 
-    `reference` and `chance` are None where nothing says. `leaks`: it lies above everything that needs no attack, as far
-    as its intervals tell. `undecided`: more trainings might tell it from that.
+    Those are None where a result has none. `leaks`: the success is above every baseline, as far as its intervals tell.
+    `undecided`: more trainings might show that it is.
     """
 
     attack: str
@@ -79,7 +81,7 @@ class AttackSuccess:
 
     @property
     def harm(self) -> float:
-        """The damage: 0 for what needs no attack, 1 for a perfect attack."""
+        """The damage: 0 at the baseline, 1 for a perfect attack."""
         return damage(self.value, self.reference or 0.0)
 
     @property
@@ -89,8 +91,8 @@ class AttackSuccess:
 
 
 def _in_words(best: AttackSuccess) -> str:
-    """Return what an attack finds beside what needs none, as a sentence without its full stop."""
-    beside = "" if best.reference is None else f" ({share(best.reference, best.metric)} without an attack)"
+    """Return what an attack finds, and its baseline, as a sentence without its full stop."""
+    beside = "" if best.reference is None else f" (baseline {share(best.reference, best.metric)})"
     return f"{best.attack} {best.much}{beside}"
 
 
@@ -151,7 +153,7 @@ def _of_cell(cell: Cell) -> AttackSuccess:
 
 
 def strongest(attacks: Sequence[AttackSuccess]) -> AttackSuccess | None:
-    """Return the one of most damage: how far it lies between what needs no attack and a perfect attack."""
+    """Return the attack of most damage: how far it lies between its baseline and a perfect attack."""
     return max(attacks, key=lambda attack: attack.harm, default=None)
 
 
@@ -180,10 +182,10 @@ def no_bound(privacy: Privacy) -> str:
     gap = clean(privacy.gap or "")
     if not gap:
         return "no theorem covers it"
-    # Of an explanation what is wrong, not yet what would close the gap.
+    # The explanation says what is wrong, and after a semicolon what would close the gap.
     meanings = [privacy.gap_explanations.get(name.strip(), "").partition(";")[0] for name in gap.split(",")]
     meaning = "; ".join(clean(meaning) for meaning in meanings if meaning)
-    return f"theory gives no sound bound (gap {gap}{': ' + meaning if meaning else ''})"
+    return f"no sound bound (gap {gap}{': ' + meaning if meaning else ''})"
 
 
 def _fix(result: RunResult) -> NextStep:
@@ -192,20 +194,20 @@ def _fix(result: RunResult) -> NextStep:
     words = _line(result)
     if privacy.gap and "server-state" in privacy.gap and privacy.upper is None:
         return NextStep(
-            "Do not state this epsilon. Train with dpzv-sound instead, which closes that gap",
+            "Withdraw the claim, or train with dpzv-sound, which closes this gap",
             command=shlex.join(["dpzv-audit", "train", *_training(result, "dpzv-sound")]),
         )
     if privacy.upper is None:
         why = "the audit contradicts it" if word_of(privacy) == "refuted" else "no sound bound supports it"
-        return NextStep(f"Do not state {claim_in_words(privacy)}: {why}.")
+        return NextStep(f"Withdraw the claim: {why}.")
     parts: dict[str, object] = {"--epsilon": privacy.claimed, "--delta": privacy.delta}
     parts |= {"--adversary": privacy.adversary, "--neighbours": privacy.neighbours}
     claim = [word for flag, value in parts.items() if value is not None for word in (flag, _typed(value))]
     settings = _settings(result.config, " ".join(words))
     set_up = clean(getattr(result, "attack_setting", {}).get("set_up", "")).partition(":")[0]
-    of_it = f" of this set-up ({set_up})" if set_up else ""
+    of_it = f" of the system {set_up}" if set_up else ""
     return NextStep(
-        f"State ε ≤ {upper_bound(privacy.upper)}{of_it} instead, or add the noise that the claim needs",
+        f"Claim ε ≤ {upper_bound(privacy.upper)}{of_it} instead, or add noise",
         command=shlex.join(["dpzv-audit", "calibrate", *_training(result), *settings, *claim]),
     )
 
@@ -256,8 +258,8 @@ def _typed(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-_OF_SCORES = " against whoever can compute these scores"
-"""Scores in files name no adversary: what they show holds against everybody who could have made them."""
+_OF_SCORES = " against anyone who can compute these scores"
+"""Scores in files name no adversary: a bound from them holds against everyone who can compute them."""
 
 
 def _on_claim(result: RunResult | ScoresResult, verdict: Verdict, step: NextStep) -> Judgement:
@@ -307,19 +309,19 @@ def _(result: AttackResult) -> Judgement:
             judgement = replace(judgement, why=f"{judgement.why} {_in_words(best)}.")
         return judgement
     words = _line(result, "attack")
-    step = NextStep("Mount the strongest attack too", command=_again(words, "--attack", STRONGEST))
+    step = NextStep("Run the strongest attack too", command=_again(words, "--attack", STRONGEST))
     if best is None:
         about = f"{clean(result.attack)} by {the(result.adversary)}"
         return Judgement("not measured", about=about, why="", step=step)
-    about = " ".join([best.attack, *(["by the", best.adversary] if best.adversary else []), best.much])
+    about = " ".join([best.attack, *(["by", the(best.adversary)] if best.adversary else []), best.much])
     why = _in_words(best)
     why += f"; {_no_claim(result)}." if verdict is None else f". {clean(verdict.why)}"
     if best.leaks:
         word = "leaks"
-        step = NextStep("Choose a defence from this list, and attack again", command="dpzv-audit list defences")
+        step = NextStep("Choose a defence from this list and attack again", command="dpzv-audit list defences")
     elif best.undecided:
         word = "too few trainings to tell"
-        step = NextStep("Repeat it with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
+        step = NextStep("Repeat with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
     else:
         word = "measured" if best.reference is None else "no leak seen"
     if verdict is not None and not best.leaks:
@@ -332,7 +334,7 @@ def _(result: AttackResult) -> Judgement:
 def _(result: TrainResult) -> Judgement:
     verdict = judged(result.privacy)
     attack = ["dpzv-audit", "attack", *_training(result, flags=_AS_TRAINED), "--attack", STRONGEST]
-    why = ", to see what leaks" if verdict is None else ": a claim is not tested until it has been attacked"
+    why = " to see what leaks" if verdict is None else ": training alone does not test the claim"
     step = NextStep(f"Attack it{why}", command=shlex.join(attack))
     if verdict is not None:
         return _on_claim(result, verdict, step)
@@ -349,7 +351,7 @@ def _(result: AuditResult) -> Judgement:
         judgement = _unjudged(result, "measured", f"{bound} against {the(result.adversary)}", more)
         if result.privacy.claimed is None and _all_told(result):
             step = NextStep(
-                "The audit tells all that so much evidence can: choose a defence from this list, and audit again",
+                "The bound is near the detection limit. Choose a defence from this list and audit again",
                 command="dpzv-audit list defences",
             )
             return replace(judgement, word="leaks", alarming=True, step=step)
@@ -379,8 +381,8 @@ def _all_told(result: AuditResult) -> bool:
 def _(result: ScoresResult) -> Judgement:
     verdict = judged(result.privacy)
     if verdict is not None and verdict.word == "refuted":
-        return _on_claim(result, verdict, NextStep("Do not state this epsilon: the scores contradict it."))
-    more = NextStep("Audit again with more scores: they can show more (see “most it could show” below).")
+        return _on_claim(result, verdict, NextStep("Withdraw the claim: the scores contradict it."))
+    more = NextStep("Audit again with more scores: their detection limit is higher.")
     if verdict is None:
         # As the meaning: a bound that assumes something stands there only where no other does.
         bounds = [bound for bound in result.estimators if not bound.assumes] or result.estimators
@@ -392,19 +394,19 @@ def _(result: ScoresResult) -> Judgement:
 
 
 def _of_cells(cells: Sequence[Cell], controls: NegativeControls | None, where: str, line: Sequence[str]) -> Judgement:
-    """Return the head of many attacks: how many find more than what needs no attack, and the worst of them."""
+    """Return the head of many attacks: how many are above their baseline, by which attackers, and the worst of them."""
     measured = worst_first(cells)
     if not measured:
         return Judgement("not measured", about=where, why="No attack was measured.")
     leaks = [cell for cell in measured if cell.clear]
     worst = (leaks or measured)[0]
     few = (worst.trainings or LEAST_TRAININGS) < LEAST_TRAININGS
-    about = f"{_counted(leaks, measured)} {where} find more than can be found without an attack"
+    about = _counted(leaks, measured, where)
     why = _worst(worst)
     notes = warnings_of(not_learnt(cells))
-    step = NextStep("Repeat it with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
+    step = NextStep("Repeat with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
     if controls is not None and not controls.hold:
-        why = f"Negative controls are not at chance, the worst {clean(controls.worst)}: no number here can be trusted."
+        why = f"Negative controls failed, the worst {clean(controls.worst)}: no number here can be trusted."
         return Judgement("not to be trusted", about=about, why=why, alarming=True, notes=notes)
     if leaks:
         # More trainings cannot make it worse than everything.
@@ -415,11 +417,18 @@ def _of_cells(cells: Sequence[Cell], controls: NegativeControls | None, where: s
     return Judgement(word, about=about, why=why, notes=notes, step=step)
 
 
-def _counted(some: Sequence[Cell], all_cells: Sequence[Cell]) -> str:
-    """Return how many attacks are among some cells of all, and how many cells, where an attack has several."""
-    some_attacks, attacks = ({cell.attack for cell in cells} for cells in (some, all_cells))
-    cells = "" if len(attacks) == len(all_cells) else f" ({len(some)} of {len(all_cells)} cells)"
-    return f"{len(some_attacks)} of {len(attacks)} attacks{cells}"
+def _counted(leaks: Sequence[Cell], measured: Sequence[Cell], where: str) -> str:
+    """Return how many attacks, not cells, are above their baseline, and which attackers they are or were."""
+    some, attacks = ({cell.attack for cell in cells} for cells in (leaks, measured))
+    finds = "finds more than its baseline" if len(some) == 1 else "find more than their baselines"
+    return f"{len(some)} of {len(attacks)} attacks {where} {finds} ({_attackers(leaks or measured)})"
+
+
+def _attackers(cells: Sequence[Cell]) -> str:
+    """Return the attackers of cells by name, the most harmful first, as "attackers: server, client"."""
+    names = [*dict.fromkeys(clean(cell.adversary) for cell in cells)]
+    more = f" and {len(names) - _MOST_ATTACKERS} more" if len(names) > _MOST_ATTACKERS else ""
+    return f"attacker{'s' if len(names) > 1 else ''}: {', '.join(names[:_MOST_ATTACKERS])}{more}"
 
 
 def not_learnt(cells: Sequence[Cell]) -> list[str]:
@@ -433,14 +442,14 @@ def not_learnt(cells: Sequence[Cell]) -> list[str]:
 
 
 def _worst(cell: Cell) -> str:
-    """Return the worst cell in a sentence, and that its trainings tell of no others where they are few."""
+    """Return the worst cell in a sentence, and that its trainings do not generalise where they are few."""
     metric = clean(cell.metric or "success")
     success, reference = much(cell.success or 0.0, metric), share(cell.reference or 0.0, metric)
-    who = f"{clean(cell.chosen or cell.attack)} by the {clean(cell.adversary)} on {column_of_cell(cell)}"
+    attack = f"{clean(cell.chosen or cell.attack)} by {the(cell.adversary)} on {column_of_cell(cell)}"
     count = cell.trainings or LEAST_TRAININGS
     few = "One training is" if count == 1 else f"{count} trainings are"
-    others = f" {few} too few to say how others would go." if count < LEAST_TRAININGS else ""
-    return f"The worst is {who}: {success} ({reference} without an attack).{others}"
+    others = f" {few} too few to generalise." if count < LEAST_TRAININGS else ""
+    return f"The worst is {attack}: {success} (baseline {reference}).{others}"
 
 
 @head_of.register
@@ -483,23 +492,23 @@ def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> NextStep:
     """Return what to do about the gravest claim of a file."""
     if claim.verdict in FALSE_OR_UNPROVEN and claim.form == "method":
         if claim.gap == "not-released":
-            return NextStep("Withdraw the claim, or let the method state a release of its noise, and verify again.")
+            return NextStep("Withdraw the claim, or have the method state a release of its noise and verify again.")
         words = ["dpzv-audit", "calibrate", "--method", str(claim.claim.get("method"))]
         for key in ("dataset", "epsilon", "delta", "adversary", "neighbours"):
             if claim.claim.get(key) is not None:
                 words += [f"--{key}", _typed(claim.claim[key])]
-        return NextStep("Withdraw the claim, or find the noise that it needs", command=shlex.join(words))
+        return NextStep("Withdraw the claim, or compute the noise that it needs", command=shlex.join(words))
     if claim.verdict in FALSE_OR_UNPROVEN:
-        return NextStep("Withdraw the claim, or change the system that it is about and verify again.")
+        return NextStep("Withdraw the claim, or change the system and verify again.")
     if claim.verdict == "not-tested":
         return NextStep(
-            "Remove what voids the evidence, or allow more trials. Where no test exists, withdraw the claim or "
-            "pass --allow not-tested."
+            "Remove what voids the evidence, or allow more trials. Where no test exists, withdraw the claim or use "
+            "--allow not-tested."
         )
     if claim.verdict == "inconclusive":
         return NextStep(
-            "Gather more evidence: more trials, or scores of more runs. Evidence may refute a claim and never "
-            "confirms it: where no theorem covers one it stays inconclusive, and verify --strict fails."
+            "Gather more evidence: more trials, or scores of more runs. Evidence can refute a claim and never "
+            "prove it. Without a theorem the claim stays inconclusive, and verify --strict fails."
         )
     return NextStep(
         "Verify the claims with every change", command=shlex.join(["dpzv-audit", "verify", result.claims_file])

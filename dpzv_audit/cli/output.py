@@ -253,7 +253,7 @@ def _show(console: Console, answer: Answer) -> None:
     most = _MOST_NOTES // 2 if several_claims else _MOST_NOTES
     notes = [*judgement.notes[:most]]
     if len(judgement.notes) > most:
-        notes.append(f"{len(judgement.notes) - most} more notes stand in the report.")
+        notes.append(f"{len(judgement.notes) - most} more notes are in the report.")
     if judgement.why and not answer.facts and not several_claims:
         notes.append(judgement.why)
     for note in notes:

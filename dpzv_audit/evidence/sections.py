@@ -183,10 +183,10 @@ def noise_of_training(source: NoiseSource, seed: int, trained: TrainedStack, sec
         words = f"Its noise was not drawn from the operating system, which it was to come from: {again} it again."
         return Noise(source="unknown", seed=None, words=words)
     if not others:
-        words = "Its noise came from the operating system, and the key is destroyed: nobody can draw it again."
+        words = "Its noise came from the operating system, and the key is destroyed: the noise cannot be regenerated."
     elif trained.secret_draws.issuperset(secrets):
         came = f"Its noise and its {others} came from the operating system"
-        words = f"{came}, and the key is destroyed: nobody can draw them again."
+        words = f"{came}, and the key is destroyed: neither can be regenerated."
     else:
         words = f"Its noise came from the operating system. Its {others} did not: {again} them again."
     return Noise(source="operating system", seed=None, words=words)

@@ -5,7 +5,7 @@ import re
 from functools import cache
 from typing import Any
 
-from reports.text import percent
+from reports.text import percent, the
 
 from ..base import rounding
 from ..base.findings import Interval
@@ -30,10 +30,12 @@ def _macros() -> Any:
         rounding.percent_up,
         rounding.up,
         percent,
+        the,
     )
     environment.filters |= {function.__name__: function for function in numbers}
     environment.filters["coin_chance"] = _coin_chance
-    environment.globals |= {"ends": rounding.interval, "beats": _beats, "beside_words": _beside, "supports": supports}
+    sides = {"beats": _beats, "below": _below, "beside_words": _beside, "supports": supports}
+    environment.globals |= {"ends": rounding.interval, **sides}
     return environment.get_template("sentences.jinja").module
 
 
@@ -57,16 +59,21 @@ def supports(upper: float, claimed: float) -> bool:
     return upper <= claimed * (1.0 + ACCURACY)
 
 
-def _beside(success: Interval, other: float | Interval) -> str:
-    """Return in words on which side `success` lies: in all of these trainings, else over trainings."""
+def _beside(success: Interval, other: float | Interval, named: str) -> str:
+    """Return on which side of a baseline `success` lies: in all of these trainings, else on average over trainings."""
     comparison = compared(success, other)
     trainings = success.over_trainings
     if comparison.side is None:
         few = trainings is not None and trainings.low is None
-        return "with too few trainings to tell it from" if few else "not distinguishable from"
+        count = 0 if trainings is None else trainings.count
+        in_few = f" in {'one training' if count == 1 else f'{count} trainings'}" if few else ""
+        return f"not distinguishable from {named}{in_few}"
     if trainings is None:
-        return comparison.side
+        return f"{comparison.side} {named}"
     if not comparison.of_these:
-        return f"on average over trainings {comparison.side}"
-    these = "this training" if trainings.count == 1 else "each of these trainings"
-    return f"in {these} {comparison.side}"
+        return f"{comparison.side} {named} on average over trainings"
+    return f"{comparison.side} {named} in {'this' if trainings.count == 1 else 'each'} training"
+
+
+def _below(success: Interval, other: float | Interval) -> bool:
+    return compared(success, other).side == "below"

@@ -246,8 +246,7 @@ def attacked_result(
     more = {name: getattr(measured, name) for name in ("not_certified", "reconstructions")}
     set_up = {}
     if spec.needs.requires:
-        listed = ", ".join(f"{key} {value}" for key, value in spec.needs.requires.items())
-        set_up = {"set_up": f"trained with {listed}: {spec.needs.requires_because}"}
+        set_up = {"set_up": f"{_required(spec)}: {spec.needs.requires_because}"}
     result = AttackResult(
         attack=spec.name,
         adversary=setting.adversary,
@@ -281,6 +280,16 @@ def attacked_result(
         **provenance(setting, chunk=audit.chunk, at_once=measured.at_once),
     )
     return published_simulation(result)
+
+
+def _required(spec: AttackSpec) -> str:
+    """Return the options that an attack requires in words, as "without a top model"."""
+    switches = {True: "with a", False: "without a"}
+    options = spec.needs.requires.items()
+    return ", ".join(
+        f"{switches[value]} {key.replace('_', ' ')}" if isinstance(value, bool) else f"with {key} {value}"
+        for key, value in options
+    )
 
 
 def _who(setting: AttackSetting, tried: Sequence[Tried]) -> str:

@@ -109,7 +109,7 @@ def on_privacy(
         voids=voids,
         powerless=why_powerless(tested=bool(gating), could_refute=any(bound.ceiling > claimed for bound in gating)),
     )
-    missing = [f"no audit was made: {privacy.not_audited}"] if privacy.not_audited and lower is None else []
+    missing = [privacy.not_audited] if privacy.not_audited and lower is None else []
     contradicted = [(bound.epsilon_lower, bound.assumes) for bound in estimators if CONTRADICTED in bound.assumes]
     measured = None
     if lower is not None:

@@ -55,7 +55,7 @@ def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
         ({"upper": 0.9}, True, "supported", "Theory proves epsilon of at most 0.9, at or below the claim"),
         ({}, True, "overclaimed", "which does not refute the claim. Theory proves epsilon of at most 5.813, above the"),
         ({"upper": None}, False, "inconclusive", "No theorem covers it. The claim survived this test; that does not"),
-        ({"upper": None, "estimators": []}, False, "not tested", "no result of so little evidence could have refuted"),
+        ({"upper": None, "estimators": []}, False, "not tested", "This much evidence could not have refuted the claim"),
         ({"upper": None, "gap": "server-state"}, True, "overclaimed", "(gap server-state: The server's updates use"),
     ],
 )
@@ -71,8 +71,8 @@ def test_a_verdict_stands_with_its_object_and_its_reason(privacy, theory, word, 
     assert step is not None
 
 
-def test_scores_speak_about_whoever_can_compute_them(results):
-    against = "against whoever can compute these scores"
+def test_scores_are_about_anyone_who_can_compute_them(results):
+    against = "against anyone who can compute these scores"
     assert head(results["audit-scores"])[0].about == f"ε ≤ 1 (δ = 1e-05) {against}"
     unclaimed = {key: value for key, value in results["audit-scores"].items() if key != "claim"}
     assert head(unclaimed)[0].about == f"ε ≥ 2.137 {against}"
@@ -101,7 +101,7 @@ def test_an_attack_without_a_claim_leaks_finds_nothing_or_has_too_few_trainings(
     assert leaks == Judgement(
         word="leaks",
         about="a by the client finds 90.0% of labels",
-        why="a finds 90.0% of labels (10.7% without an attack); no theorem covers it.",
+        why="a finds 90.0% of labels (baseline 10.7%); no theorem covers it.",
         alarming=True,
     )
     nothing, step = head_of(attacked(interval(0.09, 0.08, 0.11)))
@@ -153,9 +153,13 @@ def test_the_strongest_is_that_of_most_damage():
 @pytest.mark.parametrize(
     ("leaking", "all_of_them", "words"),
     [
-        (("a", "b"), ("a", "b", "c"), "2 of 3 attacks on "),
-        (("a", "a", "a"), ("a", "a", "a", "b", "b"), "1 of 2 attacks (3 of 5 cells) on "),
-        ((), ("a", "a"), "0 of 1 attacks (0 of 2 cells) on "),
+        (("a", "b"), ("a", "b", "c"), "2 of 3 attacks on {} find more than their baselines (attacker: client)"),
+        (
+            ("a", "a", "a"),
+            ("a", "a", "a", "b", "b"),
+            "1 of 2 attacks on {} finds more than its baseline (attacker: client)",
+        ),
+        ((), ("a", "a"), "0 of 1 attacks on {} find more than their baselines (attacker: client)"),
     ],
 )
 def test_attacks_are_counted_and_not_their_cells(leaking, all_of_them, words):
@@ -167,7 +171,7 @@ def test_attacks_are_counted_and_not_their_cells(leaking, all_of_them, words):
             left.remove(name)
         cells.append({**CELL, "attack": name, "success": 0.9, "reference": 0.1, "damage": 0.9, "clear": clear})
     for result in (MatrixResult(cells=cells, dataset="digits"), AttacksResult(attacks=cells, method="m")):
-        assert head_of(result)[0].about.startswith(words)
+        assert head_of(result)[0].about == words.format("digits" if isinstance(result, MatrixResult) else "m")
 
 
 def test_many_attacks_are_judged_by_the_worst_and_by_their_controls():
@@ -179,7 +183,7 @@ def test_many_attacks_are_judged_by_the_worst_and_by_their_controls():
         judgement, step = head_of(result)
         assert judgement.word == "leaks"
         assert judgement.about.startswith("1 of 2 attacks on ")
-        assert "label_direct by the client on m: 90.0% of labels (10.0% without an attack)." in judgement.why
+        assert "label_direct by the client on m: 90.0% of labels (baseline 10.0%)." in judgement.why
         assert step.command == "dpzv-audit list defences"
     controls = {
         "tests": 7,
@@ -254,8 +258,8 @@ def test_whoever_sees_a_view_has_no_article(results):
 
 def test_a_bound_on_an_attacks_own_set_up_says_which(results):
     attack = copy.deepcopy(results["attack"])
-    attack["attack_setting"] = {"set_up": "trained with top_model False: the attack reads logits"}
-    assert head(attack)[1].words.startswith("State ε ≤ 5.813 of this set-up (trained with top_model False) instead, or")
+    attack["attack_setting"] = {"set_up": "without a top model: the attack reads logits"}
+    assert head(attack)[1].words == "Claim ε ≤ 5.813 of the system without a top model instead, or add noise"
 
 
 def test_what_leaks_comes_first_everywhere():

@@ -64,7 +64,7 @@ def test_what_the_budget_cannot_refute_is_not_tested(limit, options, needed):
     """The measured 100% stands beside a limit of 90% that 64 trainings cannot refute: (1 / 0.9)^64 is 847."""
     entry = judged(limit, [1.0], **options)
     assert (entry.verdict, entry.judged.reason, entry.fails) == ("not-tested", "never-refutable", True)
-    assert f"the claim takes {needed} trainings" in entry.sentence
+    assert f"Testing this claim takes {needed} trainings" in entry.sentence
     assert (entry.reach.refutable, entry.reach.needed) == (False, needed)
 
 

@@ -47,7 +47,7 @@ def test_json_is_the_library_answer(files, answer):
         assert shown["epsilon_lower"] == bound.epsilon_lower
         assert (shown["confidence"], shown["assumes"]) == (0.95, bound.assumes)
         assert shown["verdict"] is None
-    assert "with 2,000 + 2,000 scores this test can certify at most" in result["meaning"]
+    assert "With 2,000 + 2,000 scores the detection limit is" in result["meaning"]
 
 
 def test_options_reach_the_estimators(files, answer):
@@ -94,9 +94,11 @@ def test_estimators_that_may_refute_share_the_error_with_a_claim_and_without(ans
     best = answer("--exactly-gaussian")
     assert [e["confidence"] for e in best["estimators"]] == pytest.approx([0.975, 0.975])
     lower = down(max(e["epsilon_lower"] for e in best["estimators"]))
-    said = f"at least {lower} with 95% confidence (gaussian, given Gaussian noise, the best of 2 that share the error)"
+    said = (
+        f"at least {lower} with 95% confidence (gaussian, given Gaussian noise, best of 2 tests that share the error)"
+    )
     assert said in best["meaning"]
-    assert "with 95% confidence (joint);" in answer()["meaning"]
+    assert "with 95% confidence (joint)." in answer()["meaning"]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +122,9 @@ def test_readable_output_has_the_table_the_meaning_and_never_says_passed(run):
     for words in ("joint", "not refuted", "cannot refute", "does not confirm it", "random pilot"):
         assert words in " ".join(done.out.split())
     assert "passed" not in done.out.lower()
-    assert "no result of so few scores could refute it" not in done.out
-    assert "no result of so few scores could refute it" in run("--epsilon 50").out
-    assert "refutes the claimed epsilon of 1;" in run("--epsilon 1 --verbose").out
+    assert "These scores could not have refuted it" not in done.out
+    assert "These scores could not have refuted it" in run("--epsilon 50").out
+    assert "refutes the claimed epsilon of 1." in run("--epsilon 1 --verbose").out
 
 
 def test_quiet_prints_the_meaning_alone(run):
@@ -133,7 +135,7 @@ def test_quiet_prints_the_meaning_alone(run):
 
 def test_only_an_assumed_bound_says_what_it_rests_on(answer):
     text = answer("--estimator gaussian")["meaning"]
-    assert text.startswith("Nothing here can refute an (epsilon, delta) claim")
+    assert text.startswith("These scores cannot refute an (epsilon, delta) claim")
     assert "only if the view is exactly Gaussian" in text
 
 

@@ -125,7 +125,7 @@ def test_a_time_limit_answers_with_what_is_there(answer):
 def test_planted_mechanisms_by_name(answer, run):
     result = answer("mechanism planted:noise-over-b")
     assert [row["verdict"] for row in result["rows"]] == ["refuted"]
-    assert result["sentence"] == "1 of 1 mechanisms got the verdict they must get."
+    assert result["sentence"] == "1 of 1 mechanisms got the expected verdict."
     for file in ("table.md", "report.md"):
         assert "| noise scaled for B times the sensitivity too little |" in Path(result["run"], file).read_text()
     assert "**As expected: planted:noise-over-b is refuted.**" in Path(result["run"], "report.md").read_text()

@@ -283,32 +283,32 @@ def test_the_sentence_counts_failures():
     measured |= {"reference": 0.1, "clear": True, **REACH}
     text = sentence([measured, {**cell, "state": "failed", "reason": "x"}], 3)
     assert "1 cells measured, 0 do not apply, 1 FAILED" in text
-    assert "a by the client on m: 0.500 (0.400 to 0.600 by records, 0.450 to 0.550 by training)" in text
+    assert (
+        "a by the client on m: 0.500 (0.400 to 0.600 across records; single trainings 0.450 to 0.550), baseline 0.100."
+        in text
+    )
     many = {**measured, "trainings": 9, "over_low": 0.3, "over_high": 0.7}
-    assert "to 0.550 by training, 0.300 to 0.700 over 9 trainings)" in sentence([many], 9)
+    assert "single trainings 0.450 to 0.550; mean of further trainings 0.300 to 0.700)" in sentence([many], 9)
     unsure = {**measured, "method": "n", "success": 1.0, "damage": 1.0, "clear": False}
     assert "The worst is a by the client on m" in sentence([unsure, measured], 3)
     assert "negative controls" not in text
-    assert "the 1 negative controls together are at chance, p = 0.3" in sentence([{**measured, "control_p": 0.3}], 3)
+    assert "The 1 negative controls passed together, p = 0.3." in sentence([{**measured, "control_p": 0.3}], 3)
     some = sentence([{**measured, "control_p": 0.3}, measured], 3)
-    assert "the 1 of 2 negative controls with trainings enough for a test together are at chance, p = 0.3" in some
+    assert "The 1 of 2 negative controls with enough trainings for a test passed together, p = 0.3." in some
     off = sentence([{**measured, "control_p": 1e-6}], 3)
-    assert "are NOT at chance (worst: a by the client on m), p = 1e-6" in off
+    assert "negative controls FAILED (worst: a by the client on m) together, p = 1e-6." in off
 
 
 def test_the_sentence_says_what_few_trainings_allow_to_say():
     cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "state": "measured"}
     clear = {**cell, "success": 0.5, "low": 0.4, "high": 0.6, "damage": 0.4, "reference": 0.3, "clear": True, **REACH}
     text = sentence([clear, {**clear, "clear": False}], 3)
-    assert (
-        "In 1 of them the attack finds more than all that needs no attack, in all 3 trainings and by their records"
-        in text
-    )
-    assert text.endswith("3 trainings per cell are too few to tell of others: give --trials 8.")
+    assert "In 1 cell the attack is above every baseline, in all 3 trainings and across their records. The" in text
+    assert text.endswith("3 trainings per cell are too few to generalise; use --trials 8.")
     one = sentence([{**clear, "trainings": 1}], 1)
-    assert one.endswith("One training per cell is too few to tell of others: give --trials 8.")
+    assert one.endswith("One training per cell is too few to generalise; use --trials 8.")
     many = sentence([clear], 8)
-    assert "in all 8 trainings and by their records or on average over trainings" in many
+    assert "in all 8 trainings and across their records or on average over trainings" in many
     assert "--trials" not in many
 
 

@@ -76,7 +76,7 @@ def test_a_first_row_is_asked_about_and_the_answer_is_taken(headed, cli):
     assert "give --header yes or no (in a claims file: header = true or false)" in error
     done = cli(f"{files} --header no")
     assert done.code == 0
-    assert "with 301 + 300 scores" in done.out
+    assert "With 301 + 300 scores" in done.out
     cli.refusal(f"{files} --header perhaps")
     verify = f"verify {folder}/claims.toml --out {folder}/runs --no-cache"
     (folder / "claims.toml").write_text(claim % "")

@@ -85,10 +85,10 @@ def test_a_sound_bound_on_one_training_covers_its_models_and_nothing_else(run):
     one, folder = run(f"train {SOUND}")
     assert one["privacy"]["upper"] is not None
     assert list(one["published"]["inside_bound"]) == [MODELS]
-    assert "covers models.safetensors, which may leave" in one["published"]["words"]
+    assert "covers models.safetensors, which you may share" in one["published"]["words"]
     for page in ("report.html", "report.md"):
         assert "What the bound covers" in (folder / page).read_text()
-        assert "covers nothing else here" in (folder / page).read_text()
+        assert "covers nothing else in this folder" in (folder / page).read_text()
     two, _ = run(f"train {SOUND} --trials 2")
     assert two["privacy"]["upper"] is not None
     assert two["published"]["inside_bound"] == {}

@@ -457,8 +457,10 @@ def test_without_resume_it_says_at_which_level_its_scores_were_decided(killed, v
         assert [before[key] for key in same] == [after[key] for key in same]
         number = after["decided_in"]["entry"]
         assert after["level"] == pytest.approx(level_of(number, 1e-3) / 3)
-        said = f"Entry {number} of the ledger decided on these scores, at an error rate of"
-        assert f"{said} {level_of(number, 1e-3):.3g} for all claims of that look." in after["sentence"]
+        decided = (
+            f"Entry {number} of the ledger decided on these scores; the error rate for all claims of that look was"
+        )
+        assert f"{decided} {level_of(number, 1e-3):.3g}." in after["sentence"]
 
 
 def test_a_refutation_that_takes_gaussian_noise_as_given_says_so_as_long_as_it_stays(folder, verified):

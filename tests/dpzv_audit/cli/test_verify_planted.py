@@ -118,4 +118,4 @@ def test_scores_that_the_ledger_judged_among_others_are_not_said_to_refute_nothi
     code, out, _ = verified("--ledger ledger.jsonl --allow not-tested")
     assert (code, f"(p = {p_value(p)})" in out) == (0, True)
     assert "neither refutes" not in out
-    assert "The ledger judged these scores before" in out
+    assert "The ledger has judged these scores before" in out

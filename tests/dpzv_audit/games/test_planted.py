@@ -104,7 +104,7 @@ def test_numbers_follow_from_the_seed():
 
 def test_the_sentence_names_what_went_wrong():
     rows = [PlantedRow.model_construct(name=name, as_expected=right) for name, right in (("a", True), ("b", False))]
-    assert said("planted", rows) == "1 of 2 mechanisms got the verdict they must get: not b."
+    assert said("planted", rows) == "1 of 2 mechanisms got the expected verdict; these did not: b."
 
 
 def test_an_unknown_name_is_one_line():
