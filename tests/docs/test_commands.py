@@ -23,8 +23,10 @@ LONG = {
     "docs/guide/from-flower.md",
     "README.md",
     "docs/ci.md",
+    "docs/guide/attacks.md",
     "docs/guide/audits.md",
     "docs/guide/own-system.md",
+    "docs/guide/reading-a-report.md",
 }
 """Pages whose commands take longer than a few seconds also at their small size."""
 REPEATED = {
