@@ -77,6 +77,7 @@ _HOMES = {
     "dpzv_audit.evidence.auditing": "audit_result",
     "dpzv_audit.evidence.training": "attack_result attack_system train_result",
     "dpzv_audit.base.findings": "EmpiricalBound EpsilonRange Interval UpperBound",
+    "reports.display": "Display",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -7,9 +7,10 @@ of it, fields that a reader can do without have defaults.
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -29,6 +30,10 @@ from pydantic.json_schema import models_json_schema
 
 from .base.errors import InputError
 from .base.findings import Control, EmpiricalBound, Interval, UpperBound, VerdictReason, VerdictWord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 LARGEST = 1e100
 """A number of a file beyond it belongs to no result: no axis of a figure reaches so far."""
@@ -210,6 +215,11 @@ class Privacy(Part):
     release: dict[str, object] = {}
     not_audited: str | None = None
 
+    @property
+    def agreed(self) -> Verdict | None:
+        """The verdict on the claim; None where nothing is claimed, or a file contradicts itself."""
+        return self.judged if self.judged is not None and self.judged.word == self.verdict else None
+
 
 class Noise(Part):
     """Where the noise came from, the seed it follows from if any, and both as a sentence."""
@@ -332,11 +342,29 @@ class Wealth(Part):
     refuted_at: Whole | None = None
 
 
+class Display(Protocol):
+    """Shows a result in Python: `reports.display`."""
+
+    def line(self) -> str:
+        """Return the result in a line of less than 300 characters."""
+
+    def html(self) -> str:
+        """Return the head of its page."""
+
+    def figure(self) -> "Figure":
+        """Return the figure that decides."""
+
+    def rows(self) -> list[dict[str, object]]:
+        """Return the rows of its data frame."""
+
+
 class Result(Part):
     """What the results of all commands share: a schema that names command and version, and what it says in words.
 
     `KIND` is what a report on it is called. A file that lacks a part, or holds a wrong one, is refused where `STRICT`:
     a verdict must not rest on half a result. `ORDER` has the keys of the file where shared fields do not come first.
+
+    In a notebook a result shows the head of its report. `verdict`, `plot` and `to_frame` work everywhere.
     """
 
     SCHEMA: ClassVar[str]
@@ -356,6 +384,51 @@ class Result(Part):
     def with_command_line(self, words: Sequence[str]) -> Self:
         """Return the result with the command line that repeats it, as run folders keep it."""
         return self.model_copy(update={"command_line": list(words)})
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the claim; None where nothing is claimed."""
+        privacy = getattr(self, "privacy", None)
+        return privacy.agreed if isinstance(privacy, Privacy) else None
+
+    @property
+    def _display(self) -> "Display":
+        # What shows results imports this module, so that the package loads it by its name when it is first asked for.
+        shown: Display = sys.modules[__package__].Display(self)
+        return shown
+
+    def __repr__(self) -> str:
+        """Return the result in a line of less than 300 characters: subject, verdict, what was measured and proven."""
+        return self._display.line()
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """Return the head of the report page, for notebooks; it holds no script."""
+        return self._display.html()
+
+    def plot(self) -> "Figure":
+        """Return the figure that decides: epsilons as claimed, measured and proven, or an attack's success.
+
+        Raises:
+            InputError: The result has nothing to draw.
+        """
+        return self._display.figure()
+
+    def to_frame(self) -> "DataFrame":
+        """Return the numbers as a pandas data frame.
+
+        It has a row per claim, attack, estimator, bound or mechanism where a result has several, else one row.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        try:
+            from pandas import DataFrame
+        except ModuleNotFoundError:
+            needs = "to_frame() needs pandas, which is not installed: pip install pandas"
+            raise ModuleNotFoundError(needs, name="pandas") from None
+        return DataFrame(self._display.rows())
 
 
 class Repeatable(Result):
@@ -842,6 +915,18 @@ class VerifyResult(Result):
     command_line: list[str] | None = None
     versions: dict[str, str | None] = {}
     run: str | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The gravest verdict on a claim of the file."""
+        order = get_args(VerdictWord)
+        gravest = min(self.claims, key=lambda claim: order.index(claim.verdict), default=None)
+        return None if gravest is None else gravest.judged
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """The verdicts by the names of the claims."""
+        return {claim.name: claim.judged for claim in self.claims}
 
 
 class PlantedRow(Part):

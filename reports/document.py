@@ -4,6 +4,7 @@ A block is a table, a picture, code, or a paragraph as plain text. Whoever draws
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from html import unescape
 
@@ -133,6 +134,13 @@ class Report:
     def sections(self) -> list[Section]:
         """The sections that say anything."""
         return [section for section in self._sections if section.blocks or section.folded]
+
+    def top(self) -> "Report":
+        """Return the head of the page alone, without its picture."""
+        head = copy(self)
+        head._sections = []
+        head.deciding = None
+        return head
 
     @property
     def pictures(self) -> list[Picture]:

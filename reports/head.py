@@ -159,8 +159,7 @@ def strongest(attacks: Sequence[AttackSuccess]) -> AttackSuccess | None:
 
 def judged(privacy: Privacy) -> Verdict | None:
     """Return the verdict on a claimed epsilon; None where nothing is claimed, or a file contradicts itself."""
-    verdict = privacy.judged
-    return verdict if verdict is not None and verdict.word == privacy.verdict else None
+    return privacy.agreed
 
 
 def word_of(privacy: Privacy) -> VerdictWord | None:
@@ -469,8 +468,10 @@ def _(result: AttacksResult) -> Judgement:
 def _(result: VerifyResult) -> Judgement:
     gravest = verification.gravest(result)
     of_it = [claim for claim in result.claims if claim.verdict == gravest]
-    shown = gravest.replace("-", " ")
-    about = f"{len(of_it)} of {len(result.claims)} claims" + (f" {shown}" if result.failed else "")
+    plain = gravest.replace("-", " ")
+    words = {words_of(claim.judged) for claim in of_it}
+    shown = words.pop() if len(words) == 1 else plain
+    about = f"{len(of_it)} of {len(result.claims)} claims" + (f" {shown}" if result.failed or shown != plain else "")
     first = next(iter(of_it), None)
     why = MEANINGS[gravest]
     if first is not None:

@@ -4,13 +4,17 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from .text import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Each colour of a figure has one meaning; the dark page gives the same meaning another colour. The light
 # colours stand in the drawing itself, so that a program without style sheets still draws all of it.
@@ -21,6 +25,8 @@ ACCENT = "#b83a08"
 BAND = "#f3cdb8"
 ON_ACCENT = "#fefefe"
 """Text on `ACCENT`."""
+TAKES_FIGURE: ContextVar["Callable[[Callable[[], Figure]], str] | None"] = ContextVar("TAKES_FIGURE", default=None)
+"""Takes what makes each figure, and returns what stands in the place of its SVG; None where SVG is wanted."""
 DASHED = (0, (5, 2.5))
 DOTTED = (0, (1, 1.6))
 DASHES: tuple[Any, ...] = (DASHED, DOTTED, (0, (6, 2, 1, 2)), (0, (3, 4)))
@@ -167,16 +173,19 @@ def label_of(drawing: str) -> str:
     return html.unescape(drawing.split('aria-label="', 1)[1].split('"', 1)[0])
 
 
-def draw(name: str, alt: str, height: float, paint: "Callable[[Axes], None]") -> str:
-    """Return the SVG that `paint` draws on one pair of axes, `WIDTH` by `height` inches.
-
-    The same call gives the same bytes. Text stays text in the reader's own fonts, the background is
-    transparent, and `alt` is the drawing's accessible name. `figure-NAME` prefixes every id in it.
-    """
-    name = f"figure-{name}"
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
+def figure_of(name: str, height: float, paint: "Callable[[Axes], None]") -> "Figure":
+    """Return the figure that `paint` draws on one pair of axes, `WIDTH` by `height` inches."""
     from matplotlib.figure import Figure
+
+    with _own_settings(name):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        paint(figure.add_subplot())
+    return figure
+
+
+@contextmanager
+def _own_settings(name: str) -> Iterator[None]:
+    import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # whatever a user's own matplotlibrc says
@@ -184,9 +193,24 @@ def draw(name: str, alt: str, height: float, paint: "Callable[[Axes], None]") ->
         # The reader's fonts draw what matplotlib's own lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        yield
+
+
+def draw(name: str, alt: str, height: float, paint: "Callable[[Axes], None]") -> str:
+    """Return the SVG that `paint` draws on one pair of axes, `WIDTH` by `height` inches.
+
+    The same call gives the same bytes. Text stays text in the reader's own fonts, the background is
+    transparent, and `alt` is the drawing's accessible name. `figure-NAME` prefixes every id in it.
+    """
+    name = f"figure-{name}"
+    take = TAKES_FIGURE.get()
+    if take is not None:
+        return take(partial(figure_of, name, height, paint))
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    with _own_settings(name):
+        figure = figure_of(name, height, paint)
         FigureCanvasSVG(figure)
-        paint(figure.add_subplot())
         buffer = io.StringIO()
         no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)

@@ -94,6 +94,7 @@ ALLOWED = {
         "import cloudpickle",
     ): "the job, from this process to the workers of its cluster",
     ("dpzv_audit/base/executor.py", "import joblib"): "loky: worker processes that this one starts itself",
+    ("dpzv_audit/results.py", "import pandas"): "a data frame of the rows of a result; reads nothing",
     ("reports/content.py", "import markupsafe"): "marks drawings made here, whose texts are escaped, as drawn",
 }
 

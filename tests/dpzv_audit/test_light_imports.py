@@ -9,6 +9,7 @@ DRAWING = "torch matplotlib sklearn"
 LIGHT = {
     "import dpzv_audit; dpzv_audit.__version__": f"{DRAWING} numpy scipy pydantic",
     "import dpzv_audit; dpzv_audit.attack; dpzv_audit.account": DRAWING,
+    "from dpzv_audit.results import TrainResult as R; r = R(); repr(r), r._repr_html_()": f"{DRAWING} pandas",
     "import dpzv_audit.accounting": f"{DRAWING} scipy.stats prv_accountant",
     "from dpzv_audit.statistics import estimators": f"{DRAWING} scipy.stats scipy.optimize prv_accountant pydantic",
     "from dpzv_audit.statistics.estimators import ESTIMATORS as E, audit_scores\n"

@@ -1,4 +1,4 @@
-"""A verdict says the same on every face: terminal, HTML, Markdown, JSON, JUnit, SARIF, step summary and pytest."""
+"""A verdict says the same on every face: terminal, HTML, Markdown, JSON, JUnit, SARIF, summary, pytest and Python."""
 
 import html
 import io
@@ -20,6 +20,7 @@ from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, STATED, VERDICTS, decide
 from dpzv_audit.results import ClaimResult, GateOptions, Measured, Privacy, Proven, Verdict, VerifyResult
 from reports.ci import to_junit, to_sarif, to_summary
 from reports.content import report_content
+from reports.display import Display
 from reports.figures import epsilon_figure
 from reports.render import to_html, to_markdown
 from reports.verdicts import lines_of, measured_of, proven_of, words_of
@@ -195,6 +196,7 @@ def test_all_faces_agree_on_word_numbers_and_warnings(number):
             "junit": " ".join([junit[0].get("message") or "", junit[0].text or ""]),
             "sarif": sarif[claim.name]["message"]["text"],
             "pytest": str(entry),
+            "notebook": file_of([claim])._repr_html_(),
         }
         numbers = []
         if judged.measured is not None:
@@ -209,6 +211,18 @@ def test_all_faces_agree_on_word_numbers_and_warnings(number):
             assert words_of(judged).lower() in text.lower(), (face, text)
             for expected in (*judged.not_tested, *judged.warnings, *numbers):
                 assert expected in text, (face, expected, text)
+        alone = file_of([claim])
+        assert alone.verdict == result.verdicts[claim.name] == judged
+        line = repr(alone)
+        assert len(line) < 300
+        assert all(shown in line for shown in (words_of(judged), *numbers)), line
+        (frame,) = Display(alone).rows()
+        assert (frame["claim"], frame["verdict"], frame["given"]) == (claim.name, judged.word, judged.given)
+        for shown in ("measured", "proven"):
+            number = getattr(judged, shown)
+            np.testing.assert_equal(frame[shown], np.nan if number is None else number.value)
+        assert frame["not_tested"].split("; ") == (judged.not_tested or [""])
+        assert frame["warnings"].split("; ") == (list(dict.fromkeys(judged.warnings)) or [""])
         row = next(line for line in summary.splitlines() if line.startswith(f"| {claim.name} |"))
         assert f"| {words_of(judged)} |" in row
         for shown in (measured_of(judged), proven_of(judged)):
