@@ -170,6 +170,7 @@ class Verdict(Part):
 
     Attributes:
         claim: The claim in words, as "epsilon at most 1 (delta 1e-05)".
+        claimed: The claimed number, an epsilon or a success.
         adversary: The adversary; None where the claim names none.
         neighbours: The neighbour relation of an epsilon; None for a claim about an attack.
         word: The verdict.
@@ -183,6 +184,7 @@ class Verdict(Part):
     """
 
     claim: str
+    claimed: Number | None = None
     adversary: str | None = None
     neighbours: str | None = None
     word: VerdictWord

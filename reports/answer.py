@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
 
-from dpzv_audit.base.findings import LEAST_TRAININGS, Control, EmpiricalBound, Interval
+from dpzv_audit.base.findings import LEAST_TRAININGS, Control, Interval
+from dpzv_audit.base.rounding import p_equals
 from dpzv_audit.results import (
     AttackResult,
     AttacksResult,
@@ -114,7 +115,7 @@ def _(result: AuditResult) -> Answer:
         judgement=head_of(result),
         subject=_subject(result, result.adversary),
         facts=_facts(result),
-        checks=_limit(result.privacy.estimators),
+        checks=_limit(result.privacy),
     )
 
 
@@ -217,12 +218,14 @@ def _epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
     if privacy.empirical_lower is not None:
         confidence = "" if privacy.confidence is None else f", {percent(privacy.confidence)} confidence"
         assumed = f", {clean(privacy.given)}" if privacy.given and privacy.verdict != "refuted" else ""
-        facts["measured"] = f"ε ≥ {lower_bound(privacy.empirical_lower)}{confidence}{assumed}"
+        facts["measured"] = f"ε ≥ {lower_bound(privacy.empirical_lower, privacy.claimed)}{confidence}{assumed}"
     elif privacy.not_audited or privacy.claimed is not None:
         facts["measured"] = f"nothing: {clean(privacy.not_audited or 'no audit was made')}"
     if privacy.upper is not None:
         rests_on = "" if verdict is None or verdict.proven is None else verdict.proven.rests_on
-        facts["proven"] = f"ε ≤ {upper_bound(privacy.upper)}{f', {clean(rests_on)}' if rests_on else ''}"
+        facts["proven"] = (
+            f"ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{f', {clean(rests_on)}' if rests_on else ''}"
+        )
     elif privacy.gap or privacy.claimed is not None or facts:
         facts["proven"] = no_bound(privacy)
     sound = next((bound for bound in privacy.bounds if is_sound_at(bound, privacy.upper, privacy.adversary)), None)
@@ -297,7 +300,7 @@ def _together(controls: NegativeControls | None) -> str:
     if controls is None:
         return "no negative control was run"
     if controls.hold:
-        return f"{controls.tests} negative controls passed together (p = {controls.together_p:.2g})"
+        return f"{controls.tests} negative controls passed together ({p_equals(controls.together_p)})"
     return f"negative controls FAILED together, the worst {clean(controls.worst)}"
 
 
@@ -323,11 +326,12 @@ def _accuracy(utility: Utility) -> str:
     return f"test accuracy {share(utility.test_accuracy.value, LABELS)}{controls}"
 
 
-def _limit(bounds: Sequence[EmpiricalBound]) -> str:
+def _limit(privacy: Privacy) -> str:
     """Return the detection limit of an audit: what its evidence could show at most."""
+    bounds = privacy.estimators
     sound = [bound for bound in bounds if not bound.assumes] or bounds
     best = max(sound, key=lambda bound: bound.ceiling, default=None)
-    return "" if best is None else f"detection limit of this evidence ε {lower_bound(best.ceiling)}"
+    return "" if best is None else f"detection limit of this evidence ε {lower_bound(best.ceiling, privacy.claimed)}"
 
 
 def _joined(*sentences: str) -> str:

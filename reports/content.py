@@ -51,6 +51,8 @@ def environment() -> "Environment":
     )
     made.filters |= {name: getattr(text, name) for name in names}
     made.filters |= {
+        "exact_p_value": rounding.exact_p_value,
+        "p_equals": rounding.p_equals,
         "p_value": rounding.p_value,
         "drawn": Markup,
         "fenced": lambda value, language: Markup(text.fenced(value, language)),

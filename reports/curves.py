@@ -145,7 +145,7 @@ def wealth_figure(wealth: "Wealth | None") -> str:
     if wealth is None or min(len(wealth.pairs), len(wealth.log10_wealth)) < 2:
         return ""
     at = wealth.refuted_at
-    against = number(wealth.epsilon)
+    against = as_claimed(wealth.epsilon)
     outcome = "never reached" if at is None else f"reached at pair {number(at)}"
     chart = Chart("pairs of runs, in the order of the runs", "log10 of the wealth")
     chart.level("refuted from here on", wealth.goal, color=INK, ls=DASHED)

@@ -154,8 +154,8 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
     claimed, lower, upper = (within(value, 0.0, 1e100) for value in (claimed, lower, upper))
     known = (
         (claimed, "the claim", f"ε ≤ {as_claimed(claimed)}"),
-        (lower, "the audit, from below", f"ε ≥ {lower_bound(lower)}"),
-        (upper, "the theory, from above", f"ε ≤ {upper_bound(upper)}"),
+        (lower, "the audit, from below", f"ε ≥ {lower_bound(lower, claimed)}"),
+        (upper, "the theory, from above", f"ε ≤ {upper_bound(upper, claimed)}"),
     )
     values = {(label, text): value for value, label, text in known if value is not None}
     if len(values) < 2:

@@ -206,7 +206,7 @@ def _fix(result: RunResult) -> NextStep:
     set_up = clean(getattr(result, "attack_setting", {}).get("set_up", "")).partition(":")[0]
     of_it = f" of the system {set_up}" if set_up else ""
     return NextStep(
-        f"Claim ε ≤ {upper_bound(privacy.upper)}{of_it} instead, or add noise",
+        f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{of_it} instead, or add noise",
         command=shlex.join(["dpzv-audit", "calibrate", *_training(result), *settings, *claim]),
     )
 
@@ -278,8 +278,10 @@ def _on_claim(result: RunResult | ScoresResult, verdict: Verdict, step: NextStep
 def _no_claim(result: RunResult) -> str:
     """Return what there is instead of a claim, as the second half of a sentence."""
     lower, upper = result.privacy.empirical_lower, result.privacy.upper
-    audit = "" if not lower else f"; an audit shows ε of at least {lower_bound(lower)}"
-    theory = no_bound(result.privacy) if upper is None else f"theory gives ε ≤ {upper_bound(upper)}"
+    audit = "" if not lower else f"; an audit shows ε of at least {lower_bound(lower, result.privacy.claimed)}"
+    theory = (
+        no_bound(result.privacy) if upper is None else f"theory gives ε ≤ {upper_bound(upper, result.privacy.claimed)}"
+    )
     return f"{theory}{audit}"
 
 

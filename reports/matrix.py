@@ -13,7 +13,7 @@ from .curves import look_of, method_of
 from .document import Row
 from .figures import bars_figure
 from .svg import ACCENT, INK, ON_ACCENT
-from .text import clean, number, proportion
+from .text import as_claimed, clean, proportion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ def never_applied(cells: Sequence[Cell], name: Callable[[Cell], str]) -> list[st
 
 def column_of_cell(cell: Cell) -> str:
     """Return what the cell is about: a method, its noise, and the epsilon from which that follows."""
-    epsilon = "" if cell.epsilon is None else f", ε {number(cell.epsilon)}"
+    epsilon = "" if cell.epsilon is None else f", ε {as_claimed(cell.epsilon)}"
     return f"{method_of(cell)}{epsilon}"
 
 
@@ -114,7 +114,7 @@ def pareto(cells: Sequence[Cell]) -> str:
     for index, (name, points) in enumerate(by_name.items()):
         chart.line(name, points, **(look_of(index) | {"ls": "none"}), ms=6)
     ends = (
-        f"{row.name} {number(row.epsilon)}".removesuffix(" -") + f" {proportion(row.worst.accuracy, 3)} at damage "
+        f"{row.name} {as_claimed(row.epsilon)}".removesuffix(" -") + f" {proportion(row.worst.accuracy, 3)} at damage "
         f"{proportion(row.worst.damage, 3)}"
         for row in rows[:12]
     )

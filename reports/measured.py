@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from dpzv_audit.base.findings import Control, Interval, UpperBound
-from dpzv_audit.base.rounding import interval, p_value
+from dpzv_audit.base.rounding import interval, p_equals
 from dpzv_audit.results import Epoch, Result, Tradeoff
 
 from .document import Row
@@ -48,7 +48,7 @@ def _trainings(measurement: Interval) -> str:
     if isinstance(measurement, Control) and measurement.kind != "positive":
         p = measurement.p_value
         by = measurement.tested_by or "its interval"
-        notes.append("too few to test" if p is None else f"p = {p_value(p)} by {by}")
+        notes.append("too few to test" if p is None else f"{p_equals(p)} by {by}")
     return "; ".join(notes)
 
 

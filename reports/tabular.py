@@ -71,13 +71,13 @@ def _(result: PlantedResult) -> Answer:
             facts={
                 "claimed": f"ε ≤ {as_claimed(row.claimed)} (δ = {as_claimed(row.delta)})",
                 "measured": _measured(row, result.confidence),
-                "proven": f"ε ≤ {upper_bound(row.upper)}, of what its maker states"
+                "proven": f"ε ≤ {upper_bound(row.upper, row.claimed)}, of what its maker states"
                 if row.upper is not None
                 else f"theory gives no sound bound (gap {clean(row.gap)})",
             },
         )
     rows = sorted(result.rows, key=lambda row: row.as_expected)
-    shown = grouped((_got(row), f"{clean(row.name)} {lower_bound(row.empirical_lower)}") for row in rows)
+    shown = grouped((_got(row), f"{clean(row.name)} {lower_bound(row.empirical_lower, row.claimed)}") for row in rows)
     return Answer(
         judgement=judgement,
         caption="Verdict",
@@ -95,9 +95,8 @@ def _got(row: PlantedRow) -> str:
 def _measured(row: PlantedRow, confidence: float | None) -> str:
     if row.empirical_lower is None:
         return "nothing"
-    return (
-        f"ε ≥ {lower_bound(row.empirical_lower)}{'' if confidence is None else f', {percent(confidence)} confidence'}"
-    )
+    shown = lower_bound(row.empirical_lower, row.claimed)
+    return f"ε ≥ {shown}{'' if confidence is None else f', {percent(confidence)} confidence'}"
 
 
 def planted_figure(rows: Sequence[PlantedRow]) -> str:
@@ -122,8 +121,8 @@ def planted_figure(rows: Sequence[PlantedRow]) -> str:
         if points:
             chart.line(name, points, upright=True, ls="", ms=5.0, **look)
     texts = (
-        f"{clean(row.name)} claims {as_claimed(row.claimed)}, shown {lower_bound(row.empirical_lower)}, "
-        f"theory {upper_bound(row.upper)}"
+        f"{clean(row.name)} claims {as_claimed(row.claimed)}, shown {lower_bound(row.empirical_lower, row.claimed)}, "
+        f"theory {upper_bound(row.upper, row.claimed)}"
         for row in known
     )
     alt = f"Epsilon of planted mechanisms: {'; '.join(texts)}"
@@ -153,7 +152,7 @@ def _(result: AccountResult) -> Judgement:
         why = no_bound(privacy)
         return Judgement("no sound bound", f"ε {against}", f"{why[:1].upper()}{why[1:]}.", notes=notes)
     delta = "" if privacy.delta is None else f" at δ = {as_claimed(privacy.delta)}"
-    about = f"ε ≤ {upper_bound(privacy.upper)}{delta} {against}"
+    about = f"ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{delta} {against}"
     return Judgement("bounded", about, "No ε is claimed; theory proves this one.", notes=notes, step=_audit_of(result))
 
 
@@ -197,7 +196,7 @@ def _noise_for(result: AccountResult) -> NextStep:
     claim = [f"--{name}={as_claimed(value)}" for name, value in values.items() if value is not None]
     claim += [f"--adversary={privacy.adversary}", f"--neighbours={privacy.neighbours}"]
     command = shlex.join(["dpzv-audit", "calibrate", *map(clean, kept), *map(clean, claim)])
-    instead = f"State ε ≤ {upper_bound(privacy.upper)} instead"
+    instead = f"State ε ≤ {upper_bound(privacy.upper, privacy.claimed)} instead"
     return NextStep(f"{instead}, or find the noise that the claim needs", command=command)
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dpzv_audit.base import rounding
@@ -26,7 +27,7 @@ def clean(value: object) -> str:
 
 
 def number(value: object, as_text: Callable[[float], str] = rounded) -> str:
-    """Return `value` at four significant digits, or a float by `as_text`, whole numbers in full; None is a dash."""
+    """Return `value` at three significant digits, or a float by `as_text`, whole numbers in full; None is a dash."""
     if value is None:
         return MISSING
     if isinstance(value, bool):
@@ -51,14 +52,14 @@ def within(value: object, low: float, high: float) -> float | None:
     return float(value) if low <= value <= high else None
 
 
-def lower_bound(value: object) -> str:
+def lower_bound(value: object, claimed: float | None = None) -> str:
     """Like `number`, but rounded down: what stands there is still a lower bound, or the most that could be one."""
-    return number(value, rounding.down)
+    return number(value, partial(rounding.down, beside=claimed))
 
 
-def upper_bound(value: object) -> str:
+def upper_bound(value: object, claimed: float | None = None) -> str:
     """Like `number`, but rounded up: what stands there is still an upper bound."""
-    return number(value, rounding.up)
+    return number(value, partial(rounding.up, beside=claimed))
 
 
 def as_claimed(value: object) -> str:
@@ -66,7 +67,7 @@ def as_claimed(value: object) -> str:
     return number(value, rounding.as_claimed)
 
 
-def proportion(value: object, digits: int = 4) -> str:
+def proportion(value: object, digits: int = 3) -> str:
     """Return a proportion with a fixed number of decimals, so that columns line up."""
     as_float = within(value, -1.0, 1.0)
     return number(value) if as_float is None else f"{as_float:.{digits}f}"

@@ -60,9 +60,9 @@ def measured_of(verdict: Verdict) -> str | None:
         return None
     if measured.quantity == "success":
         return f"{100.0 * measured.value:.1f}%"
-    return f"ε ≥ {down(measured.value)}"
+    return f"ε ≥ {down(measured.value, beside=verdict.claimed)}"
 
 
 def proven_of(verdict: Verdict) -> str | None:
     """Return the proven upper bound on epsilon as it is shown, rounded up."""
-    return None if verdict.proven is None else f"ε ≤ {up(verdict.proven.value)}"
+    return None if verdict.proven is None else f"ε ≤ {up(verdict.proven.value, beside=verdict.claimed)}"

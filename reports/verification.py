@@ -65,8 +65,9 @@ def planned(claim: ClaimResult) -> str:
     if reach.most is None:
         return f"{trials} could refute any epsilon, given Gaussian noise"
     if claim.form == "attack":
-        return f"{trials} at most, which could refute a limit below {rounding.percent_down(reach.most)}"
-    return f"{trials}, which could refute an epsilon below {lower_bound(reach.most)}"
+        limit = rounding.percent_down(reach.most, beside=claim.claimed)
+        return f"{trials} at most, which could refute a limit below {limit}"
+    return f"{trials}, which could refute an epsilon below {lower_bound(reach.most, claim.claimed)}"
 
 
 def share(value: float | None) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base.errors import AuditError, InputError, check_count, check_delta, check_names, check_positive
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
-from ..base.rounding import up
+from ..base.rounding import ACCOUNTANT_DIGITS, up
 from .accountants import certified_lower, tightest_sound, upper_bounds
 from .bounds import AccountantQuery, SampledView, meanings
 from .gaussian import epsilon_from_mu, mu_from_epsilon
@@ -168,7 +168,7 @@ def calibrate(
         elif easiest == release.dataset_size:
             why = f"even with all {easiest} records in a batch"
         if math.isfinite(search.cost(easiest)):
-            why += f" is {up(search.cost(easiest))}"
+            why += f" is {up(search.cost(easiest), ACCOUNTANT_DIGITS, beside=search.epsilon)}"
         return search.answer(None, f"cannot be reached: the tightest sound epsilon {why}")
     return search.answer(*search.turning(easiest))
 

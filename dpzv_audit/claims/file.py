@@ -345,7 +345,7 @@ class _EpsilonClaim(_Named):
 
     def certified_in_words(self, most: float) -> str:
         """Return in words that trials can certify an epsilon of at most `most`."""
-        return f"at most {down(most)} of the claimed {self.epsilon:g}"
+        return f"at most {down(most, beside=self.epsilon)} of the claimed {self.epsilon:g}"
 
 
 class _Data(_Form):

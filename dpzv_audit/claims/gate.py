@@ -182,8 +182,10 @@ class Gate:
 
     def plans(self, runs: Sequence[ClaimRun]) -> dict[str, str]:
         """Return by name, in words, what the planned trials of each claim could refute; none of one in the cache."""
-        reaches = {run.placed.name: run.evidence().reach for run in runs if not run.cached}
-        return {name: reach_in_words(reach) for name, reach in reaches.items() if reach is not None}
+        reaches = [(run.placed, run.evidence().reach) for run in runs if not run.cached]
+        return {
+            placed.name: reach_in_words(reach, placed.claim.claimed) for placed, reach in reaches if reach is not None
+        }
 
     def refutable_at(self) -> dict[str, str]:
         """Return by name, in words, what each claim could be refuted at; runs, reads and imports nothing."""

@@ -38,7 +38,7 @@ from pydantic import Field, TypeAdapter
 
 from ..base.errors import AuditError, InputError
 from ..base.files import check_values, open_plain
-from ..base.rounding import p_value
+from ..base.rounding import exact_p_value
 from ..base.store import Store, lock, write_atomically
 from ..base.tracked import tracked_at
 from ..evidence.verdict import GIVEN_GAUSSIAN, Evidence
@@ -145,7 +145,8 @@ class Ledger:
             for decision, p, refuted in judged:
                 if decision.refuted != refuted:
                     verdict = "was refuted" if decision.refuted else "was not refuted"
-                    fault = f"entry {number} says that {decision.name!r} {verdict}, but not its p-value of {p_value(p)}"
+                    entered = f"entry {number} says that {decision.name!r} {verdict}"
+                    fault = f"{entered}, but not its p-value of {exact_p_value(p)}"
                     raise InputError(f"{fault}; {_PUT_BACK}, {_ANEW}")
 
     def decided_in(self, claim: str, evidence: Evidence, made: str | None) -> int | None:
@@ -166,8 +167,8 @@ class Ledger:
             if decision.is_of(evidence, entry.level):
                 known = known or number
             elif decision.made == made:
-                entered = f"entry {number} says p = {p_value(decision.p_value)} of {decision.name!r}"
-                measured = f"its scores give p = {p_value(evidence.p_value)}, or another test"
+                entered = f"entry {number} says p = {exact_p_value(decision.p_value)} of {decision.name!r}"
+                measured = f"its scores give p = {exact_p_value(evidence.p_value)}, or another test"
                 raise InputError(f"{entered}, but {measured}; {_PUT_BACK}, {_ANEW}")
         return known
 

@@ -34,7 +34,7 @@ def refutable_at(claim: Claim, access: Access, level: float, max_trials: int | N
     if planned is not None:
         reach = plans.of(planned, claim.delta, level, max_trials)
         if reach is not None:
-            return reach_in_words(reach)
+            return reach_in_words(reach, claim.claimed)
     return f"known when {form.known_when}"
 
 
@@ -45,23 +45,25 @@ def success_in_words(limit: float, level: float, *, least: float, most: int) -> 
         return "nothing: no success lies below the limit"
     needed = trainings_needed(limit, level, least=least)
     if needed <= most:
-        return (
-            f"{needed:,} trainings can refute a limit below {percent_down(largest_limit(needed, level, least=least))}"
-        )
-    few = f"{most:,} trainings can refute a limit below {percent_down(largest_limit(most, level, least=least))}"
+        return _trainings_refute(needed, largest_limit(needed, level, least=least), limit)
+    few = _trainings_refute(most, largest_limit(most, level, least=least), limit)
     if least_p_value(most, limit, least=least) <= level:
         return few
     return f"{few}; the claimed {100.0 * limit:g}% takes {needed:,} trainings"
 
 
-def reach_in_words(reach: Reach) -> str:
+def _trainings_refute(count: int, most: float, limit: float) -> str:
+    return f"{count:,} trainings can refute a limit below {percent_down(most, beside=limit)}"
+
+
+def reach_in_words(reach: Reach, claimed: float) -> str:
     """Return what planned trials can show at most."""
     trials = f"{reach.trials:,} {reach.unit}"
     if reach.most is None:
         return f"{trials} can refute any epsilon, given Gaussian noise"
     if reach.unit == "trainings":
-        return f"{trials} can refute a limit below {percent_down(reach.most)}"
-    return f"{trials} can refute an epsilon below {down(reach.most)}"
+        return _trainings_refute(reach.trials, reach.most, claimed)
+    return f"{trials} can refute an epsilon below {down(reach.most, beside=claimed)}"
 
 
 def least_success(attack: str, adversary: str) -> float:

@@ -186,6 +186,7 @@ def _judged(claim: Claim, evidence: Evidence, decision: "ClaimDecision", alpha: 
         missing += left_out(attack)
     return Verdict(
         claim=claim.in_words,
+        claimed=claim.claimed,
         adversary=getattr(claim, "adversary", None),
         neighbours=None if about_attack else getattr(claim, "neighbours", None),
         word=word,
@@ -195,7 +196,7 @@ def _judged(claim: Claim, evidence: Evidence, decision: "ClaimDecision", alpha: 
         measured=measured,
         proven=proven(theory.upper, stated=theory.stated),
         not_tested=[*evidence.not_tested, *missing],
-        warnings=[*evidence.warnings, *evidence.set_aside(level)],
+        warnings=[*evidence.warnings, *evidence.set_aside(level, claim.claimed)],
     )
 
 

@@ -14,7 +14,7 @@ from ..accounting.explain import table_markdown
 from ..accounting.release import NEIGHBOURS
 from ..base.errors import InputError
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound, to_jsonable
-from ..base.rounding import down, up
+from ..base.rounding import ACCOUNTANT_DIGITS, down, up
 from ..results import AccountResult, Privacy
 from ..runs import versions
 from . import account_view as view
@@ -262,8 +262,8 @@ def _tolerance(answer: Calibration) -> str:
         return "; nothing here bounds it from below, so the true epsilon may be smaller"
     if answer.tolerance < 1e-6:
         return ", which is exact"
-    most = up(100.0 * answer.tolerance)
-    return f"; the true epsilon is at least {down(answer.at_least)}, so the target is met to {most}%"
+    most = up(100.0 * answer.tolerance, ACCOUNTANT_DIGITS)
+    return f"; the true epsilon is at least {down(answer.at_least, ACCOUNTANT_DIGITS)}, so the target is met to {most}%"
 
 
 def _with_unknown(of: ReleaseFlags, solve: str) -> Release:

@@ -13,7 +13,7 @@ from ..accounting.bounds import meanings
 from ..accounting.explain import SERVER_ASSUMPTIONS, explain
 from ..accounting.release import AnyRelease
 from ..base.findings import AdversaryName, UpperBound
-from ..base.rounding import up
+from ..base.rounding import ACCOUNTANT_DIGITS, up
 from ..results import AccountFigures
 from .output import table_of
 
@@ -76,7 +76,7 @@ def _cell(bound: UpperBound, best: bool) -> str:
     gaps = ",\n".join(bound.gaps)
     if bound.epsilon is None:
         return f"- {gaps}"
-    number = up(bound.upper)
+    number = up(bound.upper, ACCOUNTANT_DIGITS)
     if not bound.sound:
         return f"({number}) {gaps}"
     return f"{number} sound *" if best else f"{number} sound"
@@ -88,7 +88,11 @@ def tightest(bounds: Sequence[UpperBound]) -> list[str]:
     columns = _grouped(((bound.neighbours, bound.adversary), bound) for bound in bounds)
     for (relation, adversary), column in columns.items():
         best = tightest_sound(column)
-        limit = "no sound bound on epsilon" if best is None else f"epsilon <= {up(best.upper)} ({best.accountant})"
+        limit = (
+            "no sound bound on epsilon"
+            if best is None
+            else f"epsilon <= {up(best.upper, ACCOUNTANT_DIGITS)} ({best.accountant})"
+        )
         lines.setdefault((relation, limit), []).append(adversary)
     return [f"{relation}, against {', '.join(whom)}: {limit}" for (relation, limit), whom in lines.items()]
 
@@ -127,7 +131,10 @@ def explained(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
     for (accountant, relation, *lines), same in alike.items():
         whom = ", ".join(bound.adversary for bound in same)
         epsilon = max(bound.upper for bound in same)
-        explanations += [f"{accountant}, {relation}, against {whom}: epsilon <= {up(epsilon)}", *lines]
+        explanations += [
+            f"{accountant}, {relation}, against {whom}: epsilon <= {up(epsilon, ACCOUNTANT_DIGITS)}",
+            *lines,
+        ]
     return explanations
 
 

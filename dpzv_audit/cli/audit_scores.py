@@ -220,7 +220,7 @@ def audit_score_files(
         output.show(result)
         if output.verbose:
             output.say("")
-            _print_table(bounds, output)
+            _print_table(bounds, options.epsilon, output)
             output.line(result.meaning)
     if claim is not None and claim.verdict == options.fail_on:
         raise typer.Exit(1)
@@ -273,7 +273,7 @@ def _meaning(bounds: Sequence[JudgedBound], options: ScoreFlags) -> str:
     return sentence_of("scores", gates, best, ceiling, options, expected)
 
 
-def _print_table(bounds: Sequence[JudgedBound], output: Answered) -> None:
+def _print_table(bounds: Sequence[JudgedBound], claimed: float | None, output: Answered) -> None:
     """Print a table with a row per estimator, and below it how each threshold came about."""
     numbers = dict.fromkeys(("epsilon >=", "mu >=", "can see", "at"), "number")
     columns = {"estimator": "name", **numbers, "assumes": "text"}
@@ -289,9 +289,9 @@ def _print_table(bounds: Sequence[JudgedBound], output: Answered) -> None:
         assumption = f" {GIVEN_GAUSSIAN}" if bound.claim_kind == "trade-off" and bound.verdict == "refuted" else ""
         table.add_row(
             bound.name,
-            at_least(bound.epsilon_lower),
+            at_least(bound.epsilon_lower, claimed),
             "" if bound.mu_lower is None else at_least(bound.mu_lower),
-            at_least(bound.ceiling),
+            at_least(bound.ceiling, claimed),
             percent(bound.confidence),
             Text(bound.assumes or assumes),
             *([coloured(f"{bound.verdict}{assumption}")] if bound.verdict else []),

@@ -17,14 +17,14 @@ from ..results import NegativeControls, PlantedResult, PlantedRow
 from .output import coloured, table_of
 
 
-def at_least(value: float | None) -> str:
+def at_least(value: float | None, claimed: float | None = None) -> str:
     """Return a lower bound, or what evidence could certify at most, rounded down; what is missing is `none`."""
-    return "none" if value is None else rounding.down(value)
+    return "none" if value is None else rounding.down(value, beside=claimed)
 
 
-def at_most(value: float | None) -> str:
+def at_most(value: float | None, claimed: float | None = None) -> str:
     """Return an upper bound rounded up; what is missing is `none`."""
-    return "none" if value is None else rounding.up(value)
+    return "none" if value is None else rounding.up(value, beside=claimed)
 
 
 def _as_claimed(value: float | None) -> str:
@@ -45,7 +45,7 @@ def _macros() -> Any:
         "at_least": at_least,
         "at_most": at_most,
         "as_claimed": _as_claimed,
-        "p_value": rounding.p_value,
+        "p_equals": rounding.p_equals,
         "percent": percent,
         "one_line": one_line,
         "the": the,
@@ -82,7 +82,7 @@ def table_from(macro: str, *facts: object) -> Table:
 def refuse_failed(controls: NegativeControls | None) -> None:
     """Raise `AuditError` where negative controls together are not at chance."""
     if controls is not None and not controls.hold:
-        worst = f"p = {rounding.p_value(controls.together_p)} for all together (worst: {controls.worst})"
+        worst = f"{rounding.p_equals(controls.together_p)} for all together (worst: {controls.worst})"
         raise AuditError(f"the negative controls are not at chance, {worst}: none of the numbers can be trusted")
 
 
@@ -116,8 +116,8 @@ def _planted_cells(row: PlantedRow) -> tuple[str, ...]:
         row.name,
         row.bug,
         rounding.as_claimed(row.claimed),
-        at_least(row.empirical_lower),
-        f"none: {row.gap}" if row.upper is None else at_most(row.upper),
+        at_least(row.empirical_lower, row.claimed),
+        f"none: {row.gap}" if row.upper is None else at_most(row.upper, row.claimed),
         row.verdict if row.as_expected else f"{row.verdict} (!)",
         " or ".join(row.expected),
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..base.findings import FALSE_ALARM, Control, PooledControl, Void
-from ..base.rounding import p_value
+from ..base.rounding import exact_p_value
 from ..statistics.panel import Panel
 from .verdict import Evidence
 
@@ -96,8 +96,8 @@ def _void(control: PooledControl, level: float, attacked: str | None) -> Void:
         times = f" in {control.missed} of {control.runs} runs" if control.runs > 1 else ""
         words = f"{called}{times}: it reached {_below(control.value, control.expected)} ({control.what})"
         return Void(reason="failed-control", words=words)
-    p = "none" if control.p_value is None else p_value(control.p_value)
-    test = f"p = {p} by {control.tested_by}, judged at {p_value(level)}"
+    p = "none" if control.p_value is None else exact_p_value(control.p_value)
+    test = f"p = {p} by {control.tested_by}, judged at {exact_p_value(level)}"
     words = f"{called}: it found {control.value:.3f} where chance is {control.expected:.3f} ({test})"
     return Void(reason="failed-control", words=words, refutations=control.attack == attacked)
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..base.findings import Control, Void
-from ..base.rounding import p_value
+from ..base.rounding import p_equals
 from ..games.scores import GameScores, joined
 from ..statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from ..statistics.binomial import LEAST_P
@@ -263,7 +263,7 @@ class Gathering:
         while not self._excluded(stage.pool) and rule.goes_on(rates := self._rates(stage.pool)):
             # What cannot decide anything yet may run side by side.
             size = max(1, math.ceil((rule.first - len(rates)) / cost))
-            doing = f"{len(rates)} trainings of {most}, p = {p_value(self.p_value)}"
+            doing = f"{len(rates)} trainings of {most}, {p_equals(self.p_value)}"
             limit = yield from self._draw(stage, size, order, doing)
             if limit:
                 return limit
@@ -315,7 +315,7 @@ class Gathering:
         while len(blocks) < end:
             # Where the test may stop the audit it is looked at after every block.
             size = 1 if stage.stops else end - len(blocks)
-            ended = yield from self._draw(stage, size, order, f"{stage.words}, p = {p_value(self.p_value)}")
+            ended = yield from self._draw(stage, size, order, f"{stage.words}, {p_equals(self.p_value)}")
             if ended:
                 limit = ended
                 break

@@ -214,7 +214,7 @@ def published_by_training(
     else:
         counted = "the private labels" if "defences" in privacy.release else "the noised messages"
         covered = {MODELS: f"models follow from {counted} that it counts, and from nothing that neighbours differ in"}
-        words = said("covered", privacy, np.ceil(privacy.upper * 1000.0) / 1000.0)
+        words = said("covered", privacy)
         return _section(words, covered, outside, public)
     words = f"No bound covers {MODELS} ({why}), nor anything else here: it is for the auditor alone."
     return _section(words, {}, {MODELS: why, **outside}, public)

@@ -25,6 +25,7 @@ def _macros() -> Any:
     numbers = (
         rounding.as_claimed,
         rounding.down,
+        rounding.p_equals,
         rounding.p_value,
         rounding.percent_down,
         rounding.percent_up,
@@ -45,9 +46,9 @@ def said(macro: str, *facts: object) -> str:
     return re.sub(r" ([,;:.])(?= |$)", r"\1", text)
 
 
-def _coin_chance(epsilon: float) -> str:
+def _coin_chance(epsilon: float, claimed: float) -> str:
     """Return in percent, rounded down, the chance of guessing a fair coin right that an epsilon at delta 0 allows."""
-    return rounding.percent_down(1.0 / (1.0 + math.exp(-epsilon)))
+    return rounding.percent_down(1.0 / (1.0 + math.exp(-epsilon)), beside=claimed)
 
 
 def _beats(success: Interval, other: Interval) -> bool:

@@ -117,6 +117,7 @@ def on_privacy(
         measured = Measured(quantity="epsilon", value=lower, confidence=privacy.confidence, assumes=assumes)
     verdict = Verdict(
         claim=claim_in_words(claimed, privacy.delta),
+        claimed=claimed,
         adversary=privacy.adversary,
         neighbours=privacy.neighbours,
         word=word,
@@ -126,7 +127,7 @@ def on_privacy(
         measured=measured,
         proven=proven(privacy.upper, stated=stated),
         not_tested=[*not_tested, *missing],
-        warnings=[*warnings, *set_aside(contradicted, lower)],
+        warnings=[*warnings, *set_aside(contradicted, lower, claimed)],
     )
     return privacy.model_copy(update={"verdict": word, "judged": verdict})
 
@@ -141,12 +142,12 @@ def claim_in_words(epsilon: float, delta: float | None) -> str:
     return f"epsilon at most {as_claimed(epsilon)}" + ("" if delta is None else f" (delta {delta:g})")
 
 
-def set_aside(bounds: Iterable[tuple[float, str]], lower: float | None) -> list[str]:
+def set_aside(bounds: Iterable[tuple[float, str]], lower: float | None, claimed: float) -> list[str]:
     """Return a warning where a stronger bound was set aside, from (bound, assumption that the scores contradict)."""
     best, assumes = max(bounds, default=(0.0, ""))
     if best <= (lower or 0.0):
         return []
-    return [f"a stronger bound, epsilon at least {down(best)}, was set aside: it assumes {assumes}"]
+    return [f"a stronger bound, epsilon at least {down(best, beside=claimed)}, was set aside: it assumes {assumes}"]
 
 
 def largest_gating(bounds: Sequence[EmpiricalBound]) -> float | None:
@@ -359,10 +360,11 @@ class Evidence:
             for look in self._gating
         )
 
-    def set_aside(self, error: float) -> list[str]:
+    def set_aside(self, error: float, claimed: float) -> list[str]:
         """Return a warning where a stronger bound at `error` gates nothing because the scores contradict it."""
         aside = [look for look in self.looks if not look.weight and CONTRADICTED in look.assumes]
-        return set_aside([(look.test.epsilon_lower(error), look.assumes) for look in aside], self.epsilon_lower(error))
+        bounds = [(look.test.epsilon_lower(error), look.assumes) for look in aside]
+        return set_aside(bounds, self.epsilon_lower(error), claimed)
 
     def given(self, error: float) -> str:
         """Return what the largest of the lower bounds at `error` takes as given by construction; "" for nothing."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, log_ndtr, ndtr
 
 from ..base.errors import InputError
-from ..base.rounding import p_value
+from ..base.rounding import p_equals
 from ..base.seeds import Purpose, stream
 from .binomial import Floats
 from .thresholds import PLACES, Scores, merged, rounding_of
@@ -169,7 +169,7 @@ def gaussian_assumption(inside: Floats, outside: Floats, *, vouched: bool) -> st
     p = normality_p_value(inside, outside)
     if p >= level:
         return ""
-    return f"{GAUSSIAN_ASSUMPTION} ({CONTRADICTED}: p = {p_value(p)})"
+    return f"{GAUSSIAN_ASSUMPTION} ({CONTRADICTED}: {p_equals(p)})"
 
 
 Places = NDArray[np.intp]

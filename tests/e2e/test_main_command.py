@@ -78,7 +78,8 @@ def test_the_run_folder_is_whole(main_run):
 def test_the_report_tells_the_result_and_needs_no_network(main_run):
     printed, folder = main_run
     page = (folder / "report.html").read_text()
-    assert f"at most {up(printed['privacy']['upper'])}" in page
+    privacy = printed["privacy"]
+    assert f"at most {up(privacy['upper'], beside=privacy['claimed'])}" in page
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     assert "<script" not in page
     assert (folder / "report.md").read_text().startswith("# ")

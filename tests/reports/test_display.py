@@ -32,12 +32,12 @@ MANY = {
 LINES = {
     "attack": (
         "<AttackResult dpzv on digits: refuted: ε ≤ 1 (δ = 1e-05, one record with another label) against the client; "
-        "measured: ε ≥ 2.137, 95% confidence; proven: ε ≤ 5.813>"
+        "measured: ε ≥ 2.13, 95% confidence; proven: ε ≤ 5.82>"
     ),
     "train": ("<TrainResult vafl on digits: no claim: vafl promises no ε; proven: no sound bound (gap server-state)>"),
     "audit": (
         "<AuditResult dpzv-sound on digits: inconclusive: ε ≤ 1 (δ = 1e-05, one record with another label) against the "
-        "client; measured: ε ≥ 0.4127, 95% confidence; proven: no theorem covers it>"
+        "client; measured: ε ≥ 0.412, 95% confidence; proven: no theorem covers it>"
     ),
 }
 
@@ -96,7 +96,7 @@ def test_a_line_never_cuts_the_verdict_or_its_numbers(results):
     result["privacy"]["adversary"] = "long " * 100
     line = repr(read(result)[0])
     assert len(line) <= LONGEST
-    for words in (": refuted", "measured: ε ≥ 2.137", "proven: ε ≤ 5.813"):
+    for words in (": refuted", "measured: ε ≥ 2.13", "proven: ε ≤ 5.82"):
         assert words in line
 
 
@@ -145,11 +145,11 @@ def texts(figure):
 def test_a_plot_is_the_figure_that_decides(made):
     before = dict.copy(matplotlib.rcParams)
     for name, words in {
-        "attack": ("the claim", "ε ≤ 1", "ε ≥ 2.137", "ε ≤ 5.813"),
-        "audit": ("ε ≤ 1", "ε ≥ 0.4127"),
-        "audit-scores": ("ε ≤ 1", "ε ≥ 2.137"),
+        "attack": ("the claim", "ε ≤ 1", "ε ≥ 2.13", "ε ≤ 5.82"),
+        "audit": ("ε ≤ 1", "ε ≥ 0.412"),
+        "audit-scores": ("ε ≤ 1", "ε ≥ 2.13"),
         "train": ("test accuracy", "epoch", "frozen-clients 0.861"),
-        "account": ("ε ≤ 1", "ε ≤ 5.813"),
+        "account": ("ε ≤ 1", "ε ≤ 5.82"),
         "planted": ("noise-over-b", "the claim"),
         "attacks": ("0.56",),
         "matrix": ("a, client", ".56"),

@@ -47,10 +47,12 @@ def random_claim(rng, place):
     stated = bool(rng.integers(2))
     theory = not attack and bool(rng.integers(2))
     upper = float(rng.exponential(2.0)) if theory and rng.integers(2) else None
-    lower = float(rng.exponential(1.0)) if not attack and rng.integers(3) else None
     rates = [float(rate) for rate in rng.random(rng.integers(3))] if attack else []
     success = float(np.mean(rates)) if rates else None
     claimed = float(np.round(rng.random() if attack else rng.exponential(1.0) + 0.01, 3))
+    lower = float(rng.exponential(1.0)) if not attack and rng.integers(3) else None
+    if rng.integers(2):  # bounds that differ from the claim in late digits alone
+        upper, lower = (None if bound is None else claimed * (1.0 + rng.normal(0.0, 1e-4)) for bound in (upper, lower))
     tested = bool(rates) or lower is not None
     measured_value = success if attack else lower
     refuted = tested and measured_value > claimed
@@ -72,6 +74,7 @@ def random_claim(rng, place):
         measured = Measured(quantity=kind, value=measured_value, confidence=0.999, limit=limit)
     judged = Verdict(
         claim=f"success of label_norm at most {100 * claimed:g}%" if attack else f"epsilon at most {claimed:g}",
+        claimed=claimed,
         adversary="client",
         word=word,
         reason=reason,
@@ -201,16 +204,21 @@ def test_all_faces_agree_on_word_numbers_and_warnings(number):
         numbers = []
         if judged.measured is not None:
             value = judged.measured.value
-            numbers.append(f"{100 * value:.1f}%" if judged.measured.quantity == "success" else down(value))
+            numbers.append(
+                f"{100 * value:.1f}%" if judged.measured.quantity == "success" else down(value, beside=claim.claimed)
+            )
             assert numbers[-1] in (measured_of(judged) or "")
         if judged.proven is not None:
-            numbers.append(up(judged.proven.value))
+            numbers.append(up(judged.proven.value, beside=claim.claimed))
             assert numbers[-1] in (proven_of(judged) or "")
         for face, text in faces.items():
             text = plain(text)
             assert words_of(judged).lower() in text.lower(), (face, text)
             for expected in (*judged.not_tested, *judged.warnings, *numbers):
                 assert expected in text, (face, expected, text)
+            if claim.form != "attack" and judged.measured is not None:
+                lower = [float(shown) for shown in re.findall(r"epsilon of at least (\d+(?:\.\d+)?)", text)]
+                assert {shown > claim.claimed for shown in lower} <= {judged.measured.value > claim.claimed}
         alone = file_of([claim])
         assert alone.verdict == result.verdicts[claim.name] == judged
         line = repr(alone)

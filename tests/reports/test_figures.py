@@ -111,7 +111,7 @@ def test_tradeoff_figure_draws_what_there_is(results):
 def test_epsilon_figure_shows_an_upper_bound_off_the_scale(results):
     result = results["attack"]
     result["privacy"]["upper"] = 4321.9
-    assert "ε ≤ 4,322" in words_of(epsilon_figure(result))
+    assert "ε ≤ 4,330" in words_of(epsilon_figure(result))
 
 
 def test_accuracy_figure_names_its_controls(results):

@@ -44,8 +44,8 @@ def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
         "ε ≤ 1 (δ = 1e-05, one record with another label) against the client",
         True,
     )
-    sentence = "The audit shows epsilon of at least 2.137 at 95% confidence, which is more than the claimed 1."
-    assert judgement.why == f"{sentence} Theory proves epsilon of at most 5.813, above the claim."
+    sentence = "The audit shows epsilon of at least 2.13 at 95% confidence, which is more than the claimed 1."
+    assert judgement.why == f"{sentence} Theory proves epsilon of at most 5.82, above the claim."
     assert step.command.startswith("dpzv-audit calibrate --method dpzv --batch-size 64 --set clip=1 ")
 
 
@@ -53,7 +53,7 @@ def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
     ("privacy", "theory", "word", "why"),
     [
         ({"upper": 0.9}, True, "supported", "Theory proves epsilon of at most 0.9, at or below the claim"),
-        ({}, True, "overclaimed", "which does not refute the claim. Theory proves epsilon of at most 5.813, above the"),
+        ({}, True, "overclaimed", "which does not refute the claim. Theory proves epsilon of at most 5.82, above the"),
         ({"upper": None}, False, "inconclusive", "No theorem covers it. The claim survived this test; that does not"),
         ({"upper": None, "estimators": []}, False, "not tested", "This much evidence could not have refuted the claim"),
         ({"upper": None, "gap": "server-state"}, True, "overclaimed", "(gap server-state: The server's updates use"),
@@ -75,7 +75,7 @@ def test_scores_are_about_anyone_who_can_compute_them(results):
     against = "against anyone who can compute these scores"
     assert head(results["audit-scores"])[0].about == f"ε ≤ 1 (δ = 1e-05) {against}"
     unclaimed = {key: value for key, value in results["audit-scores"].items() if key != "claim"}
-    assert head(unclaimed)[0].about == f"ε ≥ 2.137 {against}"
+    assert head(unclaimed)[0].about == f"ε ≥ 2.13 {against}"
 
 
 def interval(value, low, high, trainings=9):
@@ -259,7 +259,7 @@ def test_whoever_sees_a_view_has_no_article(results):
 def test_a_bound_on_an_attacks_own_set_up_says_which(results):
     attack = copy.deepcopy(results["attack"])
     attack["attack_setting"] = {"set_up": "without a top model: the attack reads logits"}
-    assert head(attack)[1].words == "Claim ε ≤ 5.813 of the system without a top model instead, or add noise"
+    assert head(attack)[1].words == "Claim ε ≤ 5.82 of the system without a top model instead, or add noise"
 
 
 def test_what_leaks_comes_first_everywhere():

@@ -35,7 +35,7 @@ def text_of(result):
 
 def test_a_certified_epsilon_stands_with_its_relation_its_game_and_its_rule():
     text = text_of({**ATTACK, "certified": CERTIFIED})
-    assert "at least 4.567 (delta 1e-5, 95% confidence, replace-label)" in text  # rounded down
+    assert "at least 4.56 (delta 1e-5, 95% confidence, replace-label)" in text  # rounded down
     assert "could certify at most 5." in text
     assert "The game that certifies: 190 labels of 2 trainings" in text
     assert "The rule: guess 'in' above 1." in text

@@ -17,10 +17,10 @@ FINITE = st.floats(min_value=-1e300, max_value=1e300)
         (True, "yes"),
         (1408, "1,408"),
         (1.0, "1"),
-        (0.12074, "0.1207"),
+        (0.12074, "0.121"),
         (1e-5, "1e-5"),
-        (0.00123456, "0.001235"),
-        (16384.6, "16,380"),
+        (0.00123456, "0.00123"),
+        (16384.6, "16,400"),
         (float("inf"), "∞"),
         (float("-inf"), "−∞"),
         (float("nan"), "not a number"),
@@ -38,12 +38,14 @@ def test_bounds_never_overstate(value):
     up = float(text.upper_bound(value).replace(",", ""))
     assert down <= value
     assert value - up <= 1e-9 * abs(value)  # an upper bound is right to nine digits, as `rounding` says
-    assert math.isclose(down, up, rel_tol=2e-3, abs_tol=5e-324)
+    assert math.isclose(down, up, rel_tol=2e-2, abs_tol=5e-324)
 
 
 def test_bounds_round_outward_at_the_claim():
     assert text.lower_bound(1.00004) == "1"
-    assert text.upper_bound(1.00004) == "1.001"
+    assert text.upper_bound(1.00004) == "1.01"
+    assert text.lower_bound(1.00004, 1.0) == "1.00004"
+    assert text.upper_bound(0.99996, 1.0) == "1"
 
 
 @given(st.text())

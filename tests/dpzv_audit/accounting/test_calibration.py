@@ -15,7 +15,7 @@ from dpzv_audit.accounting import (
     sigma_sound,
     tightest_sound,
 )
-from dpzv_audit.base.rounding import up
+from dpzv_audit.base.rounding import ACCOUNTANT_DIGITS, up
 
 from ...helpers.refusals import refused
 from ...helpers.releases import row
@@ -252,7 +252,7 @@ def test_a_batch_is_found_where_any_meets_the_target(changes, share):
         assert costs[found.value] <= target
         assert found.value == 1 or costs[found.value - 1] > target
     else:
-        assert up(min(costs.values())) in found.reason
+        assert up(min(costs.values()), ACCOUNTANT_DIGITS) in found.reason
 
 
 def test_a_gap_of_the_release_is_named_before_an_accountant_that_does_not_apply():
@@ -292,7 +292,7 @@ def test_the_easiest_release_there_is_decides_whether_a_target_can_be_reached(un
     below = solved(template, unknown=unknown, epsilon=least * 0.999)
     assert above.reached
     assert not below.reached
-    assert up(least) in below.reason
+    assert up(least, ACCOUNTANT_DIGITS) in below.reason
 
 
 def test_calibration_names_wrong_targets():

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from dpzv_audit.base.rounding import p_value
+from dpzv_audit.base.rounding import p_equals
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.cli import _report, main
 from dpzv_audit.runs import load_run
@@ -399,7 +399,7 @@ def test_a_ledger_holds_the_level_of_all_runs(folder, verified):
     assert by["scores"] == again["claims"][0]["scores_digest"]
     assert "refute" not in again["claims"][0]["sentence"].split("An earlier look")[0], "the level of this look is none"
     assert re.search(
-        r"An earlier look refuted it \(entry 1 of the ledger, p = \S+, the same scores\)",
+        r"An earlier look refuted it \(entry 1 of the ledger, p < 0\.0001, the same scores\)",
         again["claims"][0]["sentence"],
     )
     assert again["ledger"]["entries"] == 3
@@ -513,7 +513,7 @@ def test_a_refutation_stays_whatever_is_edited_but_the_claim(folder, verified):
     assert (by["scores"], by["p_value"], by["given"]) == (decision["scores"], decision["p_value"], "")
     assert by["p_value"] < 1e-6
     assert result["claims"][0]["sentence"].endswith(
-        f"An earlier look refuted it (entry 1 of the ledger, p = {p_value(by['p_value'])}, scores of digest "
+        f"An earlier look refuted it (entry 1 of the ledger, {p_equals(by['p_value'])}, scores of digest "
         f"{by['scores'][:12]}): that stands until the claim, or its revision, changes."
     )
     assert "which refutes the claimed" not in result["claims"][0]["sentence"]

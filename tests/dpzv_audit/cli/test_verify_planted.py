@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit import verify_claim
-from dpzv_audit.base.rounding import p_value
+from dpzv_audit.base.rounding import p_equals
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Ledger, append_entry, level_of, open_ledger
 from dpzv_audit.evidence.verdict import Evidence
@@ -116,6 +116,6 @@ def test_scores_that_the_ledger_judged_among_others_are_not_said_to_refute_nothi
     assert verified("--ledger ledger.jsonl --allow not-tested")[0] == 0
     (folder / "claims.toml").write_text(ours)
     code, out, _ = verified("--ledger ledger.jsonl --allow not-tested")
-    assert (code, f"(p = {p_value(p)})" in out) == (0, True)
+    assert (code, f"({p_equals(p)})" in out) == (0, True)
     assert "neither refutes" not in out
     assert "The ledger has judged these scores before" in out
